@@ -1,0 +1,28 @@
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+report: "report/workflow.rst"
+
+
+include: "rules/common.smk"
+include: "rules/acquire.smk"
+include: "rules/prepare.smk"
+include: "rules/train.smk"
+include: "rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        EXPERIMENT.run_files(),
+        EXPERIMENT.timeline_files(),
+        report_files(EXPERIMENT),
+    params:
+        runs=EXPERIMENT.run_files() + EXPERIMENT.timeline_files(),
+    localrule: True
+    message:
+        "Check {EXPERIMENT.name}"
+    shell:
+        "python {SCRIPTS}/check_runs.py --runs {params.runs:q}"

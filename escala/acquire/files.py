@@ -1,0 +1,152 @@
+"""Genomes from a folder of the user's: one FASTA file per class, plain or gzipped."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from string import Template
+from typing import TextIO
+
+from Bio.SeqIO.FastaIO import SimpleFastaParser
+from tqdm import tqdm
+
+from escala.errors import InputError
+
+SUFFIXES = [suffix + packed for suffix in (".fasta", ".fa", ".fna") for packed in ("", ".gz")]
+LINE = 70
+
+Parser = Callable[[TextIO], Iterator[tuple[str, str]]]
+
+
+def fetch(
+    source: dict, classes: list[str], folder: Path, parser: Parser = SimpleFastaParser
+) -> None:
+    """Copy the file of each class in `source["folder"]` to `{class}.fasta`, unpacked and wrapped.
+
+    Headers and letters stay as they are. An accession (the first word of a header) may occur once
+    in a class: a record is identified by its class and accession from here on.
+
+    Raises
+    ------
+    InputError : the folder, or the file of a class, is missing, twofold, empty, damaged or not
+        FASTA, or an accession is missing or occurs twice in it.
+    """
+    origin = Path(expanded(source["folder"], "source.folder")).expanduser()
+    if not origin.is_dir():
+        raise InputError("source.folder", str(origin), "no such folder", "name an existing folder")
+    paths = [_only_file(origin, name) for name in classes]
+    for name, path in zip(classes, paths, strict=True):
+        with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
+            for header, sequence in tqdm(
+                records(path, parser), desc=name, unit="genome", disable=None
+            ):
+                write_record(fasta, header, sequence)
+
+
+def expanded(text: str, where: str) -> str:
+    """Return `text` with `$NAME` and `${NAME}` taken from the environment (`$$` is a `$`).
+
+    Raises
+    ------
+    InputError : a variable is not set or empty.
+    """
+    try:
+        result = Template(text).substitute({k: v for k, v in os.environ.items() if v})
+    except KeyError as error:
+        name = error.args[0]
+        raise InputError(
+            where, text, f"the environment variable {name} is not set", f"export {name}"
+        ) from None
+    except ValueError:
+        raise InputError(where, text, "a $ without a name", "write $NAME, or $$ for $") from None
+    return result
+
+
+def records(path: Path, parser: Parser = SimpleFastaParser) -> Iterator[tuple[str, str]]:
+    """Yield header (without `>`) and sequence of every record of a FASTA file.
+
+    Raises
+    ------
+    InputError : see `fetch`.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig") as handle:
+            _require_fasta(handle, path)
+            yield from distinct(parser(handle), path)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(
+            path, str(error), "is truncated or not gzip", "make or download the file again"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(
+            path, path.name, "is not text", "give FASTA, with the suffix .gz if it is gzipped"
+        ) from None
+
+
+def distinct(records: Iterator[tuple[str, str]], where: object) -> Iterator[tuple[str, str]]:
+    """Pass on headers and sequences, each with an accession of its own.
+
+    Raises
+    ------
+    InputError : an accession is missing or occurs again.
+    """
+    seen = set()
+    for header, sequence in records:
+        accession = (header.split() or [""])[0]
+        if not accession:
+            raise InputError(
+                where,
+                f">{header}",
+                f"record {len(seen) + 1} has no accession",
+                "start its header with one, right after the >",
+            )
+        if accession in seen:
+            raise InputError(
+                where, accession, "two records have this accession", "remove or rename one"
+            )
+        seen.add(accession)
+        yield header, sequence
+
+
+def write_record(handle: TextIO, header: str, sequence: str) -> None:
+    """Write one FASTA record, its sequence in lines of 70 letters."""
+    lines = [sequence[start : start + LINE] for start in range(0, len(sequence), LINE)]
+    handle.write("\n".join([f">{header}", *lines, ""]))
+
+
+def _only_file(folder: Path, name: str) -> Path:
+    found = [path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()]
+    if not found:
+        raise InputError(
+            "source.folder",
+            str(folder),
+            f"holds no file for the class {name}",
+            f"add {name}.fasta, .fa or .fna, plain or .gz, or remove the class",
+        )
+    if len(found) > 1:
+        raise InputError(
+            "source.folder",
+            [path.name for path in found],
+            f"two files for the class {name}",
+            "keep one of them",
+        )
+    return found[0]
+
+
+def _require_fasta(handle: TextIO, path: Path) -> None:
+    """Refuse what the parser would skip: it looks for the first `>`, however late."""
+    first = next((line for line in handle if line.strip()), None)
+    if first is None:
+        raise InputError(path, path.name, "is empty", "give at least one record")
+    if not first.startswith(">"):
+        raise InputError(
+            path,
+            first.strip(),
+            "is not FASTA: the first line is no header",
+            "start every record with >ACCESSION",
+        )
+    handle.seek(0)

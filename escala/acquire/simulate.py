@@ -1,0 +1,259 @@
+"""Outbreak-like genomes evolved along coalescent trees, with known lineages.
+
+A class starts from a root genome. A coalescent tree of lineages grows from the root, and from the
+ancestor of each lineage a coalescent tree of its records; genomes change along the branches and are
+then read as a sequencer would: incomplete, ambiguous here and there, in either case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dendropy
+import numpy as np
+from dendropy.simulate import treesim
+from tqdm import tqdm
+
+from escala.acquire.files import write_record
+
+LETTERS = np.frombuffer(b"ACGT", np.uint8)
+# IUPAC letters for two bases (Cornish-Bowden 1985), by the code of a base each of them includes.
+AMBIGUOUS = np.frombuffer(b"RWMYSMRSKYWK", np.uint8).reshape(4, 3)
+UNKNOWN, LOWER_CASE = ord("N"), 0x20
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What the root of a class looks like.
+
+    Parameters
+    ----------
+    length : letters of the root genome.
+    composition : shares of A, C, G, T.
+    relative : the class whose root this one's is derived from, if any.
+    """
+
+    length: int
+    composition: tuple[float, float, float, float]
+    relative: str | None = None
+
+
+# Rounded lengths and compositions of genomes in GenBank; the shares are scaled to add up to one.
+PROFILES = {
+    "COVID": Profile(29_900, (0.299, 0.184, 0.196, 0.321)),
+    "DENGUE": Profile(10_700, (0.323, 0.206, 0.258, 0.214)),
+    "EBOLA": Profile(18_950, (0.320, 0.215, 0.198, 0.269)),
+    "MERS": Profile(30_100, (0.262, 0.203, 0.209, 0.326)),
+    "SARS": Profile(29_700, (0.285, 0.200, 0.208, 0.307), relative="COVID"),
+}
+GENERIC = Profile(15_000, (0.25, 0.25, 0.25, 0.25))
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """How hard a set of genomes is to classify, as the quantities that make it so.
+
+    Each grows linearly with the `difficulty` setting, from 0 to 1.
+
+    Parameters
+    ----------
+    kinship : share of a root's positions taken from the ancestor common to all classes, 0 to 0.8:
+        unrelated roots differ at 0.74 of their positions, at difficulty 1 at 0.30 to 0.45.
+    close_kinship : the same for a root derived from that of a relative, 0.70 to 0.82: SARS differs
+        from COVID at 0.24 of its positions, 0.20 at difficulty 0.5, 0.16 at difficulty 1.
+    divergence : substitutions per site from the root of a class to each record, 0.005 to 0.105.
+    ends : mean number of letters missing at each end of a record, 1 to 41.
+    ambiguous : share of letters replaced by an IUPAC letter for two bases, 0.0001 to 0.0201.
+    unknown : expected share of a record lying in runs of N, 0.001 to 0.051.
+    """
+
+    kinship: float
+    close_kinship: float
+    divergence: float
+    ends: float
+    ambiguous: float
+    unknown: float
+
+    @classmethod
+    def of(cls, setting: float) -> Difficulty:
+        """Return the quantities for a setting in [0, 1]."""
+        return cls(
+            kinship=0.8 * setting,
+            close_kinship=0.70 + 0.12 * setting,
+            divergence=0.005 + 0.1 * setting,
+            ends=1 + 40 * setting,
+            ambiguous=0.0001 + 0.02 * setting,
+            unknown=0.001 + 0.05 * setting,
+        )
+
+
+# Share of the divergence that arises within a lineage, after its ancestor.
+WITHIN_LINEAGE = 0.2
+# Growth rate of the epidemic per coalescent unit, enough for the star-like trees of outbreaks.
+GROWTH = 20.0
+# Transitions are kappa times as frequent as each transversion (Kimura 1980).
+KAPPA = 4.0
+INDELS_PER_SUBSTITUTION = 0.01
+INDEL_LETTERS = 3
+UNKNOWN_RUN_LETTERS = 100
+LOWER_CASE_RECORDS, SOFT_MASKED_RECORDS = 0.1, 0.05
+
+
+def fetch(source: dict, classes: list[str], folder: Path) -> None:
+    """Write `{class}.fasta` for every class, and `lineages.tsv` (accession, class, lineage).
+
+    The same `seed`, `difficulty`, class name and number of its records give the same bytes,
+    whatever other classes there are. Memory is bounded by a few genomes.
+
+    Parameters
+    ----------
+    source : `seed` (int), `records` (class → number) and `difficulty` in [0, 1] (default 0.5,
+        see `Difficulty`).
+    """
+    with open(folder / "lineages.tsv", "w") as lineages:
+        lineages.write("accession\tclass\tlineage\n")
+        for name in classes:
+            count = source["records"][name]
+            genomes = simulate(name, count, source["seed"], source.get("difficulty", 0.5))
+            with open(folder / f"{name}.fasta", "w") as fasta:
+                for number, (lineage, letters) in enumerate(
+                    tqdm(genomes, desc=name, total=count, unit="genome", disable=None), start=1
+                ):
+                    accession = f"SIM_{name}_{number:06d}"
+                    write_record(fasta, accession, letters.tobytes().decode("ascii"))
+                    lineages.write(f"{accession}\t{name}\t{name}.{lineage + 1}\n")
+
+
+def simulate(
+    name: str, count: int, seed: int, difficulty: float
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the lineage (from 0) and the letters (uint8, ASCII) of `count` genomes of a class."""
+    level = Difficulty.of(difficulty)
+    rng = _stream(seed, name, "records")
+    sizes = _lineage_sizes(count, rng)
+    between, within = (1 - WITHIN_LINEAGE) * level.divergence, WITHIN_LINEAGE * level.divergence
+    ancestors = _evolve(root(name, seed, level), len(sizes), between, rng)
+    for lineage, (ancestor, size) in enumerate(zip(ancestors, sizes, strict=True)):
+        for genome in _evolve(ancestor, size, within, rng):
+            yield lineage, _sequenced(genome, level, rng)
+
+
+def root(name: str, seed: int, level: Difficulty) -> np.ndarray:
+    """Return the root genome of a class, uint8 codes 0 to 3 for A, C, G, T."""
+    shares = np.array(PROFILES.get(name, GENERIC).composition)
+    limits = np.cumsum(shares / shares.sum())[:3]
+    return np.searchsorted(limits, _quantiles(name, seed, level)).astype(np.uint8)
+
+
+def _quantiles(name: str, seed: int, level: Difficulty) -> np.ndarray:
+    """Return a number in [0, 1) per position of a root, float64.
+
+    Related roots share some of these numbers, not letters: each class then maps them to letters
+    by its own composition, so that kinship leaves the composition of every class as it is.
+    """
+    profile = PROFILES.get(name, GENERIC)
+    rng = _stream(seed, name, "root")
+    if profile.relative:
+        kin, kinship = _quantiles(profile.relative, seed, level), level.close_kinship
+    else:
+        kin, kinship = _stream(seed, "ancestor of all").random(profile.length), level.kinship
+    own = rng.random(profile.length)
+    kin = kin[: profile.length]
+    inherited = np.flatnonzero(rng.random(len(kin)) < kinship)
+    own[inherited] = kin[inherited]
+    return own
+
+
+def _stream(seed: int, *names: str) -> np.random.Generator:
+    """Return a random stream of its own for each seed and sequence of names."""
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
+    return np.random.default_rng(np.random.SeedSequence([seed, int.from_bytes(digest, "big")]))
+
+
+def _lineage_sizes(count: int, rng: np.random.Generator) -> list[int]:
+    """Share `count` records among about √count / 3 lineages of unequal size, none empty."""
+    lineages = min(count, max(2, round(count**0.5 / 3)))
+    return list(1 + rng.multinomial(count - lineages, rng.dirichlet(np.full(lineages, 2.0))))
+
+
+def _evolve(
+    ancestor: np.ndarray, tips: int, divergence: float, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Yield the genomes at the tips of a coalescent tree that starts at `ancestor`.
+
+    Every tip is `divergence` substitutions per site away from the ancestor.
+    """
+    if tips == 1:
+        yield _mutated(ancestor, divergence, rng)
+        return
+    tree = _outbreak_tree(tips, rng)
+    height = tree.seed_node.age
+    pending = [(child, ancestor) for child in tree.seed_node.child_node_iter()]
+    while pending:
+        node, parent = pending.pop()
+        genome = _mutated(parent, (node.parent_node.age - node.age) / height * divergence, rng)
+        if node.is_leaf():
+            yield genome
+        else:
+            pending.extend((child, genome) for child in node.child_node_iter())
+
+
+def _outbreak_tree(tips: int, rng: np.random.Generator) -> dendropy.Tree:
+    """Return a coalescent tree of an exponentially growing population, with the age of each node.
+
+    Time in a population of constant size is rescaled as in Slatkin & Hudson (1991, Genetics
+    129:555).
+    """
+    tree = treesim.pure_kingman_tree(
+        dendropy.TaxonNamespace(str(tip) for tip in range(tips)),
+        pop_size=1,
+        rng=random.Random(int(rng.integers(2**63))),
+    )
+    tree.calc_node_ages(ultrametricity_precision=False)
+    for node in tree.preorder_node_iter():
+        node.age = float(np.log1p(GROWTH * node.age)) / GROWTH
+    return tree
+
+
+def _mutated(genome: np.ndarray, divergence: float, rng: np.random.Generator) -> np.ndarray:
+    """Return a copy of `genome` with substitutions and indels; `divergence` is per site."""
+    substitutions = rng.poisson(divergence * len(genome))
+    indels = rng.poisson(divergence * len(genome) * INDELS_PER_SUBSTITUTION)
+    genome = genome.copy()
+    places = rng.integers(len(genome), size=substitutions)
+    # With codes A, C, G, T = 0..3, flipping bit 1 is a transition; the two other flips of the
+    # low bit are the transversions.
+    transition = rng.random(substitutions) < KAPPA / (KAPPA + 2)
+    genome[places] ^= np.where(transition, 2, rng.choice([1, 3], substitutions)).astype(np.uint8)
+    for _ in range(indels):
+        place, letters = rng.integers(len(genome)), rng.geometric(1 / INDEL_LETTERS)
+        inserted = rng.integers(4, size=letters, dtype=np.uint8)
+        genome = (
+            np.concatenate((genome[:place], inserted, genome[place:]))
+            if rng.random() < 0.5
+            else np.concatenate((genome[:place], genome[place + letters :]))
+        )
+    return genome
+
+
+def _sequenced(genome: np.ndarray, level: Difficulty, rng: np.random.Generator) -> np.ndarray:
+    """Return the letters (uint8, ASCII) of a genome as a sequencer would leave it."""
+    start, end = np.minimum(rng.exponential(level.ends, size=2).astype(int), len(genome) // 4)
+    genome = genome[start : len(genome) - end]
+    letters = LETTERS[genome]
+    places = rng.integers(len(genome), size=rng.poisson(level.ambiguous * len(genome)))
+    letters[places] = AMBIGUOUS[genome[places], rng.integers(3, size=len(places))]
+    for _ in range(rng.poisson(level.unknown * len(genome) / UNKNOWN_RUN_LETTERS)):
+        place = rng.integers(len(genome))
+        letters[place : place + rng.geometric(1 / UNKNOWN_RUN_LETTERS)] = UNKNOWN
+    style = rng.random()
+    if style < LOWER_CASE_RECORDS:
+        letters |= LOWER_CASE
+    elif style < LOWER_CASE_RECORDS + SOFT_MASKED_RECORDS:
+        place = rng.integers(len(genome))
+        letters[place : place + len(genome) // 10] |= LOWER_CASE
+    return letters

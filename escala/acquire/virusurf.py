@@ -1,0 +1,37 @@
+"""Genomes exported from ViruSurf's web page: `>ACCESSION`, then the sequence in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from Bio.SeqIO.FastaIO import FastaTwoLineParser
+
+from escala.acquire import files
+from escala.errors import InputError
+
+
+def fetch(source: dict, classes: list[str], folder: Path) -> None:
+    """Import the exported file of each class in `source["folder"]`, named and checked as `files`.
+
+    Raises
+    ------
+    InputError : as in `files.fetch`, or a file is not laid out as ViruSurf exports it.
+    """
+    files.fetch(source, classes, folder, _exported_records)
+
+
+def _exported_records(handle: TextIO) -> Iterator[tuple[str, str]]:
+    try:
+        yield from FastaTwoLineParser(line for line in handle if line.strip())
+    except UnicodeDecodeError:
+        raise
+    except ValueError:
+        # The parser's message holds the offending line, which may be a whole genome.
+        raise InputError(
+            handle.name,
+            "a record",
+            "is not one header and one line of sequence",
+            "export it from ViruSurf again, or use source type files",
+        ) from None

@@ -1,0 +1,567 @@
+"""An experiment: read, checked whole, and expanded into its runs."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator, validators
+from jsonschema.exceptions import ValidationError
+from jsonschema.protocols import Validator
+
+from escala.errors import InputError
+from escala.parallel.layout import Layout
+from escala.parallel.strategies import STRATEGIES
+from escala.workloads import WORKLOADS
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMA = ROOT / "schemas" / "config.schema.yaml"
+BASELINE = ("single", "1x1")
+NETWORK = "native"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell of the matrix; `repeat` is None for an instrumented run."""
+
+    experiment: str
+    dataset: str
+    workload: str
+    strategy: str
+    layout: str
+    variant: str
+    network: str
+    repeat: int | None
+    instrument: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """The run's folder; its result is `run.json` in it."""
+        last = self.instrument or f"rep{self.repeat}"
+        return (
+            f"results/{self.experiment}/runs/{self.dataset}/{self.workload}/{self.strategy}/"
+            f"{self.layout}/{self.variant}/{self.network}/{last}"
+        )
+
+    @property
+    def file(self) -> str:
+        return f"{self.folder}/run.json"
+
+
+class Experiment:
+    """A validated experiment with every default filled in.
+
+    Parameters
+    ----------
+    settings : the content of the experiment's file.
+    origin : the file, for messages.
+
+    Raises
+    ------
+    InputError : a key is unknown, a value not allowed, or two of them do not fit together.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], origin: str | Path):
+        self.origin = str(origin)
+        self.settings = _validated(settings, self.origin)
+        self.name: str = self.settings["experiment"]
+        self.title: str = self.settings["title"]
+        for check in (_check_classes, _check_references, _check_layouts, _check_targets):
+            check(self)
+
+    def error(self, key: str, value: object, reason: str, remedy: str) -> InputError:
+        return InputError(f"{self.origin}: {key}", value, reason, remedy)
+
+    @property
+    def datasets(self) -> dict[str, dict]:
+        return self.settings["datasets"]
+
+    def split_seed(self, dataset: str, repeat: int | None) -> int:
+        """Return the seed of the split that a repeat trains on; instrumented runs use the first."""
+        seeds = self.datasets[dataset]["split"]["seeds"]
+        return seeds[((repeat or 1) - 1) % len(seeds)]
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """Every timing run, in the order of the file."""
+        return [
+            run
+            for repeat in range(1, self.settings["repeats"] + 1)
+            for run in self._cells(repeat=repeat)
+        ]
+
+    @cached_property
+    def timelines(self) -> list[Run]:
+        """The instrumented run of every configuration whose strategy writes a timeline."""
+        if not self.settings["timeline"]["enabled"]:
+            return []
+        return [
+            run
+            for run in self._cells(repeat=None, instrument="timeline")
+            if STRATEGIES[run.strategy].writes_timeline
+        ]
+
+    def _cells(self, **last: Any) -> Iterator[Run]:
+        for dataset in self.datasets:
+            for workload in self.settings["workloads"]:
+                for entry in self.settings["configurations"]:
+                    for layout in entry["layouts"]:
+                        for variant in entry.get("variants", self.settings["variants"]):
+                            yield Run(
+                                self.name,
+                                dataset,
+                                workload,
+                                entry["strategy"],
+                                layout,
+                                variant,
+                                NETWORK,
+                                **last,
+                            )
+
+    def run_files(self) -> list[str]:
+        return [run.file for run in self.runs]
+
+    def timeline_files(self) -> list[str]:
+        return [run.file for run in self.timelines]
+
+    def dataset_files(self) -> list[str]:
+        """The description of every split that some repeat trains on."""
+        return sorted(
+            {
+                self.split_folder(dataset, self.split_seed(dataset, repeat)) + "/dataset.json"
+                for dataset in self.datasets
+                for repeat in range(1, self.settings["repeats"] + 1)
+            }
+        )
+
+    def class_files(self) -> list[str]:
+        return [f"{self.data_folder(dataset)}/classes.csv" for dataset in self.datasets]
+
+    def data_folder(self, dataset: str) -> str:
+        return f"results/{self.name}/data/{dataset}"
+
+    def split_folder(self, dataset: str, seed: int) -> str:
+        return f"{self.data_folder(dataset)}/split{seed}"
+
+    def cores_needed(self, run: Run) -> int:
+        """Return the cores a run needs on each of its nodes."""
+        per_process = self.settings["variants"][run.variant]["cores_per_process"]
+        return Layout.parse(run.layout).processes * per_process
+
+    def compared_with(self, run: Run) -> list[str]:
+        """Return the configurations whose ratios this run serves as baseline for, by name.
+
+        A baseline is measured again when a configuration joins it, in the same session: this list
+        is part of what determines its result.
+        """
+        if (run.strategy, run.layout) != BASELINE:
+            return []
+        return sorted(
+            {
+                f"{other.strategy}/{other.layout}"
+                for other in self.runs
+                if (other.dataset, other.workload, other.variant, other.network)
+                == (run.dataset, run.workload, run.variant, run.network)
+            }
+        )
+
+    def run(
+        self,
+        dataset: str,
+        workload: str,
+        strategy: str,
+        layout: str,
+        variant: str,
+        network: str,
+        repeat: int | None,
+    ) -> Run:
+        """Return the timing run (or, without `repeat`, the timeline run) of these names.
+
+        Raises
+        ------
+        InputError : the experiment holds no such run.
+        """
+        instrument = None if repeat else "timeline"
+        wanted = Run(
+            self.name, dataset, workload, strategy, layout, variant, network, repeat, instrument
+        )
+        if wanted not in (self.runs if repeat else self.timelines):
+            raise InputError(
+                wanted.file,
+                f"{strategy} {layout}",
+                f"is not among the runs of {self.origin}",
+                "add its strategy, layout, variant or repeat there",
+            )
+        return wanted
+
+    def request(self, run: Run) -> dict:
+        """Return all that determines a run's result besides its data and the code."""
+        return {
+            **asdict(run),
+            "training": self.settings["workloads"][run.workload],
+            "knobs": self.settings["variants"][run.variant],
+            "oversubscribe": self.settings["oversubscribe"],
+            "max_steps": self.settings["timeline"]["steps"] if run.instrument else None,
+            "compared_with": self.compared_with(run),
+        }
+
+    def require_cores(self, run: Run, available: int) -> None:
+        """Refuse a run this machine cannot hold, unless `oversubscribe` is set.
+
+        Raises
+        ------
+        InputError : its layout asks for more nodes, or more cores, than there are.
+        """
+        key = f"configurations: {run.strategy}"
+        if Layout.parse(run.layout).nodes > 1:
+            raise self.error(
+                key,
+                run.layout,
+                "asks for more than one node, and this is one machine",
+                "use a layout 1xN",
+            )
+        needed = self.cores_needed(run)
+        if needed > available and not self.settings["oversubscribe"]:
+            raise self.error(
+                key,
+                run.layout,
+                f"needs {needed} cores, and {available} are available",
+                "ask for fewer processes, lower cores_per_process of the variant, "
+                "or set oversubscribe: true",
+            )
+
+
+def load(path: str | Path) -> Experiment:
+    """Read and check the experiment in a YAML file.
+
+    Raises
+    ------
+    InputError : as `read`, or the file does not hold a valid experiment.
+    """
+    return Experiment(read(path), path)
+
+
+def read(path: str | Path) -> dict:
+    """Return the content of a YAML file.
+
+    Raises
+    ------
+    InputError : the file is missing or is not YAML.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(path, path.name, "no such file", "name an existing experiment")
+    try:
+        return yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(path, str(error), "is not YAML", "mend the line it names") from None
+
+
+def named(name: str, root: Path = ROOT) -> Experiment:
+    """Return the experiment that `results/<name>/` belongs to.
+
+    That is `experiments/<name>.yaml`, or `config.yaml` if it is the one of that name.
+
+    Raises
+    ------
+    InputError : there is no such experiment, or its file names another.
+    """
+    path = root / "experiments" / f"{name}.yaml"
+    if path.is_file():
+        experiment = load(path)
+        if experiment.name != name:
+            raise experiment.error(
+                "experiment",
+                experiment.name,
+                f"differs from the file's name {path.name}",
+                f"write experiment: {name}",
+            )
+        return experiment
+    default = load(root / "config.yaml")
+    if default.name == name:
+        return default
+    known = sorted({default.name, *(p.stem for p in (root / "experiments").glob("*.yaml"))})
+    raise InputError(
+        f"results/{name}",
+        name,
+        "no such experiment",
+        f"use one of {', '.join(known)}, or write experiments/{name}.yaml",
+    )
+
+
+def _filling_defaults(base: type[Validator]) -> type[Validator]:
+    """Extend a validator so that it writes the schema's defaults into what it validates.
+
+    This is the recipe of jsonschema's own documentation (FAQ, "Why doesn't my schema's default
+    property set the default on my instance?"), kept out of alternatives the content is not of.
+    """
+    check_properties = base.VALIDATORS["properties"]
+
+    def properties(validator, subschemas, instance, schema):
+        if isinstance(instance, dict) and all(
+            instance.get(key) == subschema["const"]
+            for key, subschema in subschemas.items()
+            if "const" in subschema
+        ):
+            for key, subschema in subschemas.items():
+                if "default" in subschema:
+                    default = subschema["default"]
+                    instance.setdefault(key, dict(default) if default == {} else default)
+        yield from check_properties(validator, subschemas, instance, schema)
+
+    return validators.extend(base, {"properties": properties})
+
+
+def _is_whole(_: object, value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_finite(_: object, value: object) -> bool:
+    return _is_whole(_, value) or (isinstance(value, float) and math.isfinite(value))
+
+
+# JSON Schema calls 3.0 an integer and knows no NaN; neither is of use as a count or a rate.
+_Strict = validators.extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_whole, "number": _is_finite}
+    ),
+)
+
+
+def _schema() -> dict:
+    """Return the schema with its patterns in Python's grammar.
+
+    In JSON Schema `$` is the end of the text; in Python a newline may follow it.
+    """
+    return yaml.safe_load(SCHEMA.read_text().replace('$"', '\\\\Z"'))
+
+
+def _validated(settings: Any, origin: str) -> dict:
+    _check_keys(settings, origin)
+    schema = _schema()
+    errors = list(_relevant(_Strict(schema).iter_errors(settings)))
+    if errors:
+        raise _explained(min(errors, key=_urgency), schema, origin)
+    filled = yaml.safe_load(yaml.safe_dump(dict(settings)))
+    for _ in _filling_defaults(_Strict)(schema).iter_errors(filled):
+        # Filling happens while errors are looked for; the content is known to have none.
+        continue
+    return filled
+
+
+def _check_keys(content: Any, origin: str, path: str = "") -> None:
+    """Refuse keys that YAML reads as numbers, dates or truth values: a schema sees names only."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            if not isinstance(key, str):
+                raise InputError(
+                    f"{origin}: {path or '(top level)'}", key, "a key that is not text", "quote it"
+                )
+            _check_keys(value, origin, f"{path}.{key}" if path else key)
+    elif isinstance(content, list):
+        for position, value in enumerate(content):
+            _check_keys(value, origin, f"{path}.{position}")
+
+
+def _relevant(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+    """Yield errors; of alternatives, those of the one alone that `type` names."""
+    for error in errors:
+        if error.validator != "oneOf":
+            yield error
+        elif isinstance(error.instance, Mapping) and "type" in error.instance:
+            others = {e.schema_path[0] for e in error.context if e.validator == "const"}
+            yield from (e for e in error.context if e.schema_path[0] not in others)
+
+
+def _urgency(error: ValidationError) -> int:
+    """Rank a misspelt key before the absence of the right one, which it causes."""
+    return {"additionalProperties": 0, "required": 2}.get(error.validator, 1)
+
+
+_NAME_RULE = "use letters, digits, _ and -, at most 64, starting with a letter or digit"
+_TYPES = {
+    "object": "a mapping of keys to values",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+}
+# Keyword of the schema -> reason and remedy; `{}` is what the schema asks for.
+_SAYINGS = {
+    "type": ("is not {}", "give {}"),
+    "enum": ("is not among the values allowed", "use one of {}"),
+    "minimum": ("is too small", "give at least {}"),
+    "exclusiveMinimum": ("is too small", "give more than {}"),
+    "maximum": ("is too large", "give at most {}"),
+    "exclusiveMaximum": ("is too large", "give less than {}"),
+    "minLength": ("is too short", "give at least {} characters"),
+    "maxLength": ("is too long", "give at most {} characters"),
+    "minItems": ("has too few entries", "give at least {}"),
+    "minProperties": ("has too few entries", "give at least {}"),
+    "uniqueItems": ("holds an entry twice", "give each once"),
+    "pattern": ("does not match {}", "write what is asked for"),
+}
+
+
+def _explained(error: ValidationError, schema: dict, origin: str) -> InputError:
+    """Say a schema violation as key, value, reason and remedy."""
+    path = list(map(str, error.absolute_path))
+    content, asked = error.instance, error.validator_value
+
+    def refused(where: list[str], value: object, reason: str, remedy: str) -> InputError:
+        return InputError(f"{origin}: {'.'.join(where) or '(top level)'}", value, reason, remedy)
+
+    if error.validator == "additionalProperties":
+        allowed = sorted(error.schema.get("properties", {}))
+        patterns = error.schema.get("patternProperties", {})
+        unknown = min(k for k in content if k not in allowed and not _matches(patterns, k))
+        if not allowed:
+            return refused(path, unknown, "not allowed as a name", _NAME_RULE)
+        remedy = _with_suggestion(unknown, allowed, f"use one of {', '.join(allowed)}")
+        return refused([*path, unknown], content[unknown], "unknown key", remedy)
+    if error.validator == "required":
+        missing = next(name for name in asked if name not in content)
+        meaning = _first_sentence(error.schema["properties"][missing].get("description", ""))
+        remedy = f"add {missing}{meaning}"
+        return refused([*path, missing], None, "the key is missing", remedy)
+    meaning = _first_sentence(_description(schema, error.absolute_schema_path))
+    if asked == schema["$defs"]["name"]["pattern"]:
+        return refused(path, content, "not allowed as a name", _NAME_RULE + meaning)
+    asked = ", ".join(asked) if isinstance(asked, list) else _TYPES.get(asked, asked)
+    reason, remedy = (saying.format(asked) for saying in _SAYINGS[error.validator])
+    return refused(path, content, reason.replace("\\Z", "$"), remedy + meaning)
+
+
+def _description(schema: dict, path: Iterable[str | int]) -> str:
+    """Return the innermost description on a path; one beside a `$ref` goes before the target's."""
+    node, found = schema, ""
+    for part in path:
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        node = node[part]
+        if isinstance(node, dict):
+            found = node.get("description", found)
+    return found
+
+
+def _first_sentence(description: str) -> str:
+    first = description.split(". ")[0].strip().rstrip(".")
+    return f" ({first[0].lower()}{first[1:]})" if first else ""
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)
+
+
+def _with_suggestion(word: str, known: list[str], otherwise: str) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}? Otherwise {otherwise}" if close else otherwise
+
+
+def _check_classes(experiment: Experiment) -> None:
+    for name, dataset in experiment.datasets.items():
+        key, classes = f"datasets.{name}", dataset["classes"]
+        if len(classes) < 2:
+            raise experiment.error(
+                f"{key}.classes",
+                classes,
+                "one class only: there is nothing to tell apart",
+                "name at least two classes",
+            )
+        source = dataset["source"]
+        by_class = {
+            f"{key}.source.{part}": source[part]
+            for part in ("records", "queries", "max_records")
+            if part in source
+        }
+        if "rows" in dataset["oversample"]:
+            by_class[f"{key}.oversample.rows"] = dataset["oversample"]["rows"]
+        for where, mapping in by_class.items():
+            stray = sorted(set(mapping) - set(classes))
+            if stray:
+                raise experiment.error(
+                    where, stray, "not among the classes", f"use {', '.join(classes)}"
+                )
+        for part in ("records", "queries"):
+            missing = [c for c in classes if part in source and c not in source[part]]
+            if missing:
+                raise experiment.error(
+                    f"{key}.source.{part}", missing, "classes without an entry", "add them"
+                )
+
+
+def _check_references(experiment: Experiment) -> None:
+    variants = experiment.settings["variants"]
+    for name in experiment.settings["workloads"]:
+        if name not in WORKLOADS:
+            raise experiment.error(
+                f"workloads.{name}", name, "no such workload", f"use one of {', '.join(WORKLOADS)}"
+            )
+    for position, entry in enumerate(experiment.settings["configurations"]):
+        if entry["strategy"] not in STRATEGIES:
+            raise experiment.error(
+                f"configurations.{position}.strategy",
+                entry["strategy"],
+                "no such strategy",
+                f"use one of {', '.join(STRATEGIES)}",
+            )
+        for variant in entry.get("variants", []):
+            if variant not in variants:
+                raise experiment.error(
+                    f"configurations.{position}.variants",
+                    variant,
+                    "no such variant",
+                    f"use one of {', '.join(variants)}",
+                )
+    files = experiment.run_files()
+    repeated = {file for file in files if files.count(file) > 1}
+    if repeated:
+        raise experiment.error(
+            "configurations",
+            min(repeated),
+            "asked for twice",
+            "name each strategy, layout and variant once",
+        )
+
+
+def _check_layouts(experiment: Experiment) -> None:
+    for entry in experiment.settings["configurations"]:
+        for layout in entry["layouts"]:
+            strategy = STRATEGIES[entry["strategy"]]
+            if strategy.only_one_rank and Layout.parse(layout).ranks > 1:
+                raise experiment.error(
+                    f"configurations: {entry['strategy']}",
+                    layout,
+                    "this strategy has one process",
+                    "use layout 1x1",
+                )
+
+
+def _check_targets(experiment: Experiment) -> None:
+    for name, workload in experiment.settings["workloads"].items():
+        if "target_accuracy" in workload and not workload["validate"]:
+            raise experiment.error(
+                f"workloads.{name}.target_accuracy",
+                workload["target_accuracy"],
+                "time to accuracy needs the accuracy after each epoch",
+                "set validate: true, or leave target_accuracy out",
+            )
+        batch = workload["batch"]
+        for run in experiment.runs:
+            ranks = Layout.parse(run.layout).ranks
+            if batch["per"] == "global" and batch["rows"] < ranks:
+                raise experiment.error(
+                    f"workloads.{name}.batch.rows",
+                    batch["rows"],
+                    f"leaves some of the {ranks} ranks of {run.layout} without rows",
+                    "use a larger batch",
+                )

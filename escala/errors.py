@@ -1,0 +1,31 @@
+"""Errors a user can act on."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """Something the user gave cannot be used.
+
+    Parameters
+    ----------
+    where : the file or the key of the config that holds it, as the user wrote it.
+    value : what stands there.
+    reason : why it cannot be used.
+    remedy : what to do about it.
+    """
+
+    def __init__(self, where: object, value: object, reason: str, remedy: str):
+        self.where, self.value, self.reason, self.remedy = where, value, reason, remedy
+        super().__init__(f"{where}: {_shown(value)}: {reason}. Remedy: {remedy}.")
+
+    def __reduce__(self):
+        return type(self), (self.where, self.value, self.reason, self.remedy)
+
+
+def _shown(value: object, limit: int = 120) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+class Diverged(ArithmeticError):
+    """The training loss is infinite or not a number."""

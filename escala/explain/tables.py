@@ -1,0 +1,427 @@
+"""Result tables: what the runs of an experiment measured, one row per thing measured.
+
+Times pool every session in which a run was measured, as long as it measured the same thing;
+ratios use pairs of one session; scores count each run once, by its current measurement. The
+columns of each table, with their units, are described in `schemas/tables/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from jsonschema import Draft202012Validator
+
+from escala.explain.statistics import (
+    Interval,
+    Rates,
+    bootstrap_interval,
+    paired_ratios,
+    pooled_rates,
+    ratio_interval,
+)
+from escala.files import atomic, read_json
+from escala.parallel.layout import Layout
+
+SCHEMAS = Path(__file__).resolve().parent.parent.parent / "schemas" / "tables"
+TABLES = (
+    "classes", "runs", "epochs", "reports", "pooled", "confusion", "configurations", "speedup",
+)  # fmt: skip
+
+#: What names a configuration, and with `repeat` a run.
+CONFIGURATION = ("dataset", "workload", "strategy", "layout", "variant", "network")
+BASELINE = ("single", "1x1")
+STAGES = ("records", "kept", "train", "balanced", "test")
+#: Parts of a run outside the training steps, in the order they happen.
+PARTS = ("startup", "loading", "build", "first_step", "broadcast", "evaluation", "save")
+
+_TRAINING = (
+    "global_batch", "rows_per_rank", "learning_rate", "optimizer", "epochs_asked", "epochs_done",
+    "stopped_early", "parameters", "train_rows", "test_rows",
+)  # fmt: skip
+_OF_RECORDS = (
+    "duplicates_genome", "duplicates_encoded", "length_min", "length_median", "length_max",
+    "ambiguous_fraction",
+)  # fmt: skip
+_PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
+
+Measurement = Mapping[str, Any]
+
+
+def measurements(run_files: Iterable[str | Path]) -> list[dict]:
+    """Read the current measurement of every run, and its older ones from `sessions/` beside it.
+
+    Returns
+    -------
+    The content of each `run.json` with the keys `file`, `current` (it is the one in run.json)
+    and `comparable` (it measured what the current one did, on the same machine).
+    """
+    found = []
+    for path in map(Path, run_files):
+        current = read_json(path)
+        found.append(current | {"file": str(path), "current": True, "comparable": True})
+        for older in sorted(path.parent.glob("sessions/*.json")):
+            content = read_json(older)
+            if content["session"] != current["session"]:
+                same = _conditions(content) == _conditions(current)
+                found.append(content | {"file": str(older), "current": False, "comparable": same})
+    return found
+
+
+def _conditions(run: Measurement) -> tuple:
+    """Return all that must agree for two measurements of a run to be pooled."""
+    outcomes = {"epochs_done", "stopped_early", "optimizer", "parameters"}
+    return (
+        {key: value for key, value in run["training"].items() if key not in outcomes},
+        run["data"],
+        run["knobs"],
+        run["ranks"]["asked"],
+        run["versions"],
+        run["source_sha256"],
+        {key: run["machine"].get(key) for key in ("cpu", "cores_available", "hostname")},
+    )
+
+
+def tables(
+    run_files: Iterable[str | Path],
+    dataset_files: Iterable[str | Path],
+    class_files: Iterable[str | Path],
+) -> dict[str, pd.DataFrame]:
+    """Build every table of `TABLES` from run.json, dataset.json and classes.csv files."""
+    found = measurements(run_files)
+    runs = _frame("runs", map(_run, found))
+    return {
+        "classes": _frame("classes", _classes(dataset_files, class_files)),
+        "runs": runs,
+        "epochs": _frame("epochs", (row for run in found for row in _epochs(run))),
+        "reports": _frame("reports", (row for run in _scored(found) for row in _report(run))),
+        "pooled": _frame("pooled", _pooled(found)),
+        "confusion": _frame(
+            "confusion", (row for run in _scored(found) for row in _confusion(run))
+        ),
+        "configurations": _frame("configurations", _configurations(runs)),
+        "speedup": _frame("speedup", _speedup(runs)),
+    }
+
+
+def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """Check tables against their schemas and write each as CSV."""
+    for name, frame in frames.items():
+        validate(name, frame)
+        with atomic(folder / f"{name}.csv") as temporary:
+            frame.to_csv(temporary, index=False)
+
+
+def read(folder: Path) -> dict[str, pd.DataFrame]:
+    """Read the tables in a folder, with the types that their schemas give."""
+    return {name: pd.read_csv(folder / f"{name}.csv", dtype=_dtypes(name)) for name in TABLES}
+
+
+@cache
+def schema(name: str) -> dict:
+    """Return the JSON schema of a table's rows; the order of its properties is the columns'."""
+    return yaml.safe_load((SCHEMAS / f"{name}.schema.yaml").read_text())
+
+
+def validate(name: str, frame: pd.DataFrame) -> None:
+    """Check every row of a table; a missing value counts as null.
+
+    Raises
+    ------
+    jsonschema.ValidationError : a row does not keep to the schema.
+    """
+    validator = Draft202012Validator(schema(name))
+    for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
+        validator.validate(row)
+
+
+def _frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=list(schema(name)["properties"])).astype(_dtypes(name))
+
+
+def _dtypes(name: str) -> dict[str, str]:
+    """Return pandas' type of every column; all of them can hold missing values."""
+    return {
+        key: _PANDAS[np.atleast_1d(column["type"])[0]]
+        for key, column in schema(name)["properties"].items()
+    }
+
+
+def _names(run: Measurement) -> dict:
+    return {key: run[key] for key in (*CONFIGURATION, "repeat", "session")}
+
+
+def _data(run: Measurement) -> dict:
+    return {key: run["data"][key] for key in ("provenance", "leaky", "split_seed")}
+
+
+def _run(run: Measurement) -> dict:
+    ranks, training, machine = run["ranks"], run["training"], run["machine"]
+    seconds, steps = run["seconds"] or {}, run["step_seconds"] or {}
+    evaluation, epochs = run["evaluation"] or {}, run["epochs"]
+    ok = run["status"] == "ok"
+    return {
+        **_names(run),
+        **{key: run[key] for key in ("current", "comparable", "status", "reason", "started")},
+        "ranks": ranks["asked"],
+        "ranks_obtained": ranks["obtained"],
+        "oversubscribed": ranks["oversubscribed"],
+        "cores": ";".join(",".join(map(str, cores)) for cores in ranks["cores"]),
+        "intra_op_threads": ranks["threads"]["intra_op"],
+        "inter_op_threads": ranks["threads"]["inter_op"],
+        **{key: training[key] for key in _TRAINING},
+        "train_seconds": seconds.get("train"),
+        "train_seconds_per_epoch": seconds["train"] / len(epochs) if ok else None,
+        "epoch_wall_seconds_per_epoch": (
+            float(np.mean([epoch["epoch_wall_seconds"] for epoch in epochs])) if ok else None
+        ),
+        "step_median_seconds": steps.get("median"),
+        "step_p90_seconds": steps.get("p90"),
+        "samples_per_second": run["samples_per_second"],
+        **{f"{part}_seconds": seconds.get(part) for part in PARTS},
+        "wall_seconds": run["wall_seconds"],
+        "accuracy": evaluation.get("accuracy"),
+        "macro_f1": evaluation["macro"]["f1"] if evaluation else None,
+        **_time_to_target(run),
+        **_data(run),
+        **{key: machine[key] for key in ("cpu", "cores_available", "memory_bytes", "kernel")},
+        "hostname": machine["hostname"],
+        "weights_sha256": run["weights_sha256"],
+        "source_sha256": run["source_sha256"],
+        "file": run["file"],
+    }
+
+
+def _time_to_target(run: Measurement) -> dict:
+    """Return the training seconds until the target accuracy, censored if it was not reached."""
+    target = run["training"].get("target_accuracy")
+    row = {"target_accuracy": target, "time_to_target_seconds": None}
+    if run["status"] != "ok" or target is None:
+        return row | {"time_to_target_kind": "unavailable"}
+    spent = 0.0
+    for epoch in run["epochs"]:
+        spent += epoch["train_seconds"]
+        if epoch["test_accuracy"] is not None and epoch["test_accuracy"] >= target:
+            return row | {"time_to_target_seconds": spent, "time_to_target_kind": "measured"}
+    return row | {"time_to_target_seconds": spent, "time_to_target_kind": "censored"}
+
+
+def _epochs(run: Measurement) -> Iterator[dict]:
+    for epoch in run["epochs"]:
+        yield {
+            **_names(run),
+            **{key: run[key] for key in ("current", "status")},
+            **epoch,
+            **_data(run),
+        }
+
+
+def _scored(found: Iterable[Measurement]) -> list[Measurement]:
+    """Return the current measurements that ended ok: the runs whose scores count."""
+    return [run for run in found if run["current"] and run["status"] == "ok"]
+
+
+def _report(run: Measurement) -> Iterator[dict]:
+    evaluation = run["evaluation"]
+    names = _names(run) | _data(run)
+    for label, scores in evaluation["per_class"].items():
+        yield {**names, "level": "class", "class": label, **scores}
+    for level in ("macro", "weighted"):
+        yield {**names, "level": level, **evaluation[level], "support": evaluation["rows"]}
+    yield {
+        **names,
+        "level": "accuracy",
+        "accuracy": evaluation["accuracy"],
+        "support": evaluation["rows"],
+    }
+
+
+def _confusion(run: Measurement) -> Iterator[dict]:
+    evaluation = run["evaluation"]
+    for true, row in zip(evaluation["classes"], evaluation["confusion_matrix"], strict=True):
+        for predicted, count in zip(evaluation["classes"], row, strict=True):
+            yield {
+                **_names(run),
+                "true_class": true,
+                "predicted_class": predicted,
+                "rows": count,
+                **_data(run),
+            }
+
+
+def _pooled(found: Iterable[Measurement]) -> Iterator[dict]:
+    groups: dict[tuple, list[Measurement]] = {}
+    for run in _scored(found):
+        groups.setdefault(tuple(run[key] for key in CONFIGURATION), []).append(run)
+    for names, runs in groups.items():
+        splits = [run["data"]["split_seed"] for run in runs]
+        matrices = [np.array(run["evaluation"]["confusion_matrix"]) for run in runs]
+        rates = pooled_rates(matrices, splits)
+        for label, rate in zip(runs[0]["evaluation"]["classes"], rates, strict=True):
+            precision, recall = rate.precision, rate.recall
+            yield {
+                **dict(zip(CONFIGURATION, names, strict=True)),
+                "class": label,
+                "runs": len(runs),
+                "splits": len(set(splits)),
+                **_interval("precision", precision),
+                "precision_kind": _kind(precision),
+                **_interval("recall", recall),
+                "recall_kind": _kind(recall),
+                "f1": _f1(rate),
+                "true_positives": rate.true_positives,
+                "predicted": rate.predicted,
+                "actual": rate.actual,
+                "provenance": runs[0]["data"]["provenance"],
+                "leaky": runs[0]["data"]["leaky"],
+            }
+
+
+def _f1(rate: Rates) -> float | None:
+    rows = rate.predicted + rate.actual
+    return 2 * rate.true_positives / rows if rows else None
+
+
+def _interval(name: str, interval: Interval, unit: str = "") -> dict[str, float | None]:
+    return {
+        f"{name}{unit}": interval.estimate,
+        f"{name}_low{unit}": interval.low,
+        f"{name}_high{unit}": interval.high,
+    }
+
+
+def _kind(interval: Interval) -> str:
+    return "unavailable" if interval.estimate is None else "measured"
+
+
+def _configurations(runs: pd.DataFrame) -> Iterator[dict]:
+    for names, group in runs.groupby(list(CONFIGURATION), sort=False):
+        current, ok = group[group["current"]], group[group["status"] == "ok"]
+        timed = ok[ok["comparable"]]
+        scored = ok[ok["current"]]
+        failed = current[current["status"] != "ok"]
+        yield {
+            **dict(zip(CONFIGURATION, names, strict=True)),
+            "ranks": group["ranks"].iloc[0],
+            "oversubscribed": bool(group["oversubscribed"].any()),
+            "runs_ok": len(scored),
+            "runs_failed": len(failed),
+            "measurements": len(timed),
+            "sessions": timed["session"].nunique(),
+            "kind": "measured" if len(timed) else "unavailable",
+            "reason": None if len(timed) else _reasons(failed),
+            **_interval("train", _over(timed, "train_seconds_per_epoch"), "_seconds_per_epoch"),
+            **_interval("step", _over(timed, "step_median_seconds"), "_seconds"),
+            **_interval("samples_per_second", _over(timed, "samples_per_second")),
+            **_interval("accuracy", _over(scored, "accuracy")),
+            **_configuration_target(timed),
+            "epoch_wall_seconds_per_epoch": _over(timed, "epoch_wall_seconds_per_epoch").estimate,
+            **{f"{p}_seconds": _over(timed, f"{p}_seconds").estimate for p in PARTS},
+            "wall_seconds": _over(timed, "wall_seconds").estimate,
+            "provenance": group["provenance"].iloc[0],
+            "leaky": group["leaky"].iloc[0],
+        }
+
+
+def _over(runs: pd.DataFrame, column: str) -> Interval:
+    return bootstrap_interval(runs[column].dropna())
+
+
+def _reasons(failed: pd.DataFrame) -> str:
+    """Say why there is nothing, each reason once, with the repeats it holds for."""
+    by_reason = failed.groupby(["status", "reason"], sort=False, dropna=False)["repeat"]
+    return "; ".join(
+        f"rep {', '.join(map(str, repeats))}: {status}"
+        + ("" if pd.isna(reason) else f" ({reason})")
+        for (status, reason), repeats in by_reason
+    )
+
+
+def _configuration_target(timed: pd.DataFrame) -> dict:
+    """Return the median time to the target accuracy.
+
+    Runs that did not reach it would have taken longer than they ran. Where that leaves the
+    median open, the value is a lower bound and the kind `censored`.
+    """
+    known = timed[timed["time_to_target_kind"] != "unavailable"]
+    reached = known["time_to_target_kind"] == "measured"
+    row = {
+        "target_accuracy": known["target_accuracy"].iloc[0] if len(known) else None,
+        "target_reached_runs": int(reached.sum()),
+    }
+    if known.empty:
+        return row | {"time_to_target_kind": "unavailable"}
+    seconds = known["time_to_target_seconds"]
+    is_open = np.isinf(np.median(seconds.where(reached, np.inf)))
+    interval = bootstrap_interval(seconds) if reached.all() else Interval(None, None, None)
+    return row | {
+        "time_to_target_seconds": float(seconds.median()),
+        "time_to_target_low_seconds": interval.low,
+        "time_to_target_high_seconds": interval.high,
+        "time_to_target_kind": "censored" if is_open else "measured",
+    }
+
+
+def _speedup(runs: pd.DataFrame) -> Iterator[dict]:
+    ok = runs[runs["status"] == "ok"]
+    pairs = paired_ratios(ok, "train_seconds_per_epoch", BASELINE)
+    pairs = pairs[pairs["comparable"]]
+    for names, group in runs.groupby(list(CONFIGURATION), sort=False):
+        name = dict(zip(CONFIGURATION, names, strict=True))
+        if (name["strategy"], name["layout"]) == BASELINE:
+            continue
+        mine = pairs[(pairs[list(CONFIGURATION)] == list(names)).all(axis=1)]
+        ratio = ratio_interval(mine["ratio"])
+        speedup = Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
+        ranks = Layout.parse(name["layout"]).ranks
+        yield {
+            **name,
+            "ranks": ranks,
+            "oversubscribed": bool(group["oversubscribed"].any()),
+            "pairs": len(mine),
+            "kind": _kind(ratio),
+            "reason": None if len(mine) else _unpaired(name, group, runs),
+            **_interval("ratio", ratio),
+            **_interval("speedup", speedup),
+            **_interval("efficiency", Interval(*(s and s / ranks for s in speedup))),
+            "provenance": group["provenance"].iloc[0],
+            "leaky": group["leaky"].iloc[0],
+        }
+
+
+def _unpaired(name: Mapping[str, str], group: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """Say why a configuration has no ratio."""
+    if not (group["status"] == "ok").any():
+        return f"no run ended ok: {_reasons(group[group['current']])}"
+    same = [key for key in CONFIGURATION if key not in ("strategy", "layout")]
+    beside = runs[(runs[same] == [name[key] for key in same]).all(axis=1)]
+    baseline = beside[(beside["strategy"] == BASELINE[0]) & (beside["layout"] == BASELINE[1])]
+    if baseline.empty:
+        return f"the experiment has no {' '.join(BASELINE)} beside it"
+    if not (baseline["status"] == "ok").any():
+        return f"no run of the baseline ended ok: {_reasons(baseline[baseline['current']])}"
+    return "no run that ended ok shares session and repeat with one of the baseline"
+
+
+def _classes(
+    dataset_files: Iterable[str | Path], class_files: Iterable[str | Path]
+) -> Iterator[dict]:
+    reports = {Path(path).parent: pd.read_csv(path, index_col="class") for path in class_files}
+    for path in map(Path, dataset_files):
+        dataset, report = read_json(path), reports[path.parent.parent]
+        for label in dataset["classes"]:
+            row, counts = report.loc[label], dataset["counts"][label]
+            yield {
+                "dataset": dataset["dataset"],
+                "split_seed": dataset["split_seed"],
+                "class": label,
+                **{stage: counts[stage] for stage in STAGES},
+                **{key: row[key] for key in _OF_RECORDS},
+                "provenance": dataset["provenance"],
+                "leaky": dataset["leaky"],
+            }

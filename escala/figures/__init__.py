@@ -1,0 +1,23 @@
+"""Figures: each module has a function `draw` that returns one. Adding one is adding a line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+#: Drawn from the tables of an experiment: `draw(tables)`.
+FIGURES = (
+    "class_distribution",
+    "accuracy_per_epoch",
+    "seconds_per_epoch",
+    "confusion_matrices",
+    "classification_reports",
+    "speedup",
+)
+#: Drawn from one instrumented run: `draw(run, events)`.
+TIMELINE_FIGURES = ("timeline_run", "timeline_allreduce")
+
+
+def figure(name: str) -> ModuleType:
+    """Return the module of a figure."""
+    return import_module(f"escala.figures.{name}")

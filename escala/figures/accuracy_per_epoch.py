@@ -1,0 +1,67 @@
+"""Accuracy after each epoch, on the training rows and, where it was asked for, on the test rows."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from escala.figures.common import (
+    Tables,
+    gaps,
+    legend_of,
+    markers,
+    new,
+    note,
+    palette,
+    panel_title,
+    panels,
+    title,
+    with_labels,
+    without_data,
+)
+
+WHAT = "Accuracy per epoch"
+KINDS = {
+    "accuracy": "training accuracy\n(while training)",
+    "test_accuracy": "test accuracy\n(after the epoch)",
+}
+
+
+def draw(tables: Tables) -> Figure:
+    """Draw the median over repeats as a line per configuration and every run as a point."""
+    epochs = with_labels(tables["epochs"], tables["runs"])
+    epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
+    if epochs.empty:
+        return without_data(WHAT, tables)
+    rows, kinds = panels(epochs), [kind for kind in KINDS if epochs[kind].notna().any()]
+    figure = new(4.2 * len(kinds) + 2.2, 3.4 * len(rows) + 0.8)
+    labels = list(with_labels(tables["runs"])["label"].unique())
+    grid = figure.subplots(len(rows), len(kinds), squeeze=False)
+    for line, ((_, workload), frame) in zip(grid, rows, strict=True):
+        for axes, kind in zip(line, kinds, strict=True):
+            _panel(axes, frame, kind, labels)
+            axes.set_title(panel_title(workload, frame, len(rows) > 1))
+    legend_of(figure, grid.flat, "configuration")
+    title(figure, WHAT, epochs)
+    note(figure, ["Lines: median over repeats; points: single runs.", *gaps(tables["runs"])])
+    return figure
+
+
+def _panel(axes: Axes, frame: pd.DataFrame, kind: str, labels: list[str]) -> None:
+    shown = frame.dropna(subset=[kind]).astype({"epoch": int, kind: float})
+    colours, shapes = palette(labels), markers(labels)
+    present = [label for label in labels if label in set(shown["label"])]
+    for position, label in enumerate(present):
+        runs = shown[shown["label"] == label]
+        # Configurations agree where all is well: set side by side, none hides another.
+        shift = 0.24 * ((position + 0.5) / len(present) - 0.5)
+        median = runs.groupby("epoch")[kind].median()
+        axes.plot(
+            median.index + shift, median, color=colours[label], marker=shapes[label],
+            markersize=5, linewidth=1.2, label=label,
+        )  # fmt: skip
+        axes.scatter(runs["epoch"] + shift, runs[kind], s=9, color=colours[label], alpha=0.45)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="epoch", ylabel=KINDS[kind])

@@ -1,0 +1,52 @@
+"""How many sequences of each class there are, at every stage of the preparation."""
+
+from __future__ import annotations
+
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from escala.explain.tables import STAGES
+from escala.figures.common import Tables, describe, grid, legend_of, new, note, palette, title
+
+STAGE_NAMES = {
+    "records": "read",
+    "kept": "without duplicates",
+    "train": "training",
+    "balanced": "training, oversampled",
+    "test": "test",
+}
+
+
+def draw(tables: Tables) -> Figure:
+    """Draw a bar per class and stage, a panel per dataset, of its first split."""
+    classes = tables["classes"]
+    datasets = list(classes.groupby("dataset", sort=False))
+    columns = min(len(datasets), 2)
+    height = max(2.0, 0.75 * max(frame["class"].nunique() for _, frame in datasets))
+    figure = new(6.5 * columns + 1.5, height * -(-len(datasets) // columns) + 1.2)
+    names = list(STAGE_NAMES.values())
+    for axes, (dataset, frame) in zip(grid(figure, len(datasets), columns), datasets, strict=True):
+        first = frame[frame["split_seed"] == frame["split_seed"].iloc[0]]
+        long = first.melt(["class", "provenance", "leaky"], list(STAGES), "stage", "rows")
+        sns.barplot(
+            long.assign(stage=long["stage"].map(STAGE_NAMES)),
+            x="rows", y="class", hue="stage", hue_order=names, palette=palette(names), ax=axes,
+        )  # fmt: skip
+        for bars in axes.containers:
+            axes.bar_label(bars, fmt="{:.0f}", padding=2, fontsize=7)
+        axes.margins(x=0.08)
+        axes.get_legend().remove()
+        axes.grid(axis="y", visible=False)
+        axes.set(xlabel="sequences (count)", ylabel="class")
+        if len(datasets) > 1:
+            axes.set_title(describe(dataset, *first[["provenance", "leaky"]].iloc[0]))
+    legend_of(figure, figure.axes, "stage")
+    title(figure, "Class distribution", classes)
+    seeds = classes.groupby("dataset", sort=False)["split_seed"].unique()
+    note(figure, [_split_note(dataset, split) for dataset, split in seeds.items()])
+    return figure
+
+
+def _split_note(dataset: str, seeds: list[int]) -> str:
+    more = f"; {len(seeds) - 1} more in classes.csv" if len(seeds) > 1 else ""
+    return f"{dataset}: training and test rows of the split with seed {seeds[0]}{more}."

@@ -1,0 +1,80 @@
+"""Precision, recall and F1 of every class and configuration, pooled over runs and splits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from escala.explain.tables import CONFIGURATION
+from escala.figures.common import (
+    Tables,
+    described,
+    gaps,
+    grid,
+    new,
+    note,
+    title,
+    with_labels,
+    without_data,
+)
+
+WHAT = "Classification reports, pooled over runs and splits"
+SCORES = ("precision", "recall", "f1")
+
+
+def draw(tables: Tables) -> Figure:
+    """Draw a heat map per configuration: a row per class, its test rows beside its name."""
+    pooled = with_labels(tables["pooled"], tables["runs"])
+    if pooled.empty:
+        return without_data(WHAT, tables)
+    groups = list(pooled.groupby(list(CONFIGURATION), sort=False))
+    height = 0.32 * (max(len(frame) for _, frame in groups) + 2)
+    columns = min(3, len(groups))
+    figure = new(max(7.0, 4.3 * columns + 1.0), (height + 0.9) * -(-len(groups) // columns) + 1.1)
+    several = pooled[["dataset", "workload"]].drop_duplicates().shape[0] > 1
+    lowest = np.floor(20 * pooled[list(SCORES)].min().min()) / 20
+    axes_list = grid(figure, len(groups), columns)
+    for axes, (_, frame) in zip(axes_list, groups, strict=True):
+        report = _report(frame)
+        sns.heatmap(
+            report[list(SCORES)].astype(float), annot=True, fmt=".3f", vmin=min(lowest, 0.95),
+            vmax=1, cmap="cividis", cbar=False, linewidths=0.5, ax=axes, xticklabels=SCORES,
+            annot_kws={"fontsize": 8},
+            yticklabels=[f"{row.Index} ({row.actual:.0f})" for row in report.itertuples()],
+        )  # fmt: skip
+        axes.axhline(len(frame), color="white", linewidth=3)
+        axes.tick_params(axis="y", rotation=0)
+        runs, splits = frame[["runs", "splits"]].iloc[0]
+        where = f"{described(frame)}\n{frame['workload'].iloc[0]}, " if several else ""
+        axes.set_title(
+            f"{where}{frame['label'].iloc[0]}\n{_count(runs, 'run')}, {_count(splits, 'split')}"
+        )
+        axes.set(xlabel="", ylabel="class (test rows)")
+    figure.colorbar(axes.collections[0], ax=axes_list, shrink=0.6, label="score")
+    title(figure, WHAT, pooled)
+    note(
+        figure,
+        [
+            "The recall of the weighted average is the accuracy. A blank cell: there were no such "
+            "predictions. Intervals are in pooled.csv.",
+            *gaps(tables["runs"]),
+        ],
+    )
+    return figure
+
+
+def _report(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores by class and, as a classification report ends, their averages."""
+    by_class = frame.set_index("class")[[*SCORES, "actual"]].astype(float)
+    scores, rows = by_class[list(SCORES)], by_class["actual"]
+    averages = {
+        "macro average": scores.mean(),
+        "weighted average": scores.fillna(0).mul(rows, axis=0).sum() / rows.sum(),
+    }
+    return pd.concat([by_class, pd.DataFrame(averages).T.assign(actual=rows.sum())])
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"

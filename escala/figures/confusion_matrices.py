@@ -1,0 +1,63 @@
+"""Confusion matrices of every configuration, pooled over repeats."""
+
+from __future__ import annotations
+
+import seaborn as sns
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from escala.explain.tables import CONFIGURATION
+from escala.figures.common import (
+    Tables,
+    described,
+    gaps,
+    grid,
+    new,
+    note,
+    title,
+    with_labels,
+    without_data,
+)
+
+WHAT = "Confusion matrices, pooled over repeats"
+COLOURS = "Blues"
+
+
+def draw(tables: Tables) -> Figure:
+    """Draw a panel per configuration: counts, coloured by the share of the true class."""
+    confusion = with_labels(tables["confusion"], tables["runs"])
+    if confusion.empty:
+        return without_data(WHAT, tables)
+    groups = list(confusion.groupby(list(CONFIGURATION), sort=False))
+    side = max(2.6, 0.58 * max(frame["true_class"].nunique() for _, frame in groups))
+    columns = min(3, len(groups))
+    figure = new(
+        max(7.0, (side + 0.7) * columns + 1.0), (side + 0.7) * -(-len(groups) // columns) + 1
+    )
+    several = confusion[["dataset", "workload"]].drop_duplicates().shape[0] > 1
+    axes_list = grid(figure, len(groups), columns)
+    for axes, (_, frame) in zip(axes_list, groups, strict=True):
+        classes = list(frame["true_class"].unique())
+        matrix = frame.pivot_table(
+            index="true_class", columns="predicted_class", values="rows", aggfunc="sum"
+        ).loc[classes, classes].astype(int)  # fmt: skip
+        shares = matrix.div(matrix.sum(axis=1), axis=0).fillna(0)
+        sns.heatmap(
+            shares, annot=matrix, fmt="d", vmin=0, vmax=1, cmap=COLOURS, cbar=False, square=True,
+            linewidths=0.5, xticklabels=classes, yticklabels=classes, ax=axes,
+            annot_kws={"fontsize": 8},
+        )  # fmt: skip
+        axes.set_xticks(axes.get_xticks(), classes, rotation=45, ha="right", rotation_mode="anchor")
+        axes.tick_params(axis="y", rotation=0)
+        runs = frame[["repeat", "session"]].drop_duplicates().shape[0]
+        where = f"{described(frame)}\n{frame['workload'].iloc[0]}, " if several else ""
+        axes.set_title(f"{where}{frame['label'].iloc[0]}\n{runs} run{'s' * (runs > 1)}")
+        axes.set(xlabel="predicted class", ylabel="true class")
+    figure.colorbar(
+        ScalarMappable(Normalize(0, 1), COLOURS), ax=axes_list, shrink=0.6,
+        label="share of the true class",
+    )  # fmt: skip
+    title(figure, WHAT, confusion)
+    note(figure, ["Numbers are test rows.", *gaps(tables["runs"])])
+    return figure

@@ -1,0 +1,56 @@
+"""What the figures of a Horovod timeline share."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from escala.figures.common import describe, empty, palette
+
+#: What a phase's time goes into, by the start of its name; the first that fits counts.
+FAMILIES = {
+    "waiting for all ranks (negotiation)": ("NEGOTIATE_",),
+    "waiting for data or other tensors": ("QUEUE", "WAIT_FOR_"),
+    "copying to and from the fusion buffer": ("INIT_FUSION_BUFFER", "MEMCPY_", "ALLOCATE_"),
+    "communication": ("MPI_", "GLOO_", "NCCL_", "CCL_"),
+}
+OTHER = "rest of the operation"
+COLOURS = palette([*FAMILIES, OTHER])
+
+
+def family(phase: str) -> str:
+    """Return what a phase's time goes into."""
+    return next((name for name, starts in FAMILIES.items() if phase.startswith(starts)), OTHER)
+
+
+def heading(figure: Figure, what: str, run: dict) -> None:
+    """Head a figure: what it shows, of which run and which data."""
+    figure.suptitle(f"{what}\n{run_name(run)}\n{data_name(run)}")
+
+
+def run_name(run: dict) -> str:
+    names = [run[key] for key in ("strategy", "layout", "variant", "network", "workload")]
+    return " ".join(names)
+
+
+def data_name(run: dict) -> str:
+    data = run["data"]
+    return describe(run["dataset"], data["provenance"], data["leaky"])
+
+
+def nothing(what: str, run: dict, why: str) -> Figure:
+    """Return a figure that says why there is nothing to show of a run's timeline."""
+    ended = f" The run ended as {run['status']}: {run['reason']}." if run["reason"] else ""
+    return empty(f"{what}, {run_name(run)}", data_name(run), f"Unavailable: {why}.{ended}")
+
+
+def short(tensor: str, letters: int = 44) -> str:
+    """Shorten a tensor's name at its start, where the names of one model are alike."""
+    return tensor if len(tensor) <= letters else "…" + tensor[1 - letters :]
+
+
+def spans(phases: pd.DataFrame) -> list[tuple[float, float]]:
+    """Return intervals as (start, length), in seconds."""
+    return list(
+        zip(phases["start_seconds"], phases["end_seconds"] - phases["start_seconds"], strict=True)
+    )

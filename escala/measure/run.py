@@ -1,0 +1,341 @@
+"""One run from its request to `run.json`: start the ranks, watch them, collect what they found."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from escala.errors import InputError
+from escala.files import read_json, write_json
+from escala.measure import evaluation, machine, steps, timeline
+from escala.measure.schema import validate_run
+from escala.parallel import children, launch
+from escala.parallel.layout import Layout, assign_cores, available_cores
+from escala.parallel.strategies import STRATEGIES
+
+FORMAT = 1
+POLL_SECONDS = 0.1
+RAW_TIMELINE, TIMELINE, TRACE = "timeline.raw", "timeline.json", "trace.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: a status of the run schema and, unless it is ok, the reason."""
+
+    status: str
+    reason: str | None = None
+
+
+def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) -> Outcome:
+    """Run what `request` asks for and write `output`, a `run.json`, whatever happens to the run.
+
+    Parameters
+    ----------
+    request : the run's identity, its training settings, knobs and seeds, as the workflow's rule
+        `train` puts them together.
+    data : folder of the split to train on.
+    output : the `run.json` to write; the folder it stands in belongs to the run.
+
+    Raises
+    ------
+    InputError : the layout does not fit this machine; nothing was started.
+    """
+    started, clock = datetime.now(UTC), time.monotonic()
+    folder, ranks_folder = output.parent, output.parent / "ranks"
+    _clean(folder)
+    ranks_folder.mkdir(parents=True)
+    description = read_json(data / "dataset.json")
+    plan = _plan(request, description, data)
+    write_json(ranks_folder / "request.json", plan)
+    result = _identity(request, plan, description, started)
+    try:
+        outcome = _supervise(request, plan, ranks_folder, time_limit_seconds)
+        if outcome.status == "ok":
+            outcome = _collect(plan, data, ranks_folder, result)
+    finally:
+        _tidy(folder, ranks_folder, request["instrument"])
+    if outcome.status != "ok":
+        (folder / "model.keras").unlink(missing_ok=True)
+    result |= {
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "wall_seconds": time.monotonic() - clock,
+    }
+    validate_run(result)
+    write_json(folder / "sessions" / f"{result['session']}.json", result)
+    write_json(output, result)
+    return outcome
+
+
+def _plan(request: dict, description: dict, data: Path) -> dict:
+    """Return what the ranks read: the request with everything derived from it worked out."""
+    layout = Layout.parse(request["layout"])
+    knobs, training = request["knobs"], request["training"]
+    available = available_cores()
+    needed = layout.processes * knobs["cores_per_process"]
+    oversubscribed = needed > len(available)
+    if layout.nodes > 1 or (oversubscribed and not request["oversubscribe"]):
+        raise InputError(
+            "layout",
+            request["layout"],
+            f"needs {layout.nodes} node(s) with {needed} cores, and this machine has "
+            f"{len(available)}",
+            "ask for fewer processes or set oversubscribe: true",
+        )
+    threads = {"intra_op": knobs["cores_per_process"], "inter_op": knobs["cores_per_process"]}
+    batch, rate = training["batch"], training["learning_rate"]
+    global_batch = batch["rows"] * (layout.ranks if batch["per"] == "rank" else 1)
+    scale = global_batch / rate["reference_batch"] if rate["rule"] == "linear" else 1.0
+    repeat = request["repeat"] or 1
+    return {
+        "strategy": request["strategy"],
+        "workload": request["workload"],
+        "training": training,
+        "knobs": knobs | {"threads": threads | knobs["threads"]},
+        "ranks": layout.ranks,
+        "cores": assign_cores(layout.processes, knobs["cores_per_process"], available),
+        "oversubscribed": oversubscribed,
+        "data": str(data.resolve()),
+        "classes": description["classes"],
+        "global_batch": global_batch,
+        "learning_rate": rate["value"] * scale,
+        "seed": training["seed"] + repeat - 1,
+        "shuffle_seed": training["seed"] + repeat - 1,
+        "max_steps": request.get("max_steps"),
+        "instrument": request["instrument"],
+    }
+
+
+def _identity(request: dict, plan: dict, description: dict, started: datetime) -> dict:
+    names = (
+        "experiment",
+        "dataset",
+        "workload",
+        "strategy",
+        "layout",
+        "variant",
+        "network",
+        "repeat",
+        "instrument",
+    )
+    return {
+        "format": FORMAT,
+        **{name: request[name] for name in names},
+        "session": os.environ.get("ESCALA_SESSION") or f"{started:%Y%m%dT%H%M%SZ}-{os.getpid()}",
+        "started": started.isoformat(timespec="seconds"),
+        "ranks": {
+            "asked": plan["ranks"],
+            "obtained": None,
+            "oversubscribed": plan["oversubscribed"],
+            "cores": plan["cores"],
+            "threads": plan["knobs"]["threads"],
+        },
+        "training": {
+            "global_batch": plan["global_batch"],
+            "rows_per_rank": plan["global_batch"] // plan["ranks"],
+            "learning_rate": plan["learning_rate"],
+            "optimizer": None,
+            "epochs_asked": request["training"]["epochs"],
+            "epochs_done": 0,
+            "stopped_early": False,
+            "parameters": None,
+            "train_rows": sum(c["balanced"] for c in description["counts"].values()),
+            "test_rows": sum(c["test"] for c in description["counts"].values()),
+            "target_accuracy": request["training"].get("target_accuracy"),
+        },
+        "epochs": [],
+        "seconds": None,
+        "step_seconds": None,
+        "samples_per_second": None,
+        "evaluation": None,
+        "weights_sha256": None,
+        "data": {
+            "provenance": description["provenance"],
+            "leaky": description["leaky"],
+            "split_seed": description["split_seed"],
+            "sha256": description["sha256"],
+        },
+        "machine": machine.describe(),
+        "versions": machine.versions(),
+        "source_sha256": machine.source_sha256(),
+        "knobs": plan["knobs"],
+        "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
+    }
+
+
+def _supervise(request: dict, plan: dict, folder: Path, limit: float) -> Outcome:
+    """Start the ranks, echo rank 0's progress, and end all of them when one fails."""
+    environment = launch.environment(request["strategy"], plan["knobs"])
+    if request["instrument"] == "timeline":
+        environment |= STRATEGIES[request["strategy"]].timeline_environment(folder / RAW_TIMELINE)
+    command = [sys.executable, "-m", "escala.parallel.rank", str(folder / "request.json")]
+    layout = Layout.parse(request["layout"])
+    title = " ".join(
+        filter(
+            None,
+            [
+                request["strategy"],
+                request["layout"],
+                request["variant"],
+                request["instrument"] or f"rep{request['repeat']}",
+            ],
+        )
+    )
+    deadline = time.monotonic() + limit
+    progress = _Progress(folder / "rank0.log", title)
+    with launch.launcher(request["strategy"])(command, layout, environment) as commands:
+        processes = []
+        try:
+            for arguments, variables in commands:
+                processes.append(children.start(arguments, variables, folder / "launcher.log"))
+            while any(p.poll() is None for p in processes):
+                if any(p.poll() for p in processes):
+                    break
+                if time.monotonic() > deadline:
+                    return Outcome("timeout", f"not finished after {limit / 60:g} minutes")
+                time.sleep(POLL_SECONDS)
+                progress.show()
+            codes = [p.poll() for p in processes]
+        finally:
+            children.stop(processes)
+            progress.show()
+    if any(codes):
+        return _failure(codes, folder)
+    return Outcome("ok")
+
+
+class _Progress:
+    """Show on the terminal what rank 0 logs of itself."""
+
+    def __init__(self, log: Path, title: str):
+        self._log, self._title, self._offset = log, title, 0
+
+    def show(self) -> None:
+        if not self._log.exists():
+            return
+        with open(self._log, "rb") as handle:
+            handle.seek(self._offset)
+            text = handle.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            _, marker, message = line.partition(" escala: ")
+            if marker:
+                print(f"[{self._title}] {message}", file=sys.stderr, flush=True)
+
+
+def _failure(codes: list[int | None], folder: Path) -> Outcome:
+    """Name the rank that failed first, how, and its last lines."""
+    killed = _killed_rank(codes, folder)
+    # A rank that was killed makes the others fail: their errors are not the cause.
+    if killed:
+        rank, number = killed
+        return Outcome("failed", f"rank {rank} was ended by signal {number}{_tail(folder, rank)}")
+    errors = sorted(folder.glob("rank*.error.json"), key=lambda path: path.stat().st_mtime_ns)
+    if errors:
+        error, rank = read_json(errors[0]), int(re.search(r"\d+", errors[0].name)[0])
+        return Outcome(error["status"], f"rank {rank}: {error['reason']}{_tail(folder, rank)}")
+    rank, code = next((rank, code) for rank, code in enumerate(codes) if code)
+    return Outcome("failed", f"rank {rank} ended with exit code {code}{_tail(folder, rank)}")
+
+
+def _killed_rank(codes: list[int | None], folder: Path) -> tuple[int, int] | None:
+    """Return the rank that a signal ended, and the signal, from mpirun's words or exit codes."""
+    said = (folder / "launcher.log").read_text(errors="replace")
+    match = re.search(r"process rank (\d+).*?exited on\s+signal (\d+)", said, re.DOTALL)
+    if match:
+        return int(match[1]), int(match[2])
+    return next(((rank, -code) for rank, code in enumerate(codes) if code and code < 0), None)
+
+
+def _tail(folder: Path, rank: int, lines: int = 5) -> str:
+    log = folder / f"rank{rank}.log"
+    log = log if log.exists() and log.stat().st_size else folder / "launcher.log"
+    last = log.read_text(errors="replace").strip().splitlines()[-lines:] if log.exists() else []
+    return "; its last lines: " + " | ".join(last)[-800:] if last else ""
+
+
+def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
+    """Write the ranks' measurements into `result`, if the run held to what every run must."""
+    ranks = [read_json(folder / f"rank{r}.json") for r in range(plan["ranks"])]
+    labels = np.load(data / "test_labels.npy", allow_pickle=False)
+    problem = _broken_promise(plan, ranks, len(labels))
+    if problem:
+        return Outcome("failed", problem)
+    predictions = np.concatenate(
+        [
+            np.load(folder / f"rank{r}.predictions.npy", allow_pickle=False)
+            for r in range(plan["ranks"])
+        ]
+    )
+    epochs = [
+        epoch | {"train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks)}
+        for i, epoch in enumerate(ranks[0]["epochs"])
+    ]
+    train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
+    parts = {name: max(r["seconds"][name] for r in ranks) for name in ranks[0]["seconds"]}
+    result |= {
+        "epochs": epochs,
+        "seconds": parts | {"train": train_seconds},
+        "step_seconds": steps.summary(steps.read(folder, plan["ranks"])),
+        "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
+        "evaluation": evaluation.evaluate(labels, predictions, plan["classes"]),
+        "weights_sha256": ranks[0]["weights_sha256"],
+    }
+    result["ranks"]["obtained"] = ranks[0]["ranks"]
+    result["training"] |= {
+        "optimizer": ranks[0]["optimizer"],
+        "parameters": ranks[0]["parameters"],
+        "epochs_done": len(epochs),
+        "stopped_early": ranks[0]["stopped_early"],
+    }
+    return Outcome("ok")
+
+
+def _broken_promise(plan: dict, ranks: list[dict], test_rows: int) -> str | None:
+    """Say which of the things every run must hold to does not, if any."""
+    digests = {r["weights_sha256"] for r in ranks}
+    if len(digests) > 1:
+        return f"ranks hold {len(digests)} different sets of weights after training"
+    cores = [r["cores"] for r in ranks]
+    if cores != plan["cores"]:
+        return f"asked for the cores {plan['cores']}, obtained {cores}"
+    threads = [r["threads"] for r in ranks if r["threads"] != plan["knobs"]["threads"]]
+    if threads:
+        return f"asked for the threads {plan['knobs']['threads']}, obtained {threads[0]}"
+    if len({tuple(e["steps"] for e in r["epochs"]) for r in ranks}) > 1:
+        return "ranks made different numbers of steps"
+    evaluated = sorted(tuple(r["evaluated"]) for r in ranks)
+    covered = sorted(row for start, stop in evaluated for row in range(start, stop))
+    if covered != list(range(test_rows)):
+        return f"the evaluation covered the rows {evaluated} of {test_rows}"
+    return None
+
+
+def _clean(folder: Path) -> None:
+    """Remove what an earlier attempt at the same run left, but not its finished measurements."""
+    for name in ("ranks", "tensorboard"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in ("model.keras", TIMELINE, TRACE, "run.json"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _tidy(folder: Path, ranks_folder: Path, instrument: str | None) -> None:
+    """Keep logs, step times, the model and the timeline; drop what only the ranks needed."""
+    if (ranks_folder / "model.keras").exists():
+        (ranks_folder / "model.keras").replace(folder / "model.keras")
+    raw = ranks_folder / RAW_TIMELINE
+    if instrument == "timeline" and raw.exists():
+        timeline.write(raw, folder / TIMELINE, folder / TRACE)
+        raw.unlink()
+    for pattern in ("*.predictions.npy", "rank*.json"):
+        for path in ranks_folder.glob(pattern):
+            path.unlink()

@@ -1,0 +1,197 @@
+"""Horovod's timeline: mended, read as intervals, and converted for Perfetto.
+
+Horovod writes a JSON array in Chrome's trace format in which every tensor is a "process" whose
+phases are nested `B` and `E` events, in microseconds; `E` carries no name, and the outermost one
+of an operation tells type and shape of the tensor. Instants named by a number say when that rank
+was ready. Only rank 0 writes. A run that is killed leaves the array open, and one that ends well
+may still lack the ends of its last operation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from escala.files import atomic
+
+MICROSECONDS = 1e-6
+CYCLE = "CYCLE_START"
+_BETWEEN = re.compile(r"[\s,\[]*")
+# NumPy has no bfloat16, which Horovod reduces.
+_ITEM_BYTES = {"bfloat16": 2}
+
+
+def repair(raw: str | Path) -> list[dict]:
+    """Return the complete events of a timeline, also of one that breaks off anywhere.
+
+    Parameters
+    ----------
+    raw : the text, or the path of the file that holds it.
+    """
+    text = raw.read_text(errors="replace") if isinstance(raw, Path) else raw
+    return list(_events(text))
+
+
+def _events(text: str) -> Iterator[dict]:
+    decoder = json.JSONDecoder()
+    position = _BETWEEN.match(text).end()
+    while text.startswith("{", position):
+        try:
+            event, position = decoder.raw_decode(text, position)
+        except json.JSONDecodeError:
+            return
+        yield event
+        position = _BETWEEN.match(text, position).end()
+
+
+def write(raw: str | Path, timeline_json: Path, trace_json: Path) -> None:
+    """Write a timeline as valid JSON in Horovod's own format, and as a trace for Perfetto."""
+    events = repair(raw)
+    _write_lines(timeline_json, "[\n", events, "\n]\n")
+    _write_lines(
+        trace_json, '{"displayTimeUnit": "ms", "traceEvents": [\n', trace(events), "\n]}\n"
+    )
+
+
+def _write_lines(path: Path, head: str, events: list[dict], tail: str) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(head + ",\n".join(map(json.dumps, events)) + tail)
+
+
+def tensors(events: list[dict]) -> dict[int, str]:
+    """Return the tensors' names by their number, in order of first appearance."""
+    return {
+        event["pid"]: event["args"]["name"]
+        for event in events
+        if event["ph"] == "M" and event["name"] == "process_name" and "name" in event["args"]
+    }
+
+
+def intervals(events: list[dict]) -> pd.DataFrame:
+    """Return the phases that began and ended, in order of their start.
+
+    Returns
+    -------
+    One row per phase: `tensor`, `phase`, `start_seconds` and `end_seconds` since Horovod started,
+    `depth` (0 for `NEGOTIATE_…` and for the operation, 1 for the parts of an operation), and
+    `bytes` of the tensor, known only of an operation as a whole (else missing).
+    """
+    names, begun, rows = tensors(events), defaultdict(list), []
+    for event in events:
+        if event["ph"] == "B":
+            begun[event["pid"]].append(event)
+        elif event["ph"] == "E" and begun[event["pid"]]:
+            begin = begun[event["pid"]].pop()
+            rows.append(
+                (
+                    names.get(event["pid"], str(event["pid"])),
+                    begin["name"],
+                    begin["ts"] * MICROSECONDS,
+                    event["ts"] * MICROSECONDS,
+                    len(begun[event["pid"]]),
+                    _bytes(event.get("args", {})),
+                )
+            )
+    columns = ["tensor", "phase", "start_seconds", "end_seconds", "depth", "bytes"]
+    frame = pd.DataFrame(rows, columns=columns).astype(
+        {"start_seconds": float, "end_seconds": float, "depth": int, "bytes": "Int64"}
+    )
+    return frame.sort_values(["start_seconds", "depth"], kind="stable", ignore_index=True)
+
+
+def _bytes(arguments: dict) -> int | None:
+    if not {"dtype", "shape"} <= arguments.keys():
+        return None
+    dtype, shape = arguments["dtype"], json.loads(arguments["shape"])
+    return int(np.prod(shape, dtype=int)) * (_ITEM_BYTES.get(dtype) or np.dtype(dtype).itemsize)
+
+
+def ready(events: list[dict]) -> pd.DataFrame:
+    """Return when each rank was ready to reduce a tensor: `tensor`, `rank`, `seconds`."""
+    names = tensors(events)
+    rows = [
+        (names.get(e["pid"], str(e["pid"])), int(e["name"]), e["ts"] * MICROSECONDS)
+        for e in events
+        if _is_ready(e)
+    ]
+    return pd.DataFrame(rows, columns=["tensor", "rank", "seconds"])
+
+
+def _is_ready(event: dict) -> bool:
+    return event["ph"] == "X" and event["name"].isdigit()
+
+
+def union_seconds(phases: pd.DataFrame) -> float:
+    """Return the seconds covered by at least one interval.
+
+    Tensors fused into one operation log the same interval each, so that a sum would count it
+    several times.
+    """
+    ordered = phases.sort_values("start_seconds")
+    starts, ends = ordered["start_seconds"].to_numpy(), ordered["end_seconds"].to_numpy()
+    reached = np.maximum.accumulate(np.concatenate([[-np.inf], ends]))[:-1]
+    return float(np.clip(ends - np.maximum(starts, reached), 0, None).sum())
+
+
+def operations(phases: pd.DataFrame) -> pd.Series:
+    """Return, for every operation on a tensor, the number of the fused operation it was part of.
+
+    Horovod performs one fused operation after the other, so operations that overlap are one.
+
+    Returns
+    -------
+    Integers, indexed as the rows of `phases` that are whole operations.
+    """
+    whole = phases[(phases["depth"] == 0) & ~phases["phase"].str.startswith("NEGOTIATE_")]
+    reached = whole["end_seconds"].cummax().shift(fill_value=-np.inf)
+    return (whole["start_seconds"] >= reached).cumsum().rename("operation")
+
+
+def trace(events: list[dict]) -> list[dict]:
+    """Convert a timeline to Chrome trace events: one process, rank 0, and a thread per tensor.
+
+    Phases become complete (`X`) events, negotiation cycles instants on a thread of their own, and
+    the readiness of ranks instants on the tensor's thread.
+    """
+    threads = {0: "cycles", **tensors(events)}
+    converted = [_metadata("process_name", 0, name="rank 0")]
+    for thread, name in threads.items():
+        converted.append(_metadata("thread_name", thread, name=name))
+        converted.append(_metadata("thread_sort_index", thread, sort_index=thread))
+    begun = defaultdict(list)
+    for event in events:
+        thread = event.get("pid", 0)
+        if event["ph"] == "B":
+            begun[thread].append(event)
+        elif event["ph"] == "E" and begun[thread]:
+            begin = begun[thread].pop()
+            converted.append(
+                {
+                    "name": begin["name"],
+                    "ph": "X",
+                    "ts": begin["ts"],
+                    "dur": event["ts"] - begin["ts"],
+                    "pid": 0,
+                    "tid": thread,
+                    "args": event.get("args", {}),
+                }
+            )
+        elif event["ph"] == "i":
+            converted.append(_instant(event["name"], event["ts"], thread))
+        elif _is_ready(event):
+            converted.append(_instant(f"rank {event['name']} ready", event["ts"], thread))
+    return converted
+
+
+def _metadata(kind: str, thread: int, **arguments: str | int) -> dict:
+    return {"name": kind, "ph": "M", "pid": 0, "tid": thread, "args": arguments}
+
+
+def _instant(name: str, microseconds: int, thread: int) -> dict:
+    return {"name": name, "ph": "i", "s": "t", "ts": microseconds, "pid": 0, "tid": thread}

@@ -1,0 +1,54 @@
+"""What a layout such as `2x1` means, and which cores its processes get."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`nodes` machines with `processes` ranks on each."""
+
+    nodes: int
+    processes: int
+
+    @classmethod
+    def parse(cls, text: str) -> Layout:
+        """Read `NODESxPROCS`.
+
+        Raises
+        ------
+        ValueError : `text` is not of that form.
+        """
+        match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+        if match is None:
+            raise ValueError(f"{text!r} is not of the form NODESxPROCS")
+        return cls(*map(int, match.groups()))
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.processes
+
+    def __str__(self) -> str:
+        return f"{self.nodes}x{self.processes}"
+
+
+def available_cores() -> list[int]:
+    """Return the numbers of the cores this process may use, in order."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def assign_cores(processes: int, per_process: int, available: list[int]) -> list[list[int]]:
+    """Give each process of a node its own cores, going round where there are too few.
+
+    Returns
+    -------
+    `processes` lists of at most `per_process` distinct core numbers; the lists are disjoint if
+    `processes * per_process <= len(available)`.
+    """
+    return [
+        sorted({available[(p * per_process + i) % len(available)] for i in range(per_process)})
+        for p in range(processes)
+    ]

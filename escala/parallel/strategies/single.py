@@ -1,0 +1,26 @@
+"""One process, nothing to synchronise: the baseline of every ratio."""
+
+from __future__ import annotations
+
+from escala.parallel.strategies.base import Strategy
+
+
+class Single(Strategy):
+    name = "single"
+    launcher = "plain"
+    only_one_rank = True
+
+    def start(self):
+        return 0, 1
+
+    def tape(self, tape):
+        return tape
+
+    def broadcast(self, variables):
+        pass
+
+    def total(self, values):
+        return values
+
+    def stop(self):
+        pass

@@ -1,0 +1,154 @@
+"""Reference pages in Markdown, generated from the JSON Schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMAS = ROOT / "schemas"
+GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit the schema instead."
+
+_PAGES = {
+    "configuration.md": ("Configuration", "config.schema.yaml"),
+    "run.md": ("run.json", "run.schema.yaml"),
+    "tables.md": ("Result tables", "tables/*.schema.yaml"),
+}
+_LIMITS = {
+    "minimum": "≥ {}",
+    "exclusiveMinimum": "> {}",
+    "maximum": "≤ {}",
+    "exclusiveMaximum": "< {}",
+    "minLength": "≥ {} characters",
+    "maxLength": "≤ {} characters",
+    "minItems": "≥ {} items",
+    "minProperties": "≥ {} keys",
+    "uniqueItems": "no item twice",
+    "pattern": "matches `{}`",
+}
+
+
+def pages(schemas: Path = SCHEMAS) -> dict[str, str]:
+    """Return the reference pages: name of the file in `docs/reference/` → Markdown."""
+    return {
+        name: "\n".join([f"# {title}", "", GENERATED.format(f"schemas/{pattern}"), *body]) + "\n"
+        for name, (title, pattern) in _PAGES.items()
+        for body in [_body(sorted(schemas.glob(pattern)))]
+    }
+
+
+def outdated(folder: Path, schemas: Path = SCHEMAS) -> list[str]:
+    """Return the names of the pages in `folder` that are not what the schemas give."""
+    return [
+        name
+        for name, text in pages(schemas).items()
+        if not (folder / name).is_file() or (folder / name).read_text() != text
+    ]
+
+
+def _body(files: list[Path]) -> list[str]:
+    lines = []
+    for file in files:
+        schema = yaml.safe_load(file.read_text())
+        top = schema["title"] if len(files) > 1 else "Top level"
+        for heading, node in _objects(schema, schema, ""):
+            lines += ["", f"## {heading or top}", ""]
+            if "description" in node:
+                lines += [node["description"], ""]
+            lines += _table(node, schema)
+    return lines
+
+
+def _objects(node: dict, root: dict, path: str, kind: str = "") -> Iterator[tuple[str, dict]]:
+    """Yield every object with keys of its own in a schema, under the path that leads to it."""
+    if "properties" in node:
+        yield (f"`{path}`{kind}" if path else ""), node
+    inner = {
+        f"{path}.{key}".lstrip("."): child for key, child in node.get("properties", {}).items()
+    }
+    inner |= {f"{path}.NAME".lstrip("."): c for c in node.get("patternProperties", {}).values()}
+    if "items" in node:
+        inner[f"{path}[]"] = node["items"]
+    for key, child in inner.items():
+        yield from _objects(_resolved(child, root), root, key)
+    for branch in node.get("oneOf", []):
+        chosen = _resolved(branch, root)
+        yield from _objects(chosen, root, path, f" ({chosen['title']})")
+
+
+def _resolved(node: dict, root: dict) -> dict:
+    """Return a schema with what its `$ref` names merged in; its own keys win."""
+    if "$ref" not in node:
+        return node
+    target = root
+    for part in node["$ref"].removeprefix("#/").split("/"):
+        target = target[part]
+    return _resolved(target, root) | {key: v for key, v in node.items() if key != "$ref"}
+
+
+def _table(node: dict, root: dict) -> list[str]:
+    properties = {key: _resolved(child, root) for key, child in node["properties"].items()}
+    has_units = any("unit" in child for child in properties.values())
+    required = node.get("required", [])
+    has_defaults = any("default" in child for child in properties.values()) or (
+        required and set(required) != set(properties)
+    )
+    columns = ["Key", "Type", "Allowed"]
+    columns += ["Unit"] * has_units + ["Default"] * bool(has_defaults) + ["Description"]
+    rows = []
+    for key, child in properties.items():
+        cells = {
+            "Key": f"`{key}`",
+            "Type": _type(child, root),
+            "Allowed": _allowed(child, root),
+            "Unit": child.get("unit", ""),
+            "Default": "required" if key in required else _default(child),
+            "Description": child.get("description", ""),
+        }
+        rows.append([cells[column].replace("|", "\\|") for column in columns])
+    return [_row(columns), _row(["---"] * len(columns)), *map(_row, rows)]
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _type(node: dict, root: dict) -> str:
+    if "type" not in node:
+        values = node.get("enum", [node.get("const")])
+        names = {
+            "null" if v is None else "string" if isinstance(v, str) else "number": 0 for v in values
+        }
+        return " or ".join(sorted(names, key="null".__eq__))
+    types = node["type"] if isinstance(node["type"], list) else [node["type"]]
+    text = " or ".join(types)
+    if "items" in node:
+        return f"{text} of {_plural(_type(_resolved(node['items'], root), root))}"
+    for child in node.get("patternProperties", {}).values():
+        return f"{text} of {_plural(_type(_resolved(child, root), root))} by name"
+    return text
+
+
+def _plural(text: str) -> str:
+    noun, *rest = text.split(" ", 1)
+    return " ".join([f"{noun}s", *rest])
+
+
+def _allowed(node: dict, root: dict) -> str:
+    if "const" in node:
+        return f"`{node['const']}`"
+    if "enum" in node:
+        return ", ".join(f"`{'null' if value is None else value}`" for value in node["enum"])
+    limits = [text.format(node[key]) for key, text in _LIMITS.items() if key in node]
+    if "items" in node:
+        items = _allowed(_resolved(node["items"], root), root)
+        limits += [f"each {items}"] if items else []
+    names = [f"names match `{pattern}`" for pattern in node.get("patternProperties", {})]
+    return "; ".join(limits + names)
+
+
+def _default(node: dict) -> str:
+    return f"`{json.dumps(node['default'])}`" if "default" in node else "none"

@@ -1,0 +1,40 @@
+"""The convolutional virus classifier of Fernández Morán (UOC, 2022), layer by layer."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow.keras import layers
+
+CODES = 5
+
+
+def model(length: int, classes: int) -> tf.keras.Model:
+    """Build the network for sequences of `length` codes (uint8, 0 to 4).
+
+    At length 1000 and 5 classes it has 2 067 181 parameters, 98 % of them in the first dense
+    layer.
+    """
+    return tf.keras.Sequential(
+        [
+            layers.Input((length,), dtype="uint8"),
+            layers.Embedding(CODES, 8),
+            layers.Conv1D(128, 2, activation="relu"),
+            layers.MaxPool1D(2),
+            layers.Conv1D(64, 2, activation="relu"),
+            layers.MaxPool1D(2),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu"),
+            layers.Dense(64, activation="relu"),
+            layers.Dense(classes, activation="softmax"),
+        ],
+        name="virus_cnn",
+    )
+
+
+def optimizer(learning_rate: float) -> tf.keras.optimizers.Optimizer:
+    return tf.keras.optimizers.RMSprop(learning_rate)
+
+
+def row_losses(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
+    """Categorical cross-entropy of every row, in nats; labels are class numbers."""
+    return tf.keras.losses.sparse_categorical_crossentropy(labels, probabilities)

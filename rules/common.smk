@@ -1,0 +1,153 @@
+# What every rules file shares: the experiment asked for, the grammar of paths, and the session.
+#
+# An experiment is one complete file. `results/NAME/…` belongs to experiments/NAME.yaml, or to
+# config.yaml if that is the one called NAME; `--configfile FILE` makes another one the default.
+
+import atexit
+import json
+import os
+import sys
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import update_config
+
+ROOT = Path(workflow.basedir)
+SCRIPTS = ROOT / "scripts"
+sys.path.insert(0, str(ROOT))
+# Rules call `python`: it must be the one that runs Snakemake, and it must find the library.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+)
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+from escala import config as experiments
+from escala.errors import InputError
+from escala.measure import estimate
+from escala.parallel.layout import Layout, available_cores
+
+if workflow.is_main_process:
+    # One uninterrupted series of measurements; its jobs inherit the name.
+    os.environ["ESCALA_SESSION"] = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+
+
+def default_experiment():
+    """Return the experiment of `--configfile`, or of config.yaml with what `--config` changes."""
+    files = workflow.config_settings.configfiles
+    if files:
+        return experiments.Experiment(config, files[-1])
+    path = ROOT / "config.yaml"
+    settings = experiments.read(path)
+    update_config(settings, config)
+    return experiments.Experiment(settings, path)
+
+
+@cache
+def named_experiment(name):
+    if name == EXPERIMENT.name:
+        return EXPERIMENT
+    try:
+        return experiments.named(name, ROOT)
+    except InputError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def experiment(wildcards):
+    return named_experiment(wildcards.experiment)
+
+
+try:
+    EXPERIMENT = default_experiment()
+except InputError as error:
+    raise WorkflowError(str(error)) from None
+
+
+wildcard_constraints:
+    experiment=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+    dataset=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+    workload=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+    strategy=r"[a-z][a-z-]*",
+    layout=r"[1-9]\d*x[1-9]\d*",
+    variant=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+    network=r"[a-z0-9]+",
+    repeat=r"rep[1-9]\d*",
+    seed=r"\d+",
+
+
+DATA = "results/{experiment}/data/{dataset}"
+CONFIGURATION = (
+    "results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}"
+)
+CONFIGURATION_LOGS = CONFIGURATION.replace("/runs/", "/logs/runs/")
+
+
+def dataset(wildcards):
+    """Return a dataset's settings."""
+    datasets = experiment(wildcards).datasets
+    if wildcards.dataset not in datasets:
+        raise WorkflowError(
+            f"results/{wildcards.experiment}: no dataset {wildcards.dataset}; "
+            f"there are {', '.join(datasets)}"
+        )
+    return datasets[wildcards.dataset]
+
+
+def run_of(wildcards):
+    """Return the run that a job's wildcards name, which the experiment must hold."""
+    repeat = getattr(wildcards, "repeat", None)
+    try:
+        return experiment(wildcards).run(
+            *(wildcards[k] for k in ("dataset", "workload", "strategy", "layout", "variant")),
+            wildcards.network,
+            int(repeat.removeprefix("rep")) if repeat else None,
+        )
+    except InputError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def requested_runs(needed_only):
+    """Return the training runs in the graph of this invocation."""
+    jobs = workflow.dag.needrun_jobs() if needed_only else workflow.dag.jobs
+    return [run_of(job.wildcards) for job in jobs if job.rule.name in ("train", "timeline")]
+
+
+def say_estimate():
+    """End a dry run with the time it would take."""
+    if workflow.is_main_process and workflow.dryrun and getattr(workflow, "_dag", None):
+        print(estimate.sentence(requested_runs(needed_only=True), named_experiment))
+
+
+atexit.register(say_estimate)
+
+
+def refuse_if_failed(run):
+    """Stop a request for one run that has failed already.
+
+    Its run.json stands, so Snakemake would call it done: a failure must not pass for success.
+    """
+    if not workflow.is_main_process or run.file not in workflow.dag_settings.targets:
+        return
+    if Path(run.file).is_file():
+        failed = json.loads(Path(run.file).read_text())
+        if failed["status"] != "ok":
+            raise WorkflowError(
+                f"{run.file}: ended as {failed['status']}: {failed['reason']}. To run it again: "
+                f"snakemake --cores 1 results/{run.experiment}/retry, then this target"
+            )
+
+
+onstart:
+    if workflow.local_exec:
+        for run in requested_runs(needed_only=True):
+            try:
+                named_experiment(run.experiment).require_cores(run, len(available_cores()))
+            except InputError as error:
+                raise WorkflowError(str(error)) from None
+
+
+onsuccess:
+    files = [run.file for run in requested_runs(needed_only=False)]
+    if files and shell("python {SCRIPTS}/check_runs.py --runs {files}", allow_fail=True):
+        raise WorkflowError("not every run ended ok; see the list above")

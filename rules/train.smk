@@ -1,0 +1,85 @@
+# Models trained under each configuration, and what that took.
+#
+# REQUIRED INPUTS:
+#   results/{experiment}/data/{dataset}/split{seed}/    the split of the run's repeat
+# OUTPUTS, in results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}/:
+#   rep{n}/run.json        one timing run; its logs, step times and model stand beside it
+#   timeline/run.json      an instrumented run, whose timeline.json and trace.json stand beside it
+#
+# A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
+# others go on. A timing run has the machine to itself, and repeats of different configurations
+# are interleaved: the machine's drift reaches all of them alike.
+
+
+def split_of(wildcards):
+    run = run_of(wildcards)
+    refuse_if_failed(run)
+    e = experiment(wildcards)
+    return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
+
+
+def request(wildcards):
+    return json.dumps(experiment(wildcards).request(run_of(wildcards)))
+
+
+def whole_machine(wildcards):
+    """Return all cores where jobs run on this machine, so that nothing else runs beside."""
+    return workflow.cores if workflow.local_exec else cores_per_process(wildcards)
+
+
+def cores_per_process(wildcards):
+    return experiment(wildcards).settings["variants"][wildcards.variant]["cores_per_process"]
+
+
+def time_limit(wildcards):
+    return experiment(wildcards).settings["time_limit_minutes"]
+
+
+rule train:
+    input:
+        split_of,
+    output:
+        f"{CONFIGURATION}/{{repeat}}/run.json",
+    log:
+        f"{CONFIGURATION_LOGS}/{{repeat}}.log",
+    params:
+        request=request,
+        data=subpath(input[0], parent=True),
+    priority: lambda wildcards: 1000 - int(wildcards.repeat.removeprefix("rep"))
+    threads: whole_machine
+    resources:
+        nodes=lambda wildcards: Layout.parse(wildcards.layout).nodes,
+        tasks=lambda wildcards: Layout.parse(wildcards.layout).ranks,
+        mpi=lambda wildcards: "mpirun" if Layout.parse(wildcards.layout).ranks > 1 else None,
+        cpus_per_task=cores_per_process,
+        mem_mb=lambda wildcards: int(
+            1024
+            * experiment(wildcards).settings["memory_gib"]
+            * Layout.parse(wildcards.layout).processes
+        ),
+        time_limit=time_limit,
+        runtime=lambda wildcards: int(time_limit(wildcards)) + 5,
+    conda:
+        "../envs/train.yaml"
+    message:
+        "Train {wildcards.workload} on {wildcards.dataset}: {wildcards.strategy} "
+        "{wildcards.layout} {wildcards.variant}, {wildcards.repeat}"
+    shell:
+        """
+        python {SCRIPTS:q}/train.py \
+            --request {params.request:q} \
+            --data {params.data:q} \
+            --time-limit {resources.time_limit} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
+use rule train as timeline with:
+    output:
+        f"{CONFIGURATION}/timeline/run.json",
+    log:
+        f"{CONFIGURATION_LOGS}/timeline.log",
+    priority: 0
+    message:
+        "Capture the timeline of {wildcards.strategy} {wildcards.layout} {wildcards.variant} "
+        "on {wildcards.dataset}"

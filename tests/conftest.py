@@ -1,0 +1,110 @@
+"""Shared by all tests: what they need of the machine, and a small dataset."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
+
+
+def _genomes() -> str | None:
+    folder = os.environ.get("ESCALA_GENOMES")
+    return None if folder and Path(folder).is_dir() else "ESCALA_GENOMES does not name a folder"
+
+
+def _chromium() -> str | None:
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    return None if found else "no Chromium on the PATH"
+
+
+# marker -> its name in ESCALA_REQUIRE, what is lacking (or None), the remedy
+NEEDS = {
+    "real_data": ("real-data", _genomes, "set it to a folder of CLASS.fasta[.gz] files"),
+    "browser": ("browser", _chromium, "install Chromium, on Debian: apt-get install chromium"),
+}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what this machine lacks, with the remedy, or fail where ESCALA_REQUIRE names it."""
+    required = os.environ.get("ESCALA_REQUIRE", "").split(",")
+    for marker, (name, lacking, remedy) in NEEDS.items():
+        if item.get_closest_marker(marker):
+            reason = lacking()
+            if reason:
+                end = pytest.fail if name in required else pytest.skip
+                end(f"{reason}; {remedy}", **({"pytrace": False} if name in required else {}))
+
+
+@pytest.fixture(scope="session")
+def small_split(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A split of small simulated genomes: 5 classes, 300 letters, 161 training rows.
+
+    Batches of 32 leave one row for the last step of an epoch, and none for the second of two ranks.
+    """
+    from escala.acquire import acquire
+    from escala.prepare.arrays import write_arrays
+    from escala.prepare.fasta import encode_classes
+
+    folder = tmp_path_factory.mktemp("small")
+    source = {
+        "type": "simulated",
+        "seed": 1,
+        "difficulty": 0.3,
+        "records": dict.fromkeys(CLASSES, 46),
+    }
+    acquire(source, CLASSES, folder / "sequences", folder / "lock.tsv")
+    encode_classes(folder / "sequences", CLASSES, 300, "none", folder)
+    preparation = {
+        "provenance": "simulated",
+        "classes": CLASSES,
+        "deduplicate": "none",
+        "test_fraction": 0.3,
+        "oversample": {"method": "none", "order": "after-split"},
+    }
+    write_arrays("small", preparation, 4, folder, folder / "split4")
+    return folder / "split4"
+
+
+@pytest.fixture(scope="session")
+def request_for():
+    """Build what the workflow hands to a run: a strategy, a layout, and changes to the rest."""
+
+    def build(strategy: str, layout: str, **training: object) -> dict:
+        changes = {k: training.pop(k) for k in list(training) if k in ("instrument", "max_steps")}
+        return {
+            "experiment": "test",
+            "dataset": "small",
+            "workload": "virus-cnn",
+            "strategy": strategy,
+            "layout": layout,
+            "variant": "tuned",
+            "network": "native",
+            "repeat": 1,
+            "instrument": None,
+            "training": {
+                "epochs": 1,
+                "batch": {"rows": 32, "per": "global"},
+                "learning_rate": {"value": 0.001, "reference_batch": 32, "rule": "constant"},
+                "seed": 0,
+                "validate": False,
+                "tensorboard": False,
+                "save_model": False,
+            }
+            | training,
+            "knobs": {
+                "cores_per_process": 1,
+                "threads": {},
+                "sparse_as_dense": True,
+                "yield_when_idle": True,
+            },
+            "oversubscribe": True,
+            "max_steps": None,
+            "compared_with": [],
+        } | changes
+
+    return build

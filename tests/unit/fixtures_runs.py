@@ -1,0 +1,281 @@
+"""Made-up experiments: the files that a finished sweep leaves, without training anything."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics import precision_recall_fscore_support
+
+from escala.files import write_json
+from escala.measure import timeline
+
+CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
+SUPPORT = [270, 210, 75, 75, 75]
+SESSION = "20260101T000000Z-1"
+
+TIMELINE = """[
+{"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros":1}},
+{"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}},
+{"ph": "i", "name": "CYCLE_START", "ts": 100, "s": "g"},{"ph": "i", "name": "CYCLE_START", "ts": 900, "s": "g"},{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "HorovodBroadcast_kernel_0"}},
+{"name": "process_sort_index", "ph": "M", "pid": 1, "args": {"sort_index": 1}},
+{"ph": "B", "name": "NEGOTIATE_BROADCAST", "ts": 1000, "pid": 1},{"ph": "X", "name": "0", "ts": 1000, "pid": 1, "dur": 0},{"ph": "X", "name": "1", "ts": 1900, "pid": 1, "dur": 0},{"ph": "E", "ts": 2000, "pid": 1},{"ph": "B", "name": "BROADCAST", "ts": 2000, "pid": 1},{"ph": "B", "name": "MPI_BCAST", "ts": 2100, "pid": 1},{"ph": "E", "ts": 2900, "pid": 1},{"ph": "E", "ts": 3000, "pid": 1, "args": {"dtype": "float32", "shape": "[250, 4]"}},{"name": "process_name", "ph": "M", "pid": 2, "args": {"name": "DistributedGradientTape_Allreduce/dense/kernel"}},
+{"name": "process_sort_index", "ph": "M", "pid": 2, "args": {"sort_index": 2}},
+{"name": "process_name", "ph": "M", "pid": 3, "args": {"name": "DistributedGradientTape_Allreduce/dense/bias"}},
+{"name": "process_sort_index", "ph": "M", "pid": 3, "args": {"sort_index": 3}},
+"""  # noqa: E501
+
+
+def timeline_text(steps: int = 5, closed: bool = True) -> str:
+    """Return a timeline in Horovod's layout: one broadcast, and `steps` fused allreduces.
+
+    Every allreduce joins tensors 2 (4000 bytes) and 3 (16 bytes) for 6 ms, of which step n waits
+    n ms for rank 1.
+    """
+    events = []
+    for step in range(1, steps + 1):
+        start, waited = 10_000 * step, 1000 * step
+        for pid in (2, 3):
+            events += [
+                f'{{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": {start}, "pid": {pid}}}',
+                f'{{"ph": "X", "name": "0", "ts": {start}, "pid": {pid}, "dur": 0}}',
+                f'{{"ph": "X", "name": "1", "ts": {start + waited}, "pid": {pid}, "dur": 0}}',
+                f'{{"ph": "E", "ts": {start + waited}, "pid": {pid}}}',
+            ]
+        begin = start + waited
+        phases = [
+            ("MEMCPY_IN_FUSION_BUFFER", 0, 1000),
+            ("MPI_ALLREDUCE", 1000, 3000),
+            ("MEMCPY_OUT_FUSION_BUFFER", 3000, 3500),
+        ]
+        for pid in (2, 3):
+            events.append(f'{{"ph": "B", "name": "ALLREDUCE", "ts": {begin}, "pid": {pid}}}')
+        for name, first, last in phases:
+            for pid in (2, 3):
+                events.append(
+                    f'{{"ph": "B", "name": "{name}", "ts": {begin + first}, "pid": {pid}}}'
+                )
+            for pid in (2, 3):
+                events.append(f'{{"ph": "E", "ts": {begin + last}, "pid": {pid}}}')
+        for pid, shape in ((2, "[250, 4]"), (3, "[4]")):
+            arguments = f'{{"dtype": "float32", "shape": "{shape}"}}'
+            events.append(
+                f'{{"ph": "E", "ts": {begin + 3600 + pid}, "pid": {pid}, "args": {arguments}}}'
+            )
+    return TIMELINE + ",".join(events) + ("]" if closed else "")
+
+
+@dataclass
+class FakeExperiment:
+    """Files of an experiment under `root`, as the rules of the workflow would leave them."""
+
+    root: Path
+    name: str = "demo"
+    dataset: str = "demo-1000"
+    provenance: str = "simulated"
+    leaky: bool = False
+    seeds: tuple[int, ...] = (4,)
+    runs: list[Path] = field(default_factory=list)
+    timelines: list[Path] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "results" / self.name
+
+    def add_dataset(self) -> FakeExperiment:
+        data = self.folder / "data" / self.dataset
+        data.mkdir(parents=True, exist_ok=True)
+        records = [900, 700, 250, 250, 250]
+        pd.DataFrame(
+            {
+                "class": CLASSES, "label": range(5), "records": records,
+                "duplicates_genome": 0, "duplicates_encoded": 12, "kept": records,
+                "length_min": 9000, "length_median": 29500.5, "length_max": 30100,
+                "ambiguous_fraction": 0.0012,
+            }
+        ).to_csv(data / "classes.csv", index=False)  # fmt: skip
+        for seed in self.seeds:
+            train = [n - t for n, t in zip(records, SUPPORT, strict=True)]
+            counts = {
+                c: {"records": n, "kept": n, "train": r, "balanced": max(train), "test": t}
+                for c, n, r, t in zip(CLASSES, records, train, SUPPORT, strict=True)
+            }
+            write_json(
+                data / f"split{seed}" / "dataset.json",
+                {
+                    "format": 1, "dataset": self.dataset, "provenance": self.provenance,
+                    "classes": CLASSES, "length": 1000, "leaky": self.leaky, "split_seed": seed,
+                    "oversample": {"method": "smoten"}, "counts": counts, "sha256": {},
+                },
+            )  # fmt: skip
+        return self
+
+    @property
+    def dataset_files(self) -> list[Path]:
+        return sorted((self.folder / "data").glob("*/split*/dataset.json"))
+
+    @property
+    def class_files(self) -> list[Path]:
+        return sorted((self.folder / "data").glob("*/classes.csv"))
+
+    def add(
+        self,
+        strategy: str,
+        layout: str,
+        epoch_seconds: float,
+        repeats: int = 3,
+        failed: dict[int, tuple[str, str]] | None = None,
+        variant: str = "tuned",
+        session: str = SESSION,
+        older: dict[str, float] | None = None,
+        accuracy: float = 0.99,
+    ) -> FakeExperiment:
+        """Add the runs of a configuration; `failed` gives status and reason by repeat.
+
+        `older` gives the seconds per epoch of measurements in older sessions.
+        """
+        for repeat in range(1, repeats + 1):
+            status, reason = (failed or {}).get(repeat, ("ok", None))
+            names = (strategy, layout, variant)
+            folder = self.folder / "runs" / self.dataset / "virus-cnn" / "/".join(names) / "native"
+            path = folder / f"rep{repeat}" / "run.json"
+            run = self._run(*names, repeat, session, epoch_seconds, status, reason, accuracy)
+            for name, seconds in (older or {}).items():
+                old = self._run(*names, repeat, name, seconds, "ok", None, accuracy)
+                write_json(path.parent / "sessions" / f"{name}.json", old)
+            write_json(path.parent / "sessions" / f"{session}.json", run)
+            write_json(path, run)
+            self.runs.append(path)
+        return self
+
+    def add_timeline(self, strategy: str, layout: str, steps: int = 5, status: str = "ok") -> Path:
+        folder = self.folder / "runs" / self.dataset / "virus-cnn" / strategy / layout / "tuned"
+        path = folder / "native" / "timeline" / "run.json"
+        reason = None if status == "ok" else "rank 1 was ended by signal 9"
+        run = self._run(strategy, layout, "tuned", None, SESSION, 3.0, status, reason, 0.9)
+        write_json(path, run | {"instrument": "timeline"})
+        if status == "ok":
+            timeline.write(
+                timeline_text(steps), path.parent / "timeline.json", path.parent / "trace.json"
+            )
+        self.timelines.append(path)
+        return path
+
+    def _run(
+        self, strategy, layout, variant, repeat, session, epoch_seconds, status, reason, accuracy
+    ) -> dict:
+        seed = zlib.crc32(f"{strategy}{layout}{variant}{repeat}{session}".encode())
+        random = np.random.default_rng(seed)
+        split = self.seeds[((repeat or 1) - 1) % len(self.seeds)]
+        ranks = int(layout.split("x")[0]) * int(layout.split("x")[1])
+        rows = 3150
+        epochs = [
+            {
+                "epoch": n, "steps": rows // (32 * ranks) + 1, "rows": rows,
+                "train_seconds": (seconds := epoch_seconds * random.uniform(0.95, 1.05)),
+                "epoch_wall_seconds": seconds + 0.7, "validation_seconds": 0.65,
+                "loss": 1.2 / n**2, "accuracy": 1 - 0.35 / n**2 * random.uniform(0.8, 1.2),
+                "test_accuracy": 1 - 0.2 / n**2 * random.uniform(0.8, 1.2),
+            }
+            for n in range(1, 4)
+        ]  # fmt: skip
+        ok, train = status == "ok", sum(e["train_seconds"] for e in epochs)
+        step = epoch_seconds / epochs[0]["steps"]
+        return {
+            "format": 1, "status": status, "reason": reason, "experiment": self.name,
+            "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
+            "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
+            "instrument": None, "session": session, "started": "2026-01-01T00:00:00+00:00",
+            "wall_seconds": train + 14.0,
+            "ranks": {
+                "asked": ranks, "obtained": ranks if ok else None, "oversubscribed": ranks > 2,
+                "cores": [[r % 2] for r in range(ranks)],
+                "threads": {"intra_op": 1, "inter_op": 1},
+            },
+            "training": {
+                "global_batch": 32 * ranks, "rows_per_rank": 32, "learning_rate": 0.001,
+                "optimizer": "RMSprop" if ok else None, "epochs_asked": 3,
+                "epochs_done": 3 if ok else 0, "stopped_early": False,
+                "parameters": 2067181 if ok else None, "train_rows": rows, "test_rows": 705,
+                "target_accuracy": 0.95,
+            },
+            "epochs": epochs if ok else [],
+            "seconds": {
+                "startup": 3.1, "loading": 0.02, "build": 0.4, "first_step": 1.9 + 0.3 * ranks,
+                "broadcast": 0.1 * (ranks - 1), "train": train, "evaluation": 0.7, "save": 0.2,
+            } if ok else None,
+            "step_seconds": {
+                "median": step, "p90": 1.2 * step, "count": 3 * epochs[0]["steps"],
+                "per_rank": [{"rank": r, "median": step, "p90": 1.2 * step} for r in range(ranks)],
+            } if ok else None,
+            "samples_per_second": 3 * rows / train if ok else None,
+            "evaluation": evaluation(random, accuracy) if ok else None,
+            "weights_sha256": f"{seed:064x}" if ok else None,
+            "data": {
+                "provenance": self.provenance, "leaky": self.leaky, "split_seed": split,
+                "sha256": {"train.npy": f"{split:064x}"},
+            },
+            "machine": {
+                "cpu": "Example CPU @ 2.00GHz", "cores_available": 2, "cores_total": 2,
+                "memory_bytes": 8 * 2**30, "kernel": "6.1.0", "hostname": "example",
+            },
+            "versions": {"python": "3.11.7", "tensorflow-cpu": "2.15.1"},
+            "source_sha256": "0" * 64, "knobs": {"cores_per_process": 1},
+            "seeds": {"weights": 0, "shuffle": 0},
+        }  # fmt: skip
+
+
+def evaluation(random: np.random.Generator, accuracy: float) -> dict:
+    """Return the scores of made-up predictions, `accuracy` of them right."""
+    labels = np.repeat(np.arange(5), SUPPORT)
+    wrong = random.uniform(size=len(labels)) > accuracy
+    predictions = np.where(wrong, random.integers(0, 5, len(labels)), labels)
+    matrix = np.zeros((5, 5), int)
+    np.add.at(matrix, (labels, predictions), 1)
+    per_class = precision_recall_fscore_support(labels, predictions, zero_division=0)
+    names = ("precision", "recall", "f1", "support")
+    averages = {
+        average: dict(
+            zip(
+                names[:3],
+                map(
+                    float,
+                    precision_recall_fscore_support(
+                        labels, predictions, average=average, zero_division=0
+                    )[:3],
+                ),
+                strict=True,
+            )
+        )
+        | {"support": len(labels)}
+        for average in ("macro", "weighted")
+    }
+    return {
+        "rows": len(labels),
+        "accuracy": float((labels == predictions).mean()),
+        "classes": CLASSES,
+        "per_class": {
+            label: {
+                name: (int if name == "support" else float)(values[i])
+                for name, values in zip(names, per_class, strict=True)
+            }
+            for i, label in enumerate(CLASSES)
+        },
+        **averages,
+        "confusion_matrix": matrix.tolist(),
+    }
+
+
+def three_configurations(root: Path, repeats: int = 3, **keywords) -> FakeExperiment:
+    """Return the default experiment: one process, two over MPI, two over Gloo; the last failed."""
+    failed = {repeats: ("failed", "rank 1 was ended by signal 9")} if repeats > 1 else None
+    return (
+        FakeExperiment(root, **keywords)
+        .add_dataset()
+        .add("single", "1x1", 5.6, repeats)
+        .add("horovod-mpi", "1x2", 3.2, repeats, accuracy=0.985)
+        .add("horovod-gloo", "1x2", 3.6, repeats, failed)
+    )

@@ -1,0 +1,173 @@
+"""Genomes from the user's folders: every permitted form is read, all else refused with a reason."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escala.acquire import acquire
+from escala.acquire.files import expanded, records, write_record
+from escala.errors import InputError
+
+TWO_LINES = b">A1 first\nACGT\n>A2\nacgtn\n"
+
+
+@pytest.fixture
+def genomes(tmp_path: Path) -> Path:
+    folder = tmp_path / "genomes"
+    folder.mkdir()
+    (folder / "X.fasta").write_bytes(TWO_LINES)
+    (folder / "Y.fa").write_bytes(b">B1\nAC\nGT\n")
+    return folder
+
+
+def taken(genomes: Path, kind: str = "files", classes: tuple[str, ...] = ("X", "Y")) -> Path:
+    output = genomes.parent / "sequences"
+    source = {"type": kind, "folder": str(genomes)}
+    acquire(source, list(classes), output, genomes.parent / "lock.tsv")
+    return output
+
+
+def content(path: Path) -> list[tuple[str, str]]:
+    return list(records(path))
+
+
+@pytest.mark.parametrize("suffix", [".fasta", ".fa", ".fna"])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["files", "virusurf"])
+def test_every_permitted_name_is_read(genomes, suffix, packed, kind):
+    (genomes / "X.fasta").unlink()
+    name = f"X{suffix}{'.gz' if packed else ''}"
+    (genomes / name).write_bytes(gzip.compress(TWO_LINES) if packed else TWO_LINES)
+    output = taken(genomes, kind, ("X",))
+    assert [path.name for path in output.iterdir()] == ["X.fasta"]
+    assert content(output / "X.fasta") == [("A1 first", "ACGT"), ("A2", "acgtn")]
+
+
+def test_the_lock_names_every_record_by_the_digest_of_its_upper_case_letters(genomes):
+    taken(genomes, classes=("Y", "X"))
+    lock = pd.read_csv(genomes.parent / "lock.tsv", sep="\t", keep_default_na=False)
+    assert list(lock.columns) == ["class", "accession", "length", "sha256"]
+    assert list(zip(lock["class"], lock["accession"], lock["length"], strict=True)) == [
+        ("Y", "B1", 4),
+        ("X", "A1", 4),
+        ("X", "A2", 5),
+    ]
+    assert list(lock["sha256"]) == [
+        hashlib.sha256(letters).hexdigest() for letters in (b"ACGT", b"ACGT", b"ACGTN")
+    ]
+
+
+def test_the_folder_may_be_named_by_a_variable(genomes, monkeypatch):
+    monkeypatch.setenv("SOME_GENOMES", str(genomes.parent))
+    source = {"type": "files", "folder": "${SOME_GENOMES}/genomes"}
+    acquire(source, ["X"], genomes.parent / "out", genomes.parent / "lock.tsv")
+    assert expanded("$SOME_GENOMES/a$$b", "key") == f"{genomes.parent}/a$b"
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_an_unset_variable_is_named(genomes, monkeypatch, value):
+    monkeypatch.delenv("NO_GENOMES", raising=False)
+    if value is not None:
+        monkeypatch.setenv("NO_GENOMES", value)
+    with pytest.raises(InputError, match=r"source\.folder.*NO_GENOMES is not set"):
+        taken(Path("$NO_GENOMES"))
+
+
+def test_a_missing_folder_is_refused(genomes):
+    with pytest.raises(InputError, match=r"source\.folder: .*no such folder"):
+        taken(genomes / "elsewhere")
+
+
+def test_a_class_without_a_file_is_refused(genomes):
+    with pytest.raises(InputError, match="holds no file for the class Z"):
+        taken(genomes, classes=("X", "Z"))
+
+
+def test_two_files_for_a_class_are_refused(genomes):
+    (genomes / "X.fna.gz").write_bytes(gzip.compress(TWO_LINES))
+    with pytest.raises(InputError, match=r"X\.fasta.*X\.fna\.gz.*two files for the class X"):
+        taken(genomes)
+
+
+PACKED = gzip.compress(b"".join(b">A%d\nACGT\n" % n for n in range(99)))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("X.fasta", b"", "is empty"),
+        ("X.fasta", b"\n \n", "is empty"),
+        ("X.fa.gz", gzip.compress(b""), "is empty"),
+        ("X.fasta", b"accession,sequence\nA1,ACGT\n>A2\nACGT\n", "is not FASTA"),
+        ("X.fasta", b"<html>no such page</html>", "is not FASTA"),
+        ("X.fasta", gzip.compress(TWO_LINES), "is not text"),
+        ("X.fa.gz", PACKED[:-20], "truncated or not gzip"),
+        ("X.fa.gz", PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:], "truncated or not gzip"),
+        ("X.fa.gz", PACKED[:12] + b"\xff\xff\xff" + PACKED[15:], "truncated or not gzip"),
+        ("X.fa.gz", TWO_LINES, "truncated or not gzip"),
+        ("X.fasta", TWO_LINES + b">A1 again\nACGT\n", "two records have this accession"),
+        ("X.fasta", TWO_LINES + b"> \nACGT\n", "record 3 has no accession"),
+    ],
+    ids=[
+        *("nothing", "blank lines", "nothing, packed", "table", "page", "packed without suffix"),
+        *("cut", "wrong checksum", "damaged", "not packed", "accession twice", "no accession"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["files", "virusurf"])
+def test_a_bad_file_is_refused_by_name_and_nothing_is_left(genomes, kind, name, data, reason):
+    (genomes / "X.fasta").unlink()
+    (genomes / name).write_bytes(data)
+    with pytest.raises(InputError, match=reason) as refused:
+        taken(genomes, kind, ("X",))
+    assert str(refused.value.where) == str(genomes / name)
+    assert list(genomes.parent.iterdir()) == [genomes]
+
+
+def test_a_failure_leaves_an_earlier_dataset_as_it_was(genomes):
+    output = taken(genomes)
+    (genomes / "Y.fa").write_bytes(b"")
+    with pytest.raises(InputError):
+        taken(genomes)
+    assert content(output / "Y.fasta") == [("B1", "ACGT")]
+
+
+@pytest.mark.parametrize("data", [b">A1\nACGT\nACGT\n", b">A1\n>A2\nACGT\n", b">A1\nACGT\n>A2\n"])
+def test_an_export_of_virusurf_has_one_line_of_sequence_per_record(genomes, data):
+    (genomes / "X.fasta").write_bytes(data)
+    with pytest.raises(InputError, match="is not one header and one line") as refused:
+        taken(genomes, "virusurf", ("X",))
+    assert str(refused.value.where) == str(genomes / "X.fasta")
+
+
+def test_an_unknown_source_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"source\.type: 'ftp'"):
+        acquire({"type": "ftp"}, ["X"], tmp_path / "out", tmp_path / "lock.tsv")
+
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1)
+
+
+@given(
+    genomes=st.dictionaries(words, st.text("ACGTNacgtn", max_size=200), min_size=1, max_size=5),
+    newline=st.sampled_from(["\n", "\r\n"]),
+    mark=st.booleans(),
+)
+def test_what_is_written_is_read_back(tmp_path_factory, genomes, newline, mark):
+    text = io.StringIO()
+    for accession, sequence in genomes.items():
+        write_record(text, accession, sequence)
+    path = tmp_path_factory.mktemp("fasta") / "any.fasta"
+    encoding = "utf-8-sig" if mark else "utf-8"
+    path.write_bytes(text.getvalue().replace("\n", newline).encode(encoding))
+    assert content(path) == list(genomes.items())
+    assert max(map(len, text.getvalue().replace(">", "\n").split("\n"))) <= max(
+        70, *map(len, genomes)
+    )

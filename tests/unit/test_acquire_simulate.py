@@ -1,0 +1,191 @@
+"""Simulated genomes: reproducible, related as stated, and harder where asked."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from Bio.SeqIO.FastaIO import SimpleFastaParser
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+
+from escala.acquire import acquire, simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
+
+
+def genomes(name: str, count: int, seed: int = 1, difficulty: float = 0.5) -> list[str]:
+    made = simulate.simulate(name, count, seed, difficulty)
+    return [letters.tobytes().decode() for _, letters in made]
+
+
+def kmers(sequence: str, k: int = 16) -> set[str]:
+    sequence = sequence.upper()
+    return {sequence[i : i + k] for i in range(len(sequence) - k + 1)}
+
+
+def similarity(one: set[str], other: set[str]) -> float:
+    return len(one & other) / min(len(one), len(other))
+
+
+def folder_of(tmp_path: Path, name: str, records: dict[str, int], seed: int = 1) -> Path:
+    source = {"type": "simulated", "seed": seed, "difficulty": 0.5, "records": records}
+    acquire(source, list(records), tmp_path / name, tmp_path / f"{name}.tsv")
+    return tmp_path / name
+
+
+def test_the_same_seed_gives_the_same_bytes_in_any_process(tmp_path):
+    source = '{"type": "simulated", "seed": 3, "records": {"COVID": 3, "SARS": 2}}'
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [
+                *(sys.executable, ROOT / "scripts/acquire.py", "--source", source),
+                *("--classes", "COVID", "SARS", "--output", tmp_path / hash_seed),
+                *("--lock", tmp_path / f"{hash_seed}.tsv"),
+            ],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert [line.split(" records")[0] for line in done.stdout.splitlines()] == [
+            "COVID: 3",
+            "SARS: 2",
+        ]
+    for name in ("COVID.fasta", "SARS.fasta", "lineages.tsv"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+    assert (tmp_path / "1.tsv").read_bytes() == (tmp_path / "2.tsv").read_bytes()
+    assert genomes("COVID", 3, seed=3) != genomes("COVID", 3, seed=4)
+
+
+def test_a_class_does_not_depend_on_the_others(tmp_path):
+    alone = folder_of(tmp_path, "alone", {"SARS": 5})
+    among = folder_of(tmp_path, "among", {"other": 2, "COVID": 3, "SARS": 5})
+    more = folder_of(tmp_path, "more", {"other": 4, "COVID": 7, "SARS": 5})
+    expected = (alone / "SARS.fasta").read_bytes()
+    assert (among / "SARS.fasta").read_bytes() == expected
+    assert (more / "SARS.fasta").read_bytes() == expected
+
+
+def test_files_hold_wrapped_records_named_by_class_with_their_lineage(tmp_path):
+    folder = folder_of(tmp_path, "made", {"DENGUE": 30, "MERS": 2})
+    with open(folder / "DENGUE.fasta") as handle:
+        accessions = [header for header, _ in SimpleFastaParser(handle)]
+    assert accessions == [f"SIM_DENGUE_{n:06d}" for n in range(1, 31)]
+    assert max(len(line) for line in (folder / "MERS.fasta").read_text().splitlines()) == 70
+    header, *rows = [
+        line.split("\t") for line in (folder / "lineages.tsv").read_text().splitlines()
+    ]
+    assert header == ["accession", "class", "lineage"]
+    assert [row[0] for row in rows if row[1] == "DENGUE"] == accessions
+    assert {row[2] for row in rows} == {"DENGUE.1", "DENGUE.2", "MERS.1", "MERS.2"}
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "unheard-of"])
+def test_roots_have_the_length_and_composition_of_their_class(name):
+    profile = simulate.PROFILES.get(name, simulate.GENERIC)
+    for difficulty in (0, 0.5, 1):
+        root = simulate.root(name, 1, simulate.Difficulty.of(difficulty))
+        assert len(root) == profile.length
+        shares = np.bincount(root, minlength=4) / len(root)
+        assert shares == pytest.approx(profile.composition, abs=0.015)
+
+
+def test_sars_is_about_a_fifth_away_from_covid_and_far_from_the_rest():
+    for difficulty, low, high in ((0, 0.21, 0.27), (0.5, 0.17, 0.23), (1, 0.13, 0.19)):
+        level = simulate.Difficulty.of(difficulty)
+        roots = {name: simulate.root(name, 1, level)[:10_000] for name in CLASSES}
+        from_sars = {name: np.mean(roots[name] != roots["SARS"]) for name in CLASSES[:4]}
+        assert low < from_sars.pop("COVID") < high
+        assert min(from_sars.values()) > high + 0.05
+
+
+def test_sars_genomes_share_more_kmers_with_covid_than_with_any_other_class():
+    words = {name: kmers(genomes(name, 2, difficulty=0)[0], k=12) for name in CLASSES}
+    shared = {name: similarity(words["SARS"], words[name]) for name in CLASSES[:4]}
+    assert shared["COVID"] > 3 * max(shared[name] for name in ("DENGUE", "EBOLA", "MERS"))
+
+
+def test_genomes_of_one_lineage_are_closer_than_those_of_two():
+    made = list(simulate.simulate("DENGUE", 30, 1, 0.5))
+    words = [(lineage, kmers(letters.tobytes().decode())) for lineage, letters in made]
+    within, between = [], []
+    for (one, a), (other, b) in itertools.combinations(words, 2):
+        (within if one == other else between).append(similarity(a, b))
+    assert np.mean(within) > np.mean(between) + 0.1
+    assert np.quantile(within, 0.05) > np.median(between)
+
+
+def test_genomes_look_as_if_a_sequencer_had_made_them():
+    made = genomes("COVID", 60)
+    letters = set("".join(made))
+    assert set("acgtACGT") < letters <= set("acgtnrymkswACGTNRYMKSW")
+    assert letters & set("RYMKSW")
+    assert any("N" * 20 in genome for genome in made)
+    assert any(genome.islower() for genome in made)
+    assert any(not genome.islower() and not genome.isupper() for genome in made)
+    assert len({len(genome) for genome in made}) > 30
+
+
+def test_difficulty_makes_the_classes_harder_to_tell_apart():
+    codes = np.zeros(256, np.uint8)
+    for code, letter in enumerate(b"ACGT", start=1):
+        codes[[letter, letter | 0x20]] = code
+    scores = []
+    for difficulty in (0, 0.5, 1):
+        rows, labels = [], []
+        for label, name in enumerate(CLASSES):
+            for _, letters in simulate.simulate(name, 80, 1, difficulty):
+                rows.append(codes[letters[:1000]])
+                labels.append(label)
+        one_hot = (np.array(rows)[:, :, None] == np.arange(1, 5)).reshape(len(rows), -1)
+        train, test, wanted, truth = train_test_split(
+            one_hot.astype(np.float32), labels, test_size=0.3, stratify=labels, random_state=0
+        )
+        model = KNeighborsClassifier(1).fit(train, wanted)
+        scores.append(balanced_accuracy_score(truth, model.predict(test)))
+    assert scores[0] > 0.97
+    assert scores[0] > scores[1] + 0.03
+    assert scores[1] > scores[2] + 0.03
+
+
+@given(
+    count=st.integers(1, 40),
+    seed=st.integers(0, 2**32 - 1),
+    difficulty=st.floats(0, 1),
+    name=st.sampled_from(["DENGUE", "any-other_1"]),
+)
+@settings(max_examples=15, deadline=None)
+def test_any_setting_gives_the_records_asked_for_in_whole_lineages(count, seed, difficulty, name):
+    made = list(simulate.simulate(name, count, seed, difficulty))
+    lineages = [lineage for lineage, _ in made]
+    assert len(made) == count
+    assert lineages == sorted(lineages)
+    assert set(lineages) == set(range(lineages[-1] + 1))
+    shortest = 0.3 * simulate.PROFILES.get(name, simulate.GENERIC).length
+    assert all(len(letters) > shortest for _, letters in made)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0, 0.05))
+@settings(max_examples=25, deadline=None)
+def test_substitutions_come_at_the_rate_asked_for_and_favour_transitions(seed, divergence):
+    rng = np.random.default_rng(seed)
+    genome = np.zeros(100_000, np.uint8)
+    # Indels shift what follows; with a genome of A alone, only inserted letters could disturb.
+    mutated = simulate._mutated(genome, divergence, rng)
+    counts = np.bincount(mutated, minlength=4)
+    changed = counts[1:].sum()
+    expected = divergence * len(genome)
+    assert not genome.any()
+    assert abs(changed - expected) <= 0.1 * expected + 6 * expected**0.5
+    if expected > 1000:
+        assert counts[2] == pytest.approx(2 * (counts[1] + counts[3]), rel=0.25)

@@ -1,0 +1,138 @@
+"""What becomes of a run whose ranks die, hang or are asked to listen where they should not."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from escala.errors import InputError
+from escala.files import read_json
+from escala.measure.run import measure
+
+PATIENCE_SECONDS = 120
+BOTH = pytest.mark.parametrize("strategy", ["horovod-mpi", "horovod-gloo"])
+
+
+def ranks_of(folder: Path) -> list[psutil.Process]:
+    """Return the live rank processes of the run in `folder`."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if "escala.parallel.rank" in command and str(folder) in command[-1]:
+            found += [process] if Path(command[0]).name.startswith("python") else []
+    return found
+
+
+def when(ready: Callable[[], bool], act: Callable[[], None]) -> threading.Thread:
+    """Do `act` in the background as soon as `ready`."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not ready() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def is_training(folder: Path, rank: int) -> Callable[[], bool]:
+    log = folder / "ranks" / f"rank{rank}.log"
+    return lambda: log.exists() and "epoch 1/" in log.read_text()
+
+
+def kill_rank(folder: Path, rank: int) -> None:
+    names = {"OMPI_COMM_WORLD_RANK": str(rank), "HOROVOD_RANK": str(rank)}
+    for process in ranks_of(folder):
+        if any(process.environ().get(name) == value for name, value in names.items()):
+            process.kill()
+
+
+@BOTH
+def test_a_killed_rank_ends_the_run(small_split, request_for, tmp_path, strategy):
+    request = request_for(strategy, "1x2", epochs=100_000, save_model=True)
+    killer = when(is_training(tmp_path, 1), lambda: kill_rank(tmp_path, 1))
+    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS * 2)
+    killer.join()
+    assert outcome.status == "failed"
+    assert "rank 1 was ended by signal 9" in outcome.reason
+    assert "epoch" in outcome.reason, "the rank's last lines are part of the reason"
+    assert not ranks_of(tmp_path)
+    assert read_json(tmp_path / "run.json")["reason"] == outcome.reason
+    assert not (tmp_path / "model.keras").exists()
+    assert sorted(p.name for p in (tmp_path / "ranks").glob("*.log")) == [
+        "launcher.log",
+        "rank0.log",
+        "rank1.log",
+    ]
+
+
+@BOTH
+def test_a_timeline_of_a_killed_run_is_valid_json(small_split, request_for, tmp_path, strategy):
+    request = request_for(strategy, "1x2", epochs=100_000, instrument="timeline")
+    killer = when(is_training(tmp_path, 0), lambda: kill_rank(tmp_path, 0))
+    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS * 2)
+    killer.join()
+    assert outcome.status == "failed"
+    events = read_json(tmp_path / "timeline.json")
+    assert any("ALLREDUCE" in str(event.get("name")) for event in events)
+    assert read_json(tmp_path / "trace.json")["traceEvents"]
+
+
+def test_a_run_that_takes_too_long_is_stopped(small_split, request_for, tmp_path):
+    request = request_for("horovod-mpi", "1x2", epochs=100_000)
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=3)
+    assert outcome.status == "timeout"
+    assert "0.05 minutes" in outcome.reason
+    assert not ranks_of(tmp_path)
+
+
+def test_too_many_processes_are_refused_or_recorded(small_split, request_for, tmp_path):
+    layout = f"1x{len(psutil.Process().cpu_affinity()) + 1}"
+    request = request_for("horovod-mpi", layout)
+    with pytest.raises(InputError, match="oversubscribe: true"):
+        measure(request | {"oversubscribe": False}, small_split, tmp_path / "no" / "run.json", 300)
+    assert not (tmp_path / "no" / "run.json").exists()
+    outcome = measure(request, small_split, tmp_path / "yes" / "run.json", 300)
+    assert outcome.status == "ok", outcome.reason
+    assert read_json(tmp_path / "yes" / "run.json")["ranks"]["oversubscribed"] is True
+
+
+@BOTH
+def test_ports_of_a_run_listen_on_loopback(small_split, request_for, tmp_path, strategy):
+    """All but mpirun's own: Open MPI 4.1 binds its out-of-band port to every address."""
+    listening: dict[str, set[str]] = {"launcher": set(), "mpirun": set(), "ranks": set()}
+
+    def training_after_a_look() -> bool:
+        """Gloo listens only while its ranks connect: look all the time until they train."""
+        ranks, launcher = ranks_of(tmp_path), psutil.Process()
+        for process in [launcher, *launcher.children(recursive=True)]:
+            role = "launcher" if process == launcher else "ranks" if process in ranks else "mpirun"
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for connection in process.net_connections(kind="inet"):
+                    if connection.status in (psutil.CONN_LISTEN, psutil.CONN_NONE):
+                        listening[role].add(connection.laddr.ip)
+        return is_training(tmp_path, 1)()
+
+    def kill() -> None:
+        for process in ranks_of(tmp_path):
+            process.kill()
+
+    watcher = when(training_after_a_look, kill)
+    request = request_for(strategy, "1x2", epochs=100_000)
+    measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS * 2)
+    watcher.join()
+    print(strategy, listening)
+    loopback = {"127.0.0.1", "::1"}
+    assert listening["launcher"] | listening["ranks"] <= loopback
+    if strategy == "horovod-gloo":
+        assert listening["launcher"] == {"127.0.0.1"}, "the rendezvous was seen"
+        assert listening["ranks"] == {"127.0.0.1"}, "Gloo's own ports were seen"
+        assert not listening["mpirun"]

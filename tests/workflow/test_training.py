@@ -1,0 +1,145 @@
+"""Ranks that really train: what they agree on, and what each of them does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from escala.files import read_json
+from escala.measure import steps
+from escala.measure.run import measure
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+EPOCHS, STEPS_PER_EPOCH, ROWS = 4, 6, 161
+TWO_RANKS = [("horovod-mpi", "1x2"), ("horovod-gloo", "1x2")]
+# Ten times the largest relative difference of the loss between two orders of summation in one
+# process, at this learning rate, over ten seeds: 3.1e-4 within 20 steps
+# (benchmarks/float32_drift.py; docs/decisions/008-loss-tolerance.md).
+LEARNING_RATE, STEPS, TOLERANCE = 0.0001, 20, 3e-3
+
+
+@pytest.fixture(scope="module")
+def trained(small_split, request_for, tmp_path_factory) -> dict[str, tuple[dict, pd.DataFrame]]:
+    """One training under each strategy, with the same global batch of 32 and the same order."""
+
+    def train(strategy: str, layout: str) -> tuple[dict, pd.DataFrame]:
+        folder = tmp_path_factory.mktemp(strategy)
+        rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
+        request = request_for(strategy, layout, epochs=EPOCHS, validate=True, learning_rate=rate)
+        outcome = measure(request, small_split, folder / "run.json", time_limit_seconds=300)
+        assert outcome.status == "ok", outcome.reason
+        result = read_json(folder / "run.json")
+        return result, steps.read(folder / "ranks", result["ranks"]["asked"])
+
+    return {
+        strategy: train(strategy, layout) for strategy, layout in [("single", "1x1"), *TWO_RANKS]
+    }
+
+
+@pytest.fixture(scope="module")
+def halves(small_split) -> np.ndarray:
+    """The losses of one process that adds the gradients of two halves of each batch."""
+    import float32_drift
+
+    from escala.parallel.train import Data
+
+    return float32_drift.losses(
+        Data.load(small_split), 0, 2, EPOCHS * STEPS_PER_EPOCH, learning_rate=LEARNING_RATE
+    )
+
+
+def losses(table: pd.DataFrame) -> np.ndarray:
+    return steps.loss_per_step(table)["loss"].to_numpy()
+
+
+@pytest.mark.parametrize("strategy", [s for s, _ in TWO_RANKS])
+def test_two_ranks_compute_what_one_process_adding_two_halves_does(trained, halves, strategy):
+    _, table = trained[strategy]
+    np.testing.assert_allclose(losses(table), halves, rtol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", [s for s, _ in TWO_RANKS])
+def test_two_ranks_follow_one_with_the_same_global_batch(trained, strategy):
+    one, two = losses(trained["single"][1]), losses(trained[strategy][1])
+    assert len(one) == len(two) == EPOCHS * STEPS_PER_EPOCH
+    np.testing.assert_allclose(two[:STEPS], one[:STEPS], rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("strategy", [s for s, _ in TWO_RANKS])
+def test_ranks_share_every_row_once_per_epoch(trained, strategy):
+    _, table = trained[strategy]
+    rows = table.pivot_table(index=["epoch", "step"], columns="rank", values="rows")
+    assert (rows.groupby("epoch").sum().sum(axis=1) == ROWS).all()
+    assert rows.loc[(1, STEPS_PER_EPOCH)].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("strategy", ["single", "horovod-mpi", "horovod-gloo"])
+def test_a_run_says_what_it_obtained(trained, strategy):
+    result, table = trained[strategy]
+    ranks = 1 if strategy == "single" else 2
+    assert result["ranks"]["obtained"] == result["ranks"]["asked"] == ranks
+    assert result["ranks"]["threads"] == {"intra_op": 1, "inter_op": 1}
+    assert result["training"]["epochs_done"] == EPOCHS
+    assert result["step_seconds"]["count"] == EPOCHS * STEPS_PER_EPOCH
+    assert result["evaluation"]["rows"] == result["training"]["test_rows"] == 69
+    spent = table.groupby(["rank", "epoch"])[["input_seconds", "step_seconds"]].sum().sum(axis=1)
+    for epoch in result["epochs"]:
+        assert epoch["train_seconds"] >= spent[:, epoch["epoch"]].max()
+        assert epoch["epoch_wall_seconds"] >= epoch["train_seconds"]
+    final = result["evaluation"]["accuracy"]
+    assert result["epochs"][-1]["test_accuracy"] == pytest.approx(final)
+
+
+def test_the_published_model_has_its_parameters():
+    from escala.workloads import workload
+
+    assert workload("virus-cnn").model(1000, 5).count_params() == 2_067_181
+
+
+def test_ranks_that_disagree_fail_the_run(small_split, request_for, tmp_path, monkeypatch):
+    """Without the initial broadcast each rank trains weights of its own, and the run says so."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "from escala.parallel.strategies.horovod import Horovod\n"
+        "Horovod.broadcast = lambda self, variables: None\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    outcome = measure(
+        request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run" / "run.json", 300
+    )
+    assert outcome.status == "failed"
+    assert "different sets of weights" in outcome.reason
+
+
+def test_diverging_training_is_a_status(small_split, request_for, tmp_path):
+    rate = {"value": 3e38, "reference_batch": 32, "rule": "constant"}
+    request = request_for("single", "1x1", learning_rate=rate, epochs=3)
+    outcome = measure(request, small_split, tmp_path / "run.json", 300)
+    assert outcome.status == "diverged"
+    assert "loss is" in outcome.reason
+    result = read_json(tmp_path / "run.json")
+    assert result["status"] == "diverged" and result["evaluation"] is None
+
+
+def test_early_stopping_tensorboard_and_the_kept_model(small_split, request_for, tmp_path):
+    from tensorflow.keras.models import load_model
+
+    request = request_for(
+        "single", "1x1", epochs=5, tensorboard=True, save_model=True,
+        early_stopping={"patience": 1, "min_delta": 100.0},
+    )  # fmt: skip
+    outcome = measure(request, small_split, tmp_path / "run.json", 300)
+    assert outcome.status == "ok", outcome.reason
+    result = read_json(tmp_path / "run.json")
+    assert result["training"]["stopped_early"] and result["training"]["epochs_done"] == 2
+    assert list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))
+    codes = np.load(small_split / "test.npy")
+    labels = np.load(small_split / "test_labels.npy")
+    kept = load_model(tmp_path / "model.keras").predict(codes, verbose=0).argmax(axis=1)
+    assert (kept == labels).mean() == pytest.approx(result["evaluation"]["accuracy"])
