@@ -19,9 +19,9 @@ rule all:
         EXPERIMENT.run_files(),
         EXPERIMENT.timeline_files(),
         report_files(EXPERIMENT),
+    localrule: True
     params:
         runs=EXPERIMENT.run_files() + EXPERIMENT.timeline_files(),
-    localrule: True
     message:
         "Check {EXPERIMENT.name}"
     shell:

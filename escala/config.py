@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -202,10 +202,16 @@ class Experiment:
         return wanted
 
     def request(self, run: Run) -> dict:
-        """Return all that determines a run's result besides its data and the code."""
+        """Return all that determines a run's result besides its data and the code.
+
+        An instrumented run is cut to some steps of one epoch: it is looked at, not compared.
+        """
+        training = self.settings["workloads"][run.workload]
+        if run.instrument:
+            training = training | {"epochs": 1, "validate": False, "save_model": False}
         return {
             **asdict(run),
-            "training": self.settings["workloads"][run.workload],
+            "training": training,
             "knobs": self.settings["variants"][run.variant],
             "oversubscribe": self.settings["oversubscribe"],
             "max_steps": self.settings["timeline"]["steps"] if run.instrument else None,
@@ -336,6 +342,7 @@ _Strict = validators.extend(
 )
 
 
+@cache
 def _schema() -> dict:
     """Return the schema with its patterns in Python's grammar.
 

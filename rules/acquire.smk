@@ -14,12 +14,12 @@ rule genomes:
         lock=f"{DATA}/lock.tsv",
     log:
         "results/{experiment}/logs/{dataset}/genomes.log",
+    localrule: True
+    conda:
+        "../envs/prepare.yaml"
     params:
         source=lambda wildcards: json.dumps(dataset(wildcards)["source"]),
         classes=lambda wildcards: dataset(wildcards)["classes"],
-    conda:
-        "../envs/prepare.yaml"
-    localrule: True
     message:
         "Acquire the genomes of {wildcards.dataset}"
     shell:

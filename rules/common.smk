@@ -6,7 +6,9 @@
 import atexit
 import json
 import os
+import subprocess
 import sys
+from contextlib import chdir
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -16,11 +18,10 @@ from snakemake.utils import update_config
 
 ROOT = Path(workflow.basedir)
 SCRIPTS = ROOT / "scripts"
+WORKDIR = Path.cwd()
 sys.path.insert(0, str(ROOT))
 # Rules call `python`: it must be the one that runs Snakemake, and it must find the library.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
-)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 from escala import config as experiments
@@ -109,14 +110,19 @@ def run_of(wildcards):
 
 def requested_runs(needed_only):
     """Return the training runs in the graph of this invocation."""
-    jobs = workflow.dag.needrun_jobs() if needed_only else workflow.dag.jobs
-    return [run_of(job.wildcards) for job in jobs if job.rule.name in ("train", "timeline")]
+    return [
+        run_of(job.wildcards)
+        for job in workflow.dag.jobs
+        if job.rule.name in ("train", "timeline")
+        and (workflow.dag.needrun(job) or not needed_only)
+    ]
 
 
 def say_estimate():
     """End a dry run with the time it would take."""
     if workflow.is_main_process and workflow.dryrun and getattr(workflow, "_dag", None):
-        print(estimate.sentence(requested_runs(needed_only=True), named_experiment))
+        with chdir(WORKDIR):
+            print(estimate.sentence(requested_runs(needed_only=True), named_experiment))
 
 
 atexit.register(say_estimate)
@@ -134,7 +140,7 @@ def refuse_if_failed(run):
         if failed["status"] != "ok":
             raise WorkflowError(
                 f"{run.file}: ended as {failed['status']}: {failed['reason']}. To run it again: "
-                f"snakemake --cores 1 results/{run.experiment}/retry, then this target"
+                f"python scripts/retry.py results/{run.experiment}, then this target"
             )
 
 
@@ -148,6 +154,10 @@ onstart:
 
 
 onsuccess:
+    # The whole experiment ends with the same check, as the last job.
+    names = {job.rule.name for job in workflow.dag.jobs}
     files = [run.file for run in requested_runs(needed_only=False)]
-    if files and shell("python {SCRIPTS}/check_runs.py --runs {files}", allow_fail=True):
-        raise WorkflowError("not every run ended ok; see the list above")
+    if files and "all" not in names:
+        check = [sys.executable, str(SCRIPTS / "check_runs.py"), "--runs", *files]
+        if subprocess.run(check).returncode:
+            raise WorkflowError("a run asked for did not end ok; see above")

@@ -32,13 +32,13 @@ rule codes:
         classes=f"{DATA}/classes.csv",
     log:
         "results/{experiment}/logs/{dataset}/codes.log",
+    conda:
+        "../envs/prepare.yaml"
     params:
         classes=lambda wildcards: dataset(wildcards)["classes"],
         length=lambda wildcards: dataset(wildcards)["length"],
         deduplicate=lambda wildcards: dataset(wildcards)["deduplicate"],
         folder=subpath(output.codes, parent=True),
-    conda:
-        "../envs/prepare.yaml"
     message:
         "Check and encode the genomes of {wildcards.dataset}"
     shell:
@@ -65,12 +65,12 @@ rule arrays:
         ),
     log:
         "results/{experiment}/logs/{dataset}/split{seed}.log",
+    conda:
+        "../envs/prepare.yaml"
     params:
         preparation=lambda wildcards: json.dumps(preparation(dataset(wildcards))),
         source=subpath(input.codes, parent=True),
         folder=subpath(output[0], parent=True),
-    conda:
-        "../envs/prepare.yaml"
     message:
         "Split {wildcards.dataset} with seed {wildcards.seed} and balance its classes"
     shell:

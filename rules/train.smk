@@ -42,10 +42,9 @@ rule train:
         f"{CONFIGURATION}/{{repeat}}/run.json",
     log:
         f"{CONFIGURATION_LOGS}/{{repeat}}.log",
-    params:
-        request=request,
-        data=subpath(input[0], parent=True),
     priority: lambda wildcards: 1000 - int(wildcards.repeat.removeprefix("rep"))
+    conda:
+        "../envs/train.yaml"
     threads: whole_machine
     resources:
         nodes=lambda wildcards: Layout.parse(wildcards.layout).nodes,
@@ -59,8 +58,9 @@ rule train:
         ),
         time_limit=time_limit,
         runtime=lambda wildcards: int(time_limit(wildcards)) + 5,
-    conda:
-        "../envs/train.yaml"
+    params:
+        request=request,
+        data=subpath(input[0], parent=True),
     message:
         "Train {wildcards.workload} on {wildcards.dataset}: {wildcards.strategy} "
         "{wildcards.layout} {wildcards.variant}, {wildcards.repeat}"

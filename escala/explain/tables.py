@@ -425,3 +425,15 @@ def _classes(
                 "provenance": dataset["provenance"],
                 "leaky": dataset["leaky"],
             }
+
+
+def labelled(
+    frame: pd.DataFrame, runs: pd.DataFrame, varying: Iterable[str] = ("variant", "network")
+) -> pd.DataFrame:
+    """Add the column `label`: a short name of each row's configuration.
+
+    It holds strategy and layout, and those of the keys `varying` that vary among `runs`.
+    """
+    keys = ["strategy", "layout", *(key for key in varying if runs[key].nunique() > 1)]
+    names = [" ".join(row) for row in frame[keys].itertuples(index=False)]
+    return frame.assign(label=pd.Series(names, index=frame.index, dtype=object))

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from escala.explain.tables import labelled
 from escala.figures.common import (
     Tables,
     gaps,
@@ -18,7 +19,6 @@ from escala.figures.common import (
     panel_title,
     panels,
     title,
-    with_labels,
     without_data,
 )
 
@@ -31,13 +31,13 @@ KINDS = {
 
 def draw(tables: Tables) -> Figure:
     """Draw the median over repeats as a line per configuration and every run as a point."""
-    epochs = with_labels(tables["epochs"], tables["runs"])
+    epochs = labelled(tables["epochs"], tables["runs"])
     epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
     if epochs.empty:
         return without_data(WHAT, tables)
     rows, kinds = panels(epochs), [kind for kind in KINDS if epochs[kind].notna().any()]
     figure = new(4.2 * len(kinds) + 2.2, 3.4 * len(rows) + 0.8)
-    labels = list(with_labels(tables["runs"])["label"].unique())
+    labels = list(labelled(tables["runs"], tables["runs"])["label"].unique())
     grid = figure.subplots(len(rows), len(kinds), squeeze=False)
     for line, ((_, workload), frame) in zip(grid, rows, strict=True):
         for axes, kind in zip(line, kinds, strict=True):

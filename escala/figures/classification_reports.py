@@ -7,7 +7,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from escala.explain.tables import CONFIGURATION
+from escala.explain.tables import CONFIGURATION, labelled
 from escala.figures.common import (
     Tables,
     described,
@@ -16,7 +16,6 @@ from escala.figures.common import (
     new,
     note,
     title,
-    with_labels,
     without_data,
 )
 
@@ -26,7 +25,7 @@ SCORES = ("precision", "recall", "f1")
 
 def draw(tables: Tables) -> Figure:
     """Draw a heat map per configuration: a row per class, its test rows beside its name."""
-    pooled = with_labels(tables["pooled"], tables["runs"])
+    pooled = labelled(tables["pooled"], tables["runs"])
     if pooled.empty:
         return without_data(WHAT, tables)
     groups = list(pooled.groupby(list(CONFIGURATION), sort=False))

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from escala.explain.tables import labelled
 from escala.files import atomic
 
 Tables = Mapping[str, pd.DataFrame]
@@ -32,6 +33,8 @@ def style() -> Iterator[None]:
     settings = {
         "svg.fonttype": "none",
         "svg.hashsalt": "escala",
+        # Reasons of failures are the words of other programs: a dollar sign is no formula.
+        "text.parse_math": False,
         "axes.titlesize": 10,
         "figure.titlesize": 12,
         "legend.frameon": False,
@@ -74,18 +77,6 @@ def palette(names: Sequence[str]) -> dict[str, tuple]:
 def markers(names: Sequence[str]) -> dict[str, str]:
     """Return a marker per name, so that colour is not the only difference."""
     return {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(names)}
-
-
-def with_labels(frame: pd.DataFrame, universe: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Add the column `label`: the shortest name that tells the configurations apart.
-
-    Strategy and layout are always in it, variant and network where they vary in `universe`.
-    """
-    universe = frame if universe is None else universe
-    varying = [key for key in ("variant", "network") if universe[key].nunique() > 1]
-    parts = [frame[key] for key in ("strategy", "layout", *varying)]
-    label = parts[0].str.cat(parts[1:], sep=" ") if len(frame) else parts[0]
-    return frame.assign(label=label.astype(object))
 
 
 def panels(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
@@ -136,7 +127,7 @@ def note(figure: Figure, lines: Iterable[str]) -> None:
 
 def gaps(runs: pd.DataFrame) -> list[str]:
     """Say which runs have no result: a line to put below a figure, or none."""
-    current = with_labels(runs)[lambda frame: frame["current"]]
+    current = labelled(runs, runs)[lambda frame: frame["current"]]
     failed = current[current["status"] != "ok"]
     if failed.empty:
         return []
@@ -155,7 +146,7 @@ def without_data(what: str, tables: Tables) -> Figure:
     runs = tables["runs"]
     why = "; ".join(
         f"{label}: {status}" + ("" if pd.isna(reason) else f" ({reason})")
-        for label, status, reason in with_labels(runs)[["label", "status", "reason"]]
+        for label, status, reason in labelled(runs, runs)[["label", "status", "reason"]]
         .drop_duplicates()
         .itertuples(index=False)
     )

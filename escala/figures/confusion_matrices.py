@@ -7,7 +7,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from escala.explain.tables import CONFIGURATION
+from escala.explain.tables import CONFIGURATION, labelled
 from escala.figures.common import (
     Tables,
     described,
@@ -16,7 +16,6 @@ from escala.figures.common import (
     new,
     note,
     title,
-    with_labels,
     without_data,
 )
 
@@ -26,7 +25,7 @@ COLOURS = "Blues"
 
 def draw(tables: Tables) -> Figure:
     """Draw a panel per configuration: counts, coloured by the share of the true class."""
-    confusion = with_labels(tables["confusion"], tables["runs"])
+    confusion = labelled(tables["confusion"], tables["runs"])
     if confusion.empty:
         return without_data(WHAT, tables)
     groups = list(confusion.groupby(list(CONFIGURATION), sort=False))

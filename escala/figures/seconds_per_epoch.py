@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from escala.explain.tables import labelled
 from escala.figures.common import (
     Tables,
     gaps,
@@ -17,7 +18,6 @@ from escala.figures.common import (
     panels,
     significant,
     title,
-    with_labels,
     without_data,
 )
 
@@ -26,10 +26,10 @@ WHAT = "Training time per epoch"
 
 def draw(tables: Tables) -> Figure:
     """Draw the median with its 95 % interval, and every run as a point, a row a configuration."""
-    configurations = with_labels(tables["configurations"])
+    configurations = labelled(tables["configurations"], tables["runs"])
     if not (configurations["kind"] == "measured").any():
         return without_data(WHAT, tables)
-    runs = with_labels(tables["runs"])
+    runs = labelled(tables["runs"], tables["runs"])
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
     parts = panels(configurations)
     sizes = [len(frame) for _, frame in parts]

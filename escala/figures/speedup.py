@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.explain.tables import BASELINE, CONFIGURATION
+from escala.explain.tables import BASELINE, CONFIGURATION, labelled
 from escala.figures.common import (
     Tables,
     described,
@@ -21,7 +21,6 @@ from escala.figures.common import (
     panel_title,
     panels,
     title,
-    with_labels,
 )
 
 WHAT = "Speed-up and efficiency against one process"
@@ -111,14 +110,14 @@ def _missing(tables: Tables) -> list[str]:
     """Say which configurations ran, and still have no ratio."""
     ran = tables["configurations"][lambda frame: frame["kind"] == "measured"]
     missing = tables["speedup"][lambda frame: frame["kind"] == "unavailable"]
-    missing = with_labels(
+    missing = labelled(
         missing.merge(ran[list(CONFIGURATION)], on=list(CONFIGURATION)), tables["runs"]
     )
     return [f"Unavailable: {row.label}: {row.reason}." for row in missing.itertuples()]
 
 
 def _why_nothing(tables: Tables) -> str:
-    speedup = with_labels(tables["speedup"], tables["runs"])
+    speedup = labelled(tables["speedup"], tables["runs"])
     if speedup.empty:
         return "The experiment has no configuration to compare with one process."
     reasons = "; ".join(f"{row.label}: {row.reason}" for row in speedup.itertuples())

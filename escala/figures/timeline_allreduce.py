@@ -68,8 +68,8 @@ def draw(run: dict, events: list[dict]) -> Figure:
     note(
         figure,
         [
-            "Seen by rank 0. Triangles: a rank was ready; negotiation is mostly waiting for the last "
-            "of them. ALLREDUCE is the operation as a whole. Of the allreduces that move the most "
+            "Seen by rank 0. Triangles: a rank was ready; negotiation mostly waits for the last of "
+            "them. ALLREDUCE is the operation as a whole. Of the allreduces that move the most "
             f"bytes this is the one of median duration; its negotiation starts {start:.3f} s after "
             "Horovod did.",
         ],

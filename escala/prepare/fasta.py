@@ -30,7 +30,7 @@ def records(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     if not path.is_file():
         raise InputError(path, path.name, "no such file", "give one FASTA file per class")
     found = False
-    with open(path) as handle:
+    with open(path, encoding="utf-8", errors="replace") as handle:
         for header, sequence in SimpleFastaParser(handle):
             found = True
             accession = (header.split() or ["(no name)"])[0]

@@ -16,6 +16,7 @@ from escala.files import read_json
 from escala.measure.run import measure
 
 PATIENCE_SECONDS = 120
+TRAINING = "epoch 1/"
 BOTH = pytest.mark.parametrize("strategy", ["horovod-mpi", "horovod-gloo"])
 
 
@@ -43,9 +44,10 @@ def when(ready: Callable[[], bool], act: Callable[[], None]) -> threading.Thread
     return thread
 
 
-def is_training(folder: Path, rank: int) -> Callable[[], bool]:
+def says(folder: Path, rank: int, words: str) -> Callable[[], bool]:
+    """Return whether a rank's log holds `words`, asked when called."""
     log = folder / "ranks" / f"rank{rank}.log"
-    return lambda: log.exists() and "epoch 1/" in log.read_text()
+    return lambda: log.exists() and words in log.read_text()
 
 
 def kill_rank(folder: Path, rank: int) -> None:
@@ -58,7 +60,7 @@ def kill_rank(folder: Path, rank: int) -> None:
 @BOTH
 def test_a_killed_rank_ends_the_run(small_split, request_for, tmp_path, strategy):
     request = request_for(strategy, "1x2", epochs=100_000, save_model=True)
-    killer = when(is_training(tmp_path, 1), lambda: kill_rank(tmp_path, 1))
+    killer = when(says(tmp_path, 1, TRAINING), lambda: kill_rank(tmp_path, 1))
     outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS * 2)
     killer.join()
     assert outcome.status == "failed"
@@ -77,7 +79,7 @@ def test_a_killed_rank_ends_the_run(small_split, request_for, tmp_path, strategy
 @BOTH
 def test_a_timeline_of_a_killed_run_is_valid_json(small_split, request_for, tmp_path, strategy):
     request = request_for(strategy, "1x2", epochs=100_000, instrument="timeline")
-    killer = when(is_training(tmp_path, 0), lambda: kill_rank(tmp_path, 0))
+    killer = when(says(tmp_path, 0, TRAINING), lambda: kill_rank(tmp_path, 0))
     outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS * 2)
     killer.join()
     assert outcome.status == "failed"
@@ -119,7 +121,7 @@ def test_ports_of_a_run_listen_on_loopback(small_split, request_for, tmp_path, s
                 for connection in process.net_connections(kind="inet"):
                     if connection.status in (psutil.CONN_LISTEN, psutil.CONN_NONE):
                         listening[role].add(connection.laddr.ip)
-        return is_training(tmp_path, 1)()
+        return says(tmp_path, 1, TRAINING)()
 
     def kill() -> None:
         for process in ranks_of(tmp_path):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,8 +9,6 @@ import pytest
 from escala.files import read_json
 from escala.measure import steps
 from escala.measure.run import measure
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 EPOCHS, STEPS_PER_EPOCH, ROWS = 4, 6, 161
 TWO_RANKS = [("horovod-mpi", "1x2"), ("horovod-gloo", "1x2")]

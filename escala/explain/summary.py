@@ -1,0 +1,268 @@
+"""What an experiment found, in five sentences, from its tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pandas as pd
+
+from escala.explain.tables import BASELINE, CONFIGURATION, labelled
+
+Tables = Mapping[str, pd.DataFrame]
+
+
+def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) -> str:
+    """Write the summary in Markdown.
+
+    Parameters
+    ----------
+    tables : those of `escala.explain.tables`.
+    name, title : of the experiment.
+    files : figures and tables to link to, relative to the summary.
+    """
+    sentences = (_setting, _gain, _elsewhere, _quality, _gaps)
+    parts = [
+        f"# {title}",
+        *(sentence(tables, name) for sentence in sentences),
+        "## Configurations",
+        _table(tables),
+        "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
+        "where there are runs enough. Time to accuracy is training time; > means not reached.",
+    ]
+    links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
+    if links:
+        parts += ["## Figures and tables", "\n".join(links)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _setting(tables: Tables, name: str) -> str:
+    """Say what was run, on which data and on which machine."""
+    runs = tables["runs"]
+    current = runs[runs["current"]]
+    machines = [
+        f"{row.cpu} ({_count(row.cores_available, 'core')} available, "
+        f"{row.memory_bytes / 2**30:.1f} GiB)"
+        for row in runs[["cpu", "cores_available", "memory_bytes"]].drop_duplicates().itertuples()
+    ]
+    data = [
+        f"{workload} on {dataset} ({_data(group)}; {group['train_rows'].iloc[0]} training and "
+        f"{group['test_rows'].iloc[0]} test rows)"
+        for (dataset, workload), group in current.groupby(["dataset", "workload"], sort=False)
+    ]
+    return (
+        f"On {_joined(machines)}, {_count(len(_names(current)), 'configuration')} of "
+        f"{_joined(data)} took part, each timed {_count(current['repeat'].nunique(), 'time')}."
+    )
+
+
+def _data(group: pd.DataFrame) -> str:
+    simulated = group["provenance"].iloc[0] == "simulated"
+    provenance = (
+        "simulated data, which says nothing about real genomes" if simulated
+        else f"data from {group['provenance'].iloc[0]}"
+    )  # fmt: skip
+    return provenance + "; leaky split" * bool(group["leaky"].any())
+
+
+def _gain(tables: Tables, name: str) -> str:
+    """Say of each parallel configuration whether it pays."""
+    speedup = _labelled(tables["speedup"], tables)
+    if speedup.empty:
+        return f"Nothing was compared with {' '.join(BASELINE)}: it is the only configuration."
+    return (
+        f"Against {' '.join(BASELINE)}, in pairs of the same session and repeat, "
+        + "; ".join(map(_verdict, speedup.itertuples()))
+        + "."
+    )
+
+
+def _verdict(row) -> str:
+    if row.kind == "unavailable":
+        return f"{row.label} is unavailable ({_quoted(row.reason)})"
+    if pd.isna(row.ratio_low):
+        verdict = "took less time" if row.ratio < 1 else "did not take less time"
+        interval = "one pair, hence no interval"
+    else:
+        verdict = (
+            "pays" if row.ratio_high < 1
+            else "does not pay" if row.ratio_low > 1
+            else "makes no clear difference"
+        )  # fmt: skip
+        interval = (
+            f"95 % interval {row.ratio_low:.2f} to {row.ratio_high:.2f}, "
+            f"{_count(row.pairs, 'pair')}"
+        )
+    return (
+        f"{row.label} {verdict}: {row.ratio:.2f} of the time per epoch ({interval}), a speed-up of "
+        f"{row.speedup:.2f} and an efficiency of {row.efficiency:.2f}"
+        + ", on shared cores"
+        * bool(row.oversubscribed)
+    )
+
+
+def _elsewhere(tables: Tables, name: str) -> str:
+    """Say where the time goes outside the steps: of the baselines and of the fastest beside."""
+    timed = _labelled(tables["configurations"], tables)
+    timed = timed[timed["kind"] == "measured"]
+    if timed.empty:
+        return "Where the time goes outside the training steps is unavailable: no run ended ok."
+    shown = []
+    for _, group in timed.groupby(["dataset", "workload"], sort=False):
+        baseline = (group["strategy"] == BASELINE[0]) & (group["layout"] == BASELINE[1])
+        others = group[~baseline].sort_values("train_seconds_per_epoch")
+        shown += [*group[baseline].head(1).itertuples(), *others.head(1).itertuples()]
+    return "Outside the training steps (medians, measured), " + "; ".join(map(_parts, shown)) + "."
+
+
+def _parts(row) -> str:
+    rest = row.loading_seconds + row.build_seconds + row.broadcast_seconds + row.save_seconds
+    return (
+        f"{row.label} spends {row.startup_seconds:.1f} s starting up, {row.first_step_seconds:.1f} "
+        f"s in the first, compiling steps, {row.evaluation_seconds:.1f} s in the evaluation and "
+        f"{rest:.1f} s loading, building, broadcasting and saving, of {row.wall_seconds:.1f} s in "
+        "all"
+    )
+
+
+def _quality(tables: Tables, name: str) -> str:
+    """Say how well the models classify, and whether configurations differ in it."""
+    pooled = _labelled(tables["pooled"], tables)
+    if pooled.empty:
+        return "The quality of the models is unavailable: no run ended ok."
+    scored = _labelled(tables["configurations"], tables).dropna(subset=["accuracy"])
+    worst, best = scored.loc[scored["accuracy"].idxmin()], scored.loc[scored["accuracy"].idxmax()]
+    accuracy = (
+        f"is {best.accuracy:.3f} under every configuration" if worst.accuracy == best.accuracy
+        else f"is between {worst.accuracy:.3f} ({worst.label}) and {best.accuracy:.3f} "
+        f"({best.label})"
+    )  # fmt: skip
+    lowest = " and ".join(_lowest(pooled, rate) for rate in ("precision", "recall"))
+    apart = _apart(pooled)
+    equality = (
+        "" if len(scored) == 1
+        else "the intervals of all configurations overlap for every class" if not apart
+        else f"the intervals do not all overlap for {_joined(apart)}"
+    )  # fmt: skip
+    leaky = sorted(pooled.loc[pooled["leaky"], "dataset"].unique())
+    warnings = [f"scores on {_joined(leaky)} are too good: its split is leaky"] if leaky else []
+    return "; ".join(
+        filter(None, [f"The median accuracy {accuracy}; pooled over runs and splits, {lowest}",
+                      equality, *warnings])
+    ) + "."  # fmt: skip
+
+
+def _lowest(pooled: pd.DataFrame, rate: str) -> str:
+    known = pooled.dropna(subset=[rate])
+    if known.empty:
+        return f"the lowest {rate} is unavailable"
+    row = known.loc[known[rate].idxmin()]
+    return (
+        f"the lowest {rate} of a class is {row[rate]:.3f} ({row['class']}, {row.label}; 95 % "
+        f"interval {row[f'{rate}_low']:.3f} to {row[f'{rate}_high']:.3f})"
+    )
+
+
+def _apart(pooled: pd.DataFrame) -> list[str]:
+    """Name the rates whose intervals do not overlap between all configurations of a dataset."""
+    return [
+        f"the {rate} of {name} ({dataset})"
+        for (dataset, _, name), group in pooled.groupby(
+            ["dataset", "workload", "class"], sort=False
+        )
+        for rate in ("precision", "recall")
+        if group[f"{rate}_low"].max() > group[f"{rate}_high"].min()
+    ]
+
+
+def _gaps(tables: Tables, name: str) -> str:
+    """Say what failed, and what to do about it."""
+    runs = _labelled(tables["runs"], tables)
+    current = runs[runs["current"]]
+    failed = current[current["status"] != "ok"]
+    few = "; with one repeat there are no intervals: set `repeats` to 3 or more" * bool(
+        current["repeat"].nunique() == 1
+    )
+    if failed.empty:
+        return f"All {_count(len(current), 'run')} ended ok{few}."
+    groups = failed.fillna({"reason": ""}).groupby(["label", "status", "reason"], sort=False)
+    reasons = [
+        f"{label} rep {', '.join(map(str, group['repeat']))} ({status}"
+        + (f": {_quoted(reason)})" if reason else ")")
+        for (label, status, reason), group in groups
+    ]
+    return (
+        f"{len(failed)} of {_count(len(current), 'run')} did not end ok: {'; '.join(reasons)}; to "
+        f"repeat just these, run `python scripts/retry.py results/{name}` and then the same "
+        f"Snakemake command again{few}."
+    )
+
+
+def _table(tables: Tables) -> str:
+    configurations = _labelled(tables["configurations"], tables)
+    ratios = tables["speedup"].set_index(list(CONFIGURATION))
+    lines = [
+        "| configuration | runs ok | training s per epoch | ratio | speed-up | efficiency | "
+        "accuracy | s to accuracy |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in configurations.itertuples():
+        key = tuple(getattr(row, part) for part in CONFIGURATION)
+        ratio = ratios.loc[key] if key in ratios.index else None
+        compared = (
+            ("baseline", "1", "1") if ratio is None
+            else [_with_interval(ratio, part) for part in ("ratio", "speedup", "efficiency")]
+        )  # fmt: skip
+        series = pd.Series(row._asdict())
+        lines.append(
+            "| "
+            + " | ".join(
+                [
+                    row.label,
+                    f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
+                    _with_interval(series, "train", "_seconds_per_epoch"),
+                    *compared,
+                    _with_interval(series, "accuracy", digits=3),
+                    _time_to_accuracy(row),
+                ]
+            )
+            + " |"
+        )
+    return "\n".join(lines)
+
+
+def _with_interval(row: pd.Series, name: str, unit: str = "", digits: int = 2) -> str:
+    value, low, high = (row[f"{name}{end}{unit}"] for end in ("", "_low", "_high"))
+    if pd.isna(value):
+        return "unavailable"
+    interval = "" if pd.isna(low) else f" ({low:.{digits}f}–{high:.{digits}f})"
+    return f"{value:.{digits}f}{interval}"
+
+
+def _time_to_accuracy(row) -> str:
+    if row.time_to_target_kind == "unavailable":
+        return "unavailable"
+    bound = "> " if row.time_to_target_kind == "censored" else ""
+    return f"{bound}{row.time_to_target_seconds:.1f} (to {row.target_accuracy:.2f})"
+
+
+def _names(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[list(CONFIGURATION)].drop_duplicates()
+
+
+def _labelled(frame: pd.DataFrame, tables: Tables) -> pd.DataFrame:
+    return labelled(frame, tables["runs"], ("dataset", "workload", "variant", "network"))
+
+
+def _quoted(reason: str, letters: int = 200) -> str:
+    """Quote the words of another program, as code, on one line."""
+    text = " ".join(reason.replace("`", "'").split())
+    return f"`{text if len(text) <= letters else text[: letters - 1] + '…'}`"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"

@@ -1,0 +1,186 @@
+# Runs to tables, figures and the summary.
+#
+# REQUIRED INPUTS:
+#   results/{experiment}/runs/…/rep{n}/run.json              every timing run, also failed ones
+#   results/{experiment}/runs/…/timeline/run.json            instrumented runs; timeline.json beside
+#   results/{experiment}/data/{dataset}/split{seed}/dataset.json
+#   results/{experiment}/data/{dataset}/classes.csv
+# OUTPUTS:
+#   results/{experiment}/tables/{table}.csv                  columns as in schemas/tables/
+#   results/{experiment}/figures/{figure}.svg, .png
+#   results/{experiment}/figures/timelines/{configuration}.{part}.svg, .png
+#   results/{experiment}/summary.md
+#
+# A failed run is a gap in tables and figures, which name it: what is missing must be seen. Older
+# measurements of a run, kept in sessions/ beside run.json, are read with it.
+
+from escala.figures import FIGURES
+
+TABLES = sorted(path.name.split(".")[0] for path in (ROOT / "schemas" / "tables").iterdir())
+CATEGORIES = {
+    "class_distribution": "Data",
+    "accuracy_per_epoch": "Quality",
+    "confusion_matrices": "Quality",
+    "classification_reports": "Quality",
+    "seconds_per_epoch": "Time",
+    "speedup": "Time",
+}
+TIMELINE_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{part}"
+TIMELINE = f"results/{{experiment}}/figures/timelines/{TIMELINE_NAME}"
+
+
+wildcard_constraints:
+    figure="|".join(FIGURES),
+    part="run|allreduce",
+
+
+def drawn_files(e):
+    """Return the figures of an experiment, as SVG."""
+    return [f"results/{e.name}/figures/{figure}.svg" for figure in FIGURES] + [
+        f"{TIMELINE}.svg".format(**vars(run) | {"part": part})
+        for run in e.timelines
+        for part in ("run", "allreduce")
+    ]
+
+
+def table_files(e):
+    return [f"results/{e.name}/tables/{table}.csv" for table in TABLES]
+
+
+def report_files(e):
+    """Return all that explains the runs of an experiment."""
+    return [f"results/{e.name}/summary.md", *table_files(e), *drawn_files(e)]
+
+
+rule tables:
+    input:
+        runs=lambda wildcards: experiment(wildcards).run_files(),
+        datasets=lambda wildcards: experiment(wildcards).dataset_files(),
+        classes=lambda wildcards: experiment(wildcards).class_files(),
+    output:
+        **{
+            table: report(
+                f"results/{{experiment}}/tables/{table}.csv",
+                caption="../report/table.rst",
+                category="Tables",
+                labels={"table": table},
+            )
+            for table in TABLES
+        },
+    log:
+        "results/{experiment}/logs/tables.log",
+    conda:
+        "../envs/report.yaml"
+    params:
+        folder=subpath(output[0], parent=True),
+    message:
+        "Gather the runs of {wildcards.experiment} into tables"
+    shell:
+        """
+        python {SCRIPTS:q}/tables.py \
+            --runs {input.runs:q} \
+            --datasets {input.datasets:q} \
+            --classes {input.classes:q} \
+            --output {params.folder:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule figure:
+    input:
+        lambda wildcards: table_files(experiment(wildcards)),
+    output:
+        report(
+            "results/{experiment}/figures/{figure}.svg",
+            caption="../report/figure.rst",
+            category=lambda wildcards: CATEGORIES[wildcards.figure],
+            labels=lambda wildcards: {"figure": wildcards.figure.replace("_", " ")},
+        ),
+        "results/{experiment}/figures/{figure}.png",
+    log:
+        "results/{experiment}/logs/figures/{figure}.log",
+    conda:
+        "../envs/report.yaml"
+    params:
+        tables=subpath(input[0], parent=True),
+    message:
+        "Draw {wildcards.figure} of {wildcards.experiment}"
+    shell:
+        """
+        python {SCRIPTS:q}/figure.py {wildcards.figure} \
+            --tables {params.tables:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule timeline_figure:
+    input:
+        f"{CONFIGURATION}/timeline/run.json",
+    output:
+        report(
+            f"{TIMELINE}.svg",
+            caption="../report/timeline.rst",
+            category="Timelines",
+            subcategory="{dataset} {workload}",
+            labels={
+                "configuration": "{strategy} {layout} {variant} {network}",
+                "shows": "{part}",
+            },
+        ),
+        f"{TIMELINE}.png",
+    log:
+        f"results/{{experiment}}/logs/figures/timelines/{TIMELINE_NAME}.log",
+    conda:
+        "../envs/report.yaml"
+    message:
+        "Draw the timeline of {wildcards.strategy} {wildcards.layout} ({wildcards.part})"
+    shell:
+        """
+        python {SCRIPTS:q}/figure.py timeline_{wildcards.part} \
+            --run {input:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule summary:
+    input:
+        tables=lambda wildcards: table_files(experiment(wildcards)),
+        figures=lambda wildcards: drawn_files(experiment(wildcards)),
+    output:
+        report(
+            "results/{experiment}/summary.md",
+            caption="../report/summary.rst",
+            category="Summary",
+            labels={"summary": "what was found"},
+        ),
+    log:
+        "results/{experiment}/logs/summary.log",
+    conda:
+        "../envs/report.yaml"
+    params:
+        title=lambda wildcards: experiment(wildcards).title,
+        tables=subpath(input[0], parent=True),
+    message:
+        "Say what {wildcards.experiment} found"
+    shell:
+        """
+        python {SCRIPTS:q}/summary.py \
+            --experiment {wildcards.experiment} \
+            --title {params.title:q} \
+            --tables {params.tables:q} \
+            --files {input.figures:q} {input.tables:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule retry:
+    log:
+        f"results/{EXPERIMENT.name}/logs/retry.log",
+    localrule: True
+    conda:
+        "../envs/report.yaml"
+    params:
+        folder=f"results/{EXPERIMENT.name}",
+    message:
+        "Forget the failed runs of {params.folder}"
+    shell:
+        "python {SCRIPTS:q}/retry.py {params.folder:q} 2>&1 | tee -i {log:q}"

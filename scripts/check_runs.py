@@ -1,0 +1,38 @@
+"""List the runs that did not end ok, and fail if there are any."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from escala import cli
+from escala.files import read_json
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
+    paths = parser.parse_args().runs
+    runs = {path: read_json(path) for path in paths}
+    failed = {path: run for path, run in runs.items() if run["status"] != "ok"}
+    folders = sorted({f"results/{run['experiment']}" for run in runs.values()})
+    for path, run in failed.items():
+        print(f"{path}: {run['status']}: {run['reason']}")
+    if failed:
+        retry = "; ".join(f"python scripts/retry.py {folder}" for folder in folders)
+        print(
+            f"{len(failed)} of {len(runs)} runs did not end ok. To repeat just these: {retry}; "
+            "then the same command again."
+        )
+        return 1
+    summaries = [f"{folder}/summary.md" for folder in folders]
+    found = " and ".join(path for path in summaries if Path(path).exists())
+    print(
+        f"All {len(runs)} runs ended ok."
+        + f" {found} says what they showed; tables/ and figures/ stand beside it." * bool(found)
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

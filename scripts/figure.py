@@ -1,0 +1,44 @@
+"""Draw one figure, from the tables of an experiment or from the timeline of one run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from escala import cli
+from escala.explain import tables
+from escala.figures import FIGURES, TIMELINE_FIGURES, common, figure
+from escala.files import read_json
+from escala.measure import timeline
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=(*FIGURES, *TIMELINE_FIGURES))
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--tables", type=Path, help="folder of the tables")
+    source.add_argument(
+        "--run",
+        type=Path,
+        metavar="run.json",
+        help="an instrumented run; its timeline.json stands beside it",
+    )
+    parser.add_argument(
+        "--output", required=True, nargs="+", type=Path, help="files to write, .svg or .png"
+    )
+    arguments = parser.parse_args()
+    if (arguments.name in TIMELINE_FIGURES) != (arguments.run is not None):
+        parser.error(f"{arguments.name} is drawn from --{'tables' if arguments.run else 'run'}")
+    with common.style():
+        draw = figure(arguments.name).draw
+        if arguments.run:
+            found = arguments.run.with_name("timeline.json")
+            events = timeline.repair(found) if found.exists() else []
+            drawn = draw(read_json(arguments.run), events)
+        else:
+            drawn = draw(tables.read(arguments.tables))
+        common.save(drawn, *arguments.output)
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

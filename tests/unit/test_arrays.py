@@ -1,0 +1,156 @@
+"""From codes to training and test arrays: who may meet whom, and what the description says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from escala.errors import InputError
+from escala.prepare.arrays import write_arrays
+from escala.prepare.fasta import encode_classes
+
+# NA and 1 are names that a reader of CSV may take for something else.
+CLASSES = ["NA", "1", "B"]
+COUNTS = [40, 12, 20]
+LENGTH = 30
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    """Records that are all different genomes, so a row's codes name its record."""
+    folder = tmp_path_factory.mktemp("arrays")
+    random = np.random.default_rng(0)
+    for name, count in zip(CLASSES, COUNTS, strict=True):
+        sequences = ["".join(random.choice(list("ACGT"), LENGTH)) for _ in range(count)]
+        (folder / f"{name}.fasta").write_text(
+            "".join(f">{name}.{i}\n{sequence}\n" for i, sequence in enumerate(sequences))
+        )
+    encode_classes(folder, CLASSES, LENGTH, "none", folder)
+    return folder
+
+
+def prepared(source: Path, output: Path, seed: int = 4, **oversample) -> dict[str, np.ndarray]:
+    """Write the arrays and return them by name, with `dataset.json` under `description`."""
+    preparation = {
+        "provenance": "files",
+        "classes": CLASSES,
+        "deduplicate": "none",
+        "test_fraction": 0.3,
+        "oversample": {
+            "method": "smoten",
+            "features": "positions",
+            "order": "after-split",
+            "neighbours": 5,
+            "seed": 0,
+        }
+        | oversample,
+    }
+    returned = write_arrays("three", preparation, seed, source, output)
+    description = json.loads((output / "dataset.json").read_text())
+    assert description == returned
+    arrays = {
+        path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in output.glob("*.npy")
+    }
+    return arrays | {"description": description}
+
+
+def digests(rows: np.ndarray) -> set[bytes]:
+    return set(map(bytes, rows))
+
+
+@pytest.mark.parametrize("features", ["positions", "sequence"])
+def test_split_first_keeps_test_genomes_out_of_training(source, tmp_path, features):
+    data = prepared(source, tmp_path, features=features)
+    originals = digests(np.load(source / "codes.npy"))
+    test, train = digests(data["test"]), digests(data["train"])
+    assert test < originals
+    assert not train & test
+    assert train & originals == originals - test
+    assert not data["description"]["leaky"]
+    if features == "sequence":
+        assert train == originals - test
+
+
+def test_split_first_balances_with_training_rows_alone(source, tmp_path):
+    """Change the test rows' codes and the training rows stay as they are, to the byte."""
+    data = prepared(source, tmp_path / "a")
+    codes, other = np.load(source / "codes.npy"), tmp_path / "other"
+    other.mkdir()
+    for name in ("records.tsv", "classes.csv"):
+        (other / name).write_bytes((source / name).read_bytes())
+    test = digests(data["test"])
+    changed = np.array([row[::-1] if bytes(row) in test else row for row in codes])
+    np.save(other / "codes.npy", changed)
+    again = prepared(other, tmp_path / "b")
+    assert (again["test"] != data["test"]).any()
+    np.testing.assert_array_equal(again["train"], data["train"])
+
+
+def test_balanced_first_puts_copies_on_both_sides_and_says_so(source, tmp_path):
+    data = prepared(source, tmp_path, order="before-split", features="sequence")
+    assert data["description"]["leaky"]
+    assert digests(data["train"]) & digests(data["test"])
+    assert digests(data["train"]) | digests(data["test"]) == digests(np.load(source / "codes.npy"))
+    assert np.bincount([*data["train_labels"], *data["test_labels"]]).tolist() == [40, 40, 40]
+
+
+def test_without_oversampling_nothing_leaks_whatever_the_order(source, tmp_path):
+    data = prepared(source, tmp_path, method="none", order="before-split")
+    assert not data["description"]["leaky"]
+    assert sorted(digests(data["train"]) | digests(data["test"])) == sorted(
+        map(bytes, np.load(source / "codes.npy"))
+    )
+    assert len(data["train"]) + len(data["test"]) == sum(COUNTS)
+
+
+@pytest.mark.parametrize("order", ["after-split", "before-split"])
+def test_the_description_matches_the_files(source, tmp_path, order):
+    data = prepared(source, tmp_path, order=order)
+    description = data["description"]
+    assert description["sha256"] == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tmp_path.glob("*.npy")
+    }
+    assert len(description["sha256"]) == 4
+    assert (description["dataset"], description["provenance"]) == ("three", "files")
+    assert (description["classes"], description["length"]) == (CLASSES, LENGTH)
+    assert description["split_seed"] == 4
+    for label, (name, records) in enumerate(zip(CLASSES, COUNTS, strict=True)):
+        counts = description["counts"][name]
+        assert counts["records"] == counts["kept"] == records
+        assert counts["balanced"] == (data["train_labels"] == label).sum()
+        assert counts["test"] == (data["test_labels"] == label).sum()
+        if order == "after-split":
+            assert counts["train"] + counts["test"] == records
+            assert counts["balanced"] == max(c["train"] for c in description["counts"].values())
+        else:
+            assert counts["train"] == counts["balanced"]
+            assert counts["train"] + counts["test"] == max(COUNTS)
+    assert data["train"].dtype == data["test"].dtype == np.uint8
+    assert data["train_labels"].dtype == data["test_labels"].dtype == np.int64
+
+
+def test_every_label_belongs_to_its_row(source, tmp_path):
+    data = prepared(source, tmp_path, features="sequence")
+    labels = pd.read_csv(source / "records.tsv", sep="\t")["label"]
+    known = dict(zip(map(bytes, np.load(source / "codes.npy")), labels, strict=True))
+    for side in ("train", "test"):
+        assert [known[bytes(row)] for row in data[side]] == data[f"{side}_labels"].tolist()
+
+
+def test_the_seed_of_the_split_decides_the_test_rows(source, tmp_path):
+    one, again, other = (
+        prepared(source, tmp_path / str(i), seed=s) for i, s in enumerate((4, 4, 5))
+    )
+    assert one["description"] == again["description"]
+    assert digests(one["test"]) != digests(other["test"])
+
+
+def test_too_few_rows_are_refused_and_nothing_is_written(source, tmp_path):
+    with pytest.raises(InputError, match="too few for SMOTEN"):
+        prepared(source, tmp_path / "out", neighbours=9)
+    assert not (tmp_path / "out").exists()

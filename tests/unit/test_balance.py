@@ -1,0 +1,99 @@
+"""Oversampling against imbalanced-learn called directly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from imblearn.over_sampling import SMOTEN
+
+from escala.errors import InputError
+from escala.prepare.balance import balance
+
+CLASSES = ["A", "B", "C"]
+COUNTS = [30, 9, 14]
+LENGTH = 12
+
+
+@pytest.fixture
+def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Codes, labels in mixed order, and genomes; class B holds one genome twice."""
+    random = np.random.default_rng(0)
+    labels = random.permutation(np.repeat([0, 1, 2], COUNTS))
+    roots = random.integers(0, 5, (3, LENGTH))
+    codes = np.where(
+        random.random((len(labels), LENGTH)) < 0.3,
+        random.integers(0, 5, (len(labels), LENGTH)),
+        roots[labels],
+    ).astype(np.uint8)
+    genomes = np.array([f"genome{row}" for row in range(len(labels))])
+    first, second = np.flatnonzero(labels == 1)[:2]
+    codes[second], genomes[second] = codes[first], genomes[first]
+    return codes, labels, genomes
+
+
+def balanced(data, **changes):
+    settings = {"features": "positions", "rows": None, "neighbours": 5, "seed": 3} | changes
+    return balance(*data, CLASSES, **settings)
+
+
+def test_positions_are_what_imbalanced_learn_makes_of_the_codes(data):
+    codes, labels = balanced(data)
+    expected, expected_labels = SMOTEN(k_neighbors=5, random_state=3).fit_resample(*data[:2])
+    assert codes.dtype == np.uint8
+    np.testing.assert_array_equal(codes, expected)
+    np.testing.assert_array_equal(labels, expected_labels)
+    assert np.bincount(labels).tolist() == [30, 30, 30]
+
+
+@pytest.mark.parametrize("features", ["positions", "sequence"])
+def test_the_rows_given_stay_first_in_their_order(data, features):
+    codes, labels = balanced(data, features=features)
+    np.testing.assert_array_equal(codes[: len(data[0])], data[0])
+    np.testing.assert_array_equal(labels[: len(data[1])], data[1])
+
+
+def test_sequence_adds_only_copies_of_rows_of_the_same_class(data):
+    codes, labels = balanced(data, features="sequence")
+    assert np.bincount(labels).tolist() == [30, 30, 30]
+    for row, label in zip(codes[len(data[0]) :], labels[len(data[0]) :], strict=True):
+        assert (data[0][data[1] == label] == row).all(axis=1).any()
+
+
+def test_positions_add_rows_that_no_record_has(data):
+    codes, _ = balanced(data)
+    known = set(map(bytes, data[0]))
+    assert any(bytes(row) not in known for row in codes[len(data[0]) :])
+
+
+@pytest.mark.parametrize("features", ["positions", "sequence"])
+def test_only_classes_named_and_below_their_target_grow(data, features):
+    _, labels = balanced(data, features=features, rows={"A": 20, "B": 17})
+    assert np.bincount(labels).tolist() == [30, 17, 14]
+
+
+@pytest.mark.parametrize("rows", [{"A": 30, "C": 3}, {}])
+def test_nothing_to_enlarge_gives_back_the_rows(data, rows):
+    codes, labels = balanced(data, rows=rows)
+    np.testing.assert_array_equal(codes, data[0])
+    np.testing.assert_array_equal(labels, data[1])
+
+
+def test_the_seed_decides_what_is_added(data):
+    one, again, other = (balanced(data, seed=s)[0] for s in (3, 3, 4))
+    assert (one == again).all()
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize("features", ["positions", "sequence"])
+def test_a_class_needs_more_rows_than_neighbours(data, features):
+    balanced(data, features=features, neighbours=8)
+    with pytest.raises(InputError) as caught:
+        balanced(data, features=features, neighbours=9)
+    assert (caught.value.where, caught.value.value) == ("class B", 9)
+    assert "9 neighbours" in caught.value.reason
+    assert "oversample.neighbours" in caught.value.remedy
+
+
+def test_a_class_left_alone_may_be_smaller_than_the_neighbours(data):
+    _, labels = balanced(data, neighbours=10, rows={"C": 20})
+    assert np.bincount(labels).tolist() == [30, 9, 20]

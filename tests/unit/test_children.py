@@ -1,0 +1,132 @@
+"""Processes end with the one that started them, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from escala.parallel import children
+
+PATIENCE_SECONDS = 20.0
+# A shell whose child ignores SIGTERM: each writes its process id to its own file, then waits.
+STUBBORN = """
+bash -c 'trap "" TERM; echo $$ > {0}/child; while :; do sleep 0.1; done' &
+{1} bash -c 'trap "" TERM; echo $$ > {0}/apart; while :; do sleep 0.1; done' &
+echo $$ > {0}/shell
+wait
+"""
+
+
+def until(condition: Callable[[], object]) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def written(*files: Path) -> list[int]:
+    assert until(lambda: all(f.exists() and f.read_text().endswith("\n") for f in files))
+    return [int(f.read_text()) for f in files]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A shell with two children that ignore SIGTERM, one of them in a session of its own."""
+    script = STUBBORN.format(tmp_path, "setsid")
+    process = children.start(["bash", "-c", script], os.environ, tmp_path / "log")
+    pids = written(*(tmp_path / name for name in ("shell", "child", "apart")))
+    yield process, pids
+    for pid in [process.pid, *pids]:
+        if running(pid):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_stop_ends_the_whole_tree_also_what_ignores_sigterm(tree):
+    process, pids = tree
+    assert all(map(running, pids))
+    children.stop([process], grace_seconds=0.2)
+    assert process.returncode is not None
+    assert until(lambda: not any(map(running, pids)))
+
+
+def test_stop_lets_a_process_tidy_up(tmp_path):
+    program = (
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit('tidied'))\n"
+        f"pathlib.Path('{tmp_path}/ready').touch()\n"
+        "time.sleep(600)"
+    )
+    process = children.start([sys.executable, "-c", program], os.environ, tmp_path / "log")
+    assert until((tmp_path / "ready").exists)
+    children.stop([process], grace_seconds=PATIENCE_SECONDS)
+    assert process.returncode == 1
+    assert (tmp_path / "log").read_text() == "tidied\n"
+
+
+def test_stop_takes_processes_that_have_ended(tmp_path):
+    process = children.start(["true"], os.environ, tmp_path / "log")
+    process.wait()
+    children.stop([process])
+    assert process.returncode == 0
+
+
+def test_start_gives_only_the_environment_asked_for_and_appends_both_streams(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    program = (
+        "import os, sys; print(os.environ.get('ONLY'), flush=True);"
+        "print('HOME' in os.environ, file=sys.stderr); print(sys.stdin.read())"
+    )
+    command = [sys.executable, "-c", program]
+    assert children.start(command, {"ONLY": "this"}, log).wait() == 0
+    assert log.read_text() == "before\nthis\nFalse\n\n"
+
+
+STARTS = {
+    True: "children.start(['sleep', '600'], os.environ, pathlib.Path('{}/log'))",
+    False: "subprocess.Popen(['sleep', '600'], start_new_session=True)",
+}
+
+
+@pytest.mark.parametrize("protected", STARTS)
+def test_a_child_dies_with_a_parent_that_was_killed(tmp_path, protected):
+    """A process started plainly lives on, so it is `start` that prevents orphans."""
+    program = (
+        "import os, pathlib, subprocess, time\n"
+        "from escala.parallel import children\n"
+        f"child = {STARTS[protected].format(tmp_path)}\n"
+        f"pathlib.Path('{tmp_path}/child').write_text(f'{{child.pid}}\\n')\n"
+        "time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program])
+    [orphan] = written(tmp_path / "child")
+    try:
+        assert running(orphan)
+        parent.kill()
+        parent.wait()
+        if protected:
+            assert until(lambda: not running(orphan))
+        else:
+            time.sleep(0.3)
+            assert running(orphan)
+    finally:
+        if running(orphan):
+            os.kill(orphan, signal.SIGKILL)

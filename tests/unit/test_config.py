@@ -1,0 +1,607 @@
+"""Experiments: what is accepted, what is refused and how, and what a run's result depends on."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escala import config
+from escala.config import Experiment
+from escala.errors import InputError
+
+ROOT = config.ROOT
+FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").glob("*.yaml"))]
+SCHEMA = yaml.safe_load(config.SCHEMA.read_text())
+SAFE = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+
+SMALL = {
+    "experiment": "small",
+    "title": "A small experiment",
+    "repeats": 2,
+    "datasets": {
+        "d": {
+            "source": {"type": "simulated", "seed": 1, "records": {"A": 9, "B": 9}},
+            "classes": ["A", "B"],
+            "length": 100,
+            "split": {"seeds": [4]},
+        }
+    },
+    "workloads": {"virus-cnn": {"epochs": 1}},
+    "variants": {"tuned": {}},
+    "configurations": [
+        {"strategy": "single", "layouts": ["1x1"]},
+        {"strategy": "horovod-mpi", "layouts": ["1x2"]},
+    ],
+}
+NCBI = {"type": "ncbi", "email": "a@b.org", "queries": {"A": "txid1", "B": "txid2"}}
+UNSAFE = ["../x", "a b", "$(x)", "a\n", "\na", "", "-a", "a/b", "a.b", "é", "a" * 65, "<b>", "{a}"]
+
+
+def small(*changes: Callable[[dict], object]) -> dict:
+    settings = copy.deepcopy(SMALL)
+    for change in changes:
+        change(settings)
+    return settings
+
+
+def put(path: str, value: object) -> Callable[[dict], None]:
+    """Return a change that puts a value at a path such as `datasets.d.length`."""
+
+    def change(settings: dict) -> None:
+        *parents, last = (int(key) if key.isdigit() else key for key in path.split("."))
+        for key in parents:
+            settings = settings[key]
+        settings[last] = value
+
+    return change
+
+
+def drop(path: str) -> Callable[[dict], None]:
+    def change(settings: dict) -> None:
+        *parents, last = path.split(".")
+        for key in parents:
+            settings = settings[key]
+        del settings[last]
+
+    return change
+
+
+def refusal(settings: object) -> InputError:
+    with pytest.raises(InputError) as caught:
+        Experiment(settings, "e.yaml")
+    error = caught.value
+    assert error.where.startswith("e.yaml: ")
+    assert error.reason
+    assert error.remedy
+    return error
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
+def test_every_experiment_of_the_project_is_valid(file):
+    experiment = config.load(file)
+    assert experiment.name == {"config": "demo"}.get(file.stem, file.stem)
+    assert experiment.runs
+    assert any((run.strategy, run.layout) == config.BASELINE for run in experiment.runs)
+
+
+def described(schema: dict, path: str = "") -> Iterator[tuple[str, dict]]:
+    """Yield every key that a schema's `properties` name, at any depth."""
+    for key, value in schema.items():
+        if key == "properties":
+            yield from ((f"{path}.{name}", subschema) for name, subschema in value.items())
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, dict):
+                yield from described(inner, f"{path}.{key}")
+
+
+def test_the_schema_describes_every_key():
+    keys = list(described(SCHEMA))
+    assert len(keys) > 50
+    assert [path for path, subschema in keys if not subschema.get("description")] == []
+
+
+def test_the_schema_closes_every_mapping():
+    def objects(schema: object) -> Iterator[dict]:
+        if isinstance(schema, dict):
+            if schema.get("type") == "object" and "oneOf" not in schema:
+                yield schema
+            schema = list(schema.values())
+        if isinstance(schema, list):
+            for inner in schema:
+                yield from objects(inner)
+
+    assert len(list(objects(SCHEMA))) > 15
+    assert all(schema.get("additionalProperties") is False for schema in objects(SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "no such file"), (b"a: [", "not YAML"), (b"\xff\xfe", "YAML")],
+)
+def test_a_file_that_cannot_be_read(tmp_path, content, reason):
+    path = tmp_path / "e.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=reason) as caught:
+        config.load(path)
+    assert caught.value.where == path
+
+
+@pytest.mark.parametrize("content", [None, [], "text", 3])
+def test_a_file_without_keys(content):
+    error = refusal(content)
+    assert error.where == "e.yaml: (top level)"
+    assert error.remedy == "give a mapping of keys to values"
+
+
+@pytest.mark.parametrize(
+    ("path", "suggestion"),
+    [
+        ("repeets", "repeats"),
+        ("datasets.d.lenght", "length"),
+        ("datasets.d.source.sede", "seed"),
+        ("datasets.d.split.seed", "seeds"),
+        ("workloads.virus-cnn.epoch", "epochs"),
+        ("variants.tuned.core_per_process", "cores_per_process"),
+        ("configurations.1.layout", "layouts"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_one_meant(path, suggestion):
+    error = refusal(small(put(path, 3)))
+    assert (error.where, error.value) == (f"e.yaml: {path}", 3)
+    assert error.reason == "unknown key"
+    assert f"did you mean {suggestion}?" in error.remedy
+
+
+def test_a_misspelt_key_is_reported_rather_than_the_lack_of_the_right_one():
+    error = refusal(small(drop("datasets.d.length"), put("datasets.d.lenght", 100)))
+    assert error.where == "e.yaml: datasets.d.lenght"
+
+
+def test_a_key_like_no_other_gets_the_list_of_those_known():
+    error = refusal(small(put("datasets.d.split.zzz", 3)))
+    assert error.remedy == "use one of seeds, test_fraction"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["experiment", "title", "repeats", "datasets.d.length", "datasets.d.split.seeds",
+     "datasets.d.source.type", "datasets.d.source.records", "workloads.virus-cnn.epochs"],
+)  # fmt: skip
+def test_a_missing_key_is_named_with_its_meaning(path):
+    error = refusal(small(drop(path)))
+    assert (error.where, error.value) == (f"e.yaml: {path}", None)
+    assert error.reason == "the key is missing"
+    assert re.fullmatch(rf"add {path.rpartition('.')[2]} \(.{{10,}}\)", error.remedy)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason", "remedy"),
+    [
+        ("datasets.d.source.type", "simulate", "not among", "files, simulated, ncbi, virusurf"),
+        ("datasets.d.source.type", 3, "not among", "files, simulated, ncbi, virusurf"),
+        ("datasets.d.source.difficulty", 2, "too large", "at most 1 (from 0, classes far apart"),
+        ("datasets.d.source.records.A", 0, "too small", "at least 1"),
+        ("datasets.d.source", "files", "not a mapping", "where the genomes come from"),
+        ("datasets.d.deduplicate", "yes", "not among", "use one of none, genome, encoded"),
+        ("datasets.d.length", "long", "not a whole number", "letters kept"),
+        ("datasets.d.length", 100.0, "not a whole number", "letters kept"),
+        ("datasets.d.length", True, "not a whole number", "letters kept"),
+        ("datasets.d.length", 6, "too small", "at least 7"),
+        ("datasets.d.split.test_fraction", 1, "too large", "less than 1"),
+        ("datasets.d.split.test_fraction", 0, "too small", "more than 0"),
+        ("datasets.d.split.seeds", [], "too few", "at least 1"),
+        ("datasets.d.classes", ["A", "A"], "twice", "each once"),
+        ("datasets", {}, "too few", "at least 1"),
+        ("repeats", 100, "too large", "at most 99"),
+        ("oversubscribe", "yes", "not true or false", "true or false"),
+        ("time_limit_minutes", float("inf"), "not a number", "a number"),
+        ("time_limit_minutes", float("nan"), "not a number", "a number"),
+        ("configurations.1.layouts", "1x2", "not a list", "NODESxPROCS"),
+        ("title", "x" * 121, "too long", "at most 120 characters"),
+        ("title", "", "too short", "at least 1 characters"),
+        ("title", 3, "not text", "give text"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named_with_what_is(path, value, reason, remedy):
+    error = refusal(small(put(path, value)))
+    assert error.where == f"e.yaml: {path}"
+    assert error.value == value or value != value
+    assert reason in error.reason
+    assert remedy in error.remedy
+
+
+@pytest.mark.parametrize("layout", ["", "2", "0x1", "1x0", "1x2\n", "1X2", "x", "99999x1", "1x2x3"])
+def test_what_is_no_layout_is_refused_with_the_form(layout):
+    error = refusal(small(put("configurations.1.layouts", ["1x2", layout])))
+    assert (error.where, error.value) == ("e.yaml: configurations.1.layouts.1", layout)
+    assert "NODESxPROCS" in error.remedy
+
+
+@pytest.mark.parametrize("name", [2024, True, None, 1.5])
+@pytest.mark.parametrize("path", ["datasets", "variants", "workloads.virus-cnn"])
+def test_a_key_that_yaml_does_not_read_as_text_is_refused(path, name):
+    def change(settings: dict) -> None:
+        for key in path.split("."):
+            settings = settings[key]
+        settings[name] = {}
+
+    error = refusal(small(change))
+    assert (error.where, error.value) == (f"e.yaml: {path}", name)
+    assert "quote it" in error.remedy
+
+
+def naming(name: str) -> dict[str, dict]:
+    """Return settings that use a name in each place where a name may stand."""
+
+    def as_class(settings: dict) -> None:
+        dataset = settings["datasets"]["d"]
+        dataset["classes"] = ["B", name]
+        dataset["source"]["records"] = {"B": 9, name: 9}
+
+    def as_dataset(settings: dict) -> None:
+        settings["datasets"] = {name: settings["datasets"]["d"]}
+
+    def as_variant(settings: dict) -> None:
+        settings["variants"] = {name: {}}
+
+    changes = {
+        "experiment": put("experiment", name),
+        "dataset": as_dataset,
+        "class": as_class,
+        "variant": as_variant,
+    }
+    return {place: small(change) for place, change in changes.items()}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+@pytest.mark.parametrize("place", ["experiment", "dataset", "class", "variant"])
+def test_unsafe_names_are_refused_with_the_rule(place, name):
+    error = refusal(naming(name)[place])
+    assert error.value == name
+    assert "letters, digits, _ and -" in error.remedy
+
+
+@pytest.mark.parametrize("place", ["workloads", "strategy", "variants"])
+@pytest.mark.parametrize("name", [*UNSAFE, "unknown"])
+def test_what_names_something_known_must_be_known(place, name):
+    changes = {
+        "workloads": put("workloads", {name: {"epochs": 1}}),
+        "strategy": put("configurations.1.strategy", name),
+        "variants": put("configurations.1.variants", [name]),
+    }
+    refusal(small(changes[place]))
+
+
+@hypothesis.settings(deadline=None, max_examples=40)
+@given(st.text(max_size=70) | st.from_regex(SAFE) | st.from_regex(SAFE, fullmatch=True))
+def test_names_accepted_are_safe_and_safe_names_accepted(name):
+    for settings in naming(name).values():
+        try:
+            experiment = Experiment(settings, "e.yaml")
+        except InputError:
+            # Class B stands beside it.
+            assert name == "B" or not re.fullmatch(SAFE, name)
+        else:
+            assert re.fullmatch(SAFE, name)
+            for file in experiment.run_files() + experiment.class_files():
+                assert re.fullmatch(r"results(/[A-Za-z0-9_-]+)+(\.json|s\.csv|/classes\.csv)", file)
+
+
+@pytest.mark.parametrize("title", ["<script>x</script>", "a\nb", "a\n", "a\tb", "\x00", "1<2"])
+def test_titles_that_are_not_one_plain_line_are_refused(title):
+    error = refusal(small(put("title", title)))
+    assert (error.where, error.value) == ("e.yaml: title", title)
+
+
+@pytest.mark.parametrize("email", ["a@b.org", "$ESCALA_EMAIL", "${ESCALA_EMAIL}"])
+def test_an_address_may_come_from_the_environment(email):
+    Experiment(small(put("datasets.d.source", NCBI | {"email": email})), "e.yaml")
+
+
+@pytest.mark.parametrize("email", ["", "nobody", "a@b.org\n", "$(id)", "$", "$1x"])
+def test_what_is_no_address_is_refused(email):
+    error = refusal(small(put("datasets.d.source", NCBI | {"email": email})))
+    assert error.where == "e.yaml: datasets.d.source.email"
+    assert "address NCBI may write to" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "value", "reason"),
+    [
+        ([put("datasets.d.classes", ["A"]), drop("datasets.d.source.records.B")],
+         "datasets.d.classes", ["A"], "one class only"),
+        ([put("datasets.d.classes", ["A", "C"])],
+         "datasets.d.source.records", ["B"], "not among the classes"),
+        ([put("datasets.d.classes", ["A", "B", "C"])],
+         "datasets.d.source.records", ["C"], "without an entry"),
+        ([put("datasets.d.oversample", {"rows": {"C": 20}})],
+         "datasets.d.oversample.rows", ["C"], "not among the classes"),
+        ([put("datasets.d.source", NCBI | {"queries": {"A": "x"}})],
+         "datasets.d.source.queries", ["B"], "without an entry"),
+        ([put("datasets.d.source", NCBI | {"max_records": {"C": 3}})],
+         "datasets.d.source.max_records", ["C"], "not among the classes"),
+        ([put("workloads", {"cnn": {"epochs": 1}})],
+         "workloads.cnn", "cnn", "no such workload"),
+        ([put("configurations.1.strategy", "mpi")],
+         "configurations.1.strategy", "mpi", "no such strategy"),
+        ([put("configurations.1.variants", ["fast"])],
+         "configurations.1.variants", "fast", "no such variant"),
+        ([put("configurations.0.layouts", ["1x1", "1x2"])],
+         "configurations: single", "1x2", "one process"),
+        ([put("workloads.virus-cnn.target_accuracy", 0.9)],
+         "workloads.virus-cnn.target_accuracy", 0.9, "after each epoch"),
+        ([put("workloads.virus-cnn.batch", {"rows": 1, "per": "global"})],
+         "workloads.virus-cnn.batch.rows", 1, "without rows"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_together(changes, where, value, reason):
+    error = refusal(small(*changes))
+    assert (error.where, error.value) == (f"e.yaml: {where}", value)
+    assert reason in error.reason
+
+
+def test_the_same_run_twice_is_refused():
+    twice = {"strategy": "horovod-mpi", "layouts": ["1x4", "1x2"]}
+    error = refusal(small(lambda s: s["configurations"].append(twice)))
+    assert "horovod-mpi/1x2/tuned" in error.value
+
+
+@pytest.mark.parametrize(
+    ("layout", "cores", "oversubscribe", "available", "reason"),
+    [
+        ("1x2", 1, False, 2, None),
+        ("1x3", 1, False, 2, "needs 3 cores, and 2 are available"),
+        ("1x2", 2, False, 3, "needs 4 cores, and 3 are available"),
+        ("1x3", 1, True, 2, None),
+        ("2x1", 1, False, 8, "more than one node"),
+        ("2x1", 1, True, 8, "more than one node"),
+    ],
+)
+def test_a_layout_must_fit_this_machine(layout, cores, oversubscribe, available, reason):
+    experiment = Experiment(
+        small(
+            put("configurations.1.layouts", [layout]),
+            put("variants.tuned.cores_per_process", cores),
+            put("oversubscribe", oversubscribe),
+        ),
+        "e.yaml",
+    )
+    run = experiment.runs[-1]
+    assert run.layout == layout
+    if reason is None:
+        experiment.require_cores(run, available)
+        return
+    with pytest.raises(InputError, match=reason) as caught:
+        experiment.require_cores(run, available)
+    assert caught.value.where == "e.yaml: configurations: horovod-mpi"
+    assert caught.value.value == layout
+
+
+def resolved(schema: dict) -> dict:
+    return SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+
+
+def with_defaults(settings: object, schema: dict) -> object:
+    """Fill the defaults in by walking schema and settings side by side."""
+    schema = resolved(schema)
+    for branch in schema.get("oneOf", []):
+        if settings["type"] == resolved(branch)["properties"]["type"]["const"]:
+            return with_defaults(settings, branch)
+    if isinstance(settings, list):
+        return [with_defaults(item, schema.get("items", {})) for item in settings]
+    if not isinstance(settings, dict):
+        return settings
+    properties = schema.get("properties", {})
+    named = next(iter(schema.get("patternProperties", {}).values()), {})
+    filled = {k: s["default"] for k, s in properties.items() if "default" in s} | settings
+    return {key: with_defaults(filled[key], properties.get(key, named)) for key in filled}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SMALL,
+        small(put("datasets.d.source", NCBI)),
+        small(put("datasets.d.source", {"type": "files", "folder": "x"})),
+        small(put("datasets.d.source", {"type": "virusurf", "folder": "x"})),
+        small(put("workloads.virus-cnn.early_stopping", {"patience": 1})),
+        *map(config.read, FILES),
+    ],
+)
+def test_defaults_are_those_of_the_schema_and_nothing_else_changes(settings):
+    before = copy.deepcopy(settings)
+    filled = Experiment(settings, "e.yaml").settings
+    assert filled == with_defaults(settings, SCHEMA)
+    assert settings == before
+
+
+def test_defaults_are_not_shared_between_experiments():
+    Experiment(SMALL, "e.yaml").settings["timeline"]["steps"] = 1
+    assert Experiment(SMALL, "e.yaml").settings["timeline"]["steps"] == 30
+
+
+def matrix() -> dict:
+    """Two of everything, and one configuration with a variant of its own."""
+    settings = small(
+        put("repeats", 3),
+        put("variants", {"tuned": {}, "untuned": {"sparse_as_dense": False}}),
+        put("datasets.e", copy.deepcopy(SMALL["datasets"]["d"])),
+        put("datasets.e.split.seeds", [1, 2]),
+    )
+    settings["configurations"].append(
+        {"strategy": "horovod-gloo", "layouts": ["1x2", "1x4"], "variants": ["tuned"]}
+    )
+    return settings
+
+
+def test_the_files_of_an_experiment_are_all_different_and_complete():
+    experiment = Experiment(matrix(), "e.yaml")
+    files = experiment.run_files()
+    # 2 datasets × (2 configurations × 2 variants + 2 layouts × 1 variant) × 3 repeats
+    assert len(files) == len(set(files)) == 2 * (2 * 2 + 2) * 3
+    assert "results/small/runs/e/virus-cnn/horovod-gloo/1x4/tuned/native/rep3/run.json" in files
+    assert not any("horovod-gloo" in file and "untuned" in file for file in files)
+    timelines = experiment.timeline_files()
+    assert len(timelines) == len(set(timelines)) == 2 * (2 + 2)
+    assert all(file.endswith("/timeline/run.json") for file in timelines)
+    assert not any("/single/" in file for file in timelines)
+    assert not set(files) & set(timelines)
+
+
+def test_repeats_are_interleaved():
+    repeats = [run.repeat for run in Experiment(matrix(), "e.yaml").runs]
+    assert repeats == sorted(repeats)
+    assert set(repeats) == {1, 2, 3}
+
+
+def test_repeats_go_round_the_seeds_of_the_split():
+    experiment = Experiment(matrix(), "e.yaml")
+    assert [experiment.split_seed("e", n) for n in (1, 2, 3, None)] == [1, 2, 1, 1]
+    assert [experiment.split_seed("d", n) for n in (1, 2, 3)] == [4, 4, 4]
+    assert experiment.dataset_files() == [
+        "results/small/data/d/split4/dataset.json",
+        "results/small/data/e/split1/dataset.json",
+        "results/small/data/e/split2/dataset.json",
+    ]
+    assert experiment.class_files() == [
+        "results/small/data/d/classes.csv",
+        "results/small/data/e/classes.csv",
+    ]
+
+
+def test_only_the_splits_of_some_repeat_are_made():
+    experiment = Experiment(small(put("datasets.d.split.seeds", [7, 8, 9])), "e.yaml")
+    folders = [Path(file).parent.name for file in experiment.dataset_files()]
+    assert folders == ["split7", "split8"]
+
+
+def test_timelines_can_be_left_out():
+    assert Experiment(small(put("timeline", {"enabled": False})), "e.yaml").timelines == []
+
+
+def test_a_run_is_found_by_its_names():
+    experiment = Experiment(matrix(), "e.yaml")
+    for run in experiment.runs + experiment.timelines:
+        names = (run.dataset, run.workload, run.strategy, run.layout, run.variant, run.network)
+        assert experiment.run(*names, run.repeat) == run
+
+
+@pytest.mark.parametrize(
+    ("position", "name"),
+    [(0, "x"), (1, "x"), (2, "x"), (3, "1x9"), (4, "x"), (5, "1gbit"), (6, 3), (6, 0)],
+)
+def test_a_run_the_experiment_does_not_hold_is_refused(position, name):
+    experiment = Experiment(SMALL, "e.yaml")
+    names = ["d", "virus-cnn", "single", "1x1", "tuned", "native", 2]
+    assert experiment.run(*names) in experiment.runs
+    names[position] = name
+    with pytest.raises(InputError, match=r"not among the runs of e\.yaml"):
+        experiment.run(*names)
+
+
+def requests(settings: dict) -> dict[str, str]:
+    """Return each run's request by the run's file, as the workflow hands it on."""
+    experiment = Experiment(settings, "e.yaml")
+    return {
+        run.file: json.dumps(experiment.request(run), allow_nan=False, sort_keys=True)
+        for run in experiment.runs + experiment.timelines
+    }
+
+
+def changed(before: dict, after: dict) -> set[str]:
+    """Return the runs of one experiment whose request is another in the second."""
+    old, new = requests(before), requests(after)
+    assert set(old) <= set(new)
+    return {file for file in old if old[file] != new[file]}
+
+
+def test_a_request_says_who_the_run_is_and_how_it_trains():
+    experiment = Experiment(matrix(), "e.yaml")
+    settings = experiment.settings
+    handed_on = requests(matrix())
+    for run in experiment.runs + experiment.timelines:
+        request = json.loads(handed_on[run.file])
+        assert config.Run(**{k: request[k] for k in vars(run)}) == run
+        assert request["training"] == settings["workloads"]["virus-cnn"]
+        assert request["knobs"] == settings["variants"][run.variant]
+        assert request["max_steps"] == (30 if run.instrument else None)
+
+
+def test_another_configuration_changes_its_baselines_alone():
+    added = {"strategy": "horovod-mpi", "layouts": ["1x4"], "variants": ["tuned"]}
+    after = matrix()
+    after["configurations"].append(added)
+    again = changed(matrix(), after)
+    assert again == {
+        f"results/small/runs/{dataset}/virus-cnn/single/1x1/tuned/native/rep{repeat}/run.json"
+        for dataset in ("d", "e")
+        for repeat in (1, 2, 3)
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("repeats", 4),
+        put("title", "Another title"),
+        put("time_limit_minutes", 5),
+        put("timeline", {"enabled": True}),
+        put("datasets.f", copy.deepcopy(SMALL["datasets"]["d"])),
+        put("variants.third", {}),
+        lambda settings: settings["configurations"].reverse(),
+    ],
+)
+def test_what_does_not_bear_on_a_run_changes_no_request(change):
+    after = matrix()
+    change(after)
+    assert changed(matrix(), after) == set()
+
+
+def test_training_settings_knobs_and_steps_change_the_runs_that_use_them():
+    everything = set(requests(matrix()))
+    slower, plain, longer = matrix(), matrix(), matrix()
+    put("workloads.virus-cnn.seed", 1)(slower)
+    put("variants.untuned.sparse_as_dense", True)(plain)
+    put("timeline", {"steps": 9})(longer)
+    assert changed(matrix(), slower) == everything
+    assert changed(matrix(), plain) == {f for f in everything if "/untuned/" in f}
+    assert changed(matrix(), longer) == {f for f in everything if "/timeline/" in f}
+
+
+@pytest.fixture
+def root(tmp_path):
+    def write(path: Path, name: str) -> None:
+        path.write_text(yaml.safe_dump(small(put("experiment", name))))
+
+    (tmp_path / "experiments").mkdir()
+    write(tmp_path / "config.yaml", "demo")
+    write(tmp_path / "experiments" / "own.yaml", "own")
+    write(tmp_path / "experiments" / "mine.yaml", "yours")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["demo", "own"])
+def test_results_belong_to_the_experiment_of_their_name(root, name):
+    assert config.named(name, root).name == name
+
+
+def test_a_file_that_names_another_experiment_is_refused(root):
+    with pytest.raises(InputError, match=r"differs from the file's name mine\.yaml") as caught:
+        config.named("mine", root)
+    assert caught.value.remedy == "write experiment: mine"
+
+
+def test_results_of_no_experiment_are_refused_with_those_there_are(root):
+    with pytest.raises(InputError, match="no such experiment") as caught:
+        config.named("other", root)
+    assert "demo, mine, own" in caught.value.remedy

@@ -1,0 +1,62 @@
+"""Environments for clusters hold what the lock holds, and rules name environments that exist."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
+LOCK = {
+    package["name"]: package.get("version")
+    for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+}
+
+
+def pip_packages(environment: Path) -> list[str]:
+    dependencies = yaml.safe_load(environment.read_text())["dependencies"]
+    return [pin for entry in dependencies if isinstance(entry, dict) for pin in entry["pip"]]
+
+
+def test_there_are_environments():
+    assert {path.stem for path in ENVIRONMENTS} >= {"prepare", "train", "report"}
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.stem)
+def test_every_package_has_the_version_of_the_lock(environment):
+    pins = pip_packages(environment)
+    assert pins
+    for pin in pins:
+        name, equal, version = pin.partition("==")
+        assert equal, f"{pin} is not pinned"
+        assert LOCK.get(name) == version, pin
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.stem)
+def test_python_is_the_projects(environment):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [python] = re.findall(r">=(3\.\d+)", project["requires-python"])
+    assert f"python={python}" in yaml.safe_load(environment.read_text())["dependencies"]
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "envs").glob("*.sh")), ids=lambda p: p.name)
+def test_what_is_built_afterwards_has_the_version_of_the_lock(script):
+    pins = re.findall(r"([a-z0-9-]+)==([0-9.]+)", script.read_text())
+    assert pins
+    for name, version in pins:
+        assert LOCK[name] == version
+    # Snakemake runs the script of the environment with the same name.
+    assert script.with_name(script.name.replace(".post-deploy.sh", ".yaml")) in ENVIRONMENTS
+
+
+def test_rules_name_environments_that_exist_and_all_are_named():
+    named = set()
+    for rules in (ROOT / "rules").glob("*.smk"):
+        for path in re.findall(r'conda:\s*"([^"]+)"', rules.read_text()):
+            named.add((rules.parent / path).resolve())
+            assert (rules.parent / path).is_file(), f"{rules.name}: {path}"
+    assert named == set(ENVIRONMENTS)

@@ -1,0 +1,132 @@
+"""FASTA to codes, counted by hand; bad files refused with nothing left behind."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from escala.errors import InputError
+from escala.prepare.fasta import encode_classes, records
+
+LENGTH = 6
+# X: a2 is a1 in other letters' case, a3 has its first six letters, a4 is a1 once more.
+X = ">a1 first\nACGTAC\nGTNN\n>a2\nacgtacgtnn\n>a3\nACGTACTT\n>a4\nACGTACGTNN\n>a5\nRYKMacg-.\n"
+Y = ">b1\nUUGGCCAA\n"
+OUTPUTS = ["classes.csv", "codes.npy", "records.tsv"]
+
+
+def write(folder: Path, **files: str | bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else content.encode()
+        (folder / f"{name}.fasta").write_bytes(data)
+    return folder
+
+
+def encoded(tmp_path: Path, deduplicate: str, output: str = "data") -> Path:
+    folder = write(tmp_path / "sequences", X=X, Y=Y)
+    encode_classes(folder, ["X", "Y"], LENGTH, deduplicate, tmp_path / output)
+    return tmp_path / output
+
+
+@pytest.mark.parametrize(
+    ("deduplicate", "kept"),
+    [
+        ("none", ["a1", "a2", "a3", "a4", "a5", "b1"]),
+        ("genome", ["a1", "a3", "a5", "b1"]),
+        ("encoded", ["a1", "a5", "b1"]),
+    ],
+)
+def test_the_first_of_each_kind_of_duplicate_is_kept(tmp_path, deduplicate, kept):
+    data = encoded(tmp_path, deduplicate)
+    table = pd.read_csv(data / "records.tsv", sep="\t")
+    assert list(table["accession"]) == kept
+    assert list(table["label"]) == [0] * (len(kept) - 1) + [1]
+    assert list(table["class"]) == ["X"] * (len(kept) - 1) + ["Y"]
+    codes = {
+        "a1": [1, 2, 3, 4, 1, 2],
+        "a2": [1, 2, 3, 4, 1, 2],
+        "a3": [1, 2, 3, 4, 1, 2],
+        "a4": [1, 2, 3, 4, 1, 2],
+        "a5": [0, 0, 0, 0, 1, 2],
+        "b1": [4, 4, 3, 3, 2, 2],
+    }
+    array = np.load(data / "codes.npy", mmap_mode="r", allow_pickle=False)
+    assert isinstance(array, np.memmap)
+    assert array.dtype == np.uint8
+    assert array.tolist() == [codes[accession] for accession in kept]
+    classes = pd.read_csv(data / "classes.csv", index_col="class")
+    assert list(classes["kept"]) == [len(kept) - 1, 1]
+
+
+def test_the_counts_of_a_class_are_those_made_by_hand(tmp_path):
+    report = pd.read_csv(encoded(tmp_path, "none") / "classes.csv", index_col="class")
+    x = report.loc["X"]
+    assert x[["records", "duplicates_genome", "duplicates_encoded"]].tolist() == [5, 2, 3]
+    assert x[["length_min", "length_median", "length_max"]].tolist() == [8, 10, 10]
+    sequences = ["ACGTACGTNN", "acgtacgtnn", "ACGTACTT", "ACGTACGTNN", "RYKMacg-."]
+    unclear = sum(letter.upper() not in "ACGTU" for s in sequences for letter in s)
+    assert x["ambiguous_fraction"] == pytest.approx(unclear / sum(map(len, sequences)))
+    assert report.loc["Y", "ambiguous_fraction"] == 0
+
+
+def test_a_genome_is_named_by_the_digest_of_its_upper_case_letters(tmp_path):
+    table = pd.read_csv(encoded(tmp_path, "none") / "records.tsv", sep="\t", index_col="accession")
+    assert table.loc["a2", "genome"] == hashlib.sha256(b"ACGTACGTNN").hexdigest()
+    assert table.loc["a1", "genome"] == table.loc["a2", "genome"] != table.loc["a3", "genome"]
+    assert table["length"].to_dict() == {"a1": 10, "a2": 10, "a3": 8, "a4": 10, "a5": 9, "b1": 8}
+
+
+def test_the_same_sequences_give_the_same_bytes(tmp_path):
+    first, second = encoded(tmp_path, "genome", "one"), encoded(tmp_path, "genome", "two")
+    assert sorted(path.name for path in first.iterdir()) == OUTPUTS
+    for name in OUTPUTS:
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("bad", "value", "reason", "remedy"),
+    [
+        (None, "Y.fasta", "no such file", "FASTA file per class"),
+        (b"", "Y.fasta", "no FASTA record", "at least one sequence"),
+        (b"no header here\n", "Y.fasta", "no FASTA record", "at least one sequence"),
+        (b">b1\nACGT\n>b2\n", "b2", "no sequence", "remove it"),
+        (b">b1\n>b2\nACGT\n", "b1", "no sequence", "remove it"),
+        (b">p1\nMKTLLQEF\n", "p1", "(EFLQ)", "nucleotide"),
+        (b">p1\nAC\xffGT\n", "p1", "(?)", "nucleotide"),
+        (b">b1\nACGTACTA\n>copy\nacgtacgtnn\n", "copy", "stands in X", "one class only"),
+    ],
+)
+def test_a_bad_file_is_refused_and_nothing_is_written(tmp_path, bad, value, reason, remedy):
+    folder = write(tmp_path / "sequences", X=X, **({} if bad is None else {"Y": bad}))
+    output = tmp_path / "data"
+    with pytest.raises(InputError) as caught:
+        encode_classes(folder, ["X", "Y"], LENGTH, "genome", output)
+    assert caught.value.where == folder / "Y.fasta"
+    assert caught.value.value == value
+    assert reason in caught.value.reason
+    assert remedy in caught.value.remedy
+    assert not output.exists() or not list(output.iterdir())
+
+
+def test_a_failure_leaves_earlier_results_as_they_were(tmp_path, monkeypatch):
+    data = encoded(tmp_path, "none")
+    before = {name: (data / name).read_bytes() for name in OUTPUTS}
+
+    def full(*_args, **_keywords):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    with pytest.raises(OSError, match="no space"):
+        encode_classes(tmp_path / "sequences", ["X", "Y"], LENGTH, "none", data)
+    assert {path.name: path.read_bytes() for path in data.iterdir()} == before
+
+
+def test_windows_line_ends_and_spaces_are_no_letters(tmp_path):
+    folder = write(tmp_path / "sequences", X=b">a description\r\nAC GT\r\nNN\r\n")
+    [(accession, letters)] = records(folder / "X.fasta")
+    assert (accession, letters.tobytes()) == ("a", b"ACGTNN")

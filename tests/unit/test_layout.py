@@ -1,0 +1,50 @@
+"""Layouts and the cores their processes get."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from escala.parallel.layout import Layout, assign_cores, available_cores
+
+
+@settings(deadline=None)
+@given(st.integers(1, 9999), st.integers(1, 9999))
+def test_a_layout_is_read_as_it_is_written(nodes, processes):
+    layout = Layout.parse(f"{nodes}x{processes}")
+    assert (layout.nodes, layout.processes, layout.ranks) == (nodes, processes, nodes * processes)
+    assert str(layout) == f"{nodes}x{processes}"
+
+
+@pytest.mark.parametrize("text", ["", "2", "x2", "0x1", "1x0", "01x1", "1X2", "1x2\n", "-1x2"])
+def test_anything_else_is_no_layout(text):
+    with pytest.raises(ValueError, match="NODESxPROCS"):
+        Layout.parse(text)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 12), st.integers(1, 6), st.sets(st.integers(0, 99), min_size=1, max_size=40))
+def test_processes_get_cores_of_their_own_while_there_are_enough(processes, per_process, cores):
+    assigned = assign_cores(processes, per_process, sorted(cores))
+    assert len(assigned) == processes
+    taken = [core for own in assigned for core in own]
+    assert set(taken) <= cores
+    for own in assigned:
+        assert len(own) == len(set(own)) == min(per_process, len(cores))
+    if processes * per_process <= len(cores):
+        assert len(taken) == len(set(taken))
+    else:
+        assert set(taken) == cores
+
+
+def test_the_cores_available_are_those_of_the_affinity():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {max(before)})
+        assert available_cores() == [max(before)]
+    finally:
+        os.sched_setaffinity(0, before)
+    assert available_cores() == sorted(before)

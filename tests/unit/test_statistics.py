@@ -1,0 +1,117 @@
+"""Intervals, paired ratios and pooled rates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from escala.explain.statistics import (
+    bootstrap_interval,
+    paired_ratios,
+    pooled_rates,
+    rate_interval,
+    ratio_interval,
+)
+
+SECONDS = st.floats(0.01, 1e4)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(SECONDS, min_size=2, max_size=12))
+def test_the_interval_lies_within_the_values_and_around_their_median(values):
+    estimate, low, high = bootstrap_interval(values)
+    assert estimate == pytest.approx(np.median(values))
+    assert min(values) <= low <= high <= max(values)
+    assert low <= estimate * (1 + 1e-12)
+    assert high >= estimate * (1 - 1e-12)
+
+
+def test_one_value_has_no_interval_and_none_no_estimate():
+    assert bootstrap_interval([3.0]) == (3.0, None, None)
+    assert bootstrap_interval([]) == (None, None, None)
+
+
+def test_equal_values_have_an_interval_of_no_width():
+    assert bootstrap_interval([2.0] * 5) == (2.0, 2.0, 2.0)
+
+
+def test_the_same_values_give_the_same_interval():
+    values = np.random.default_rng(0).normal(10, 1, 20)
+    assert bootstrap_interval(values) == bootstrap_interval(values)
+
+
+def test_the_interval_covers_the_median_about_as_often_as_stated():
+    random = np.random.default_rng(1)
+    covered = 0
+    for _ in range(200):
+        _, low, high = bootstrap_interval(random.normal(10, 1, 15))
+        covered += low <= 10 <= high
+    assert 0.88 <= covered / 200 <= 1
+
+
+def _runs(*rows):
+    columns = ["strategy", "layout", "session", "repeat", "seconds"]
+    return pd.DataFrame(rows, columns=columns).assign(
+        dataset="d", workload="w", variant="v", network="n"
+    )
+
+
+def test_ratios_need_the_same_session_and_repeat():
+    runs = _runs(
+        ("single", "1x1", "a", 1, 10.0),
+        ("single", "1x1", "a", 2, 20.0),
+        ("single", "1x1", "b", 1, 100.0),
+        ("horovod-mpi", "1x2", "a", 1, 6.0),
+        ("horovod-mpi", "1x2", "a", 2, 10.0),
+        ("horovod-mpi", "1x2", "b", 2, 1.0),
+        ("horovod-mpi", "1x4", "a", 1, np.nan),
+    )
+    pairs = paired_ratios(runs, "seconds")
+    assert list(pairs["ratio"]) == [0.6, 0.5]
+    assert ratio_interval(pairs["ratio"]).estimate == pytest.approx(0.55)
+
+
+def test_ratios_do_not_cross_variants():
+    runs = _runs(("single", "1x1", "a", 1, 10.0), ("horovod-mpi", "1x2", "a", 1, 6.0))
+    runs.loc[1, "variant"] = "other"
+    assert paired_ratios(runs, "seconds").empty
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 500), st.integers(1, 500))
+def test_wilson_intervals_hold_the_rate(successes, trials):
+    successes = min(successes, trials)
+    rate, low, high = rate_interval(successes, trials)
+    assert rate == successes / trials
+    assert 0 <= low <= rate + 1e-12
+    assert rate - 1e-12 <= high <= 1
+
+
+def test_wilson_agrees_with_its_published_formula():
+    # Wilson, J. Am. Stat. Assoc. 22 (1927), 209-212, with z = 1.959964.
+    k, n, z = 87, 90, 1.959963984540054
+    centre = (k + z**2 / 2) / (n + z**2)
+    half = z / (n + z**2) * np.sqrt(k * (n - k) / n + z**2 / 4)
+    np.testing.assert_allclose(rate_interval(k, n), [k / n, centre - half, centre + half])
+
+
+def test_rates_are_pooled_over_splits():
+    first, second = np.array([[9, 1], [2, 8]]), np.array([[10, 0], [0, 10]])
+    covid, dengue = pooled_rates([first, second], [1, 2])
+    assert covid.precision.estimate == 19 / 21
+    assert covid.recall.estimate == 19 / 20
+    assert (dengue.true_positives, dengue.predicted, dengue.actual) == (18, 19, 20)
+
+
+def test_repeats_of_a_split_count_it_once():
+    matrix = np.array([[9, 1], [2, 8]])
+    assert pooled_rates([matrix] * 5, [4] * 5) == pooled_rates([matrix], [4])
+
+
+def test_a_class_never_predicted_has_no_precision():
+    _, never = pooled_rates([np.array([[10, 0], [3, 0]])], [4])
+    assert never.precision == (None, None, None)
+    assert never.recall.estimate == 0

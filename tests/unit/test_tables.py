@@ -1,0 +1,227 @@
+"""Result tables from the files a sweep leaves."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pandas as pd
+import pytest
+import yaml
+from fixtures_runs import CLASSES, SESSION, FakeExperiment, three_configurations
+
+from escala.explain import tables
+from escala.files import read_json, write_json
+
+
+def _tables(experiment: FakeExperiment) -> dict[str, pd.DataFrame]:
+    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+
+
+def _row(frame: pd.DataFrame, strategy: str, layout: str = "1x2") -> pd.Series:
+    (_, row), *more = frame[
+        (frame["strategy"] == strategy) & (frame["layout"] == layout)
+    ].iterrows()
+    assert not more
+    return row
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    experiment = three_configurations(tmp_path_factory.mktemp("three"))
+    return experiment, _tables(experiment)
+
+
+def test_the_made_up_runs_keep_to_the_schema_of_runs(three):
+    path = tables.SCHEMAS.parent / "run.schema.yaml"
+    schema = yaml.safe_load(path.read_text())
+    for run in three[0].runs:
+        jsonschema.validate(read_json(run), schema)
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_tables_survive_being_written_and_read(three, tmp_path, name):
+    experiment, frames = three
+    tables.write(frames, tmp_path)
+    pd.testing.assert_frame_equal(tables.read(tmp_path)[name], frames[name])
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_every_column_is_described_and_numbers_of_things_have_units(name):
+    for column, description in tables.schema(name)["properties"].items():
+        assert description["description"].endswith(".")
+        assert not column.endswith("_seconds") or description["unit"] == "s"
+    assert not tables.schema(name)["additionalProperties"]
+
+
+def test_schemas_are_of_the_tables_there_are():
+    files = {path.name for path in tables.SCHEMAS.iterdir()}
+    assert files == {f"{name}.schema.yaml" for name in tables.TABLES}
+
+
+def test_a_table_that_breaks_its_schema_is_refused(three, tmp_path):
+    broken = three[1]["runs"].assign(status="fine")
+    with pytest.raises(jsonschema.ValidationError, match="fine"):
+        tables.write({"runs": broken}, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_run_is_a_row_with_its_reason(three):
+    runs = three[1]["runs"]
+    assert len(runs) == 9
+    failed = runs[runs["status"] == "failed"].iloc[0]
+    assert (failed["strategy"], failed["repeat"]) == ("horovod-gloo", 3)
+    assert failed["reason"] == "rank 1 was ended by signal 9"
+    assert pd.isna(failed["train_seconds"])
+    configuration = _row(three[1]["configurations"], "horovod-gloo")
+    assert (configuration["runs_ok"], configuration["runs_failed"]) == (2, 1)
+    assert configuration["kind"] == "measured"
+
+
+def test_scores_are_those_of_the_runs(three):
+    experiment, frames = three
+    reports, run = frames["reports"], read_json(experiment.runs[0])
+    mine = reports[(reports["strategy"] == "single") & (reports["repeat"] == 1)]
+    assert list(mine["level"]) == ["class"] * 5 + ["macro", "weighted", "accuracy"]
+    assert mine["accuracy"].iloc[-1] == run["evaluation"]["accuracy"]
+    covid = mine[mine["class"] == "COVID"].iloc[0]
+    assert (
+        covid[["precision", "recall", "f1", "support"]].to_dict()
+        == (run["evaluation"]["per_class"]["COVID"])
+    )
+
+
+def test_pooled_rates_come_from_the_confusion_table(three):
+    confusion, pooled = three[1]["confusion"], three[1]["pooled"]
+    mine = confusion[confusion["strategy"] == "horovod-gloo"]
+    for label in CLASSES:
+        row = pooled[(pooled["strategy"] == "horovod-gloo") & (pooled["class"] == label)].iloc[0]
+        predicted = mine[mine["predicted_class"] == label]
+        right = predicted.loc[predicted["true_class"] == label, "rows"].sum()
+        assert row["precision"] == pytest.approx(right / predicted["rows"].sum())
+        assert row["precision_low"] <= row["precision"] <= row["precision_high"]
+        assert (row["runs"], row["splits"]) == (2, 1)
+
+
+def test_the_classes_are_counted_at_every_stage(three):
+    covid = three[1]["classes"].set_index("class").loc["COVID"]
+    assert covid[list(tables.STAGES)].tolist() == [900, 900, 630, 630, 270]
+    assert covid["length_median"] == 29500.5
+
+
+def test_speedup_is_the_inverse_of_the_ratio(three):
+    speedup = three[1]["speedup"]
+    assert set(speedup["strategy"]) == {"horovod-mpi", "horovod-gloo"}
+    row = _row(speedup, "horovod-mpi")
+    assert row["pairs"] == 3
+    assert 0.5 < row["ratio_low"] <= row["ratio"] <= row["ratio_high"] < 0.65
+    assert row["speedup"] == pytest.approx(1 / row["ratio"])
+    assert row["speedup_high"] == pytest.approx(1 / row["ratio_low"])
+    assert row["efficiency"] == pytest.approx(row["speedup"] / 2)
+    assert _row(speedup, "horovod-gloo")["pairs"] == 2
+
+
+def test_only_pairs_of_one_session_are_compared(tmp_path):
+    experiment = (
+        FakeExperiment(tmp_path)
+        .add_dataset()
+        .add("single", "1x1", 10.0, session="b", older={"a": 20.0})
+        .add("horovod-mpi", "1x2", 10.0, session="a")
+        .add("horovod-gloo", "1x2", 5.0, session="b")
+        .add("horovod-mpi", "1x4", 4.0, session="c")
+    )
+    frames = _tables(experiment)
+    assert _row(frames["speedup"], "horovod-mpi")["ratio"] == pytest.approx(0.5, rel=0.06)
+    assert _row(frames["speedup"], "horovod-gloo")["ratio"] == pytest.approx(0.5, rel=0.06)
+    alone = _row(frames["speedup"], "horovod-mpi", "1x4")
+    assert (alone["kind"], alone["pairs"]) == ("unavailable", 0)
+    assert "session" in alone["reason"]
+    baseline = _row(frames["configurations"], "single", "1x1")
+    assert (baseline["measurements"], baseline["sessions"], baseline["runs_ok"]) == (6, 2, 3)
+    assert (~frames["runs"]["current"]).sum() == 3
+    # Scores count a run once, however often it was timed.
+    pooled = frames["pooled"]
+    assert (pooled["runs"] == 3).all()
+
+
+def test_a_session_that_measured_something_else_is_kept_apart(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 10.0, repeats=1, session="b", older={"a": 50.0})
+    path = experiment.runs[0].parent / "sessions" / "a.json"
+    older = read_json(path)
+    older["training"]["learning_rate"] = 0.5
+    write_json(path, older)
+    frames = _tables(experiment)
+    assert list(frames["runs"]["comparable"]) == [True, False]
+    baseline = _row(frames["configurations"], "single", "1x1")
+    assert baseline["measurements"] == 1
+    assert baseline["train_seconds_per_epoch"] < 11
+
+
+def test_a_measurement_is_read_once_though_its_session_holds_a_copy(three):
+    assert (three[1]["runs"]["session"] == SESSION).all()
+    assert three[1]["runs"]["current"].all()
+
+
+@pytest.mark.parametrize(
+    ("baseline", "said"),
+    [(False, "no single 1x1"), ({1: ("timeout", "not finished")}, "timeout (not finished)")],
+)
+def test_without_a_baseline_the_ratio_is_unavailable(tmp_path, baseline, said):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    if baseline:
+        experiment.add("single", "1x1", 5.0, repeats=1, failed=baseline)
+    experiment.add("horovod-mpi", "1x2", 3.0, repeats=1)
+    row = _row(_tables(experiment)["speedup"], "horovod-mpi")
+    assert row["kind"] == "unavailable"
+    assert said in row["reason"]
+    assert row[["ratio", "speedup", "efficiency"]].isna().all()
+
+
+def test_one_repeat_has_values_but_no_intervals(tmp_path):
+    frames = _tables(three_configurations(tmp_path, repeats=1))
+    row = _row(frames["configurations"], "single", "1x1")
+    assert pd.notna(row["train_seconds_per_epoch"])
+    assert pd.isna(row["train_low_seconds_per_epoch"])
+    assert pd.isna(_row(frames["speedup"], "horovod-mpi")["ratio_low"])
+
+
+def test_nothing_at_all_ended_ok(tmp_path):
+    failed = {n: ("out-of-memory", None) for n in (1, 2)}
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0, 2, failed)
+    frames = _tables(experiment)
+    tables.write(frames, tmp_path / "tables")
+    assert frames["pooled"].empty
+    row = _row(frames["configurations"], "single", "1x1")
+    assert (row["kind"], row["reason"]) == ("unavailable", "rep 1, 2: out-of-memory")
+
+
+def _with_test_accuracy(experiment: FakeExperiment, accuracies: list[list[float]]) -> None:
+    for path, values in zip(experiment.runs, accuracies, strict=True):
+        run = read_json(path)
+        for epoch, value in zip(run["epochs"], values, strict=True):
+            epoch |= {"test_accuracy": value, "train_seconds": 10.0}
+        path.write_text(json.dumps(run))
+
+
+@pytest.mark.parametrize(
+    ("reached_in", "seconds", "kind"),
+    [
+        ([1, 2, 3], 20.0, "measured"),
+        ([1, 2, None], 20.0, "measured"),
+        ([1, None, None], 30.0, "censored"),
+        ([None, None, None], 30.0, "censored"),
+    ],
+)
+def test_time_to_accuracy_is_censored_where_it_was_not_reached(tmp_path, reached_in, seconds, kind):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 10.0)
+    accuracies = [
+        [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
+        for epoch in reached_in
+    ]
+    _with_test_accuracy(experiment, accuracies)
+    row = _row(_tables(experiment)["configurations"], "single", "1x1")
+    assert row["time_to_target_seconds"] == pytest.approx(seconds)
+    assert row["time_to_target_kind"] == kind
+    assert row["target_reached_runs"] == sum(epoch is not None for epoch in reached_in)
+    assert pd.isna(row["time_to_target_low_seconds"]) == (None in reached_in)

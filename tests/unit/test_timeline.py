@@ -1,0 +1,123 @@
+"""Horovod's timeline: read when broken off anywhere, summed without counting twice, converted."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from fixtures_runs import timeline_text
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from escala.measure import timeline
+
+KERNEL = "DistributedGradientTape_Allreduce/dense/kernel"
+WHOLE = timeline_text(steps=2)
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(WHOLE)))
+def test_what_is_complete_before_the_break_is_kept(length):
+    events = timeline.repair(WHOLE[:length])
+    assert events == json.loads(WHOLE)[: len(events)]
+    assert len(events) >= WHOLE[:length].count("}}") - 1
+
+
+def test_an_unterminated_array_holds_as_much_as_a_closed_one():
+    assert timeline.repair(timeline_text(2, closed=False)) == json.loads(WHOLE)
+
+
+@pytest.mark.parametrize("text", ["", "[", "[\n", "no JSON", "\0\0"])
+def test_nothing_is_an_empty_timeline(text, tmp_path):
+    path = tmp_path / "timeline.raw"
+    path.write_text(text)
+    assert timeline.repair(path) == timeline.repair(text) == []
+    timeline.write(path, tmp_path / "timeline.json", tmp_path / "trace.json")
+    assert json.loads((tmp_path / "timeline.json").read_text()) == []
+
+
+def test_phases_have_names_times_depth_and_bytes():
+    phases = timeline.intervals(timeline.repair(WHOLE))
+    kernel = phases[phases["tensor"] == KERNEL].head(5)
+    assert list(kernel["phase"]) == [
+        "NEGOTIATE_ALLREDUCE",
+        "ALLREDUCE",
+        "MEMCPY_IN_FUSION_BUFFER",
+        "MPI_ALLREDUCE",
+        "MEMCPY_OUT_FUSION_BUFFER",
+    ]
+    np.testing.assert_allclose(kernel["start_seconds"], [0.010, 0.011, 0.011, 0.012, 0.014])
+    np.testing.assert_allclose(kernel["end_seconds"], [0.011, 0.014602, 0.012, 0.014, 0.0145])
+    assert list(kernel["depth"]) == [0, 0, 1, 1, 1]
+    assert kernel["bytes"].dropna().tolist() == [4000]
+
+
+def test_phases_that_did_not_end_are_left_out():
+    whole = timeline.intervals(timeline.repair(WHOLE))
+    cut = timeline.intervals(timeline.repair(WHOLE[: WHOLE.rindex('"ph": "E"')]))
+    pd.testing.assert_frame_equal(cut, whole.drop(cut.index.size).iloc[: len(cut)], check_like=True)
+
+
+def test_an_end_without_a_beginning_is_ignored():
+    assert timeline.intervals([{"ph": "E", "ts": 5, "pid": 1}]).empty
+
+
+def test_ranks_are_ready_when_they_say_so():
+    moments = timeline.ready(timeline.repair(WHOLE))
+    kernel = moments[moments["tensor"] == KERNEL]
+    assert list(kernel["rank"]) == [0, 1, 0, 1]
+    np.testing.assert_allclose(kernel["seconds"], [0.010, 0.011, 0.020, 0.022])
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12)
+
+
+@settings(deadline=None)
+@given(SPANS)
+def test_the_union_counts_every_moment_once(spans):
+    phases = pd.DataFrame(
+        [(start, start + length) for start, length in spans],
+        columns=["start_seconds", "end_seconds"],
+        dtype=float,
+    )
+    moments = {t for start, length in spans for t in range(start, start + length)}
+    assert timeline.union_seconds(phases) == len(moments)
+
+
+def test_fused_tensors_are_one_operation():
+    phases = timeline.intervals(timeline.repair(WHOLE))
+    operations = timeline.operations(phases)
+    assert sorted(operations.value_counts()) == [1, 2, 2]
+    reduced = phases[phases["phase"] == "MPI_ALLREDUCE"]
+    assert len(reduced) == 4
+    assert timeline.union_seconds(reduced) == pytest.approx(2 * 0.002)
+
+
+def test_the_files_are_the_timeline_and_a_trace(tmp_path):
+    raw = tmp_path / "raw"
+    raw.write_text(timeline_text(2, closed=False)[:-40])
+    timeline.write(raw, tmp_path / "timeline.json", tmp_path / "trace.json")
+    events = json.loads((tmp_path / "timeline.json").read_text())
+    assert events == timeline.repair(raw)
+    trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in trace} == {0}
+    threads = {e["tid"]: e["args"]["name"] for e in trace if e["name"] == "thread_name"}
+    assert threads == {0: "cycles", **timeline.tensors(events)}
+    assert [e["args"]["name"] for e in trace if e["name"] == "process_name"] == ["rank 0"]
+    cycles = [e for e in trace if e["name"] == timeline.CYCLE]
+    assert [(e["ph"], e["tid"], e["ts"]) for e in cycles] == [("i", 0, 100), ("i", 0, 900)]
+    complete = {(e["tid"], e["name"], e["ts"], e["dur"]) for e in trace if e["ph"] == "X"}
+    phases = timeline.intervals(events)
+    number = {name: thread for thread, name in threads.items()}
+    assert complete == {
+        (
+            number[row.tensor],
+            row.phase,
+            round(row.start_seconds * 1e6),
+            round((row.end_seconds - row.start_seconds) * 1e6),
+        )
+        for row in phases.itertuples()
+    }
+    assert not [e for e in trace if e["ph"] in "BE"]

@@ -1,0 +1,71 @@
+"""A real Snakemake, run in a folder of the test's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import CLASSES, ROOT
+
+Snakemake = Callable[..., subprocess.CompletedProcess]
+
+
+def experiment_of(name: str, source: dict, **changes: object) -> dict:
+    """A small experiment over the given source: three configurations, one repeat, one epoch."""
+    dataset = {
+        "source": source,
+        "classes": CLASSES,
+        "length": 300,
+        "split": {"seeds": [4]},
+        "oversample": {"neighbours": 2},
+    } | changes.pop("dataset", {})
+    return {
+        "experiment": name,
+        "title": f"The experiment {name}",
+        "repeats": 1,
+        "datasets": {"small": dataset},
+        "workloads": {"virus-cnn": {"epochs": 1, "save_model": False}},
+        "variants": {"tuned": {}},
+        "configurations": [
+            {"strategy": "single", "layouts": ["1x1"]},
+            {"strategy": "horovod-mpi", "layouts": ["1x2"]},
+            {"strategy": "horovod-gloo", "layouts": ["1x2"]},
+        ],
+        "timeline": {"enabled": False},
+    } | changes
+
+
+SIMULATED = {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 20)}
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    """Targets first: Snakemake's --configfile takes every word after it."""
+    return [
+        str(Path(sys.executable).parent / "snakemake"),
+        *arguments,
+        "--snakefile", str(ROOT / "Snakefile"),
+        "--directory", str(folder),
+        "--cores", "2",
+        "--configfile", str(folder / "experiment.yaml"),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def snakemake(tmp_path: Path) -> Snakemake:
+    """Write `experiment` (if given) as the experiment of `tmp_path` and run Snakemake."""
+
+    def run(*arguments: str, experiment: dict | None = None) -> subprocess.CompletedProcess:
+        if experiment is not None:
+            (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+        return subprocess.run(
+            command(tmp_path, *arguments), capture_output=True, text=True, timeout=500,
+            env=os.environ | {"PYTHONWARNINGS": "ignore"},
+        )  # fmt: skip
+
+    return run

@@ -1,0 +1,104 @@
+"""The workflow as its users run it: real Snakemake, real training, on small input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.workflow.conftest import SIMULATED, command, experiment_of
+from tests.workflow.test_faults import kill_rank, ranks_of, says, when
+
+RUNS = "results/small/runs/small/virus-cnn"
+MPI = f"{RUNS}/horovod-mpi/1x2/tuned/native/rep1"
+GLOO = f"{RUNS}/horovod-gloo/1x2/tuned/native/rep1"
+SINGLE = f"{RUNS}/single/1x1/tuned/native/rep1"
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("run.json")}
+
+
+def test_one_target_runs_itself_and_what_it_needs_and_then_nothing(snakemake, tmp_path):
+    experiment = experiment_of("small", SIMULATED, repeats=2)
+    first = snakemake(f"{MPI}/run.json", experiment=experiment)
+    assert first.returncode == 0, first.stderr
+    assert files_in(tmp_path) == {f"{MPI}/run.json"}
+    assert "epoch 1/1" in first.stdout, "progress reaches the terminal"
+    second = snakemake(f"{MPI}/run.json")
+    assert second.returncode == 0
+    assert "Nothing to be done" in second.stderr
+
+
+def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_path):
+    experiment = experiment_of("small", SIMULATED, repeats=2)
+    before = snakemake("--dry-run", experiment=experiment)
+    assert before.returncode == 0, before.stderr
+    assert before.stdout.count("Train virus-cnn on small") == 6
+    assert "Estimated training time of 6 runs: 1 min" in before.stdout
+    assert not (tmp_path / "results").exists()
+    record = {"status": "ok", "wall_seconds": 30.0}
+    (tmp_path / SINGLE / "sessions").mkdir(parents=True)
+    (tmp_path / SINGLE / "sessions" / "s.json").write_text(json.dumps(record))
+    after = snakemake("--dry-run")
+    assert "Estimated training time of 6 runs: 3 min 0 s for 6 from earlier runs" in after.stdout
+
+
+def test_a_dead_rank_leaves_the_rest_and_retry_repeats_just_it(snakemake, tmp_path):
+    experiment = experiment_of("small", SIMULATED)
+    killer = when(says(tmp_path / MPI, 1, "ready"), lambda: kill_rank(tmp_path / MPI, 1))
+    swept = snakemake(experiment=experiment)
+    killer.join()
+    assert swept.returncode != 0
+    status = {name: json.loads((tmp_path / name).read_text()) for name in files_in(tmp_path)}
+    assert {name: record["status"] for name, record in status.items()} == {
+        f"{SINGLE}/run.json": "ok",
+        f"{MPI}/run.json": "failed",
+        f"{GLOO}/run.json": "ok",
+    }
+    said = swept.stdout + swept.stderr
+    assert f"{MPI}/run.json" in said and "rank 1 was ended by signal 9" in said
+    assert (tmp_path / "results/small/summary.md").exists(), "what was measured is reported"
+
+    alone = snakemake(f"{MPI}/run.json")
+    assert alone.returncode != 0 and "rank 1 was ended by signal 9" in alone.stderr
+
+    written = {name: (tmp_path / name).stat().st_mtime_ns for name in status}
+    retried = snakemake("retry")
+    assert retried.returncode == 0, retried.stderr
+    assert files_in(tmp_path) == {f"{SINGLE}/run.json", f"{GLOO}/run.json"}
+    again = snakemake()
+    assert again.returncode == 0, again.stderr
+    after = {name: (tmp_path / name).stat().st_mtime_ns for name in written}
+    assert {name for name in written if after[name] != written[name]} == {f"{MPI}/run.json"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_workflow_leaves_no_process_and_no_half_run(snakemake, tmp_path, number):
+    experiment = experiment_of("small", SIMULATED)
+    experiment["workloads"]["virus-cnn"]["epochs"] = 100_000
+    snakemake("results/small/data/small/split4/dataset.json", experiment=experiment)
+    workflow = subprocess.Popen(
+        command(tmp_path, f"{MPI}/run.json"), stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    family: list[psutil.Process] = []
+
+    def interrupt() -> None:
+        family.extend(psutil.Process(workflow.pid).children(recursive=True))
+        # A terminal's Ctrl-C reaches the whole foreground group, a scheduler's only Snakemake.
+        (os.killpg if number == signal.SIGINT else os.kill)(workflow.pid, number)
+
+    watcher = when(says(tmp_path / MPI, 1, "epoch 1/"), interrupt)
+    workflow.wait(timeout=300)
+    watcher.join()
+    assert workflow.returncode != 0
+    assert len(family) >= 4, "the script, mpirun and two ranks were running"
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive and not ranks_of(tmp_path)
+    assert not files_in(tmp_path)
