@@ -19,10 +19,14 @@ rule all:
         EXPERIMENT.run_files(),
         EXPERIMENT.timeline_files(),
         report_files(EXPERIMENT),
+    log:
+        f"results/{EXPERIMENT.name}/logs/all.log",
     localrule: True
+    conda:
+        "envs/report.yaml"
     params:
         runs=EXPERIMENT.run_files() + EXPERIMENT.timeline_files(),
     message:
-        "Check {EXPERIMENT.name}"
+        "Check every run of the experiment"
     shell:
-        "python {SCRIPTS}/check_runs.py --runs {params.runs:q}"
+        "python -m scripts.check_runs --runs {params.runs:q} 2>&1 | tee -i {log:q}"

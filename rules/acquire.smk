@@ -24,7 +24,7 @@ rule genomes:
         "Acquire the genomes of {wildcards.dataset}"
     shell:
         """
-        python {SCRIPTS:q}/acquire.py \
+        python -m scripts.acquire \
             --source {params.source:q} \
             --classes {params.classes:q} \
             --output {output.sequences:q} \

@@ -5,11 +5,9 @@
 
 import atexit
 import json
-import os
 import subprocess
 import sys
 from contextlib import chdir
-from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 
@@ -17,21 +15,20 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import update_config
 
 ROOT = Path(workflow.basedir)
-SCRIPTS = ROOT / "scripts"
 WORKDIR = Path.cwd()
 sys.path.insert(0, str(ROOT))
-# Rules call `python`: it must be the one that runs Snakemake, and it must find the library.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 from escala import config as experiments
+from escala import environment
 from escala.errors import InputError
+from escala.figures import FIGURES
 from escala.measure import estimate
 from escala.parallel.layout import Layout, available_cores
 
+environment.prepare(ROOT)
 if workflow.is_main_process:
     # One uninterrupted series of measurements; its jobs inherit the name.
-    os.environ["ESCALA_SESSION"] = f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+    environment.start_session()
 
 
 def default_experiment():
@@ -78,10 +75,12 @@ wildcard_constraints:
 
 
 DATA = "results/{experiment}/data/{dataset}"
-CONFIGURATION = (
-    "results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}"
-)
-CONFIGURATION_LOGS = CONFIGURATION.replace("/runs/", "/logs/runs/")
+NAMES = "{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}"
+CONFIGURATION = f"results/{{experiment}}/runs/{NAMES}"
+CONFIGURATION_LOGS = f"results/{{experiment}}/logs/runs/{NAMES}"
+TIMELINE_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{part}"
+TIMELINE = f"results/{{experiment}}/figures/timelines/{TIMELINE_NAME}"
+TABLES = sorted(path.name.split(".")[0] for path in (ROOT / "schemas" / "tables").iterdir())
 
 
 def dataset(wildcards):
@@ -108,13 +107,65 @@ def run_of(wildcards):
         raise WorkflowError(str(error)) from None
 
 
+def preparation(settings):
+    """Return what the arrays depend on, and no more: another seed leaves them as they are."""
+    return {
+        "provenance": settings["source"]["type"],
+        "classes": settings["classes"],
+        "deduplicate": settings["deduplicate"],
+        "test_fraction": settings["split"]["test_fraction"],
+        "oversample": settings["oversample"],
+    }
+
+
+def split_of(wildcards):
+    run = run_of(wildcards)
+    refuse_if_failed(run)
+    e = experiment(wildcards)
+    return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
+
+
+def request(wildcards):
+    return json.dumps(experiment(wildcards).request(run_of(wildcards)))
+
+
+def whole_machine(wildcards):
+    """Return all cores where jobs run on this machine, so that nothing else runs beside."""
+    return workflow.cores if workflow.local_exec else cores_per_process(wildcards)
+
+
+def cores_per_process(wildcards):
+    return experiment(wildcards).settings["variants"][wildcards.variant]["cores_per_process"]
+
+
+def time_limit(wildcards):
+    return experiment(wildcards).settings["time_limit_minutes"]
+
+
+def drawn_files(e):
+    """Return the figures of an experiment, as SVG."""
+    return [f"results/{e.name}/figures/{figure}.svg" for figure in FIGURES] + [
+        f"{TIMELINE}.svg".format(**vars(run) | {"part": part})
+        for run in e.timelines
+        for part in ("run", "allreduce")
+    ]
+
+
+def table_files(e):
+    return [f"results/{e.name}/tables/{table}.csv" for table in TABLES]
+
+
+def report_files(e):
+    """Return all that explains the runs of an experiment."""
+    return [f"results/{e.name}/summary.md", *table_files(e), *drawn_files(e)]
+
+
 def requested_runs(needed_only):
     """Return the training runs in the graph of this invocation."""
     return [
         run_of(job.wildcards)
         for job in workflow.dag.jobs
-        if job.rule.name in ("train", "timeline")
-        and (workflow.dag.needrun(job) or not needed_only)
+        if job.rule.name in ("train", "timeline") and (workflow.dag.needrun(job) or not needed_only)
     ]
 
 
@@ -158,6 +209,6 @@ onsuccess:
     names = {job.rule.name for job in workflow.dag.jobs}
     files = [run.file for run in requested_runs(needed_only=False)]
     if files and "all" not in names:
-        check = [sys.executable, str(SCRIPTS / "check_runs.py"), "--runs", *files]
+        check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
         if subprocess.run(check).returncode:
             raise WorkflowError("a run asked for did not end ok; see above")

@@ -12,17 +12,6 @@
 # dataset says so where an experiment asks for the opposite.
 
 
-def preparation(settings):
-    """Return what the arrays depend on, and no more: another seed leaves them as they are."""
-    return {
-        "provenance": settings["source"]["type"],
-        "classes": settings["classes"],
-        "deduplicate": settings["deduplicate"],
-        "test_fraction": settings["split"]["test_fraction"],
-        "oversample": settings["oversample"],
-    }
-
-
 rule codes:
     input:
         f"{DATA}/sequences",
@@ -43,7 +32,7 @@ rule codes:
         "Check and encode the genomes of {wildcards.dataset}"
     shell:
         """
-        python {SCRIPTS:q}/encode.py \
+        python -m scripts.encode \
             --sequences {input:q} \
             --classes {params.classes:q} \
             --length {params.length} \
@@ -75,7 +64,7 @@ rule arrays:
         "Split {wildcards.dataset} with seed {wildcards.seed} and balance its classes"
     shell:
         """
-        python {SCRIPTS:q}/arrays.py \
+        python -m scripts.arrays \
             --name {wildcards.dataset} \
             --preparation {params.preparation:q} \
             --seed {wildcards.seed} \

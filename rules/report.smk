@@ -14,9 +14,7 @@
 # A failed run is a gap in tables and figures, which name it: what is missing must be seen. Older
 # measurements of a run, kept in sessions/ beside run.json, are read with it.
 
-from escala.figures import FIGURES
 
-TABLES = sorted(path.name.split(".")[0] for path in (ROOT / "schemas" / "tables").iterdir())
 CATEGORIES = {
     "class_distribution": "Data",
     "accuracy_per_epoch": "Quality",
@@ -25,31 +23,11 @@ CATEGORIES = {
     "seconds_per_epoch": "Time",
     "speedup": "Time",
 }
-TIMELINE_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{part}"
-TIMELINE = f"results/{{experiment}}/figures/timelines/{TIMELINE_NAME}"
 
 
 wildcard_constraints:
     figure="|".join(FIGURES),
     part="run|allreduce",
-
-
-def drawn_files(e):
-    """Return the figures of an experiment, as SVG."""
-    return [f"results/{e.name}/figures/{figure}.svg" for figure in FIGURES] + [
-        f"{TIMELINE}.svg".format(**vars(run) | {"part": part})
-        for run in e.timelines
-        for part in ("run", "allreduce")
-    ]
-
-
-def table_files(e):
-    return [f"results/{e.name}/tables/{table}.csv" for table in TABLES]
-
-
-def report_files(e):
-    """Return all that explains the runs of an experiment."""
-    return [f"results/{e.name}/summary.md", *table_files(e), *drawn_files(e)]
 
 
 rule tables:
@@ -77,7 +55,7 @@ rule tables:
         "Gather the runs of {wildcards.experiment} into tables"
     shell:
         """
-        python {SCRIPTS:q}/tables.py \
+        python -m scripts.tables \
             --runs {input.runs:q} \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
@@ -106,7 +84,7 @@ rule figure:
         "Draw {wildcards.figure} of {wildcards.experiment}"
     shell:
         """
-        python {SCRIPTS:q}/figure.py {wildcards.figure} \
+        python -m scripts.figure {wildcards.figure} \
             --tables {params.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
@@ -135,7 +113,7 @@ rule timeline_figure:
         "Draw the timeline of {wildcards.strategy} {wildcards.layout} ({wildcards.part})"
     shell:
         """
-        python {SCRIPTS:q}/figure.py timeline_{wildcards.part} \
+        python -m scripts.figure timeline_{wildcards.part} \
             --run {input:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
@@ -163,7 +141,7 @@ rule summary:
         "Say what {wildcards.experiment} found"
     shell:
         """
-        python {SCRIPTS:q}/summary.py \
+        python -m scripts.summary \
             --experiment {wildcards.experiment} \
             --title {params.title:q} \
             --tables {params.tables:q} \
@@ -183,4 +161,4 @@ rule retry:
     message:
         "Forget the failed runs of {params.folder}"
     shell:
-        "python {SCRIPTS:q}/retry.py {params.folder:q} 2>&1 | tee -i {log:q}"
+        "python -m scripts.retry {params.folder:q} 2>&1 | tee -i {log:q}"

@@ -11,30 +11,6 @@
 # are interleaved: the machine's drift reaches all of them alike.
 
 
-def split_of(wildcards):
-    run = run_of(wildcards)
-    refuse_if_failed(run)
-    e = experiment(wildcards)
-    return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
-
-
-def request(wildcards):
-    return json.dumps(experiment(wildcards).request(run_of(wildcards)))
-
-
-def whole_machine(wildcards):
-    """Return all cores where jobs run on this machine, so that nothing else runs beside."""
-    return workflow.cores if workflow.local_exec else cores_per_process(wildcards)
-
-
-def cores_per_process(wildcards):
-    return experiment(wildcards).settings["variants"][wildcards.variant]["cores_per_process"]
-
-
-def time_limit(wildcards):
-    return experiment(wildcards).settings["time_limit_minutes"]
-
-
 rule train:
     input:
         split_of,
@@ -66,7 +42,7 @@ rule train:
         "{wildcards.layout} {wildcards.variant}, {wildcards.repeat}"
     shell:
         """
-        python {SCRIPTS:q}/train.py \
+        python -m scripts.train \
             --request {params.request:q} \
             --data {params.data:q} \
             --time-limit {resources.time_limit} \

@@ -13,8 +13,13 @@ from escala.prepare.arrays import write_arrays
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", required=True, help="the dataset's name")
-    parser.add_argument("--preparation", required=True, type=json.loads, metavar="JSON",
-                        help="the dataset's preparation")
+    parser.add_argument(
+        "--preparation",
+        required=True,
+        type=json.loads,
+        metavar="JSON",
+        help="the dataset's preparation",
+    )
     parser.add_argument("--seed", required=True, type=int, help="seed of the split")
     parser.add_argument("--source", required=True, type=Path, help="folder with codes.npy")
     parser.add_argument("--output", required=True, type=Path, help="folder for the arrays")

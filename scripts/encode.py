@@ -18,7 +18,10 @@ def main() -> None:
     parser.add_argument("--output", required=True, type=Path, help="folder for the results")
     arguments = parser.parse_args()
     report = encode_classes(
-        arguments.sequences, arguments.classes, arguments.length, arguments.deduplicate,
+        arguments.sequences,
+        arguments.classes,
+        arguments.length,
+        arguments.deduplicate,
         arguments.output,
     )
     print(report.to_string(index=False))

@@ -12,8 +12,13 @@ from escala.measure.run import measure
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--request", required=True, type=json.loads, metavar="JSON",
-                        help="the run's identity, training settings, knobs and seeds")
+    parser.add_argument(
+        "--request",
+        required=True,
+        type=json.loads,
+        metavar="JSON",
+        help="the run's identity, training settings, knobs and seeds",
+    )
     parser.add_argument("--data", required=True, type=Path, help="folder of the split")
     parser.add_argument("--time-limit", required=True, type=float, metavar="MINUTES")
     parser.add_argument("--output", required=True, type=Path, help="the run.json to write")

@@ -115,12 +115,13 @@ def _elsewhere(tables: Tables, name: str) -> str:
 
 
 def _parts(row) -> str:
+    compiling = row.first_step_seconds + row.first_prediction_seconds
     rest = row.loading_seconds + row.build_seconds + row.broadcast_seconds + row.save_seconds
     return (
-        f"{row.label} spends {row.startup_seconds:.1f} s starting up, {row.first_step_seconds:.1f} "
-        f"s in the first, compiling steps, {row.evaluation_seconds:.1f} s in the evaluation and "
-        f"{rest:.1f} s loading, building, broadcasting and saving, of {row.wall_seconds:.1f} s in "
-        "all"
+        f"{row.label} spends {row.startup_seconds:.1f} s starting up, {compiling:.1f} s in the "
+        f"first steps and the first prediction, which compile, {row.evaluation_seconds:.1f} s in "
+        f"the evaluation and {rest:.1f} s loading, building, broadcasting and saving, of "
+        f"{row.wall_seconds:.1f} s in all"
     )
 
 
@@ -179,7 +180,7 @@ def _gaps(tables: Tables, name: str) -> str:
     runs = _labelled(tables["runs"], tables)
     current = runs[runs["current"]]
     failed = current[current["status"] != "ok"]
-    few = "; with one repeat there are no intervals: set `repeats` to 3 or more" * bool(
+    few = "; with one repeat there are no intervals: set `repeats` to 3 or more" * (
         current["repeat"].nunique() == 1
     )
     if failed.empty:
@@ -265,4 +266,4 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

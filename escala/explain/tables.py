@@ -38,7 +38,10 @@ CONFIGURATION = ("dataset", "workload", "strategy", "layout", "variant", "networ
 BASELINE = ("single", "1x1")
 STAGES = ("records", "kept", "train", "balanced", "test")
 #: Parts of a run outside the training steps, in the order they happen.
-PARTS = ("startup", "loading", "build", "first_step", "broadcast", "evaluation", "save")
+PARTS = (
+    "startup", "loading", "build", "first_step", "first_prediction", "broadcast", "evaluation",
+    "save",
+)  # fmt: skip
 
 _TRAINING = (
     "global_batch", "rows_per_rank", "learning_rate", "optimizer", "epochs_asked", "epochs_done",

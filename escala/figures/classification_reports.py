@@ -47,9 +47,7 @@ def draw(tables: Tables) -> Figure:
         axes.tick_params(axis="y", rotation=0)
         runs, splits = frame[["runs", "splits"]].iloc[0]
         where = f"{described(frame)}\n{frame['workload'].iloc[0]}, " if several else ""
-        axes.set_title(
-            f"{where}{frame['label'].iloc[0]}\n{_count(runs, 'run')}, {_count(splits, 'split')}"
-        )
+        axes.set_title(f"{where}{frame['label'].iloc[0]}\nruns: {runs}, splits: {splits}")
         axes.set(xlabel="", ylabel="class (test rows)")
     figure.colorbar(axes.collections[0], ax=axes_list, shrink=0.6, label="score")
     title(figure, WHAT, pooled)
@@ -73,7 +71,3 @@ def _report(frame: pd.DataFrame) -> pd.DataFrame:
         "weighted average": scores.fillna(0).mul(rows, axis=0).sum() / rows.sum(),
     }
     return pd.concat([by_class, pd.DataFrame(averages).T.assign(actual=rows.sum())])
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"

@@ -51,7 +51,7 @@ def draw(tables: Tables) -> Figure:
         axes.tick_params(axis="y", rotation=0)
         runs = frame[["repeat", "session"]].drop_duplicates().shape[0]
         where = f"{described(frame)}\n{frame['workload'].iloc[0]}, " if several else ""
-        axes.set_title(f"{where}{frame['label'].iloc[0]}\n{runs} run{'s' * (runs > 1)}")
+        axes.set_title(f"{where}{frame['label'].iloc[0]}\nruns: {runs}")
         axes.set(xlabel="predicted class", ylabel="true class")
     figure.colorbar(
         ScalarMappable(Normalize(0, 1), COLOURS), ax=axes_list, shrink=0.6,

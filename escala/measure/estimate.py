@@ -75,9 +75,7 @@ def _from_earlier_runs(run: Run, experiment: Experiment) -> float | None:
 
 
 def _measured(runs: Iterable[Run]) -> list[float]:
-    records = [
-        read_json(path) for run in runs for path in Path(run.folder).glob("sessions/*.json")
-    ]
+    records = [read_json(path) for run in runs for path in Path(run.folder).glob("sessions/*.json")]
     return [record["wall_seconds"] for record in records if record["status"] == "ok"]
 
 

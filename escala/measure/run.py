@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from escala.environment import session
 from escala.errors import InputError
 from escala.files import read_json, write_json
 from escala.measure import evaluation, machine, steps, timeline
@@ -129,7 +129,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
     return {
         "format": FORMAT,
         **{name: request[name] for name in names},
-        "session": os.environ.get("ESCALA_SESSION") or f"{started:%Y%m%dT%H%M%SZ}-{os.getpid()}",
+        "session": session(),
         "started": started.isoformat(timespec="seconds"),
         "ranks": {
             "asked": plan["ranks"],
@@ -200,7 +200,7 @@ def _supervise(request: dict, plan: dict, folder: Path, limit: float) -> Outcome
                 if any(p.poll() for p in processes):
                     break
                 if time.monotonic() > deadline:
-                    return Outcome("timeout", f"not finished after {limit / 60:g} minutes")
+                    return Outcome("timeout", f"not finished after {limit:g} seconds")
                 time.sleep(POLL_SECONDS)
                 progress.show()
             codes = [p.poll() for p in processes]

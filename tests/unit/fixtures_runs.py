@@ -12,9 +12,11 @@ from sklearn.metrics import precision_recall_fscore_support
 
 from escala.files import write_json
 from escala.measure import timeline
+from escala.measure.machine import PACKAGES
 
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 SUPPORT = [270, 210, 75, 75, 75]
+ARRAYS = ["train.npy", "train_labels.npy", "test.npy", "test_labels.npy"]
 SESSION = "20260101T000000Z-1"
 
 TIMELINE = """[
@@ -205,7 +207,8 @@ class FakeExperiment:
             "epochs": epochs if ok else [],
             "seconds": {
                 "startup": 3.1, "loading": 0.02, "build": 0.4, "first_step": 1.9 + 0.3 * ranks,
-                "broadcast": 0.1 * (ranks - 1), "train": train, "evaluation": 0.7, "save": 0.2,
+                "first_prediction": 0.3, "broadcast": 0.1 * (ranks - 1), "train": train,
+                "evaluation": 0.7, "save": 0.2,
             } if ok else None,
             "step_seconds": {
                 "median": step, "p90": 1.2 * step, "count": 3 * epochs[0]["steps"],
@@ -216,14 +219,17 @@ class FakeExperiment:
             "weights_sha256": f"{seed:064x}" if ok else None,
             "data": {
                 "provenance": self.provenance, "leaky": self.leaky, "split_seed": split,
-                "sha256": {"train.npy": f"{split:064x}"},
+                "sha256": dict.fromkeys(ARRAYS, f"{split:064x}"),
             },
             "machine": {
                 "cpu": "Example CPU @ 2.00GHz", "cores_available": 2, "cores_total": 2,
                 "memory_bytes": 8 * 2**30, "kernel": "6.1.0", "hostname": "example",
             },
-            "versions": {"python": "3.11.7", "tensorflow-cpu": "2.15.1"},
-            "source_sha256": "0" * 64, "knobs": {"cores_per_process": 1},
+            "versions": dict.fromkeys(("python", *PACKAGES), "1.0"),
+            "source_sha256": "0" * 64, "knobs": {
+                "cores_per_process": 1, "threads": {"intra_op": 1, "inter_op": 1},
+                "sparse_as_dense": True, "yield_when_idle": True,
+            },
             "seeds": {"weights": 0, "shuffle": 0},
         }  # fmt: skip
 

@@ -526,13 +526,16 @@ def changed(before: dict, after: dict) -> set[str]:
 
 
 def test_a_request_says_who_the_run_is_and_how_it_trains():
-    experiment = Experiment(matrix(), "e.yaml")
+    several = matrix()
+    put("workloads.virus-cnn", {"epochs": 3, "validate": True, "save_model": True})(several)
+    experiment = Experiment(several, "e.yaml")
     settings = experiment.settings
-    handed_on = requests(matrix())
+    handed_on = requests(several)
     for run in experiment.runs + experiment.timelines:
         request = json.loads(handed_on[run.file])
         assert config.Run(**{k: request[k] for k in vars(run)}) == run
-        assert request["training"] == settings["workloads"]["virus-cnn"]
+        cut = {"epochs": 1, "validate": False, "save_model": False} if run.instrument else {}
+        assert request["training"] == settings["workloads"]["virus-cnn"] | cut
         assert request["knobs"] == settings["variants"][run.variant]
         assert request["max_steps"] == (30 if run.instrument else None)
 

@@ -41,7 +41,7 @@ def test_the_made_up_runs_keep_to_the_schema_of_runs(three):
 
 @pytest.mark.parametrize("name", tables.TABLES)
 def test_tables_survive_being_written_and_read(three, tmp_path, name):
-    experiment, frames = three
+    frames = three[1]
     tables.write(frames, tmp_path)
     pd.testing.assert_frame_equal(tables.read(tmp_path)[name], frames[name])
 
@@ -187,7 +187,7 @@ def test_one_repeat_has_values_but_no_intervals(tmp_path):
 
 
 def test_nothing_at_all_ended_ok(tmp_path):
-    failed = {n: ("out-of-memory", None) for n in (1, 2)}
+    failed = dict.fromkeys((1, 2), ("out-of-memory", None))
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0, 2, failed)
     frames = _tables(experiment)
     tables.write(frames, tmp_path / "tables")

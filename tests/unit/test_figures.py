@@ -1,0 +1,208 @@
+"""Figures: everything asked for is in them, gaps are named, and equal data give equal bytes."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fixtures_runs import CLASSES, FakeExperiment, three_configurations, timeline_text
+
+from escala.explain import tables
+from escala.figures import FIGURES, TIMELINE_FIGURES, common, figure
+from escala.figures.timeline_allreduce import largest_allreduce
+from escala.figures.timeline_run import covered_seconds
+from escala.figures.timelines import OTHER, family
+from escala.files import read_json
+from escala.measure import timeline
+
+FAILED = "horovod-gloo 1x2 rep 3 (failed)"
+
+
+def _tables(experiment: FakeExperiment) -> dict[str, pd.DataFrame]:
+    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+
+
+def _texts(path: Path) -> str:
+    """Return the words of an SVG as a reader's eye joins them, line by line."""
+    root = ET.parse(path).getroot()
+    return "\n".join(
+        "".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")
+    )
+
+
+def _drawn(folder: Path, name: str, *what) -> str:
+    with common.style():
+        common.save(figure(name).draw(*what), folder / f"{name}.svg")
+    return _texts(folder / f"{name}.svg")
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """The words of every figure of three configurations, one run of which failed."""
+    folder = tmp_path_factory.mktemp("figures")
+    frames = _tables(three_configurations(folder))
+    return {name: _drawn(folder, name, frames) for name in FIGURES}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_simulated_data_are_called_so(drawn, name):
+    assert "demo-1000 (simulated)" in drawn[name]
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "class_distribution"])
+def test_a_failed_run_is_named(drawn, name):
+    assert FAILED in drawn[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("class_distribution", [*CLASSES, "sequences (count)", "training, oversampled", "900"]),
+        ("accuracy_per_epoch", ["epoch", "training accuracy", "test accuracy", "single 1x1"]),
+        ("seconds_per_epoch", ["training time per epoch (s)", "single 1x1", "horovod-mpi 1x2"]),
+        ("confusion_matrices", [*CLASSES, "predicted class", "true class", "runs: 3", "runs: 2"]),
+        ("classification_reports", ["COVID (270)", "precision", "f1", "macro average (705)"]),
+        ("speedup", ["1x2", "2 ranks", "efficiency", "horovod-mpi", "horovod-gloo"]),
+    ],
+)
+def test_labels_and_units_are_there(drawn, name, labels):
+    for label in labels:
+        assert label in drawn[name]
+
+
+@pytest.fixture(scope="module")
+def nothing(tmp_path_factory):
+    failed = {1: ("failed", "ValueError: costs $5 and $6 <b>&amp;</b>")}
+    experiment = FakeExperiment(tmp_path_factory.mktemp("nothing"), leaky=True).add_dataset()
+    experiment.add("single", "1x1", 5.0, 1, failed).add("horovod-mpi", "1x2", 5.0, 1, failed)
+    return _tables(experiment)
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "class_distribution"])
+def test_a_figure_without_data_says_why(tmp_path, nothing, name):
+    words = _drawn(tmp_path, name, nothing).replace("\n", " ").lower()
+    assert "demo-1000 (simulated, leaky split)" in words
+    assert "no run ended ok" in words
+    assert "$5 and $6 <b>&amp;</b>" in words
+
+
+def test_leaky_splits_are_called_so(tmp_path, nothing):
+    assert "leaky split" in _drawn(tmp_path, "class_distribution", nothing)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_one_repeat_is_drawn_without_interval(tmp_path, name):
+    frames = _tables(three_configurations(tmp_path, repeats=1))
+    assert "Without result" not in _drawn(tmp_path, name, frames)
+
+
+def test_datasets_and_variants_are_told_apart(tmp_path):
+    first = three_configurations(tmp_path)
+    second = FakeExperiment(
+        tmp_path, dataset="published", provenance="files", leaky=True, runs=first.runs
+    ).add_dataset()
+    second.add("single", "1x1", 50.0).add("horovod-mpi", "1x2", 60.0, variant="as-published")
+    frames = _tables(second)
+    for name in FIGURES:
+        words = _drawn(tmp_path, name, frames)
+        assert "published (files, leaky split)" in words
+        assert "demo-1000 (simulated)" in words
+    assert "horovod-mpi 1x2 as-published" in _texts(tmp_path / "seconds_per_epoch.svg")
+    assert "no single 1x1 beside it" in _texts(tmp_path / "speedup.svg").replace("\n", " ")
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_equal_data_give_equal_bytes(tmp_path, suffix):
+    frames = _tables(three_configurations(tmp_path))
+    paths = [tmp_path / f"{n}{suffix}" for n in range(2)]
+    for path in paths:
+        with common.style():
+            common.save(figure("speedup").draw(frames), path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    assert b"<dc:date>" not in first
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2.2, "2.20"), (0.05123, "0.0512"), (63.64, "63.6"), (1234.5, "1230")]
+)
+def test_seconds_keep_three_digits(value, text):
+    assert common.significant(value) == text
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return read_json(
+        FakeExperiment(tmp_path_factory.mktemp("t")).add_timeline("horovod-mpi", "1x2")
+    )
+
+
+def test_the_timeline_of_a_run_shows_tensors_and_times(tmp_path, run):
+    words = _drawn(tmp_path, "timeline_run", run, timeline.repair(timeline_text(5)))
+    for part in ("horovod-mpi 1x2", "simulated", "dense/kernel", "HorovodBroadcast", "(s)"):
+        assert part in words
+    # Five allreduces of 2 ms and a broadcast of 0.8 ms; step n waits n ms, the broadcast one.
+    assert "communication:\n0.011 s" in words
+    assert "waiting for all ranks (negotiation):\n0.016 s" in words
+
+
+def test_the_rest_of_an_operation_is_what_its_parts_leave():
+    phases = timeline.intervals(timeline.repair(timeline_text(1)))
+    # 0.2 ms of the broadcast, and 0.103 ms after the allreduce's last part.
+    assert covered_seconds(phases)[OTHER] == pytest.approx(0.000303)
+
+
+def test_one_allreduce_is_the_typical_one_of_most_bytes():
+    phases = timeline.intervals(timeline.repair(timeline_text(5)))
+    chosen = largest_allreduce(phases)
+    assert list(chosen["bytes"]) == [4000, 16]
+    assert chosen["start_seconds"].iloc[0] in phases["start_seconds"].to_numpy()
+    assert largest_allreduce(phases[phases["phase"] != "ALLREDUCE"]) is None
+
+
+def test_one_allreduce_is_drawn_with_its_durations(tmp_path, run):
+    words = _drawn(tmp_path, "timeline_allreduce", run, timeline.repair(timeline_text(5)))
+    for part in ("2 fused tensors, 4.0 kB", "time (ms)", "rank 0", "rank 1", "simulated"):
+        assert part in words
+    assert "MPI_ALLREDUCE:\n2.00 ms" in words
+    assert "MEMCPY_IN_FUSION_BUFFER:\n1.00 ms" in words
+
+
+@pytest.mark.parametrize("name", TIMELINE_FIGURES)
+def test_a_missing_timeline_is_said(tmp_path, name):
+    path = FakeExperiment(tmp_path).add_timeline("horovod-gloo", "1x2", status="failed")
+    words = _drawn(tmp_path, name, read_json(path), []).replace("\n", " ")
+    assert "the run left no timeline" in words
+    assert "rank 1 was ended by signal 9" in words
+
+
+def test_a_timeline_without_allreduce_is_said(tmp_path, run):
+    events = timeline.repair(timeline_text(0))
+    words = _drawn(tmp_path, "timeline_allreduce", run, events)
+    assert "holds no finished allreduce" in words
+
+
+def test_more_tensors_than_fit_are_counted(tmp_path, run):
+    events = timeline.repair(timeline_text(1))
+    for pid in range(4, 80):
+        name = {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"tensor {pid}"}}
+        begin = {"ph": "B", "name": "BROADCAST", "ts": pid, "pid": pid}
+        events += [name, begin, {"ph": "E", "ts": pid + 1, "pid": pid}]
+    words = _drawn(tmp_path, "timeline_run", run, events)
+    assert "19 more tensors are in trace.json" in words
+
+
+@pytest.mark.parametrize(
+    ("phase", "name"),
+    [
+        ("NEGOTIATE_ALLGATHER", "waiting for all ranks (negotiation)"),
+        ("QUEUE", "waiting for data or other tensors"),
+        ("GLOO_ALLREDUCE", "communication"),
+        ("MEMCPY_OUT_FUSION_BUFFER", "copying to and from the fusion buffer"),
+        ("ALLREDUCE", OTHER),
+    ],
+)
+def test_phases_belong_to_families(phase, name):
+    assert family(phase) == name

@@ -1,0 +1,88 @@
+"""Checking and forgetting failed runs, and the scripts behind the report's rules."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fixtures_runs import FakeExperiment, three_configurations
+
+from escala.figures import FIGURES
+from escala.files import read_json
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _script(name: str, *arguments: object, code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *map(str, arguments)],
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_runs_that_failed_are_listed_and_forgotten(tmp_path):
+    experiment = three_configurations(tmp_path)
+    timeline = experiment.add_timeline("horovod-gloo", "1x2", status="failed")
+    (failed,) = [run for run in experiment.runs if read_json(run)["status"] != "ok"]
+    said = _script("check_runs", "--runs", *experiment.runs, code=1)
+    assert f"{failed}: failed: rank 1 was ended by signal 9" in said
+    assert "1 of 9 runs" in said
+    assert "scripts/retry.py results/demo" in said
+    said = _script("retry", experiment.folder)
+    assert f"removed {failed}" in said
+    assert not failed.exists()
+    assert not timeline.exists()
+    assert all(run.exists() for run in experiment.runs if run != failed)
+    assert "0 of 8" in _script("retry", experiment.folder)
+
+
+def test_nothing_failed(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    assert "All 3 runs ended ok" in _script("check_runs", "--runs", *experiment.runs)
+
+
+def test_a_folder_without_runs_is_wrong_input(tmp_path):
+    assert "holds no runs" in _script("retry", tmp_path, code=2)
+
+
+def test_tables_figures_and_summary_from_the_command_line(tmp_path):
+    experiment = three_configurations(tmp_path)
+    folder = experiment.folder
+    _script(
+        "tables", "--runs", *experiment.runs, "--datasets", *experiment.dataset_files,
+        "--classes", *experiment.class_files, "--output", folder / "tables",
+    )  # fmt: skip
+    drawn = [folder / "figures" / f"speedup{suffix}" for suffix in (".svg", ".png")]
+    _script("figure", "speedup", "--tables", folder / "tables", "--output", *drawn)
+    run = experiment.add_timeline("horovod-mpi", "1x2")
+    zoomed = folder / "figures" / "allreduce.svg"
+    _script("figure", "timeline_allreduce", "--run", run, "--output", zoomed)
+    _script(
+        "summary", "--experiment", "demo", "--title", "Two & two", "--tables", folder / "tables",
+        "--files", *drawn, "--output", folder / "summary.md",
+    )  # fmt: skip
+    text = (folder / "summary.md").read_text()
+    assert text.startswith("# Two & two\n")
+    for path in (*drawn, zoomed):
+        assert path.stat().st_size > 0
+    for path in drawn:
+        assert f"](figures/{path.name})" in text
+
+
+@pytest.mark.parametrize(("name", "source"), [("speedup", "--run"), ("timeline_run", "--tables")])
+def test_a_figure_is_drawn_from_its_own_source(tmp_path, name, source):
+    said = _script("figure", name, source, tmp_path, "--output", tmp_path / "x.svg", code=2)
+    assert f"{name} is drawn from" in said
+
+
+def test_every_figure_has_a_caption():
+    captions = (ROOT / "report" / "figure.rst").read_text()
+    for name in FIGURES:
+        assert f'== "{name}"' in captions

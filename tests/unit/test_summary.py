@@ -1,0 +1,99 @@
+"""The summary says what the tables hold, and no more."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from fixtures_runs import FakeExperiment, three_configurations
+
+from escala.explain import tables
+from escala.explain.summary import summary
+
+
+def _sentences(experiment: FakeExperiment) -> list[str]:
+    frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    text = summary(frames, "demo", "A title", ["figures/speedup.svg"])
+    title, *sentences = text.split("\n\n")[:6]
+    assert title == "# A title"
+    assert "- [speedup.svg](figures/speedup.svg)" in text
+    return sentences
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    return _sentences(three_configurations(tmp_path_factory.mktemp("three")))
+
+
+def test_it_says_what_was_run_on_what_and_where(three):
+    setting = three[0]
+    for part in ("Example CPU", "2 cores", "8.0 GiB", "3 configurations", "simulated", "3 times"):
+        assert part in setting
+
+
+def test_it_says_whether_each_layout_pays(three):
+    assert "horovod-mpi 1x2 pays: 0.58 of the time" in three[1]
+    assert re.search(r"95 % interval 0\.\d\d to 0\.\d\d, 2 pairs", three[1])
+    assert "a speed-up of 1.73 and an efficiency of 0.86" in three[1]
+
+
+def test_it_says_where_the_time_goes_outside_the_steps(three):
+    assert "single 1x1 spends 3.1 s starting up, 2.5 s in the first" in three[2]
+    assert "horovod-mpi 1x2 spends" in three[2]
+
+
+def test_it_says_how_good_the_models_are(three):
+    assert "the lowest precision of a class is" in three[3]
+    assert "overlap for every class" in three[3]
+    assert "leaky" not in three[3]
+
+
+def test_it_says_what_failed_and_what_to_do(three):
+    assert "1 of 9 runs did not end ok: horovod-gloo 1x2 rep 3 (failed" in three[4]
+    assert "python scripts/retry.py results/demo" in three[4]
+
+
+def test_it_says_that_nothing_failed(tmp_path):
+    experiment = FakeExperiment(tmp_path, leaky=True, provenance="files").add_dataset()
+    experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 7.0)
+    setting, gain, _, quality, gaps = _sentences(experiment)
+    assert "simulated" not in setting
+    assert "does not pay: 1.4" in gain
+    assert gaps == "All 6 runs ended ok."
+    assert "scores on demo-1000 are too good: its split is leaky" in quality
+
+
+def test_one_repeat_is_no_verdict(tmp_path):
+    _, gain, *_, gaps = _sentences(three_configurations(tmp_path, repeats=1))
+    assert "pays" not in gain
+    assert "one pair, hence no interval" in gain
+    assert "set `repeats` to 3 or more" in gaps
+
+
+def test_an_interval_around_one_is_no_difference(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 5.0, 9).add("horovod-mpi", "1x2", 5.0, 9)
+    assert "makes no clear difference" in _sentences(experiment)[1]
+
+
+def test_different_quality_is_said(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 4.0, accuracy=0.7)
+    assert "do not all overlap for the precision of COVID" in _sentences(experiment)[3]
+
+
+def test_what_is_unavailable_is_said(tmp_path):
+    failed = dict.fromkeys((1, 2, 3), ("failed", "a `quoted`\nreason | <b>"))
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 5.0, failed=failed)
+    experiment.add("horovod-mpi", "1x2", 5.0, failed=failed)
+    _, gain, elsewhere, quality, gaps = _sentences(experiment)
+    assert "horovod-mpi 1x2 is unavailable" in gain
+    assert "unavailable" in elsewhere
+    assert "unavailable" in quality
+    assert "rep 1, 2, 3 (failed: `a 'quoted' reason | <b>`)" in gaps
+
+
+def test_a_baseline_alone_is_compared_with_nothing(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    assert "Nothing was compared" in _sentences(experiment)[1]
