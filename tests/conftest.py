@@ -18,14 +18,17 @@ def _genomes() -> str | None:
 
 
 def _chromium() -> str | None:
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    return None if found else "no Chromium on the PATH"
+    return None if shutil.which("chromedriver") else "no ChromeDriver on the PATH"
 
 
 # marker -> its name in ESCALA_REQUIRE, what is lacking (or None), the remedy
 NEEDS = {
     "real_data": ("real-data", _genomes, "set it to a folder of CLASS.fasta[.gz] files"),
-    "browser": ("browser", _chromium, "install Chromium, on Debian: apt-get install chromium"),
+    "browser": (
+        "browser",
+        _chromium,
+        "install both, on Debian: apt-get install chromium chromium-driver",
+    ),
 }
 
 

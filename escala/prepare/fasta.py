@@ -44,7 +44,7 @@ def records(path: Path) -> Iterator[tuple[str, np.ndarray]]:
                 raise InputError(
                     path,
                     accession,
-                    f"holds letters that are not nucleotides ({foreign}); is it a protein?",
+                    f"holds letters that are not nucleotides ({foreign}), as a protein's",
                     "give nucleotide sequences in IUPAC letters",
                 )
             yield accession, codes

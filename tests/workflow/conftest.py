@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,16 +56,15 @@ def command(folder: Path, *arguments: str) -> list[str]:
     ]  # fmt: skip
 
 
+def run_snakemake(
+    folder: Path, *arguments: str, experiment: dict | None = None
+) -> subprocess.CompletedProcess:
+    """Write `experiment`, if given, as the experiment of `folder` and run Snakemake there."""
+    if experiment is not None:
+        (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+    return subprocess.run(command(folder, *arguments), capture_output=True, text=True, timeout=500)
+
+
 @pytest.fixture
 def snakemake(tmp_path: Path) -> Snakemake:
-    """Write `experiment` (if given) as the experiment of `tmp_path` and run Snakemake."""
-
-    def run(*arguments: str, experiment: dict | None = None) -> subprocess.CompletedProcess:
-        if experiment is not None:
-            (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(experiment))
-        return subprocess.run(
-            command(tmp_path, *arguments), capture_output=True, text=True, timeout=500,
-            env=os.environ | {"PYTHONWARNINGS": "ignore"},
-        )  # fmt: skip
-
-    return run
+    return partial(run_snakemake, tmp_path)

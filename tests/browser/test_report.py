@@ -1,0 +1,119 @@
+"""The report in a real browser: one file, every figure shown."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+
+from tests.workflow.conftest import SIMULATED, experiment_of, run_snakemake
+
+FIGURES = {
+    "class_distribution.svg",
+    "accuracy_per_epoch.svg",
+    "confusion_matrices.svg",
+    "classification_reports.svg",
+    "seconds_per_epoch.svg",
+    "speedup.svg",
+    "small.virus-cnn.horovod-mpi.1x2.tuned.native.run.svg",
+    "small.virus-cnn.horovod-mpi.1x2.tuned.native.allreduce.svg",
+    "small.virus-cnn.horovod-gloo.1x2.tuned.native.run.svg",
+    "small.virus-cnn.horovod-gloo.1x2.tuned.native.allreduce.svg",
+}
+OPTIONS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update --window-size=1400,1000"
+)
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    """The report of a whole small experiment, timelines included."""
+    folder = tmp_path_factory.mktemp("report")
+    experiment = experiment_of("small", SIMULATED, timeline={"enabled": True, "steps": 3})
+    done = run_snakemake(
+        folder, "--report", "report.html", "--report-after-run", experiment=experiment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "results/small/summary.md says what they showed" in done.stdout
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser(report) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    for option in OPTIONS.split():
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
+    # Alone in an empty place: a report that needs a neighbour or the network shows it here.
+    lonely = report.rename(report.parent / "lonely.html")
+    driver.get(lonely.as_uri())
+    yield driver
+    driver.quit()
+
+
+def click(browser: webdriver.Chrome, text: str) -> None:
+    eventually(
+        lambda: [e for e in browser.find_elements(By.TAG_NAME, "a") if e.text.strip() == text]
+    )[0].click()
+
+
+def eventually(look, seconds: float = 20):
+    deadline = time.monotonic() + seconds
+    while not (found := look()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert found
+    return found
+
+
+def shown(browser: webdriver.Chrome) -> list[str]:
+    """Return the names of the figures on display that the browser could draw."""
+    return [
+        source.split("filename=")[1].split(";")[0]
+        for image in browser.find_elements(By.TAG_NAME, "img")
+        if "svg" in (source := image.get_attribute("src")) and "logo.svg" not in source
+        if browser.execute_script(
+            "return arguments[0].complete && arguments[0].naturalWidth > 100", image
+        )
+    ]
+
+
+def test_every_figure_is_shown(browser):
+    seen: set[str] = set()
+    for category in ("Data", "Quality", "Time", "Timelines"):
+        browser.refresh()
+        click(browser, category)
+        eyes = eventually(lambda: browser.find_elements(By.CSS_SELECTOR, "a[iconname=eye]"))
+        for eye in eyes:
+            before = set(shown(browser))
+            eye.click()
+            seen |= set(eventually(lambda before=before: set(shown(browser)) - before))
+    assert seen == FIGURES
+
+
+def test_tables_and_summary_are_inside(browser):
+    inside = browser.execute_script("return Object.keys(results)")
+    assert "results/small/summary.md" in inside
+    assert {Path(name).name for name in inside if name.endswith(".csv")} == {
+        f"{path.name.split('.')[0]}.csv"
+        for path in (Path(__file__).parents[2] / "schemas" / "tables").iterdir()
+    }
+    captions = browser.execute_script("return Object.values(results).map(r => r.caption)")
+    assert all(captions)
+
+
+def test_the_report_needs_nothing_else(browser):
+    severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not [entry for entry in severe if "http" in entry["message"].split("file://")[0]], severe
+    external = browser.execute_script(
+        "return performance.getEntriesByType('resource').map(e => e.name)"
+    )
+    assert not [name for name in external if name.startswith("http")]
