@@ -107,11 +107,18 @@ def run_of(wildcards):
         raise WorkflowError(str(error)) from None
 
 
+def margin(settings):
+    """Return the letters that windows need beyond the length of a dataset."""
+    oversample = settings["oversample"]
+    return oversample["within"] if oversample["method"] == "windows" else 0
+
+
 def preparation(settings):
     """Return what the arrays depend on, and no more: another seed leaves them as they are."""
     return {
         "provenance": settings["source"]["type"],
         "classes": settings["classes"],
+        "length": settings["length"],
         "deduplicate": settings["deduplicate"],
         "test_fraction": settings["split"]["test_fraction"],
         "oversample": settings["oversample"],

@@ -26,6 +26,7 @@ rule codes:
     params:
         classes=lambda wildcards: dataset(wildcards)["classes"],
         length=lambda wildcards: dataset(wildcards)["length"],
+        margin=lambda wildcards: margin(dataset(wildcards)),
         deduplicate=lambda wildcards: dataset(wildcards)["deduplicate"],
         folder=subpath(output.codes, parent=True),
     message:
@@ -36,6 +37,7 @@ rule codes:
             --sequences {input:q} \
             --classes {params.classes:q} \
             --length {params.length} \
+            --margin {params.margin} \
             --deduplicate {params.deduplicate} \
             --output {params.folder:q} 2>&1 | tee -i {log:q}
         """

@@ -14,6 +14,7 @@ def main() -> None:
     parser.add_argument("--sequences", required=True, type=Path, help="folder of CLASS.fasta")
     parser.add_argument("--classes", required=True, nargs="+", metavar="CLASS")
     parser.add_argument("--length", required=True, type=int, help="letters kept of each genome")
+    parser.add_argument("--margin", default=0, type=int, help="letters kept beyond the length")
     parser.add_argument("--deduplicate", required=True, choices=["none", "genome", "encoded"])
     parser.add_argument("--output", required=True, type=Path, help="folder for the results")
     arguments = parser.parse_args()
@@ -23,6 +24,7 @@ def main() -> None:
         arguments.length,
         arguments.deduplicate,
         arguments.output,
+        arguments.margin,
     )
     print(report.to_string(index=False))
 

@@ -65,6 +65,7 @@ def small_split(tmp_path_factory: pytest.TempPathFactory) -> Path:
     preparation = {
         "provenance": "simulated",
         "classes": CLASSES,
+        "length": 300,
         "deduplicate": "none",
         "test_fraction": 0.3,
         "oversample": {"method": "none", "order": "after-split"},

@@ -10,6 +10,7 @@ import pandas as pd
 from escala.files import atomic, sha256_file, write_json
 from escala.prepare.balance import balance
 from escala.prepare.split import stratified_split
+from escala.prepare.windows import add_windows
 
 FORMAT = 1
 
@@ -20,7 +21,8 @@ def write_arrays(name: str, preparation: dict, seed: int, source: Path, output: 
     Parameters
     ----------
     name : of the dataset.
-    preparation : its `provenance`, `classes`, `deduplicate`, `test_fraction` and `oversample`.
+    preparation : its `provenance`, `classes`, `length`, `deduplicate`, `test_fraction` and
+        `oversample`.
     seed : of the split.
     source : folder with `codes.npy` and `records.tsv`.
     output : folder to write.
@@ -40,13 +42,24 @@ def write_arrays(name: str, preparation: dict, seed: int, source: Path, output: 
     report = pd.read_csv(source / "classes.csv", **as_written).set_index("class")
     labels, genomes = records["label"].to_numpy(np.int64), records["genome"].to_numpy(str)
     classes, oversample = preparation["classes"], preparation["oversample"]
-    fraction = preparation["test_fraction"]
+    fraction, length = preparation["test_fraction"], preparation["length"]
+    # What `codes` holds beyond the length is there for windows that begin later.
+    starts = codes[:, :length]
 
     def enlarge(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if oversample["method"] == "none":
-            return codes[rows], labels[rows]
+            return starts[rows], labels[rows]
+        if oversample["method"] == "windows":
+            return add_windows(
+                codes[rows],
+                labels[rows],
+                classes,
+                length=length,
+                rows=oversample.get("rows"),
+                seed=oversample["seed"],
+            )
         return balance(
-            codes[rows],
+            starts[rows],
             labels[rows],
             genomes[rows],
             classes,
@@ -66,7 +79,7 @@ def write_arrays(name: str, preparation: dict, seed: int, source: Path, output: 
     else:
         train_rows, test_rows = stratified_split(labels, classes, fraction, seed)
         train, train_labels = enlarge(train_rows)
-        test, test_labels = codes[test_rows], labels[test_rows]
+        test, test_labels = starts[test_rows], labels[test_rows]
         before = labels[train_rows]
 
     arrays = {
@@ -83,7 +96,7 @@ def write_arrays(name: str, preparation: dict, seed: int, source: Path, output: 
         "dataset": name,
         "provenance": preparation["provenance"],
         "classes": classes,
-        "length": int(codes.shape[1]),
+        "length": length,
         "leaky": leaky,
         "split_seed": seed,
         "test_fraction": fraction,

@@ -39,13 +39,7 @@ def balance(
     ------
     InputError : a class to enlarge has no more rows than `neighbours`.
     """
-    counts = np.bincount(labels, minlength=len(classes))
-    wanted = {name: int(counts.max()) for name in classes} if rows is None else rows
-    strategy = {
-        label: wanted[name]
-        for label, name in enumerate(classes)
-        if wanted.get(name, 0) > counts[label]
-    }
+    strategy, counts = rows_wanted(labels, classes, rows), np.bincount(labels)
     for label in strategy:
         if counts[label] <= neighbours:
             raise InputError(
@@ -64,3 +58,16 @@ def balance(
     copies, new_labels = smoten.fit_resample(identity.reshape(-1, 1), labels)
     sources = np.concatenate([np.arange(len(codes)), first[copies[len(codes) :, 0]]])
     return codes[sources], new_labels
+
+
+def rows_wanted(
+    labels: np.ndarray, classes: list[str], rows: dict[str, int] | None
+) -> dict[int, int]:
+    """Return how many rows each class to enlarge is to have, by label; parameters as `balance`."""
+    counts = np.bincount(labels, minlength=len(classes))
+    wanted = {name: int(counts.max()) for name in classes} if rows is None else rows
+    return {
+        label: wanted[name]
+        for label, name in enumerate(classes)
+        if wanted.get(name, 0) > counts[label]
+    }

@@ -53,7 +53,12 @@ def records(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def encode_classes(
-    folder: Path, classes: list[str], length: int, deduplicate: str, output: Path
+    folder: Path,
+    classes: list[str],
+    length: int,
+    deduplicate: str,
+    output: Path,
+    margin: int = 0,
 ) -> pd.DataFrame:
     """Encode one FASTA file per class and drop exact duplicates within each class.
 
@@ -62,7 +67,9 @@ def encode_classes(
     folder : holds `CLASS.fasta` for each of `classes`; a class's label is its position.
     length : letters kept of each genome.
     deduplicate : `none`, `genome` (compare whole sequences, upper case) or `encoded`.
-    output : receives `codes.npy` (uint8, kept records × length), `records.tsv` and `classes.csv`.
+    margin : letters to keep beyond the length, for windows that begin later.
+    output : receives `codes.npy` (uint8, kept records × (length + margin)), `records.tsv` and
+        `classes.csv`.
 
     Returns
     -------
@@ -78,7 +85,7 @@ def encode_classes(
         genomes, encodings, lengths, unclear = set(), set(), [], 0
         same_genome = same_codes = 0
         for accession, sequence in tqdm(records(path), desc=name, unit=" records", disable=None):
-            codes = encode(sequence, length)
+            codes = encode(sequence, length + margin)
             genome = hashlib.sha256(sequence.tobytes().upper()).hexdigest()
             if home.setdefault(genome, name) != name:
                 raise InputError(
@@ -87,7 +94,7 @@ def encode_classes(
                     f"the same genome stands in {home[genome]}",
                     "keep it in one class only",
                 )
-            encoded = codes.tobytes()
+            encoded = codes[:length].tobytes()
             lengths.append(len(sequence))
             unclear += ambiguous(sequence)
             duplicate = {
@@ -118,7 +125,7 @@ def encode_classes(
         )
     report = pd.DataFrame(summaries)
     with atomic(output / "codes.npy") as temporary:
-        array = open_memmap(temporary, "w+", np.uint8, (len(kept), length))
+        array = open_memmap(temporary, "w+", np.uint8, (len(kept), length + margin))
         for index, codes in enumerate(kept):
             array[index] = codes
         array.flush()

@@ -39,6 +39,7 @@ def prepared(source: Path, output: Path, seed: int = 4, **oversample) -> dict[st
     preparation = {
         "provenance": "files",
         "classes": CLASSES,
+        "length": LENGTH,
         "deduplicate": "none",
         "test_fraction": 0.3,
         "oversample": {
