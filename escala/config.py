@@ -254,6 +254,20 @@ def load(path: str | Path) -> Experiment:
     return Experiment(read(path), path)
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML whose mappings name each key once; PyYAML would silently keep the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value} stands twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def read(path: str | Path) -> dict:
     """Return the content of a YAML file.
 
@@ -265,7 +279,7 @@ def read(path: str | Path) -> dict:
     if not path.is_file():
         raise InputError(path, path.name, "no such file", "name an existing experiment")
     try:
-        return yaml.safe_load(path.read_text())
+        return yaml.load(path.read_text(), _UniqueKeys)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(path, str(error), "is not YAML", "mend the line it names") from None
 

@@ -32,13 +32,11 @@ if workflow.is_main_process:
 
 
 def default_experiment():
-    """Return the experiment of `--configfile`, or of config.yaml with what `--config` changes."""
-    files = workflow.config_settings.configfiles
-    if files:
-        return experiments.Experiment(config, files[-1])
-    path = ROOT / "config.yaml"
+    """Return the experiment of `--configfile`, or of config.yaml, with what `--config` changes."""
+    path = [ROOT / "config.yaml", *workflow.config_settings.configfiles][-1]
     settings = experiments.read(path)
-    update_config(settings, config)
+    if isinstance(settings, dict):
+        update_config(settings, workflow.config_settings.config)
     return experiments.Experiment(settings, path)
 
 

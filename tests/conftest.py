@@ -7,6 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no failure.
+settings.register_profile("escala", deadline=None)
+settings.load_profile("escala")
 
 ROOT = Path(__file__).resolve().parent.parent
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]

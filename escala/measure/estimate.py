@@ -82,9 +82,11 @@ def _measured(runs: Iterable[Run]) -> list[float]:
 def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
     settings = experiment.settings["workloads"][run.workload]
     length = experiment.datasets[run.dataset]["length"]
-    rate = REFERENCE_ROWS_PER_SECOND * REFERENCE_LENGTH / length * Layout.parse(run.layout).ranks
+    ranks = Layout.parse(run.layout).ranks
+    rate = REFERENCE_ROWS_PER_SECOND * REFERENCE_LENGTH / length * ranks
     if run.instrument:
-        rows = experiment.settings["timeline"]["steps"] * settings["batch"]["rows"]
+        batch = settings["batch"]["rows"] * (ranks if settings["batch"]["per"] == "rank" else 1)
+        rows = experiment.settings["timeline"]["steps"] * batch
     else:
         rows = _training_rows(run, experiment)
         rows = rows and rows * settings["epochs"]

@@ -17,13 +17,13 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
     """
     numbers = list(range(len(classes)))
     report = classification_report(
-        labels, predictions, labels=numbers, target_names=classes, output_dict=True, zero_division=0
+        labels, predictions, labels=numbers, output_dict=True, zero_division=0
     )
     return {
         "rows": len(labels),
         "accuracy": float(np.mean(labels == predictions)),
         "classes": classes,
-        "per_class": {name: _scores(report[name]) for name in classes},
+        "per_class": {name: _scores(report[str(i)]) for i, name in enumerate(classes)},
         "macro": _scores(report["macro avg"]),
         "weighted": _scores(report["weighted avg"]),
         "confusion_matrix": confusion_matrix(labels, predictions, labels=numbers).tolist(),

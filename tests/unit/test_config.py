@@ -125,7 +125,12 @@ def test_the_schema_closes_every_mapping():
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(None, "no such file"), (b"a: [", "not YAML"), (b"\xff\xfe", "YAML")],
+    [
+        (None, "no such file"),
+        (b"a: [", "not YAML"),
+        (b"\xff\xfe", "YAML"),
+        (b"a: 1\na: 2", "stands twice"),
+    ],
 )
 def test_a_file_that_cannot_be_read(tmp_path, content, reason):
     path = tmp_path / "e.yaml"

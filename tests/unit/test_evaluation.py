@@ -59,3 +59,9 @@ def test_a_class_without_rows_keeps_its_place():
     found = scored([(0, 0), (2, 0), (2, 2)])
     assert found["classes"] == list(found["per_class"]) == CLASSES
     assert found["confusion_matrix"] == [[1, 0, 0], [0, 0, 0], [1, 0, 1]]
+
+
+def test_a_class_may_be_called_like_an_average():
+    found = evaluate(np.array([0, 1, 1]), np.array([0, 1, 0]), ["accuracy", "macro avg"])
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["per_class"]["accuracy"]["recall"] == 1
