@@ -239,8 +239,8 @@ class Experiment:
                 key,
                 run.layout,
                 f"needs {needed} cores, and {available} are available",
-                "ask for fewer processes, lower cores_per_process of the variant, "
-                "or set oversubscribe: true",
+                "ask for fewer processes, lower cores_per_process of the variant, give Snakemake "
+                "more --cores, or set oversubscribe: true",
             )
 
 

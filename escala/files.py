@@ -28,6 +28,11 @@ def atomic(path: str | Path) -> Iterator[Path]:
         if path.is_dir() and temporary.is_dir():
             shutil.rmtree(path)
         temporary.replace(path)
+    except OSError as error:
+        # A full disk is reported without the file that was being written.
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
     finally:
         shutil.rmtree(holder, ignore_errors=True)
 

@@ -9,11 +9,14 @@
 
 
 rule genomes:
+    input:
+        source_files,
     output:
         sequences=directory(f"{DATA}/sequences"),
         lock=f"{DATA}/lock.tsv",
     log:
         "results/{experiment}/logs/{dataset}/genomes.log",
+    priority: FIRST
     localrule: True
     conda:
         "../envs/prepare.yaml"

@@ -19,7 +19,7 @@ WORKDIR = Path.cwd()
 sys.path.insert(0, str(ROOT))
 
 from escala import config as experiments
-from escala import environment
+from escala import acquire, environment
 from escala.errors import InputError
 from escala.figures import FIGURES
 from escala.measure import estimate
@@ -72,6 +72,8 @@ wildcard_constraints:
     seed=r"\d+",
 
 
+# All data are prepared before anything is trained: wrong input must not show after hours.
+FIRST = 2000
 DATA = "results/{experiment}/data/{dataset}"
 NAMES = "{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}"
 CONFIGURATION = f"results/{{experiment}}/runs/{NAMES}"
@@ -103,6 +105,14 @@ def run_of(wildcards):
         )
     except InputError as error:
         raise WorkflowError(str(error)) from None
+
+
+def source_files(wildcards):
+    settings = dataset(wildcards)
+    try:
+        return acquire.inputs(settings["source"], settings["classes"])
+    except InputError as error:
+        raise WorkflowError(f"datasets.{wildcards.dataset}.{error}") from None
 
 
 def margin(settings):
@@ -189,24 +199,29 @@ def refuse_if_failed(run):
 
     Its run.json stands, so Snakemake would call it done: a failure must not pass for success.
     """
-    if not workflow.is_main_process or run.file not in workflow.dag_settings.targets:
-        return
-    if Path(run.file).is_file():
+    targets = workflow.dag_settings.targets if workflow.is_main_process else ()
+    if Path(run.file) in map(Path, targets) and Path(run.file).is_file():
         failed = json.loads(Path(run.file).read_text())
         if failed["status"] != "ok":
             raise WorkflowError(
                 f"{run.file}: ended as {failed['status']}: {failed['reason']}. To run it again: "
-                f"python scripts/retry.py results/{run.experiment}, then this target"
+                f"uv run python scripts/retry.py results/{run.experiment}, then this target"
             )
+
+
+def refuse_impossible_layouts():
+    for run in requested_runs(needed_only=True):
+        try:
+            named_experiment(run.experiment).require_cores(
+                run, min(len(available_cores()), workflow.cores)
+            )
+        except InputError as error:
+            raise WorkflowError(str(error)) from None
 
 
 onstart:
     if workflow.local_exec:
-        for run in requested_runs(needed_only=True):
-            try:
-                named_experiment(run.experiment).require_cores(run, len(available_cores()))
-            except InputError as error:
-                raise WorkflowError(str(error)) from None
+        refuse_impossible_layouts()
 
 
 onsuccess:

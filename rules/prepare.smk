@@ -21,6 +21,7 @@ rule codes:
         classes=f"{DATA}/classes.csv",
     log:
         "results/{experiment}/logs/{dataset}/codes.log",
+    priority: FIRST
     conda:
         "../envs/prepare.yaml"
     params:
@@ -56,6 +57,7 @@ rule arrays:
         ),
     log:
         "results/{experiment}/logs/{dataset}/split{seed}.log",
+    priority: FIRST
     conda:
         "../envs/prepare.yaml"
     params:

@@ -19,11 +19,12 @@ def main() -> int:
     for path, run in failed.items():
         print(f"{path}: {run['status']}: {run['reason']}")
     if failed:
-        retry = "; ".join(f"python scripts/retry.py {folder}" for folder in folders)
+        retry = "; ".join(f"uv run python scripts/retry.py {folder}" for folder in folders)
         print(
             f"{len(failed)} of {len(runs)} runs did not end ok. To repeat just these: {retry}; "
             "then the same command again."
         )
+        _say_report(folders)
         return 1
     summaries = [f"{folder}/summary.md" for folder in folders]
     found = " and ".join(path for path in summaries if Path(path).exists())
@@ -31,7 +32,18 @@ def main() -> int:
         f"All {len(runs)} runs ended ok."
         + f" {found} says what they showed; tables/ and figures/ stand beside it." * bool(found)
     )
+    _say_report(folders)
     return 0
+
+
+def _say_report(folders: list[str]) -> None:
+    """Say how to get the report, failed runs and all, where there is something to report."""
+    for folder in folders:
+        if Path(folder, "summary.md").exists():
+            print(
+                f"Report: {folder}/report.html, written by --report {folder}/report.html after the "
+                "same arguments."
+            )
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def request_for():
             "layout": layout,
             "variant": "tuned",
             "network": "native",
-            "repeat": 1,
+            "repeat": None if changes.get("instrument") else 1,
             "instrument": None,
             "training": {
                 "epochs": 1,

@@ -17,6 +17,16 @@ SOURCES = {
 }
 
 
+def inputs(source: dict, classes: list[str]) -> list[Path]:
+    """Return the files a source reads, so that a change of them is seen; none for the others.
+
+    Raises
+    ------
+    InputError : the source is a folder, and lacks one of them.
+    """
+    return files.class_files(source, classes) if "folder" in source else []
+
+
 def acquire(source: dict, classes: list[str], folder: Path, lock: Path) -> None:
     """Fill `folder` with `{class}.fasta` for every class, and write `lock`; both or neither.
 

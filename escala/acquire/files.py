@@ -34,16 +34,25 @@ def fetch(
     InputError : the folder, or the file of a class, is missing, twofold, empty, damaged or not
         FASTA, or an accession is missing or occurs twice in it.
     """
-    origin = Path(expanded(source["folder"], "source.folder")).expanduser()
-    if not origin.is_dir():
-        raise InputError("source.folder", str(origin), "no such folder", "name an existing folder")
-    paths = [_only_file(origin, name) for name in classes]
-    for name, path in zip(classes, paths, strict=True):
+    for name, path in zip(classes, class_files(source, classes), strict=True):
         with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
             for header, sequence in tqdm(
                 records(path, parser), desc=name, unit="genome", disable=None
             ):
                 write_record(fasta, header, sequence)
+
+
+def class_files(source: dict, classes: list[str]) -> list[Path]:
+    """Return the file of each class in `source["folder"]`.
+
+    Raises
+    ------
+    InputError : the folder, or the file of a class, is missing, or there are two for a class.
+    """
+    origin = Path(expanded(source["folder"], "source.folder")).expanduser()
+    if not origin.is_dir():
+        raise InputError("source.folder", str(origin), "no such folder", "name an existing folder")
+    return [_only_file(origin, name) for name in classes]
 
 
 def expanded(text: str, where: str) -> str:

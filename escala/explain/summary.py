@@ -8,6 +8,8 @@ import pandas as pd
 
 from escala.explain.tables import BASELINE, CONFIGURATION, labelled
 
+#: The range of n values covers their median with probability 1 - 2 / 2**n: 95 % needs six.
+PAIRS_FOR_INTERVAL = 6
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -27,7 +29,8 @@ def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) ->
         "## Configurations",
         _table(tables),
         "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
-        "where there are runs enough. Time to accuracy is training time; > means not reached.",
+        f"or the range where there are fewer than {PAIRS_FOR_INTERVAL} runs. Time to accuracy is "
+        "training time; > means not reached.",
     ]
     links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
     if links:
@@ -84,13 +87,13 @@ def _verdict(row) -> str:
         interval = "one pair, hence no interval"
     else:
         verdict = (
-            "pays" if row.ratio_high < 1
-            else "does not pay" if row.ratio_low > 1
-            else "makes no clear difference"
+            "makes no clear difference" if row.ratio_low <= 1 <= row.ratio_high
+            else "takes less time" if row.ratio < 1
+            else "takes more time"
         )  # fmt: skip
+        kind = "95 % interval" if row.pairs >= PAIRS_FOR_INTERVAL else "range"
         interval = (
-            f"95 % interval {row.ratio_low:.2f} to {row.ratio_high:.2f}, "
-            f"{_count(row.pairs, 'pair')}"
+            f"{kind} {row.ratio_low:.2f} to {row.ratio_high:.2f}, {_count(row.pairs, 'pair')}"
         )
     return (
         f"{row.label} {verdict}: {row.ratio:.2f} of the time per epoch ({interval}), a speed-up of "
@@ -193,7 +196,7 @@ def _gaps(tables: Tables, name: str) -> str:
     ]
     return (
         f"{len(failed)} of {_count(len(current), 'run')} did not end ok: {'; '.join(reasons)}; to "
-        f"repeat just these, run `python scripts/retry.py results/{name}` and then the same "
+        f"repeat just these, run `uv run python scripts/retry.py results/{name}` and then the same "
         f"Snakemake command again{few}."
     )
 
@@ -201,10 +204,12 @@ def _gaps(tables: Tables, name: str) -> str:
 def _table(tables: Tables) -> str:
     configurations = _labelled(tables["configurations"], tables)
     ratios = tables["speedup"].set_index(list(CONFIGURATION))
+    current = tables["runs"][tables["runs"]["current"]]
+    settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
     lines = [
-        "| configuration | runs ok | training s per epoch | ratio | speed-up | efficiency | "
-        "accuracy | s to accuracy |",
-        "|---|---|---|---|---|---|---|---|",
+        "| configuration | runs ok | global batch | learning rate | training s per epoch | ratio | "
+        "speed-up | efficiency | accuracy | s to accuracy |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in configurations.itertuples():
         key = tuple(getattr(row, part) for part in CONFIGURATION)
@@ -220,6 +225,8 @@ def _table(tables: Tables) -> str:
                 [
                     row.label,
                     f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
+                    f"{settings.loc[key, 'global_batch']}",
+                    f"{settings.loc[key, 'learning_rate']:g}",
                     _with_interval(series, "train", "_seconds_per_epoch"),
                     *compared,
                     _with_interval(series, "accuracy", digits=3),

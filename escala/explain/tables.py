@@ -122,7 +122,16 @@ def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
 
 def read(folder: Path) -> dict[str, pd.DataFrame]:
     """Read the tables in a folder, with the types that their schemas give."""
-    return {name: pd.read_csv(folder / f"{name}.csv", dtype=_dtypes(name)) for name in TABLES}
+    return {
+        name: pd.read_csv(
+            # A class or a variant may be called NA or None; only an empty field is missing.
+            folder / f"{name}.csv",
+            dtype=_dtypes(name),
+            keep_default_na=False,
+            na_values=[""],
+        )
+        for name in TABLES
+    }
 
 
 @cache
@@ -414,7 +423,12 @@ def _unpaired(name: Mapping[str, str], group: pd.DataFrame, runs: pd.DataFrame) 
 def _classes(
     dataset_files: Iterable[str | Path], class_files: Iterable[str | Path]
 ) -> Iterator[dict]:
-    reports = {Path(path).parent: pd.read_csv(path, index_col="class") for path in class_files}
+    reports = {
+        Path(path).parent: pd.read_csv(path, dtype={"class": str}, keep_default_na=False).set_index(
+            "class"
+        )
+        for path in class_files
+    }
     for path in map(Path, dataset_files):
         dataset, report = read_json(path), reports[path.parent.parent]
         for label in dataset["classes"]:

@@ -63,5 +63,5 @@ def _panel(axes: Axes, frame: pd.DataFrame, kind: str, labels: list[str]) -> Non
             markersize=5, linewidth=1.2, label=label,
         )  # fmt: skip
         axes.scatter(runs["epoch"] + shift, runs[kind], s=9, color=colours[label], alpha=0.45)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set(xlabel="epoch", ylabel=KINDS[kind])

@@ -55,7 +55,7 @@ def draw(tables: Tables) -> Figure:
         figure,
         [
             "The recall of the weighted average is the accuracy. A blank cell: there were no such "
-            "predictions. Intervals are in pooled.csv.",
+            "predictions, which counts as 0. Intervals are in pooled.csv.",
             *gaps(tables["runs"]),
         ],
     )
@@ -67,7 +67,7 @@ def _report(frame: pd.DataFrame) -> pd.DataFrame:
     by_class = frame.set_index("class")[[*SCORES, "actual"]].astype(float)
     scores, rows = by_class[list(SCORES)], by_class["actual"]
     averages = {
-        "macro average": scores.mean(),
+        "macro average": scores.fillna(0).mean(),
         "weighted average": scores.fillna(0).mul(rows, axis=0).sum() / rows.sum(),
     }
     return pd.concat([by_class, pd.DataFrame(averages).T.assign(actual=rows.sum())])

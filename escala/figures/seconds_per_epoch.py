@@ -43,9 +43,9 @@ def draw(tables: Tables) -> Figure:
     note(
         figure,
         [
-            "Training steps only. Bars: 95 % bootstrap interval of the median, from two runs on; "
-            "points: single runs of all sessions. Machines drift between sessions: for ratios see "
-            "the figure on speed-up.",
+            "Training steps only. Bars: 95 % bootstrap interval of the median, which is the range "
+            "for fewer than six runs; points: single runs of all sessions. Machines drift between "
+            "sessions: for ratios see the figure on speed-up.",
             *gaps(tables["runs"]),
         ],
     )

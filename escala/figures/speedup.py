@@ -50,7 +50,7 @@ def draw(tables: Tables) -> Figure:
         figure,
         [
             "Median of the ratios of runs of the same session and repeat; bars: 95 % bootstrap "
-            "interval, from two pairs on; dashed: ideal.",
+            "interval, which is the range for fewer than six pairs; dashed: ideal.",
             *_missing(tables),
             *gaps(tables["runs"]),
         ],

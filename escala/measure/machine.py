@@ -24,6 +24,7 @@ PACKAGES = (
     "biopython",
     "snakemake",
 )
+MEASURING = ("acquire", "prepare", "workloads", "parallel", "measure")
 
 
 def describe() -> dict:
@@ -50,9 +51,9 @@ def versions() -> dict[str, str]:
 
 
 def source_sha256() -> str:
-    """Return one digest over every module of this library, names and content."""
+    """Return one digest over the modules that bear on a measurement, names and content."""
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted(path for part in MEASURING for path in (package / part).rglob("*.py")):
         digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -6,19 +6,22 @@ import re
 import shutil
 import sys
 import time
+import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from escala.environment import session
 from escala.errors import InputError
-from escala.files import read_json, write_json
+from escala.files import read_json, sha256_file, write_json
 from escala.measure import evaluation, machine, steps, timeline
 from escala.measure.schema import validate_run
 from escala.parallel import children, launch
 from escala.parallel.layout import Layout, assign_cores, available_cores
+from escala.parallel.shards import epoch_order, row_moments
 from escala.parallel.strategies import STRATEGIES
 
 FORMAT = 1
@@ -46,13 +49,14 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
 
     Raises
     ------
-    InputError : the layout does not fit this machine; nothing was started.
+    InputError : the layout does not fit this machine, or the arrays are not those their
+        description tells of; nothing was started.
     """
     started, clock = datetime.now(UTC), time.monotonic()
     folder, ranks_folder = output.parent, output.parent / "ranks"
     _clean(folder)
     ranks_folder.mkdir(parents=True)
-    description = read_json(data / "dataset.json")
+    description = _description(data)
     plan = _plan(request, description, data)
     write_json(ranks_folder / "request.json", plan)
     result = _identity(request, plan, description, started)
@@ -60,6 +64,11 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
         outcome = _supervise(request, plan, ranks_folder, time_limit_seconds)
         if outcome.status == "ok":
             outcome = _collect(plan, data, ranks_folder, result)
+    except FileNotFoundError as error:
+        outcome = Outcome("unavailable", f"{error.filename} is missing")
+    except Exception as error:
+        outcome = Outcome("failed", f"{type(error).__name__}: {error}"[:500])
+        (ranks_folder / "launcher.log").open("a").write(traceback.format_exc())
     finally:
         _tidy(folder, ranks_folder, request["instrument"])
     if outcome.status != "ok":
@@ -73,6 +82,20 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     write_json(folder / "sessions" / f"{result['session']}.json", result)
     write_json(output, result)
     return outcome
+
+
+def _description(data: Path) -> dict:
+    """Return a split's description after checking that its arrays are those it tells of."""
+    try:
+        description = read_json(data / "dataset.json")
+        damaged = [
+            n for n, digest in description["sha256"].items() if sha256_file(data / n) != digest
+        ]
+    except (ValueError, KeyError, FileNotFoundError) as error:
+        damaged = [str(error)]
+    if damaged:
+        raise InputError(data, damaged[0], "is damaged", f"remove {data} and run again")
+    return description
 
 
 def _plan(request: dict, description: dict, data: Path) -> dict:
@@ -140,7 +163,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         },
         "training": {
             "global_batch": plan["global_batch"],
-            "rows_per_rank": plan["global_batch"] // plan["ranks"],
+            "rows_per_rank": -(-plan["global_batch"] // plan["ranks"]),
             "learning_rate": plan["learning_rate"],
             "optimizer": None,
             "epochs_asked": request["training"]["epochs"],
@@ -200,7 +223,8 @@ def _supervise(request: dict, plan: dict, folder: Path, limit: float) -> Outcome
                 if any(p.poll() for p in processes):
                     break
                 if time.monotonic() > deadline:
-                    return Outcome("timeout", f"not finished after {limit:g} seconds")
+                    reason = f"not finished after {limit:g} seconds{_tail(folder, 0)}"
+                    return Outcome("timeout", reason)
                 time.sleep(POLL_SECONDS)
                 progress.show()
             codes = [p.poll() for p in processes]
@@ -267,7 +291,8 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     """Write the ranks' measurements into `result`, if the run held to what every run must."""
     ranks = [read_json(folder / f"rank{r}.json") for r in range(plan["ranks"])]
     labels = np.load(data / "test_labels.npy", allow_pickle=False)
-    problem = _broken_promise(plan, ranks, len(labels))
+    table = steps.read(folder, plan["ranks"])
+    problem = _broken_promise(plan, ranks, table, len(labels))
     if problem:
         return Outcome("failed", problem)
     predictions = np.concatenate(
@@ -277,7 +302,8 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         ]
     )
     epochs = [
-        epoch | {"train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks)}
+        {key: value for key, value in epoch.items() if key != "row_moments"}
+        | {"train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks)}
         for i, epoch in enumerate(ranks[0]["epochs"])
     ]
     train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
@@ -285,7 +311,7 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     result |= {
         "epochs": epochs,
         "seconds": parts | {"train": train_seconds},
-        "step_seconds": steps.summary(steps.read(folder, plan["ranks"])),
+        "step_seconds": steps.summary(table),
         "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
         "evaluation": evaluation.evaluate(labels, predictions, plan["classes"]),
         "weights_sha256": ranks[0]["weights_sha256"],
@@ -300,7 +326,9 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     return Outcome("ok")
 
 
-def _broken_promise(plan: dict, ranks: list[dict], test_rows: int) -> str | None:
+def _broken_promise(
+    plan: dict, ranks: list[dict], table: pd.DataFrame, test_rows: int
+) -> str | None:
     """Say which of the things every run must hold to does not, if any."""
     digests = {r["weights_sha256"] for r in ranks}
     if len(digests) > 1:
@@ -313,6 +341,12 @@ def _broken_promise(plan: dict, ranks: list[dict], test_rows: int) -> str | None
         return f"asked for the threads {plan['knobs']['threads']}, obtained {threads[0]}"
     if len({tuple(e["steps"] for e in r["epochs"]) for r in ranks}) > 1:
         return "ranks made different numbers of steps"
+    for epoch, rows in table.groupby("epoch")["rows"].sum().items():
+        expected = epoch_order(ranks[0]["train_rows"], plan["shuffle_seed"], epoch)
+        expected = expected[: ranks[0]["epochs"][epoch - 1]["rows"]]
+        trained = [sum(r["epochs"][epoch - 1]["row_moments"][k] for r in ranks) for k in (0, 1)]
+        if rows != len(expected) or trained != row_moments(expected):
+            return f"the shards of epoch {epoch} are not disjoint and complete"
     evaluated = sorted(tuple(r["evaluated"]) for r in ranks)
     covered = sorted(row for start, stop in evaluated for row in range(start, stop))
     if covered != list(range(test_rows)):

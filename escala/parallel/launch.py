@@ -18,6 +18,9 @@ from escala.parallel.strategies import STRATEGIES
 #: On one node ranks talk over loopback alone.
 LOOPBACK, LOOPBACK_ADDRESS = "lo", "127.0.0.1"
 
+#: Of the environment, whatever else is on the PATH.
+MPIRUN = "mpirun"
+
 Command = list[str]
 Environment = dict[str, str]
 Launcher = Callable[
@@ -79,7 +82,7 @@ def _mpirun(command: Command, layout: Layout, environment: Environment) -> Itera
         "--mca oob_tcp_if_include": [LOOPBACK],
     }
     arguments = [word for key, values in options.items() for word in [*key.split(), *values]]
-    yield [([str(Path(sys.prefix) / "bin" / "mpirun"), *arguments, *command], environment)]
+    yield [([str(Path(sys.prefix) / "bin" / MPIRUN), *arguments, *command], environment)]
 
 
 @contextmanager

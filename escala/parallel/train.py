@@ -16,7 +16,13 @@ import numpy as np
 import tensorflow as tf
 
 from escala.errors import Diverged
-from escala.parallel.shards import batches, epoch_order, evaluation_rows, steps_per_epoch
+from escala.parallel.shards import (
+    batches,
+    epoch_order,
+    evaluation_rows,
+    row_moments,
+    steps_per_epoch,
+)
 from escala.parallel.strategies import Strategy
 from escala.workloads import workload
 
@@ -44,6 +50,11 @@ class Data:
                 for name in ("train", "train_labels", "test", "test_labels")
             )
         )
+
+    def touch(self) -> None:
+        """Read every page once: what training reads later is in memory, shared by the ranks."""
+        for array in (self.train, self.train_labels, self.test, self.test_labels):
+            array.max(initial=0)
 
 
 class Clock:
@@ -76,6 +87,7 @@ def train(request: dict, strategy: Strategy, rank: int, ranks: int, folder: Path
     work = workload(request["workload"])
     with clock.time("loading"):
         data = Data.load(request["data"])
+        data.touch()
     with clock.time("build"):
         # Every rank draws its own weights: that they agree afterwards is the broadcast's doing.
         tf.keras.utils.set_random_seed(request["seed"] + rank)
@@ -205,7 +217,9 @@ def _epoch(number, step, data: Data, request, strategy: Strategy, rank, ranks, w
     if request["max_steps"]:
         steps = min(steps, request["max_steps"])
         order = order[: steps * batch]
-    records = []
+    records, taken = [], []
+    # The ranks begin together: what one of them did before is not the others' training time.
+    strategy.total(np.zeros(1))
     said = start = before = time.perf_counter()
     for index, (rows, total) in enumerate(batches(order, batch, rank, ranks), start=1):
         batch_of_rank = _gather(data, rows)
@@ -228,6 +242,7 @@ def _epoch(number, step, data: Data, request, strategy: Strategy, rank, ranks, w
                 steps,
                 index * batch / (after - start),
             )
+        taken.append(rows)
         before = time.perf_counter()
     train_seconds = before - start
     writer.writerows(records)
@@ -242,6 +257,7 @@ def _epoch(number, step, data: Data, request, strategy: Strategy, rank, ranks, w
         "loss": losses / len(order),
         "accuracy": right / len(order),
         "test_accuracy": None,
+        "row_moments": row_moments(np.concatenate(taken)),
     }
 
 

@@ -57,7 +57,7 @@ def two_records(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (missing, ["MERS", "no"]),
+        (missing, ["datasets.small.source.folder", "holds no file for the class MERS"]),
         (empty, ["MERS.fasta", "is empty"]),
         (without_sequence, ["MERS.fasta", "M2", "has no sequence"]),
         (protein, ["MERS.fasta", "M1", "not nucleotides", "as a protein's"]),
@@ -72,8 +72,8 @@ def test_bad_genomes(snakemake, tmp_path, genomes, spoil, words):
     done = snakemake(ARRAYS, experiment=experiment_of("small", source))
     said = done.stdout + done.stderr
     assert done.returncode != 0
-    messages = [line for line in said.splitlines() if line.startswith("escala: ")]
-    assert messages and all(word in messages[0] for word in [*words, "Remedy: "]), said
+    messages = [line for line in said.splitlines() if "Remedy: " in line]
+    assert messages and all(word in messages[0] for word in words), said
     print(messages[0])
     assert "Traceback" not in said
     assert not (tmp_path / ARRAYS).exists()

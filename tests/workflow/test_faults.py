@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from escala.errors import InputError
 from escala.files import read_json
 from escala.measure.run import measure
+from escala.parallel import launch
 
 PATIENCE_SECONDS = 120
 TRAINING = "epoch 1/"
@@ -23,10 +26,12 @@ BOTH = pytest.mark.parametrize("strategy", ["horovod-mpi", "horovod-gloo"])
 def ranks_of(folder: Path) -> list[psutil.Process]:
     """Return the live rank processes of the run in `folder`."""
     found = []
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
-        if "escala.parallel.rank" in command and str(folder) in command[-1]:
-            found += [process] if Path(command[0]).name.startswith("python") else []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
+            asked = Path(process.cwd(), command[-1]) if command else folder
+            if command[1:3] == ["-m", "escala.parallel.rank"] and folder in asked.parents:
+                found.append(process)
     return found
 
 
@@ -105,6 +110,24 @@ def test_too_many_processes_are_refused_or_recorded(small_split, request_for, tm
     outcome = measure(request, small_split, tmp_path / "yes" / "run.json", 300)
     assert outcome.status == "ok", outcome.reason
     assert read_json(tmp_path / "yes" / "run.json")["ranks"]["oversubscribed"] is True
+
+
+def test_damaged_arrays_are_refused(small_split, request_for, tmp_path):
+    split = tmp_path / "split4"
+    shutil.copytree(small_split, split)
+    labels = np.load(split / "train_labels.npy")
+    np.save(split / "train_labels.npy", np.zeros_like(labels))
+    with pytest.raises(InputError, match=r"train_labels.npy.*is damaged.*remove .*split4"):
+        measure(request_for("single", "1x1"), split, tmp_path / "run" / "run.json", 300)
+
+
+def test_a_launcher_that_is_missing_makes_the_run_unavailable(
+    small_split, request_for, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(launch, "MPIRUN", "no-such-mpirun")
+    outcome = measure(request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run.json", 300)
+    assert outcome.status == "unavailable" and "no-such-mpirun" in outcome.reason
+    assert read_json(tmp_path / "run.json")["status"] == "unavailable"
 
 
 @BOTH

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.conftest import CLASSES
 from tests.workflow.conftest import SIMULATED, command, experiment_of
 from tests.workflow.test_faults import kill_rank, ranks_of, says, when
 
@@ -65,7 +66,7 @@ def test_a_dead_rank_leaves_the_rest_and_retry_repeats_just_it(snakemake, tmp_pa
     assert f"{MPI}/run.json" in said and "rank 1 was ended by signal 9" in said
     assert (tmp_path / "results/small/summary.md").exists(), "what was measured is reported"
 
-    alone = snakemake(f"{MPI}/run.json")
+    alone = snakemake(f"./{MPI}/run.json")
     assert alone.returncode != 0 and "rank 1 was ended by signal 9" in alone.stderr
 
     written = {name: (tmp_path / name).stat().st_mtime_ns for name in status}
@@ -91,14 +92,43 @@ def test_an_interrupted_workflow_leaves_no_process_and_no_half_run(snakemake, tm
 
     def interrupt() -> None:
         family.extend(psutil.Process(workflow.pid).children(recursive=True))
-        # A terminal's Ctrl-C reaches the whole foreground group, a scheduler's only Snakemake.
-        (os.killpg if number == signal.SIGINT else os.kill)(workflow.pid, number)
+        # The ranks are in groups of their own, which neither signal reaches.
+        os.killpg(workflow.pid, number)
 
     watcher = when(says(tmp_path / MPI, 1, "epoch 1/"), interrupt)
-    workflow.wait(timeout=300)
+    workflow.wait(timeout=90)
     watcher.join()
     assert workflow.returncode != 0
     assert len(family) >= 4, "the script, mpirun and two ranks were running"
     _, alive = psutil.wait_procs(family, timeout=30)
     assert not alive and not ranks_of(tmp_path)
     assert not files_in(tmp_path)
+
+
+def test_another_configuration_measures_its_baseline_again_and_keeps_the_old(snakemake, tmp_path):
+    both = experiment_of("small", SIMULATED)["configurations"][:2]
+    snakemake(experiment=experiment_of("small", SIMULATED, configurations=both[:1]))
+    first = json.loads((tmp_path / SINGLE / "run.json").read_text())["session"]
+    done = snakemake(experiment=experiment_of("small", SIMULATED, configurations=both))
+    assert done.returncode == 0, done.stdout + done.stderr
+    sessions = [json.loads((tmp_path / run / "run.json").read_text())["session"]
+                for run in (SINGLE, MPI)]  # fmt: skip
+    assert sessions[0] == sessions[1] != first
+    kept = {path.stem for path in (tmp_path / SINGLE / "sessions").iterdir()}
+    assert kept == {first, sessions[0]}
+    speedup = (tmp_path / "results/small/tables/speedup.csv").read_text()
+    assert "measured" in speedup
+
+
+def test_new_content_of_the_genomes_is_seen(snakemake, tmp_path):
+    folder = tmp_path / "genomes"
+    folder.mkdir()
+    for name in CLASSES:
+        (folder / f"{name}.fasta").write_text(f">{name}\n{name[0]}CGT\n".replace("C", "A"))
+    source = {"type": "files", "folder": str(folder)}
+    lock = "results/small/data/small/lock.tsv"
+    assert snakemake(lock, experiment=experiment_of("small", source)).returncode == 0
+    before = (tmp_path / lock).read_text()
+    (folder / "MERS.fasta").write_text(">MERS2\nACGTACGT\n")
+    assert snakemake(lock).returncode == 0
+    assert (tmp_path / lock).read_text() != before
