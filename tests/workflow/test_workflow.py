@@ -96,7 +96,7 @@ def test_an_interrupted_workflow_leaves_no_process_and_no_half_run(snakemake, tm
         os.killpg(workflow.pid, number)
 
     watcher = when(says(tmp_path / MPI, 1, "epoch 1/"), interrupt)
-    workflow.wait(timeout=90)
+    workflow.wait(timeout=240)
     watcher.join()
     assert workflow.returncode != 0
     assert len(family) >= 4, "the script, mpirun and two ranks were running"
