@@ -99,10 +99,7 @@ rule timeline_figure:
             caption="../report/timeline.rst",
             category="Timelines",
             subcategory="{dataset} {workload}",
-            labels={
-                "configuration": "{strategy} {layout} {variant} {network}",
-                "shows": "{part}",
-            },
+            labels={"timeline": "{strategy} {layout} {variant} {network}: {part}"},
         ),
         f"{TIMELINE}.png",
     log:

@@ -12,10 +12,18 @@ from escala.files import write_json
 from escala.measure.estimate import duration, sentence
 
 
+def demo() -> dict:
+    """The settings of the default experiment, with counts the expectations below are made for."""
+    settings = read(ROOT / "config.yaml")
+    counts = {"COVID": 900, "DENGUE": 700, "EBOLA": 250, "MERS": 250, "SARS": 250}
+    settings["datasets"]["demo-1000"]["source"]["records"] = counts
+    return settings
+
+
 @pytest.fixture
 def experiment(tmp_path, monkeypatch) -> Experiment:
     monkeypatch.chdir(tmp_path)
-    return Experiment(read(ROOT / "config.yaml"), "config.yaml")
+    return Experiment(demo(), "config.yaml")
 
 
 def measured(run: Run, seconds: float, status: str = "ok", session: str = "first") -> None:
@@ -100,7 +108,7 @@ def test_the_rows_are_those_of_the_arrays_once_they_stand(experiment):
     ],
 )
 def test_simulated_rows_are_counted_before_they_are_made(experiment, oversample, rows):
-    settings = read(ROOT / "config.yaml")
+    settings = demo()
     settings["datasets"]["demo-1000"]["oversample"] = oversample
     settings["workloads"]["virus-cnn"]["epochs"] = 1000
     changed = Experiment(settings, "config.yaml")
@@ -126,7 +134,7 @@ def test_timing_and_instrumented_runs_say_nothing_about_each_other(experiment):
 
 
 def test_what_is_unknown_is_counted_apart_and_has_no_figure(experiment):
-    settings = read(ROOT / "config.yaml")
+    settings = demo()
     files = settings["datasets"]["demo-1000"] | {"source": {"type": "files", "folder": "x"}}
     settings["datasets"]["other"] = files
     both = Experiment(settings, "config.yaml")
