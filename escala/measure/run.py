@@ -61,16 +61,9 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     write_json(ranks_folder / "request.json", plan)
     result = _identity(request, plan, description, started)
     try:
-        outcome = _supervise(request, plan, ranks_folder, time_limit_seconds)
-        if outcome.status == "ok":
-            outcome = _collect(plan, data, ranks_folder, result)
-    except FileNotFoundError as error:
-        outcome = Outcome("unavailable", f"{error.filename} is missing")
-    except Exception as error:
-        outcome = Outcome("failed", f"{type(error).__name__}: {error}"[:500])
-        (ranks_folder / "launcher.log").open("a").write(traceback.format_exc())
+        outcome = _attempt(request, plan, data, ranks_folder, result, time_limit_seconds)
     finally:
-        _tidy(folder, ranks_folder, request["instrument"])
+        _tidy(folder, ranks_folder)
     if outcome.status != "ok":
         (folder / "model.keras").unlink(missing_ok=True)
     result |= {
@@ -82,6 +75,23 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     write_json(folder / "sessions" / f"{result['session']}.json", result)
     write_json(output, result)
     return outcome
+
+
+def _attempt(
+    request: dict, plan: dict, data: Path, ranks_folder: Path, result: dict, limit: float
+) -> Outcome:
+    """Run the ranks and write what they measured into `result`; whatever fails is an outcome."""
+    try:
+        outcome = _supervise(request, plan, ranks_folder, limit)
+        raw = ranks_folder / RAW_TIMELINE
+        if raw.exists():
+            folder = ranks_folder.parent
+            timeline.write(raw, folder / TIMELINE, folder / TRACE)
+        return _collect(plan, data, ranks_folder, result) if outcome.status == "ok" else outcome
+    except Exception as error:
+        with open(ranks_folder / "launcher.log", "a") as log:
+            traceback.print_exc(file=log)
+        return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
 
 
 def _description(data: Path) -> dict:
@@ -218,6 +228,8 @@ def _supervise(request: dict, plan: dict, folder: Path, limit: float) -> Outcome
         processes = []
         try:
             for arguments, variables in commands:
+                if shutil.which(arguments[0]) is None:
+                    return Outcome("unavailable", f"{arguments[0]} is missing")
                 processes.append(children.start(arguments, variables, folder / "launcher.log"))
             while any(p.poll() is None for p in processes):
                 if any(p.poll() for p in processes):
@@ -362,14 +374,10 @@ def _clean(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _tidy(folder: Path, ranks_folder: Path, instrument: str | None) -> None:
-    """Keep logs, step times, the model and the timeline; drop what only the ranks needed."""
+def _tidy(folder: Path, ranks_folder: Path) -> None:
+    """Keep logs, step times and the model; drop what only the ranks needed."""
     if (ranks_folder / "model.keras").exists():
         (ranks_folder / "model.keras").replace(folder / "model.keras")
-    raw = ranks_folder / RAW_TIMELINE
-    if instrument == "timeline" and raw.exists():
-        timeline.write(raw, folder / TIMELINE, folder / TRACE)
-        raw.unlink()
-    for pattern in ("*.predictions.npy", "rank*.json"):
+    for pattern in (RAW_TIMELINE, "*.predictions.npy", "rank*.json"):
         for path in ranks_folder.glob(pattern):
             path.unlink()
