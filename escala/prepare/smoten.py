@@ -1,0 +1,403 @@
+"""SMOTEN on codes of one byte: what imbalanced-learn's does, faster and in bounded memory.
+
+A synthetic row takes, position by position, the most frequent code among a row of the class and its
+nearest neighbours in that class (Chawla, Bowyer, Hall and Kegelmeyer, 2002, section 6.2). The
+distance between rows x and y is the value-difference metric with the exponents that
+imbalanced-learn sets, k = 1 and r = 2:
+
+    D(x, y) = Σ_f T_f[x_f, y_f]        T_f[a, b] = (Σ_c |p(c | f holds a) - p(c | f holds b)|)²
+
+over positions f and classes c, where the probabilities are shares of the rows of all classes. It is
+a matrix product, of the rows' one-hot codes with each base's line of the tables, and so taken from
+BLAS. Why it is still exact is told in docs/decisions/010-smoten.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral
+
+import numpy as np
+from imblearn.utils import check_sampling_strategy
+from scipy.linalg.blas import sgemm
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from escala.errors import InputError
+
+BLOCK_BYTES = 256 * 2**20
+#: Pairs of a position and a code that one matrix product sums over.
+PRODUCT = 512
+
+
+class SMOTEN:
+    """Synthetic minority over-sampling for nominal features of one byte each.
+
+    Definition, defaults and random stream are those of `imblearn.over_sampling.SMOTEN` 0.14. Rows
+    come out identical wherever the distance of the last neighbour taken is not also that of the
+    first one left out. Where it is, imbalanced-learn takes what its sort happens to put first; here
+    a base's own row comes first, then those after it in the class, and after the last the first.
+
+    Parameters
+    ----------
+    sampling_strategy : as imbalanced-learn's: `auto`, `all`, `minority`, `not minority`,
+        `not majority`, rows wanted by label, a share of the majority (two classes), or a function
+        of the labels that returns rows wanted by label.
+    random_state : a seed, with which every class starts anew; a `numpy.random.RandomState`, which
+        the classes draw from in turn; None is NumPy's global one.
+    k_neighbors : neighbours that vote beside the row itself.
+    block_bytes : memory to work in, beside what is given and returned, some 100 bytes a row and 8
+        bytes for each position and pair of codes. A block is never less than one row.
+    """
+
+    def __init__(
+        self,
+        *,
+        sampling_strategy: str | float | Mapping | Callable = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        k_neighbors: int = 5,
+        block_bytes: int = BLOCK_BYTES,
+    ):
+        self.sampling_strategy = sampling_strategy
+        self.random_state = random_state
+        self.k_neighbors = k_neighbors
+        self.block_bytes = block_bytes
+
+    def fit_resample(self, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows given followed by the new ones, class after class, and their labels.
+
+        Parameters
+        ----------
+        X : uint8 of shape (rows, positions), any codes from 0 to 255; may be mapped from a file.
+        y : labels of shape (rows,).
+
+        Returns
+        -------
+        uint8 of shape (rows wanted, positions), and labels of the type of `y`.
+
+        Raises
+        ------
+        InputError : `X` or `y` is of another type or shape, a class to enlarge has no more rows
+            than `k_neighbors`, or the tables of distances would not fit into `block_bytes`.
+        ValueError : imbalanced-learn refuses the labels or the sampling strategy.
+        """
+        blocks = self.new_rows(X, y)
+        labels = column_or_1d(y)
+        wanted = sum(self.sampling_strategy_.values())
+        rows = np.empty((len(X) + wanted, X.shape[1]), np.uint8)
+        rows[: len(X)] = X
+        end = len(X)
+        for _, block in blocks:
+            rows[end : end + len(block)] = block
+            end += len(block)
+        added = [
+            np.full(count, label, labels.dtype) for label, count in self.sampling_strategy_.items()
+        ]
+        return rows, np.concatenate([labels, *added])
+
+    def new_rows(self, X: np.ndarray, y: np.ndarray) -> Iterator[tuple[object, np.ndarray]]:
+        """Return an iterator over the new rows only: label and uint8 block (some rows, positions).
+
+        Parameters, order of the rows and errors are those of `fit_resample`. What can be refused is
+        refused, and all random numbers are drawn, before this returns.
+        """
+        if not (isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim == 2 and X.size):
+            given = (getattr(X, "dtype", type(X)), getattr(X, "shape", None))
+            raise InputError(
+                "X",
+                given,
+                "is no table of codes",
+                "give uint8 of shape (rows, positions), not empty",
+            )
+        check_classification_targets(y)
+        y = column_or_1d(y)
+        if len(y) != len(X):
+            raise InputError("y", len(y), f"labels for {len(X)} rows", "give a label for each row")
+        if not isinstance(self.k_neighbors, Integral) or self.k_neighbors < 1:
+            raise InputError(
+                "k_neighbors", self.k_neighbors, "is no count of neighbours", "give 1 or more"
+            )
+        self.sampling_strategy_ = check_sampling_strategy(
+            self.sampling_strategy, y, "over-sampling"
+        )
+        jobs = []
+        for label, count in self.sampling_strategy_.items():
+            if count == 0:
+                continue
+            members = np.flatnonzero(y == label)
+            if len(members) <= self.k_neighbors:
+                raise InputError(
+                    f"class {label}",
+                    len(members),
+                    f"rows are too few for {self.k_neighbors} neighbours and the row itself",
+                    "add rows, or lower k_neighbors",
+                )
+            random = check_random_state(self.random_state)
+            jobs.append((label, members, random.choice(len(members), size=count, replace=True)))
+        codes = np.asarray(X)
+        metric = Metric(codes, y, self.block_bytes)
+        return self._generate(codes, metric, jobs)
+
+    def _generate(self, X: np.ndarray, metric: Metric, jobs: list) -> Iterator:
+        votes = int(self.k_neighbors) + 1
+        step = max(1, self.block_bytes // ((votes + 6) * X.shape[1]))
+        for label, members, drawn in jobs:
+            bases, which = np.unique(drawn, return_inverse=True)
+            voters = neighbours(X, members, bases, votes, metric, self.block_bytes)
+            for first in range(0, len(drawn), step):
+                used, row = np.unique(which[first : first + step], return_inverse=True)
+                yield label, modes(X[voters[used].T], metric.alphabet)[row]
+
+
+class Metric:
+    """The value-difference metric of rows with labels.
+
+    Parameters
+    ----------
+    X : uint8 of shape (rows, positions).
+    y : labels of shape (rows,).
+    block_bytes : memory to work in.
+
+    Attributes
+    ----------
+    alphabet : the codes of `X`, ascending.
+    index : for every code of one byte, its place in `alphabet`.
+    tables : float64 of shape (positions, codes, codes), T_f[a, b] of the module's description. Its
+        numbers are those of imbalanced-learn to the last bit.
+
+    Raises
+    ------
+    InputError : the tables do not fit into `block_bytes`.
+    """
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, block_bytes: int):
+        seen = np.zeros(256, np.bool_)
+        for block in _slices(len(X), block_bytes // (16 * X.shape[1])):
+            seen[X[block]] = True
+        self.alphabet = np.flatnonzero(seen).astype(np.uint8)
+        self.index = np.cumsum(seen) - 1
+        size = 8 * X.shape[1] * len(self.alphabet) ** 2
+        if size > block_bytes:
+            raise InputError(
+                "block_bytes",
+                block_bytes,
+                f"tables of {len(self.alphabet)} codes at {X.shape[1]} positions take {size} bytes",
+                "allow more bytes, or give data of fewer codes",
+            )
+        counts = [
+            value_counts(X, np.flatnonzero(y == label), self.alphabet, block_bytes)
+            for label in np.unique(y)
+        ]
+        self.tables = difference_tables(np.stack(counts, axis=-1), block_bytes)
+
+
+def value_counts(
+    X: np.ndarray, rows: np.ndarray, alphabet: np.ndarray, block_bytes: int
+) -> np.ndarray:
+    """Return in how many of `rows` each position holds each code, int64 (positions, codes)."""
+    counts = np.zeros((len(alphabet), X.shape[1]), np.int64)
+    # Sums of at most 255 ones stay within a byte, which is what makes them fast.
+    for part in _slices(len(rows), min(255, block_bytes // (4 * X.shape[1]))):
+        block = X[rows[part]]
+        for count, code in zip(counts, alphabet, strict=True):
+            count += (block == code).view(np.uint8).sum(axis=0, dtype=np.uint8)
+    return counts.T
+
+
+def difference_tables(counts: np.ndarray, block_bytes: int) -> np.ndarray:
+    """Return T_f[a, b], float64 (positions, codes, codes), of counts (positions, codes, classes).
+
+    A code that a position never holds has probability 0 in every class, as in imbalanced-learn.
+    """
+    positions, codes, classes = counts.shape
+    tables = np.empty((positions, codes, codes))
+    for part in _slices(positions, block_bytes // (32 * codes * codes * classes)):
+        share = np.ascontiguousarray(counts[part], np.float64)
+        share /= np.maximum(share.sum(axis=2, keepdims=True), 1)
+        tables[part] = np.abs(share[:, :, None] - share[:, None]).sum(axis=3) ** 2
+    return tables
+
+
+def neighbours(
+    X: np.ndarray,
+    members: np.ndarray,
+    bases: np.ndarray,
+    count: int,
+    metric: Metric,
+    block_bytes: int,
+) -> np.ndarray:
+    """Return the rows of a class nearest to some of them, int64 of shape (bases, count).
+
+    Parameters
+    ----------
+    members : row numbers of the class, ascending.
+    bases : places in `members` of the rows whose neighbours are wanted.
+    count : neighbours of each, among which is the row itself.
+
+    Returns
+    -------
+    Row numbers of `X`, the nearest first. Of rows at the same distance (float64, terms added in the
+    order of the positions) the base comes first, then those after it in `members`, and after the
+    last the first.
+    """
+    columns = Columns.of(metric, value_counts(X, members, metric.alphabet, block_bytes))
+    group_of = _alike(X, members, columns.positions, block_bytes)
+    places = np.argsort(group_of, kind="stable")
+    ends = np.cumsum(np.bincount(group_of))
+    starts = np.concatenate([[0], ends[:-1]])
+    heads = members[places[starts]]
+    used, which = np.unique(group_of[bases], return_inverse=True)
+    asked = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
+
+    found = np.empty((len(bases), count), np.int64)
+    rough = rough_distances(X, heads, heads[used], columns, metric, block_bytes)
+    for head, asking, distances in zip(heads[used], asked, rough, strict=True):
+        near = within_reach(distances, count, columns.relative_error)
+        exact = _exact(X, head, heads[near], metric, block_bytes)
+        place = np.concatenate([places[starts[group] : ends[group]] for group in near])
+        distance = np.repeat(exact, ends[near] - starts[near])
+        for base in asking:
+            after = (place - bases[base]) % len(members)
+            found[base] = place[np.lexsort((after, distance))[:count]]
+    return members[found]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of one-hot codes of a class that add to distances within it.
+
+    Parameters
+    ----------
+    position, code : of each column, int64 of shape (columns,); `code` is a place in the alphabet.
+    """
+
+    position: np.ndarray
+    code: np.ndarray
+
+    @classmethod
+    def of(cls, metric: Metric, counts: np.ndarray) -> Columns:
+        """Return the columns of a class whose `value_counts` are given.
+
+        A position adds something if two codes it holds within the class are apart.
+        """
+        held = counts > 0
+        apart = (metric.tables > 0) & held[:, :, None] & held[:, None]
+        return cls(*np.nonzero(held & apart.any(axis=(1, 2))[:, None]))
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """The positions that have columns, ascending."""
+        return np.unique(self.position)
+
+    @property
+    def relative_error(self) -> float:
+        """How far a distance from float32 products may be from the true one, as a share of it.
+
+        All terms are at least 0, so a sum is off by at most n u / (1 - n u) of itself after n
+        roundings, in whichever order it is taken (Higham, Accuracy and Stability of Numerical
+        Algorithms, 2002, section 4.2), u = 2⁻²⁴. A product with the 0 of a one-hot code is exact. A
+        term is rounded once as it leaves float64 and at most once for each column of its product,
+        then once for each product; two more stand for float64's own roundings and for that of a
+        limit that distances are compared with.
+        """
+        roundings = 1 + PRODUCT + -(-len(self.position) // PRODUCT) + 2
+        return roundings * 2**-24 / (1 - roundings * 2**-24)
+
+
+def modes(voters: np.ndarray, alphabet: np.ndarray) -> np.ndarray:
+    """Return the most frequent code along the first axis, the smallest of equally frequent ones.
+
+    Parameters
+    ----------
+    voters : uint8 of shape (votes, rows, positions).
+    alphabet : the codes there are, ascending.
+    """
+    votes = np.empty(voters.shape[1:], np.min_scalar_type(len(voters)))
+    most, winner = np.zeros_like(votes), np.zeros(votes.shape, np.uint8)
+    for code in alphabet:
+        votes[:] = 0
+        for voter in voters:
+            votes += voter == code
+        np.copyto(winner, code, where=votes > most)
+        np.maximum(most, votes, out=most)
+    return winner
+
+
+def _alike(
+    X: np.ndarray, members: np.ndarray, positions: np.ndarray, block_bytes: int
+) -> np.ndarray:
+    """Return a number for each member, the same for those with the same codes at `positions`."""
+    digests = np.empty(len(members), "S32")
+    for part in _slices(len(members), block_bytes // (4 * X.shape[1])):
+        for place, codes in enumerate(X[members[part]].take(positions, axis=1), part.start):
+            digests[place] = hashlib.sha256(codes).digest()
+    return np.unique(digests, return_inverse=True)[1]
+
+
+def rough_distances(
+    X: np.ndarray,
+    rows: np.ndarray,
+    bases: np.ndarray,
+    columns: Columns,
+    metric: Metric,
+    block_bytes: int,
+) -> Iterator[np.ndarray]:
+    """Yield, for each of `bases`, the distances of `rows` from it, float32 of shape (rows,)."""
+    # Half of the memory is for the sums, a quarter for what is multiplied, on either side.
+    row_parts = _slices(len(rows), block_bytes // 4 // (8 * PRODUCT))
+    step = min(block_bytes // 2 // (4 * len(rows)), block_bytes // 4 // (20 * PRODUCT))
+    for part in _slices(len(bases), step):
+        sums = (
+            total.T
+            for total in _sums(X, [rows[r] for r in row_parts], bases[part], columns, metric)
+        )
+        yield from map(np.concatenate, zip(*sums, strict=True))
+
+
+def _sums(
+    X: np.ndarray, row_parts: list[np.ndarray], bases: np.ndarray, columns: Columns, metric: Metric
+) -> list[np.ndarray]:
+    """Return the distances of each part of the rows from `bases`, float32 (rows, bases)."""
+    sums = [np.zeros((len(rows), len(bases)), np.float32, order="F") for rows in row_parts]
+    for product in _slices(len(columns.position), PRODUCT):
+        positions, line = np.unique(columns.position[product], return_inverse=True)
+        code = columns.code[product]
+        table = metric.tables[columns.position[product], :, code].astype(np.float32)
+        held = metric.index[X[np.ix_(bases, positions)].T]
+        weights = np.take_along_axis(table, held[line], axis=1)
+        for rows, total in zip(row_parts, sums, strict=True):
+            letters = np.ascontiguousarray(X[np.ix_(rows, positions)].T)
+            one_hot = (letters[line] == metric.alphabet[code][:, None]).astype(np.float32)
+            # Transposed, the arrays are as BLAS wants them, and `total` is added to in place.
+            sgemm(1, one_hot.T, weights.T, 1, total, trans_b=True, overwrite_c=True)
+    return sums
+
+
+def within_reach(distances: np.ndarray, count: int, relative_error: float) -> np.ndarray:
+    """Return which of `distances` may be among the `count` smallest of the true ones."""
+    last = min(count, len(distances)) - 1
+    limit = float(np.partition(distances, last)[last])
+    return np.flatnonzero(distances <= limit * (1 + relative_error) / (1 - relative_error))
+
+
+def _exact(
+    X: np.ndarray, base: int, rows: np.ndarray, metric: Metric, block_bytes: int
+) -> np.ndarray:
+    """Return the distances of `rows` from `base`, float64, terms added in order of position."""
+    own = metric.index[X[base]]
+    distances = np.empty(len(rows))
+    for part in _slices(len(rows), block_bytes // 4 // (50 * X.shape[1])):
+        block = X[rows[part]]
+        row, position = np.divmod(np.flatnonzero(block != X[base]), X.shape[1])
+        terms = metric.tables[position, own[position], metric.index[block[row, position]]]
+        distances[part] = np.bincount(row, weights=terms, minlength=len(block))
+    return distances
+
+
+def _slices(total: int, step: int) -> list[slice]:
+    """Return slices of at most `step`, and at least one, that cover `total` in order."""
+    step = max(1, step)
+    return [slice(first, min(first + step, total)) for first in range(0, total, step)]
