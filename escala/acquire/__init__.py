@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from escala.acquire import entrez, files, simulate, virusurf
-from escala.acquire.lock import write_lock
+from escala.acquire.files import expanded_path
+from escala.acquire.lock import lock_rows, read_lock, require_locked, write_lock
 from escala.errors import InputError
 from escala.files import atomic
 
@@ -18,34 +20,54 @@ SOURCES = {
 
 
 def inputs(source: dict, classes: list[str]) -> list[Path]:
-    """Return the files a source reads, so that a change of them is seen; none for the others.
+    """Return the files a source reads, so that a change of them is seen.
+
+    They are a file of genomes per class, or files that list accessions, and a lock file.
 
     Raises
     ------
-    InputError : the source is a folder, and lacks one of them.
+    InputError : the source is a folder, and lacks one of them, or a variable is not set.
     """
-    return files.class_files(source, classes) if "folder" in source else []
+    genomes = files.class_files(source, classes) if "folder" in source else []
+    return [*genomes, *entrez.list_files(source, classes), *filter(None, [_given_lock(source)])]
 
 
-def acquire(source: dict, classes: list[str], folder: Path, lock: Path) -> None:
+def acquire(
+    source: dict, classes: list[str], folder: Path, lock: Path, partial: Path | None = None
+) -> None:
     """Fill `folder` with `{class}.fasta` for every class, and write `lock`; both or neither.
 
     Parameters
     ----------
-    source : the `source` of a dataset in the config; its `type` names a key of `SOURCES`.
+    source : the `source` of a dataset in the config; its `type` names a key of `SOURCES`. If its
+        `lock` names an earlier lock file, the records are exactly those, in that order.
     classes : class names, in the order of their labels.
     folder : replaced if it exists.
-    lock : TSV of class, accession, length and sha256, see `lock.write_lock`.
+    lock : TSV of class, accession, length and sha256, see `lock.Locked`.
+    partial : folder that keeps what a download has received while it is not complete. It stays when
+        that fails and is removed when it is done. None keeps nothing.
 
     Raises
     ------
-    InputError : the source cannot give the genomes asked for.
+    InputError : the source cannot give the genomes asked for, or they are not those locked.
     """
     if source.get("type") not in SOURCES:
         raise InputError(
             "source.type", source.get("type"), "no such source", f"use one of {', '.join(SOURCES)}"
         )
+    given = _given_lock(source)
+    locked = read_lock(given, classes) if given else None
+    options = {"partial": partial} if source["type"] == "ncbi" else {}
     with atomic(folder) as temporary:
         temporary.mkdir()
-        SOURCES[source["type"]](source, classes, temporary)
-        write_lock(temporary, classes, lock)
+        SOURCES[source["type"]](source, classes, temporary, **options)
+        rows = list(lock_rows(temporary, classes))
+        if locked:
+            require_locked(rows, locked, given)
+        write_lock(rows, lock)
+    if partial and partial.is_dir():
+        shutil.rmtree(partial)
+
+
+def _given_lock(source: dict) -> Path | None:
+    return Path(expanded_path(source["lock"], "source.lock")) if "lock" in source else None

@@ -1,117 +1,478 @@
-"""Genomes from NCBI's nucleotide database, by an Entrez query per class."""
+"""Genomes from NCBI's nucleotide database: by query, by accession, or as a lock file says.
+
+Which records are wanted is known before any of them is fetched. A query is searched with the result
+on NCBI's history server, and the accessions are listed from there. Sequences are then fetched by
+accession, in batches, and every answer is compared with what was asked for. A record counts as
+received once it is whole. The last one of an answer may have been cut where nobody can tell: it is
+believed when another record follows it in a later answer, or when a lock file or a second answer
+gives it the same digest.
+"""
 
 from __future__ import annotations
 
 import io
-import json
-import os
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.client import HTTPException
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import islice
 from pathlib import Path
 
 from Bio import Entrez
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 from tqdm import tqdm
 
-from escala.acquire.files import distinct, expanded, write_record
+from escala.acquire import eutils
+from escala.acquire.files import expanded, expanded_path, write_record
+from escala.acquire.lock import digest, listed, read_lock
+from escala.acquire.partial import Partial
+from escala.acquire.queries import QUERIES
 from escala.errors import InputError
 
+#: Records of one request. From 200 on Bio.Entrez sends the accessions in the body.
 BATCH = 200
-TIMEOUT_SECONDS = 60
-REMEDY = "check the query and the connection, and try again later"
+#: Records of one listing. EFetch gives 10 000 at once (NBK25499), and positions beyond 9998 are
+#: refused with "out of acceptable range [9999,9998]" (Biopython, issue 4189): a longer result is
+#: divided into searches that have no more, and no position but 0 is asked for.
+PAGE = 9999
+#: How often NCBI must say that it has not got a record asked for alone.
+ALONE = 4
+#: Letters of nucleotides (IUPAC), with U for T.
+NUCLEOTIDES = re.compile("[ACGTURYKMSWBDHVN]+", re.I)
+ACCESSION = re.compile(r"\w+(\.\d+)?", re.A)
+REMEDY = "check the query and the connection, and run the same again"
 
 
-def fetch(source: dict, classes: list[str], folder: Path) -> None:
-    """Download the records that match the query of each class to `{class}.fasta`.
+def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None = None) -> None:
+    """Download the records of each class to `{class}.fasta`, in upper case.
 
-    The search result stays on NCBI's history server and is fetched in batches. Bio.Entrez keeps to
-    the request rate NCBI allows and tries a request `Bio.Entrez.max_tries` times. The API key comes
-    from the environment variable NCBI_API_KEY and is shown nowhere.
+    The records are sorted by accession, or stand in the order of the lock file; their headers are
+    accessions with versions, because descriptions change. So the same list gives the same bytes.
 
     Parameters
     ----------
-    source : `email` (or `$NAME` of an environment variable), `queries` (class → Entrez query) and
-        optionally `max_records` (class → int).
+    source : `email` (or `$NAME` of an environment variable) and, for each class, where its records
+        are listed: `lock` (path of a lock file), else `accessions` (class → list, or path of a file
+        with one a line), else `queries` (class → Entrez query), else `queries.QUERIES`. For queries
+        `max_records` (class → int).
+    partial : folder for records that are verified. It outlives a failure, an interrupt and a kill,
+        and the next call asks for the others only. None keeps nothing.
 
     Raises
     ------
-    InputError : nothing matches, NCBI cannot be reached or refuses, or the records received are
-        not those asked for.
+    InputError : nothing matches, a record does not exist (any more) or has changed, NCBI refuses,
+        or gave no usable answer `eutils.TRIES` times in a row.
     """
-    email = source["email"]
-    if email.startswith("$"):
-        email = expanded(email, "source.email")
-    identity = {"email": email, "api_key": os.environ.get("NCBI_API_KEY") or None}
-    limits = source.get("max_records", {})
-    for name in classes:
-        where = f"source.queries.{name}"
-        found = _records(source["queries"][name], where, limits.get(name), identity)
-        with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
-            for header, sequence in distinct(found, where):
-                write_record(fasta, header, sequence)
+    address = source["email"]
+    if address.startswith("$"):
+        address = expanded(address, "source.email")
+    wanted = {name: _wanted(source, name, classes) for name in classes}
+    client = eutils.Client(address)
+    with ExitStack() as stack:
+        stack.enter_context(client.turn())
+        if partial is None:
+            partial = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder.parent)))
+        kept = Partial(partial)
+        for name in classes:
+            accessions = _received(client, wanted[name], name, kept)
+            with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
+                for accession in accessions:
+                    write_record(fasta, accession, kept.sequence(accession))
 
 
-def _records(
-    query: str, where: str, limit: int | None, identity: dict[str, str | None]
-) -> Iterator[tuple[str, str]]:
-    with _explained(where, query):
-        count, history = _search(query, where, identity)
-    total = count if limit is None else min(count, limit)
-    for start in tqdm(range(0, total, BATCH), desc=where, unit="batch", disable=None):
-        with _explained(where, query):
-            batch = _batch(where, start, min(BATCH, total - start), history | identity)
-        yield from batch
+def list_files(source: dict, classes: list[str]) -> list[Path]:
+    """Return the files that list accessions of the classes, in their order."""
+    lists = source.get("accessions", {})
+    return [
+        Path(expanded_path(lists[name], f"source.accessions.{name}"))
+        for name in classes
+        if isinstance(lists.get(name), str)
+    ]
 
 
-def _search(
-    query: str, where: str, identity: dict[str, str | None]
-) -> tuple[int, dict[str, str | None]]:
-    """Return the number of records that match, and where the history server keeps the result."""
-    with Entrez.esearch(
-        db="nucleotide", term=query, usehistory="y", retmax=0, retmode="json", **identity
-    ) as reply:
-        result = json.load(reply).get("esearchresult", {})
-    if "ERROR" not in result and result.get("count") == "0":
-        raise InputError(where, query, "no record matches", "widen the query")
-    if "ERROR" in result or not {"count", "webenv", "querykey"} <= result.keys():
-        reason = result.get("ERROR", "without the result of a search")
-        raise InputError(where, query, f"NCBI answers: {reason}", REMEDY)
-    return int(result["count"]), {"WebEnv": result["webenv"], "query_key": result["querykey"]}
+@dataclass(frozen=True)
+class _Wanted:
+    """What the records of a class are.
+
+    Attributes
+    ----------
+    where, value : the key of the config, and what stands there, for messages.
+    accessions : what to fetch, or None if that is to be searched for.
+    digests : SHA-256 of sequences, by accession, where they are known.
+    limit : most records to take of a search.
+    """
+
+    where: str
+    value: object
+    accessions: list[str] | None = None
+    digests: dict[str, str] = field(default_factory=dict)
+    limit: int | None = None
+
+    def error(self, reason: str, remedy: str = REMEDY) -> InputError:
+        return InputError(self.where, self.value, reason, remedy)
 
 
-def _batch(
-    where: str, start: int, size: int, keywords: dict[str, str | None]
-) -> list[tuple[str, str]]:
-    with Entrez.efetch(
-        db="nucleotide", rettype="fasta", retmode="text", retstart=start, retmax=size, **keywords
-    ) as reply:
-        body = reply.read()
-    text = body if isinstance(body, str) else body.decode("utf-8", "replace")
-    batch = list(SimpleFastaParser(io.StringIO(text)))
-    intact = [sequence.isalpha() for _, sequence in batch]
-    if len(batch) != size or not all(intact):
-        raise InputError(
-            where,
-            f"records {start + 1} to {start + size}",
-            f"NCBI sent {sum(intact)} of {size} records whole",
-            REMEDY,
-        )
-    return batch
+def _wanted(source: dict, name: str, classes: list[str]) -> _Wanted:
+    lists, queries = source.get("accessions", {}), QUERIES | source.get("queries", {})
+    if "lock" in source:
+        rows = read_lock(Path(expanded_path(source["lock"], "source.lock")), classes)[name]
+        digests = {row.accession: row.sha256 for row in rows}
+        return _Wanted("source.lock", source["lock"], list(digests), digests)
+    if name in lists:
+        where, value = f"source.accessions.{name}", lists[name]
+        [path] = list_files(source, [name]) or [None]
+        return _Wanted(where, value, _named(value if path is None else _lines(path), path or where))
+    if name in queries:
+        limit = source.get("max_records", {}).get(name)
+        return _Wanted(f"source.queries.{name}", queries[name], limit=limit)
+    raise InputError(
+        f"source.queries.{name}",
+        None,
+        "the class has neither a query nor accessions",
+        f"add one; without, there are queries for {', '.join(QUERIES)}",
+    )
 
 
-@contextmanager
-def _explained(where: str, query: str) -> Iterator[None]:
-    """Turn what a request can fail with into an InputError; a stalled one fails too."""
-    previous = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT_SECONDS)
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        raise InputError("source.accessions", str(path), "no such file", "name an existing file")
+    text = path.read_text(encoding="utf-8-sig")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _named(accessions: list[str], where: object) -> list[str]:
+    """Return accessions sorted, if they are such and each is there once."""
+    if not accessions:
+        raise InputError(where, accessions, "no accession", "give at least one")
+    for accession in accessions:
+        if not ACCESSION.fullmatch(accession):
+            raise InputError(where, accession, "is no accession", "write one a line, as AB123456.1")
+    twice = {accession for accession, count in Counter(accessions).items() if count > 1}
+    if twice:
+        raise InputError(where, listed(twice), "stands there twice", "remove one")
+    return sorted(accessions)
+
+
+def _received(client: eutils.Client, wanted: _Wanted, name: str, kept: Partial) -> list[str]:
+    """Fetch the records of a class that are not kept yet; return all, in the order to write."""
+    client.faults.clear()
     try:
-        yield
-    except InputError:
-        raise
-    except (OSError, HTTPException, ValueError) as error:
-        # The chain is cut: an HTTPError holds the URL, and with it the API key.
-        raise InputError(where, query, f"NCBI gave no usable answer ({error})", REMEDY) from None
+        accessions = wanted.accessions or _searched(client, wanted)
+        download = _Download(client, accessions, wanted.digests, kept)
+        with _progress(name, len(accessions), len(accessions) - len(download.waiting)) as bar:
+            while download.waiting:
+                left = len(download.waiting)
+                client.patiently(download.attempt)
+                bar.update(left - len(download.waiting))
+    except eutils.Failure as failure:
+        known = f"; {len(kept)} verified records are kept and will not be fetched again"
+        raise wanted.error(f"NCBI gave no usable answer ({failure}){known}") from None
     finally:
-        socket.setdefaulttimeout(previous)
+        for fault, count in client.faults.most_common():
+            print(f"{name}: tried again after: {fault} ({count} times)", file=sys.stderr)
+    for lacking, reason in (
+        (download.absent, "NCBI has no such record (any more)"),
+        (download.changed, "the record has changed, its digest is not the one locked"),
+    ):
+        if lacking:
+            raise wanted.error(f"{listed(lacking)}: {reason}", "remove or replace these accessions")
+    found = [kept.find(accession) for accession in accessions]
+    if len(set(found)) < len(found):
+        raise wanted.error("an accession stands there with and without version", "remove one")
+    return found
+
+
+def _progress(name: str, total: int, initial: int) -> tqdm:
+    """Show records and the time left: steadily on a terminal, twice a minute in a log."""
+    return tqdm(
+        desc=name,
+        total=total,
+        initial=initial,
+        unit=" records",
+        mininterval=0.1 if sys.stderr.isatty() else 30,
+        maxinterval=10 if sys.stderr.isatty() else 60,
+    )
+
+
+class _Download:
+    """The records of a list that are still to come.
+
+    Attributes
+    ----------
+    waiting : accessions to ask for, in this order.
+    absent, changed : accessions that cannot be had as asked for.
+    """
+
+    def __init__(
+        self,
+        client: eutils.Client,
+        accessions: list[str],
+        digests: dict[str, str],
+        kept: Partial,
+    ):
+        self.client, self.digests, self.kept = client, digests, kept
+        self.waiting = {accession: 0 for accession in accessions if not self._have(accession)}
+        self.absent: set[str] = set()
+        self.changed: set[str] = set()
+        self._size = BATCH
+        self._doubtful: dict[str, str] = {}
+        self._companion = kept.any()
+
+    def attempt(self) -> None:
+        """Ask once for the next records, and keep those that arrive whole.
+
+        Raises
+        ------
+        Failure : none did. After that fewer are asked for at once.
+        """
+        asked = list(islice(self.waiting, self._size))
+        # A record that is alone in its answers stays the last one: another is to follow it.
+        alone = len(asked) == 1 and asked[0] in self._doubtful
+        companion = [self._companion] if alone and self._companion else []
+        cut = None
+        try:
+            received = self._ask(asked + companion)
+        except eutils.Cut as failure:
+            # What was received of the last record is known to be too little.
+            received, cut = failure.text.rpartition("\n>")[0], failure
+            self.client.faults[str(cut)] += 1
+        except eutils.Unknown as failure:
+            return self._refused(asked, str(failure))
+        whole, damaged = self._whole(asked, received)
+        if whole:
+            self._size = min(BATCH, 4 * self._size)
+            for accession in asked:
+                # Others go first, so that a record that never comes holds up none.
+                if accession in self.waiting and accession not in self._doubtful:
+                    self.client.faults["a record missing"] += 1
+                    self.waiting[accession] = self.waiting.pop(accession)
+            return None
+        if cut or damaged:
+            self._size = max(1, len(asked) // 4)
+            raise cut or eutils.Passing("no record arrived whole")
+        return self._refused(asked, "NCBI answers without it")
+
+    def _ask(self, asked: list[str]) -> str:
+        text = self.client.ask(Entrez.efetch, id=asked, rettype="fasta", retmode="text")
+        if not text.strip():
+            raise eutils.Unknown("an empty answer")
+        if not re.search("^>", text, re.M):
+            eutils.require_no_error(text)
+        return text
+
+    def _refused(self, asked: list[str], reason: str) -> None:
+        """Narrow down which record NCBI has not got; give up one that is asked for alone."""
+        if len(asked) > 1:
+            self._size = max(1, len(asked) // 4)
+            raise eutils.Passing(reason)
+        [accession] = asked
+        self.waiting[accession] += 1
+        if self.waiting[accession] < ALONE:
+            raise eutils.Passing(reason)
+        del self.waiting[accession]
+        self.absent.add(accession)
+
+    def _whole(self, asked: list[str], text: str) -> tuple[bool, bool]:
+        """Keep what is whole; return whether anything new came, and whether anything was not."""
+        copies, damaged = self._sorted_out(asked, text)
+        certain: dict[str, str] = {}
+        new = False
+        for accession, (received, sequence, last) in copies.items():
+            found, locked = digest(sequence), self.digests.get(accession)
+            again = self._doubtful.get(accession)
+            if found == locked or (locked is None and (not last or found == again)):
+                certain[received] = sequence
+                self._done(accession)
+            elif found == again:
+                self.changed.add(accession)
+                self._done(accession)
+            else:
+                self._doubtful[accession] = found
+                new, damaged = new or again is None, damaged or again is not None
+                continue
+            new = True
+        if certain:
+            self.kept.keep(certain)
+            self._companion = next(iter(certain))
+        return new, damaged
+
+    def _sorted_out(
+        self, asked: list[str], text: str
+    ) -> tuple[dict[str, tuple[str, str, bool]], bool]:
+        """Return the usable records of an answer, and whether there were others.
+
+        A usable record is accession asked for → accession received, sequence, whether it is the
+        last one of the answer.
+        """
+        usable: dict[str, tuple[str, str, bool]] = {}
+        faults = self.client.faults
+        contradictory, damaged = set(), False
+        records = list(SimpleFastaParser(io.StringIO(text)))
+        by_name = dict(zip(asked, asked, strict=True))
+        for position, (header, sequence) in enumerate(records, start=1):
+            received = _accession(header)
+            name = by_name.get(received) or by_name.get(received.rpartition(".")[0])
+            if not name and received == self._companion:
+                continue
+            if not name:
+                faults["a record that was not asked for"] += 1
+            elif not NUCLEOTIDES.fullmatch(sequence):
+                faults["a record that is not nucleotides"] += 1
+                damaged = True
+            elif name in usable:
+                faults["a record sent twice"] += 1
+                if usable[name][:2] != (received, sequence.upper()):
+                    contradictory.add(name)
+            else:
+                usable[name] = (received, sequence.upper(), position == len(records))
+        for name in contradictory:
+            del usable[name]
+        return usable, damaged or bool(contradictory)
+
+    def _have(self, accession: str) -> bool:
+        found, locked = self.kept.find(accession), self.digests.get(accession)
+        return found is not None and locked in (None, digest(self.kept.sequence(found)))
+
+    def _done(self, accession: str) -> None:
+        del self.waiting[accession]
+        self._doubtful.pop(accession, None)
+
+
+def _accession(header: str) -> str:
+    """Return the accession with version from `ACCESSION.VERSION …` or `db|ACCESSION.VERSION| …`."""
+    return (header.split() or [""])[0].strip("|").rpartition("|")[2]
+
+
+def _searched(client: eutils.Client, wanted: _Wanted) -> list[str]:
+    """Return the accessions that match a query, sorted, at most `limit` of them."""
+    found = list(dict.fromkeys(islice(_pieces(client, wanted), wanted.limit)))
+    if not found:
+        raise wanted.error("no record matches", "widen the query")
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The part of a query's result where a field is from `low` to `high`, both included."""
+
+    low: int
+    high: int
+    term: Callable[[int, int], str]
+
+    def halves(self) -> list[_Span]:
+        middle = (self.low + self.high) // 2
+        return [
+            _Span(self.low, middle, self.term),
+            _Span(middle + 1, self.high, self.term),
+        ]
+
+    def __str__(self) -> str:
+        return self.term(self.low, self.high)
+
+
+def _days(low: int, high: int) -> str:
+    first, last = (date.fromordinal(day).strftime("%Y/%m/%d") for day in (low, high))
+    return f"{first}:{last}[PDAT]"
+
+
+def _letters(low: int, high: int) -> str:
+    return f"{low}:{high}[SLEN]"
+
+
+#: What a long result is divided by: the day a record was published, then its length in letters.
+SPANS = (
+    _Span(date(1970, 1, 1).toordinal(), date(2099, 12, 31).toordinal(), _days),
+    _Span(1, 10**9, _letters),
+)
+
+
+def _pieces(
+    client: eutils.Client,
+    wanted: _Wanted,
+    spans: tuple[_Span, ...] = SPANS,
+    chosen: tuple[_Span, ...] = (),
+) -> Iterator[str]:
+    """Yield the accessions that match; where there are more than `PAGE`, older ones first."""
+    query = " AND ".join([f"({wanted.value})", *map(str, chosen)]) if chosen else str(wanted.value)
+    most = PAGE if wanted.limit is None else min(PAGE, wanted.limit)
+    count, accessions = client.patiently(
+        lambda: _listing(client, query, most, wanted.limit is None or wanted.limit > PAGE)
+    )
+    if accessions is not None:
+        yield from accessions
+        return
+    number = next((n for n, span in enumerate(spans) if span.low < span.high), None)
+    if number is None:
+        raise wanted.error(
+            f"{count} records of one day and length match, and NCBI lists {PAGE} at once",
+            "narrow the query, set max_records, or give accessions",
+        )
+    listed_so_far = 0
+    for half in spans[number].halves():
+        rest = (*spans[:number], half, *spans[number + 1 :])
+        chosen = tuple(span for span in rest if span not in SPANS)
+        for accession in _pieces(client, wanted, rest, chosen):
+            listed_so_far += 1
+            yield accession
+    if listed_so_far < count:
+        raise wanted.error(f"NCBI lists {listed_so_far} of {count} records that match")
+
+
+def _listing(
+    client: eutils.Client, query: str, most: int, all_of_them: bool
+) -> tuple[int, list[str] | None]:
+    """Search, and list the accessions found; at another try both are done again.
+
+    Returns
+    -------
+    How many records match, and the accessions of the first `most`; None if all are wanted and there
+    are more.
+    """
+    try:
+        text = client.ask(Entrez.esearch, term=query, usehistory="y", retmax=0, retmode="json")
+    except eutils.Unknown as failure:
+        raise eutils.Final(str(failure)) from None
+    result = eutils.parsed(text).get("esearchresult", {})
+    if "ERROR" in result or not {"count"} <= result.keys():
+        raise eutils.Passing(f"NCBI answers: {result.get('ERROR', 'no result of a search')}")
+    count = int(result["count"])
+    _say_what_was_ignored(query, result)
+    if count == 0:
+        return 0, []
+    if count > most and all_of_them:
+        return count, None
+    if not {"webenv", "querykey"} <= result.keys():
+        raise eutils.Passing("the search has no place on the history server")
+    expected = min(count, most)
+    try:
+        text = client.ask(
+            Entrez.efetch,
+            WebEnv=result["webenv"],
+            query_key=result["querykey"],
+            rettype="acc",
+            retmode="text",
+            retstart=0,
+            retmax=expected,
+        )
+    except eutils.Unknown as failure:
+        raise eutils.Passing(str(failure)) from None
+    accessions = text.split()
+    if not all(map(ACCESSION.fullmatch, accessions)):
+        accessions = []
+    if len(set(accessions)) != expected or len(accessions) != expected:
+        if not accessions:
+            raise eutils.Passing(f"NCBI answers: {eutils.shown(text)}")
+        raise eutils.Passing(f"a list of {len(set(accessions))} of {expected} accessions")
+    return count, accessions
+
+
+def _say_what_was_ignored(query: str, result: dict) -> None:
+    """Print the parts of a query that NCBI left out: what it found is then something else."""
+    for part in ("errorlist", "warninglist"):
+        for kind, phrases in result.get(part, {}).items():
+            if phrases:
+                print(f"NCBI, about {query!r}: {kind}: {', '.join(phrases)}", file=sys.stderr)

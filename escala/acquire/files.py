@@ -49,10 +49,15 @@ def class_files(source: dict, classes: list[str]) -> list[Path]:
     ------
     InputError : the folder, or the file of a class, is missing, or there are two for a class.
     """
-    origin = Path(expanded(source["folder"], "source.folder")).expanduser()
+    origin = Path(expanded_path(source["folder"], "source.folder"))
     if not origin.is_dir():
         raise InputError("source.folder", str(origin), "no such folder", "name an existing folder")
     return [_only_file(origin, name) for name in classes]
+
+
+def expanded_path(text: str, where: str) -> str:
+    """Return a path with environment variables and `~` expanded; see `expanded`."""
+    return str(Path(expanded(text, where)).expanduser())
 
 
 def expanded(text: str, where: str) -> str:

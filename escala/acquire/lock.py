@@ -4,23 +4,128 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from escala.acquire.files import records
+from escala.errors import InputError
 from escala.files import atomic
 
 COLUMNS = ["class", "accession", "length", "sha256"]
+#: Accessions that a message names at most.
+NAMED = 10
 
 
-def write_lock(folder: Path, classes: list[str], lock: Path) -> None:
-    """Write a TSV with a row per record of `{class}.fasta` in `folder`, classes in their order.
+class Locked(NamedTuple):
+    """A record: its class, accession, number of letters, and SHA-256 of the upper-case letters."""
 
-    `length` counts letters; `sha256` is that of the upper-case sequence, in hexadecimal.
-    """
+    name: str
+    accession: str
+    length: int
+    sha256: str
+
+
+def digest(sequence: str) -> str:
+    """Return the SHA-256 of the upper-case letters, in hexadecimal."""
+    return hashlib.sha256(sequence.upper().encode()).hexdigest()
+
+
+def lock_rows(folder: Path, classes: list[str]) -> Iterator[Locked]:
+    """Yield a row per record of `{class}.fasta` in `folder`, classes in their order."""
+    for name in classes:
+        for header, sequence in records(folder / f"{name}.fasta"):
+            yield Locked(name, header.split()[0], len(sequence), digest(sequence))
+
+
+def write_lock(rows: list[Locked], lock: Path) -> None:
+    """Write the rows as TSV."""
     with atomic(lock) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
-        rows = csv.writer(handle, delimiter="\t", lineterminator="\n")
-        rows.writerow(COLUMNS)
-        for name in classes:
-            for header, sequence in records(folder / f"{name}.fasta"):
-                digest = hashlib.sha256(sequence.upper().encode()).hexdigest()
-                rows.writerow([name, header.split()[0], len(sequence), digest])
+        table = csv.writer(handle, delimiter="\t", lineterminator="\n")
+        table.writerow(COLUMNS)
+        table.writerows(rows)
+
+
+def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
+    """Return the rows of each class of a lock file, in the order of the file.
+
+    Raises
+    ------
+    InputError : the file is missing or not a lock file, an accession stands twice in a class, or a
+        class of the dataset has no row.
+    """
+    if not path.is_file():
+        raise InputError("source.lock", str(path), "no such file", "name a lock.tsv, or remove it")
+    found: dict[str, list[Locked]] = {name: [] for name in classes}
+    with open(path, newline="", encoding="utf-8") as handle:
+        table = csv.reader(handle, delimiter="\t")
+        if next(table, None) != COLUMNS:
+            raise InputError(
+                path, "line 1", "is not the head of a lock file", f"have {', '.join(COLUMNS)} there"
+            )
+        for row in table:
+            locked = _row(row, path, table.line_num)
+            if locked.name in found:
+                found[locked.name].append(locked)
+    for name, rows in found.items():
+        if not rows:
+            raise InputError(path, name, "the class has no row", "lock the dataset again")
+        seen = set()
+        for row in rows:
+            if row.accession in seen:
+                raise InputError(path, row.accession, "stands twice in a class", "remove a line")
+            seen.add(row.accession)
+    return found
+
+
+def require_locked(made: list[Locked], locked: dict[str, list[Locked]], lock: Path) -> None:
+    """Refuse records that are not exactly those of a lock file, in its order.
+
+    Raises
+    ------
+    InputError : names the accessions that are missing, changed or added, or the first that stands
+        elsewhere.
+    """
+    remedy = (
+        "get the records back, or write a new lock: run without source.lock and take the lock.tsv "
+        "beside the sequences"
+    )
+    for name, expected in locked.items():
+        have = {row.accession: row for row in made if row.name == name}
+        want = {row.accession: row for row in expected}
+        both = have.keys() & want.keys()
+        for reason, accessions in (
+            ("missing", want.keys() - have.keys()),
+            ("not of the length and digest locked", {a for a in both if have[a] != want[a]}),
+            ("not in the lock", have.keys() - want.keys()),
+        ):
+            if accessions:
+                raise InputError(lock, name, f"{listed(accessions)}: {reason}", remedy)
+        for one, other in zip_longest(have, want):
+            if one != other:
+                raise InputError(lock, other, f"{one} stands in its place", remedy)
+
+
+def listed(accessions: set[str] | dict[str, str]) -> str:
+    """Return accessions as text, the first `NAMED` of them."""
+    names = sorted(accessions)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _row(row: list[str], path: Path, line: int) -> Locked:
+    try:
+        name, accession, length, sha256 = row
+        locked = Locked(name, accession, int(length), sha256)
+    except ValueError:
+        locked = None
+    if not locked or not locked.accession or not re.fullmatch("[0-9a-f]{64}", locked.sha256):
+        raise InputError(
+            path,
+            f"line {line}",
+            "is not class, accession, length and SHA-256",
+            "take the lock.tsv that Escala writes as it is",
+        )
+    return locked

@@ -1,142 +1,104 @@
-"""NCBI through the real client of Biopython, against a server on loopback that speaks for NCBI."""
+"""NCBI through the real client of Biopython, against a server on loopback that misbehaves as NCBI.
+
+Nothing of the client is replaced: it is told the server's address by its environment variable.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
-import threading
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from datetime import date, timedelta
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from Bio import Entrez
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
-from escala.acquire import acquire, entrez
+from escala.acquire import acquire, entrez, eutils, inputs
+from escala.acquire.lock import digest
+from escala.acquire.queries import QUERIES
 from escala.errors import InputError
+from tests.conftest import ROOT
+from tests.eutils import (
+    FETCH_FAULTS,
+    LIST_FAULTS,
+    SEARCH_FAULTS,
+    Eutils,
+    genome,
+    genomes,
+    serving,
+)
 
-NCBI = "https://eutils.ncbi.nlm.nih.gov"
-KEY = "0123456789abcdefsecret"
-
-
-@dataclass
-class Ncbi:
-    """What the server holds, how it misbehaves, and what it was asked."""
-
-    genomes: dict[str, list[tuple[str, str]]]
-    url: str = ""
-    requests: list[dict[str, str]] = field(default_factory=list)
-    status: list[int] = field(default_factory=list)
-    search_error: str | None = None
-    spoil: str | None = None
-
-    def search(self, asked: dict[str, str]) -> str:
-        if self.search_error:
-            return json.dumps({"esearchresult": {"ERROR": self.search_error}})
-        count = len(self.genomes.get(asked["term"], []))
-        result = {"count": str(count), "idlist": []}
-        if count:
-            result |= {"webenv": f"MCID_{asked['term']}", "querykey": "1"}
-        return json.dumps({"esearchresult": result})
-
-    def fetch(self, asked: dict[str, str]) -> str:
-        term = asked["WebEnv"].removeprefix("MCID_")
-        start, size = int(asked["retstart"]), int(asked["retmax"])
-        batch = self.genomes[term][start : start + size]
-        if self.spoil == "short" and start > 0:
-            batch = batch[:-1]
-        if self.spoil == "twice" and start > 0:
-            batch = [self.genomes[term][0], *batch[1:]]
-        text = "".join(f">{header}\n{sequence}\n\n" for header, sequence in batch)
-        if self.spoil == "error at the end":
-            text += "<ERROR>Search Backend failed</ERROR>\n"
-        if self.spoil == "error instead":
-            text = "Unable to obtain query #1\n"
-        return text
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        ncbi: Ncbi = self.server.ncbi
-        address = urlsplit(self.path)
-        asked = {key: values[0] for key, values in parse_qs(address.query).items()}
-        ncbi.requests.append(asked | {"path": address.path})
-        if ncbi.status:
-            self.send_error(ncbi.status.pop(0))
-            return
-        searching = address.path.endswith("esearch.fcgi")
-        body = (ncbi.search(asked) if searching else ncbi.fetch(asked)).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json" if searching else "text/plain")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[:-7] if ncbi.spoil == "cut" and not searching else body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+KEY = "0123456789abcdef+secret"
+FLU, COLD = "flu[organism]", "cold[organism]"
+SOURCE = {
+    "type": "ncbi",
+    "email": "someone@example.org",
+    "queries": {"FLU": FLU, "COLD": COLD},
+}
 
 
 @pytest.fixture
-def ncbi(monkeypatch) -> Iterator[Ncbi]:
-    genomes = {
-        "flu[organism]": [
-            (f"F{n}.1 an influenza genome", "ACGTN" * 30 + "A" * n) for n in range(5)
-        ],
-        "cold[organism]": [("C1.2", "acgt")],
-    }
-    ncbi = Ncbi(genomes)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.ncbi = ncbi
-    ncbi.url = f"http://127.0.0.1:{server.server_port}"
-    build = Entrez._build_request
-    monkeypatch.setattr(
-        Entrez,
-        "_build_request",
-        lambda cgi, *rest, **named: build(cgi.replace(NCBI, ncbi.url), *rest, **named),
-    )
-    monkeypatch.setattr(Entrez, "sleep_between_tries", 0)
-    monkeypatch.setattr(entrez, "BATCH", 2)
-    monkeypatch.setenv("NCBI_API_KEY", KEY)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield ncbi
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def ncbi(monkeypatch) -> Iterator[Eutils]:
+    with serving(Eutils({FLU: genomes("FL", 25), COLD: genomes("CO", 3)})) as server:
+        monkeypatch.setenv("ESCALA_EUTILS_URL", server.url)
+        monkeypatch.setenv("ESCALA_EUTILS_WAIT", "0")
+        monkeypatch.setenv("NCBI_API_KEY", KEY)
+        monkeypatch.setattr(entrez, "BATCH", 10)
+        yield server
 
 
-def fetched(tmp_path: Path, **changes: object) -> dict[str, list[tuple[str, str]]]:
-    source = {
-        "type": "ncbi",
-        "email": "someone@example.org",
-        "queries": {"FLU": "flu[organism]", "COLD": "cold[organism]"},
-    }
+def fetched(tmp_path: Path, **changes: object) -> dict[str, dict[str, str]]:
+    """Acquire, and return accession → sequence of each class."""
+    source = {key: value for key, value in (SOURCE | changes).items() if value is not None}
     output = tmp_path / "sequences"
-    acquire(source | changes, ["FLU", "COLD"], output, tmp_path / "lock.tsv")
+    acquire(source, ["FLU", "COLD"], output, tmp_path / "lock.tsv", tmp_path / "partial")
     result = {}
-    for path in output.iterdir():
+    for path in sorted(output.iterdir()):
         with open(path) as handle:
-            result[path.stem] = list(SimpleFastaParser(handle))
+            records = list(SimpleFastaParser(handle))
+        result[path.stem] = dict(records)
+        assert len(result[path.stem]) == len(records), "an accession is there twice"
     return result
 
 
-def test_every_record_arrives_once_in_batches(ncbi, tmp_path):
-    assert fetched(tmp_path) == {
-        "FLU": ncbi.genomes["flu[organism]"],
-        "COLD": ncbi.genomes["cold[organism]"],
+def lock_of(records: dict[str, dict[str, str]], path: Path) -> Path:
+    rows = [
+        f"{name}\t{accession}\t{len(letters)}\t{digest(letters)}\n"
+        for name, held in records.items()
+        for accession, letters in held.items()
+    ]
+    path.write_text("".join(["class\taccession\tlength\tsha256\n", *rows]))
+    return path
+
+
+def test_every_record_arrives_once_sorted_and_named_by_accession(ncbi, tmp_path):
+    ncbi.genomes[COLD]["CO000002.1"] = "acgtn" * 9
+    result = fetched(tmp_path)
+    assert result == {
+        "FLU": ncbi.genomes[FLU],
+        "COLD": ncbi.genomes[COLD] | {"CO000002.1": "ACGTN" * 9},
     }
-    batches = [r for r in ncbi.requests if r["path"].endswith("efetch.fcgi")]
-    assert [(r["retstart"], r["retmax"]) for r in batches] == [
-        ("0", "2"), ("2", "2"), ("4", "1"), ("0", "1"),
-    ]  # fmt: skip
-    assert {(r["db"], r["rettype"], r["retmode"]) for r in batches} == {
-        ("nucleotide", "fasta", "text")
+    assert list(result["FLU"]) == sorted(ncbi.genomes[FLU])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock.tsv", "sequences"]
+    lock = (tmp_path / "lock.tsv").read_text().splitlines()
+    assert lock[1:26] == [
+        f"FLU\t{name}\t{len(letters)}\t{digest(letters)}"
+        for name, letters in sorted(ncbi.genomes[FLU].items())
+    ]
+    [search, _] = ncbi.of("search")
+    assert search["term"] == FLU
+    assert {(r["db"], r["email"], r["tool"], r["api_key"]) for r in ncbi.requests} == {
+        ("nuccore", "someone@example.org", "escala", KEY)
     }
-    assert {r["email"] for r in ncbi.requests} == {"someone@example.org"}
-    assert {r["api_key"] for r in ncbi.requests} == {KEY}
-    assert len((tmp_path / "lock.tsv").read_text().splitlines()) == 1 + 6
+    repeated = len(ncbi.asked_for()) - 28
+    assert repeated <= len(ncbi.of("fetch")) + 2, "the last of an answer, and one to follow it"
 
 
 def test_without_a_key_none_is_sent_and_the_address_may_come_from_the_environment(
@@ -144,60 +106,420 @@ def test_without_a_key_none_is_sent_and_the_address_may_come_from_the_environmen
 ):
     monkeypatch.delenv("NCBI_API_KEY")
     monkeypatch.setenv("MY_ADDRESS", "me@example.org")
-    fetched(tmp_path, email="$MY_ADDRESS", max_records={"FLU": 1})
+    fetched(tmp_path, email="$MY_ADDRESS")
     assert all("api_key" not in r and r["email"] == "me@example.org" for r in ncbi.requests)
 
 
-def test_max_records_limits_a_class(ncbi, tmp_path):
-    result = fetched(tmp_path, max_records={"FLU": 3, "COLD": 9})
-    assert result["FLU"] == ncbi.genomes["flu[organism]"][:3]
-    assert result["COLD"] == ncbi.genomes["cold[organism]"]
+def test_max_records_takes_the_first_that_are_listed(ncbi, tmp_path):
+    result = fetched(tmp_path, max_records={"FLU": 7, "COLD": 9})
+    assert result["FLU"].keys() == set(list(ncbi.genomes[FLU])[:7])
+    assert result["COLD"] == ncbi.genomes[COLD]
 
 
-def test_a_passing_failure_is_survived(ncbi, tmp_path):
-    ncbi.status = [500, 429]
-    assert len(fetched(tmp_path)["FLU"]) == 5
+def test_no_record_is_lost_whatever_goes_wrong_in_one_download(ncbi, tmp_path, capsys):
+    prefixes = ["FA", "FB", "FC", "FD"]
+    ncbi.genomes = {f"query {prefix}": genomes(prefix, 105) for prefix in prefixes}
+    ncbi.plan = {
+        # A list that is spoilt is searched for again.
+        "search": [f for faults in pairs(SEARCH_FAULTS) for f in (*faults, None, None, None)],
+        "list": [f for faults in pairs(LIST_FAULTS) for f in (*faults, None)],
+        "fetch": [f for fault in FETCH_FAULTS for f in (fault, None)],
+    }
+    queries = {prefix: f"query {prefix}" for prefix in prefixes}
+    acquire(SOURCE | {"queries": queries}, prefixes, tmp_path / "out", tmp_path / "lock.tsv")
+    received = {}
+    for prefix in prefixes:
+        with open(tmp_path / "out" / f"{prefix}.fasta") as handle:
+            received[f"query {prefix}"] = list(SimpleFastaParser(handle))
+    injected = {
+        kind: [r["fault"] for r in ncbi.of(kind) if r["fault"]]
+        for kind in ("search", "list", "fetch")
+    }
+    wanted, arrived = (sum(map(len, held.values())) for held in (ncbi.genomes, received))
+    assert KEY not in "".join(capsys.readouterr())
+    with capsys.disabled():
+        print()
+        for kind, faults in injected.items():
+            print(f"faults injected into {kind}: {', '.join(faults)}")
+        print(f"records wanted: {wanted}, received: {arrived}")
+    assert injected == {"search": SEARCH_FAULTS, "list": LIST_FAULTS, "fetch": FETCH_FAULTS}
+    assert received == {query: sorted(held.items()) for query, held in ncbi.genomes.items()}
+
+
+def pairs(faults: list[str]) -> list[tuple[str, str]]:
+    return list(zip(faults[::2], faults[1::2], strict=True))
+
+
+@pytest.mark.parametrize("fault", FETCH_FAULTS)
+def test_a_fault_of_a_fetch_is_survived_alone_and_with_a_single_record(ncbi, tmp_path, fault):
+    ncbi.genomes[COLD] = genomes("CO", 1)
+    ncbi.plan = {"fetch": [fault, None, fault, None, None, fault, fault]}
+    assert fetched(tmp_path) == {"FLU": ncbi.genomes[FLU], "COLD": ncbi.genomes[COLD]}
+
+
+@pytest.mark.parametrize("fault", SEARCH_FAULTS)
+def test_a_fault_of_a_search_is_survived(ncbi, tmp_path, fault):
+    ncbi.plan = {"search": [fault, fault, None, fault]}
+    assert len(fetched(tmp_path)["FLU"]) == 25
+
+
+@pytest.mark.parametrize("fault", LIST_FAULTS)
+def test_after_a_fault_of_a_list_the_search_is_made_again(ncbi, tmp_path, fault):
+    ncbi.plan = {"list": [fault, fault]}
+    assert len(fetched(tmp_path)["FLU"]) == 25
+    assert [r["WebEnv"] for r in ncbi.of("list")] == ["MCID_1", "MCID_2", "MCID_3", "MCID_4"]
+
+
+def test_a_stalled_answer_is_given_up_without_a_timeout_for_other_sockets(
+    ncbi, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(eutils, "TIMEOUT_SECONDS", 0.3)
+    ncbi.hold_at = 1
+    assert len(fetched(tmp_path)["FLU"]) == 25
+    assert ncbi.held.is_set()
+
+
+def test_the_wait_that_the_server_asks_for_is_kept(ncbi, monkeypatch):
+    client = eutils.Client("someone@example.org")
+    failures = iter([eutils.Passing("busy", wait=0.5)])
+    begun = []
+
+    def attempt() -> str:
+        begun.append(__import__("time").monotonic())
+        for failure in failures:
+            raise failure
+        return "done"
+
+    assert client.patiently(attempt) == "done"
+    assert begun[1] - begun[0] >= 0.5
+
+
+def test_retry_after_is_a_number_or_a_date():
+    assert eutils._retry_after("7") == 7
+    assert eutils._retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert eutils._retry_after("Fri, 31 Dec 2100 23:59:59 GMT") > 1e9
+    assert [eutils._retry_after(value) for value in (None, "soon", "-3")] == [0, 0, 0]
+
+
+def test_a_lasting_failure_ends_after_bounded_tries(ncbi, tmp_path, capfd):
+    ncbi.plan = {"fetch": ["429"] * 99}
+    with pytest.raises(InputError, match=r"source\.queries\.FLU.*HTTP 429.*0 verified") as refused:
+        fetched(tmp_path)
+    assert len(ncbi.of("fetch")) == eutils.TRIES
+    assert refused.value.__suppress_context__
+    assert KEY not in str(refused.value) + "".join(capfd.readouterr())
+    ncbi.plan = {"search": ["503"] * 99}
+    ncbi.requests.clear()
+    with pytest.raises(InputError, match="HTTP 503"):
+        fetched(tmp_path)
+    assert len(ncbi.requests) == eutils.TRIES
+
+
+def test_no_match_is_told_apart_from_failure(ncbi, tmp_path, capfd):
+    with pytest.raises(InputError, match=r"source\.queries\.COLD: 'mumps'.*no record matches"):
+        fetched(tmp_path, queries={"FLU": FLU, "COLD": "mumps"})
+    assert "No items found" in capfd.readouterr().err
+    assert len(ncbi.of("search")) == 2
+    assert not (tmp_path / "lock.tsv").exists()
+
+
+def test_a_query_that_is_refused_is_not_asked_again(ncbi, tmp_path):
+    ncbi.plan = {"search": ["no IDs under 400"]}
+    with pytest.raises(InputError, match=r"source\.queries\.FLU.*HTTP 400"):
+        fetched(tmp_path)
+    assert len(ncbi.requests) == 1
+
+
+@pytest.mark.parametrize("refuse", [True, False])
+def test_records_that_do_not_exist_are_named_and_all_others_fetched(ncbi, tmp_path, refuse):
+    ncbi.gone = {"FL000007.1", "FL000019.1"}
+    ncbi.refuse_gone = refuse
+    with pytest.raises(InputError, match=r"FL000007\.1, FL000019\.1: NCBI has no such record"):
+        fetched(tmp_path)
+    ncbi.gone, ncbi.requests = set(), []
+    assert fetched(tmp_path)["FLU"] == ncbi.genomes[FLU]
+    assert {one for one in ncbi.asked_for() if one.startswith("FL")} == {
+        "FL000007.1",
+        "FL000019.1",
+    }
+
+
+def test_an_unreachable_server_is_reported(ncbi, tmp_path, monkeypatch):
+    monkeypatch.setenv("ESCALA_EUTILS_URL", "http://127.0.0.1:9")
+    with pytest.raises(InputError, match=r"source\.queries\.FLU.*no answer"):
+        fetched(tmp_path)
+
+
+def test_a_key_that_ncbi_does_not_accept_is_said_without_showing_it(ncbi, tmp_path, monkeypatch):
+    answer = json.dumps({"error": "API key invalid", "api-key": KEY, "count": "1"})
+    with pytest.raises(eutils.Final, match="the key in NCBI_API_KEY"):
+        eutils.require_no_error(answer)
+    assert KEY not in eutils.shown(f"api_key=0123456789abcdef%2Bsecret {answer}")
+    assert "secret" not in eutils.shown(f"api_key=0123456789abcdef%2Bsecret {answer}")
+
+
+def test_more_than_one_list_holds_are_listed_without_high_positions(ncbi, tmp_path, monkeypatch):
+    monkeypatch.setattr(entrez, "BATCH", 9000)
+    many = {f"MA{n:06d}.2": genome(n, 20 + n % 50) for n in range(31_000)}
+    days = itertools.cycle(date(1999, 1, 1) + timedelta(100 * n) for n in range(90))
+    # 12 000 of them are of one day: these are divided by length.
+    ncbi.days = {name: next(days) for name in itertools.islice(many, 19_000)}
+    ncbi.genomes[FLU] = many
+    assert fetched(tmp_path)["FLU"] == many
+    assert {r["retstart"] for r in ncbi.of("list")} == {"0"}
+    assert max(int(r["retmax"]) for r in ncbi.of("list")) <= 9999
+    assert any("[SLEN]" in r["term"] for r in ncbi.of("search"))
+    first = fetched(tmp_path, max_records={"FLU": 10_500})["FLU"]
+    assert len(first) == 10_500
+    latest = max(ncbi.days[name] for name in first)
+    older = {name for name, day in ncbi.days.items() if day < latest}
+    assert older - first.keys() == set() or len(older) > 10_500
+
+
+def test_too_many_of_one_day_and_length_are_refused(ncbi, tmp_path, monkeypatch):
+    monkeypatch.setattr(entrez, "PAGE", 20)
+    with pytest.raises(InputError, match="25 records of one day and length match"):
+        fetched(tmp_path)
+
+
+def test_accessions_come_from_a_list_or_a_file_with_or_without_version(ncbi, tmp_path):
+    listing = tmp_path / "cold.txt"
+    listing.write_text("CO000002\n\nCO000000.1\n")
+    source = {"queries": None, "accessions": {"FLU": ["FL000003"], "COLD": str(listing)}}
+    assert fetched(tmp_path, **source) == {
+        "FLU": {"FL000003.1": ncbi.genomes[FLU]["FL000003.1"]},
+        "COLD": {name: ncbi.genomes[COLD][name] for name in ("CO000000.1", "CO000002.1")},
+    }
+    assert not ncbi.of("search")
+    assert inputs(SOURCE | source, ["FLU", "COLD"]) == [listing]
 
 
 @pytest.mark.parametrize(
-    ("spoil", "reason"),
+    ("lines", "reason"),
     [
-        ("short", r"records 3 to 4.*1 of 2 records whole"),
-        ("error at the end", r"records 1 to 2.*1 of 2 records whole"),
-        ("error instead", r"records 1 to 2.*0 of 2 records whole"),
-        ("twice", r"'F0\.1': two records have this accession"),
-        ("cut", r"no usable answer"),
+        ("", "no accession"),
+        ("CO000000.1\nCO000000.1\n", r"CO000000\.1.*stands there twice"),
+        ("CO000000.1 CO000001.1\n", "is no accession"),
+        ("CO000000.1\nCO000000\n", "with and without version"),
     ],
 )
-def test_an_answer_that_is_not_what_was_asked_for_is_refused(ncbi, tmp_path, spoil, reason):
-    ncbi.spoil = spoil
-    with pytest.raises(InputError, match=reason) as refused:
+def test_a_list_of_accessions_that_cannot_be_meant_is_refused(ncbi, tmp_path, lines, reason):
+    (tmp_path / "cold.txt").write_text(lines)
+    with pytest.raises(InputError, match=reason):
+        fetched(tmp_path, accessions={"COLD": str(tmp_path / "cold.txt")})
+    with pytest.raises(InputError, match="no such file"):
+        fetched(tmp_path, accessions={"COLD": str(tmp_path / "none.txt")})
+
+
+def test_a_lock_gives_the_same_bytes_whatever_is_new(ncbi, tmp_path, monkeypatch):
+    before = fetched(tmp_path)
+    sequences = {p.name: p.read_bytes() for p in (tmp_path / "sequences").iterdir()}
+    lock = tmp_path / "kept.tsv"
+    lock.write_bytes((tmp_path / "lock.tsv").read_bytes())
+    ncbi.genomes[FLU]["AA000001.1"] = genome(999)
+    assert fetched(tmp_path) != before
+    ncbi.requests.clear()
+    assert fetched(tmp_path, lock=str(lock)) == before
+    assert {p.name: p.read_bytes() for p in (tmp_path / "sequences").iterdir()} == sequences
+    assert (tmp_path / "lock.tsv").read_bytes() == lock.read_bytes()
+    assert {r["kind"] for r in ncbi.requests} == {"fetch"}
+    assert max(Counter(ncbi.asked_for()).values()) == 1, "a digest makes the last record certain"
+    assert inputs(SOURCE | {"lock": str(lock)}, ["FLU", "COLD"]) == [lock]
+
+
+def test_records_are_written_in_the_order_of_the_lock(ncbi, tmp_path):
+    backwards = {
+        "FLU": dict(reversed(ncbi.genomes[FLU].items())),
+        "COLD": ncbi.genomes[COLD],
+    }
+    lock = lock_of(backwards, tmp_path / "kept.tsv")
+    result = fetched(tmp_path, lock=str(lock), queries=None)
+    assert list(result["FLU"]) == list(backwards["FLU"])
+
+
+def test_a_record_changed_or_withdrawn_since_the_lock_is_named(ncbi, tmp_path):
+    lock = lock_of({"FLU": ncbi.genomes[FLU], "COLD": ncbi.genomes[COLD]}, tmp_path / "kept.tsv")
+    ncbi.genomes[FLU] = ncbi.genomes[FLU] | {"FL000004.1": genome(777)}
+    with pytest.raises(InputError, match=r"source\.lock.*FL000004\.1: the record has changed"):
+        fetched(tmp_path, lock=str(lock))
+    ncbi.gone = {"FL000004.1"}
+    with pytest.raises(InputError, match=r"FL000004\.1: NCBI has no such record \(any more\)"):
+        fetched(tmp_path, lock=str(lock))
+
+
+def test_what_is_kept_is_believed_only_if_it_is_what_was_written(ncbi, tmp_path):
+    ncbi.plan = {"fetch": [None, None, *["503"] * 99]}
+    with pytest.raises(InputError, match="verified records are kept"):
         fetched(tmp_path)
-    assert refused.value.where == "source.queries.FLU"
-    assert not list(tmp_path.iterdir())
+    first, second = sorted((tmp_path / "partial").iterdir())
+    damaged = {line[1:] for line in first.read_text().split() if line.startswith(">")}
+    whole = {line[1:] for line in second.read_text().split() if line.startswith(">")}
+    first.write_text(first.read_text().replace("A", "C", 1))
+    (tmp_path / "partial" / ".rest").mkdir()
+    ncbi.plan, ncbi.requests = {}, []
+    assert fetched(tmp_path)["FLU"] == ncbi.genomes[FLU]
+    assert damaged <= set(ncbi.asked_for())
+    assert not whole & set(ncbi.asked_for())
 
 
-def test_no_match_is_told_apart_from_failure(ncbi, tmp_path):
-    with pytest.raises(InputError, match=r"source\.queries\.COLD: 'mumps'.*no record matches"):
-        fetched(tmp_path, queries={"FLU": "flu[organism]", "COLD": "mumps"})
-    ncbi.search_error = "Search Backend failed: read failed"
-    with pytest.raises(InputError, match="NCBI answers: Search Backend failed"):
-        fetched(tmp_path)
+def test_classes_without_a_query_have_the_one_that_comes_with_escala(ncbi, tmp_path, monkeypatch):
+    ncbi.genomes = {QUERIES["MERS"]: genomes("ME", 2), "mine": genomes("SA", 2)}
+    source = {"type": "ncbi", "email": "someone@example.org", "queries": {"SARS": "mine"}}
+    acquire(source, ["MERS", "SARS"], tmp_path / "out", tmp_path / "lock.tsv")
+    assert (tmp_path / "out" / "MERS.fasta").read_text().count(">ME") == 2
+    assert (tmp_path / "out" / "SARS.fasta").read_text().count(">SA") == 2
+    requests = len(ncbi.requests)
+    with pytest.raises(InputError, match=r"source\.queries\.MUMPS.*neither a query nor"):
+        acquire(source, ["MERS", "MUMPS"], tmp_path / "out", tmp_path / "lock.tsv")
+    assert len(ncbi.requests) == requests
 
 
-@pytest.mark.parametrize("status", [400, 500])
-def test_a_lasting_failure_ends_after_bounded_tries_without_showing_the_key(
-    ncbi, tmp_path, status, capfd
-):
-    ncbi.status = [status] * 10
-    with pytest.raises(InputError, match=f"no usable answer .*{status}") as refused:
-        fetched(tmp_path)
-    assert len(ncbi.requests) == (1 if status == 400 else Entrez.max_tries)
-    assert KEY not in str(refused.value) + "".join(capfd.readouterr())
-    assert refused.value.__suppress_context__
+def test_the_queries_name_the_taxids_of_the_classes():
+    taxids = {name: set(entrez.re.findall(r"txid(\d+)", query)) for name, query in QUERIES.items()}
+    assert taxids == {
+        "COVID": {"2697049"},
+        "DENGUE": {"11053", "11060", "11069", "11070"},
+        "EBOLA": {"186538", "186539", "186540", "186541", "565995", "2010960"},
+        "MERS": {"1335626"},
+        "SARS": {"694009", "2697049"},
+    }
+    assert "txid694009[Organism:noexp] NOT txid2697049" in QUERIES["SARS"]
 
 
-def test_an_unreachable_server_is_reported(ncbi, tmp_path):
-    ncbi.url = "http://127.0.0.1:9"
-    with pytest.raises(InputError, match=r"source\.queries\.FLU.*no usable answer"):
-        fetched(tmp_path)
+def test_the_rate_of_ncbi_is_lifted_for_nobody_else_than_a_mirror(ncbi, monkeypatch):
+    """Bio.Entrez waits until long enough after the time it keeps in `_open.previous`."""
+    monkeypatch.setattr(Entrez._open, "previous", 4e9)
+    with eutils.Client("a@b.c")._configured():
+        assert Entrez._open.previous == 0
+    for address in ("", "https://eutils.ncbi.nlm.nih.gov", "https://eutils.ncbi.nlm.nih.gov:443/"):
+        monkeypatch.setenv("ESCALA_EUTILS_URL", address)
+        monkeypatch.setattr(Entrez._open, "previous", 4e9)
+        client = eutils.Client("a@b.c")
+        with client._configured():
+            assert Entrez._open.previous == 4e9
+            assert Entrez.max_tries == 1, "each further try goes through the rate limit"
+        assert Entrez.max_tries > 1
+
+
+@pytest.mark.parametrize(("key", "least"), [(KEY, 0.1), (None, 0.37)])
+def test_every_try_keeps_the_rate_of_ncbi(ncbi, monkeypatch, key, least):
+    if key is None:
+        monkeypatch.delenv("NCBI_API_KEY")
+    client = eutils.Client("someone@example.org")
+    monkeypatch.setattr(client, "_is_ncbi", True)
+    slots, opened = [], eutils.urlopen
+
+    def noting(request, timeout):
+        slots.append(Entrez._open.previous)
+        return opened(request, timeout=timeout)
+
+    monkeypatch.setattr(eutils, "urlopen", noting)
+    ncbi.plan = {"search": ["429", "500", "reset", None]}
+    client.patiently(lambda: client.ask(Entrez.esearch, term=FLU, retmode="json"))
+    assert len(slots) == 4
+    assert all(later - earlier >= least - 1e-6 for earlier, later in itertools.pairwise(slots))
+
+
+def test_downloads_from_ncbi_take_turns(ncbi, monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("ESCALA_EUTILS_URL", "")
+    code = (
+        "from escala.acquire.eutils import Client\n"
+        "with Client('a@b.c').turn(): print('in', flush=True); input()\n"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    )
+    try:
+        assert other.stdout.readline() == b"in\n"
+        second = subprocess.Popen(
+            [sys.executable, "-c", code],
+            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+            cwd=ROOT,
+        )
+        assert b"waiting for another download" in second.stderr.readline()
+        other.communicate(b"\n")
+        assert second.stdout.readline() == b"in\n"
+        second.communicate(b"\n")
+    finally:
+        other.kill()
+
+
+def script(tmp_path: Path, **changes: object) -> subprocess.Popen:
+    source = SOURCE | changes
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "scripts.acquire", "--source", json.dumps(source)),
+            *("--classes", "FLU", "COLD", "--output", tmp_path / "sequences"),
+            *("--lock", tmp_path / "lock.tsv", "--partial", tmp_path / "partial"),
+        ],
+        cwd=ROOT,
+        env=os.environ | {"ESCALA_STORE": str(tmp_path / "store")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_download_that_is_stopped_goes_on_where_it_was(ncbi, tmp_path, end):
+    ncbi.genomes[FLU] = genomes("FL", 1100)
+    ncbi.hold_at = 4
+    process = script(tmp_path)
+    assert ncbi.held.wait(60)
+    process.send_signal(end)
+    process.communicate(timeout=60)
+    assert process.returncode
+    assert not (tmp_path / "lock.tsv").exists()
+    verified = {
+        line[1:].strip()
+        for path in (tmp_path / "partial").glob("*.fasta")
+        for line in path.read_text().splitlines()
+        if line.startswith(">")
+    }
+    assert len(verified) > 590
+    ncbi.released.set()
+    ncbi.hold_at, ncbi.requests = None, []
+    process = script(tmp_path)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "FLU: 1100 records" in output
+    assert not verified & set(ncbi.asked_for())
+    assert set(ncbi.asked_for()) == (ncbi.genomes[FLU] | ncbi.genomes[COLD]).keys() - verified
+    assert not (tmp_path / "partial").exists()
+    with open(tmp_path / "sequences" / "FLU.fasta") as handle:
+        assert dict(SimpleFastaParser(handle)) == ncbi.genomes[FLU]
+
+
+def test_the_key_is_shown_and_written_nowhere(ncbi, tmp_path):
+    """While a real process downloads, fails in every way, and is done."""
+    secret = KEY.partition("+")[2]
+    ncbi.hold_at = 1
+    process = script(tmp_path)
+    assert ncbi.held.wait(60)
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_bytes())
+        except OSError:
+            continue
+    assert any(b"scripts.acquire" in line for line in lines)
+    assert not any(secret.encode() in line for line in lines)
+    ncbi.released.set()
+    said = [process.communicate(timeout=60)]
+    assert process.returncode == 0
+    for plan in (
+        {"fetch": ["rate limit under 200", "reset", "cut", "no IDs under 400", *["429"] * 99]},
+        {"search": ["rate limit under 200"] * 99},
+    ):
+        ncbi.plan, ncbi.requests = plan, []
+        process = script(tmp_path, max_records={"FLU": 3 + len(said)})
+        said.append(process.communicate(timeout=60))
+        assert process.returncode == 2
+        assert {r["api_key"] for r in ncbi.requests} == {KEY}
+    assert "HTTP 429" in said[1][1]
+    assert not any(secret in text for pair in said for text in pair)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("store" in path.parts for path in files)
+    assert not any(secret.encode() in path.read_bytes() for path in files)

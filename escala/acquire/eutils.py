@@ -1,0 +1,292 @@
+"""Requests to NCBI's E-utilities through Bio.Entrez, tried again while that may help.
+
+Bio.Entrez builds the requests and keeps to NCBI's rate: a request at most every 0.37 s, or every
+0.1 s with an API key. It would repeat a refused request at once, so it is told to try but once, and
+every try made here is a request to it that keeps the rate.
+
+Environment
+-----------
+NCBI_API_KEY : the key; read at each request, and part of nothing that is shown.
+ESCALA_EUTILS_URL : address that stands in for https://eutils.ncbi.nlm.nih.gov, of a mirror or a
+    test. It is sent the key. NCBI's rate is not kept there.
+ESCALA_EUTILS_WAIT : seconds of the first wait before trying again, 1 unless set; not for NCBI.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import fcntl
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPException, IncompleteRead
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import quote_plus, urlsplit
+from urllib.request import Request, urlopen
+
+from Bio import Entrez
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import wait_exponential_jitter as exponential
+
+from escala.errors import InputError
+
+NCBI = "https://eutils.ncbi.nlm.nih.gov"
+KEY, ADDRESS, FIRST_WAIT = "NCBI_API_KEY", "ESCALA_EUTILS_URL", "ESCALA_EUTILS_WAIT"
+#: Tries in a row that may fail, and the longest waits: by itself, and as NCBI asks for.
+TRIES, LONGEST_WAIT, LONGEST_RETRY_AFTER = 8, 60, 600
+#: Without a byte for so long, a request has failed.
+TIMEOUT_SECONDS = 60
+BACKEND = re.compile(r"backend|temporarily|try again", re.I)
+TOO_MANY = re.compile(r"rate limit", re.I)
+EXPIRED = re.compile(r"unable to obtain query|webenv|query_key|history", re.I)
+#: NCBI says so for identifiers it does not know, and now and then for some that it knows.
+NO_SUCH = re.compile(r"id list is empty|id.parameter.is.empty|failed to understand id", re.I)
+BAD_KEY = re.compile(r"api.key.{0,20}invalid|invalid.{0,20}api.key", re.I | re.S)
+
+T = TypeVar("T")
+
+
+class Failure(Exception):
+    """A request did not give what was asked for, and why. The text never holds the key."""
+
+
+class Final(Failure):
+    """Asking again would not help."""
+
+
+class Passing(Failure):
+    """It may go by itself; `wait` is for how many seconds the server asks."""
+
+    def __init__(self, reason: str, wait: float = 0):
+        self.wait = wait
+        super().__init__(reason)
+
+
+class Cut(Passing):
+    """The answer ended before its end; `text` is what arrived."""
+
+    def __init__(self, text: str):
+        self.text = text
+        super().__init__("the answer was cut")
+
+
+class Unknown(Failure):
+    """NCBI says that it has none of the records asked for."""
+
+
+class Client:
+    """One user's requests.
+
+    Parameters
+    ----------
+    address : e-mail address, which every request carries.
+
+    Attributes
+    ----------
+    faults : how often each fault was met that asking again may mend.
+    """
+
+    def __init__(self, address: str):
+        self.email = address
+        self.faults: Counter[str] = Counter()
+        self._server = (os.environ.get(ADDRESS) or NCBI).rstrip("/")
+        host = urlsplit(self._server).hostname or ""
+        self._is_ncbi = host == "nih.gov" or host.endswith(".nih.gov")
+        first = 1.0 if self._is_ncbi else _first_wait()
+        self._backing_off = exponential(multiplier=first, max=LONGEST_WAIT, jitter=first)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until no other process of this user on this machine asks NCBI: its rate is for all.
+
+        A mirror is not waited for.
+        """
+        if not self._is_ncbi:
+            yield
+            return
+        path = Path(tempfile.gettempdir(), f"escala-ncbi-{os.getuid()}.lock")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print("waiting for another download from NCBI to end", file=sys.stderr, flush=True)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def ask(self, utility: Callable[..., Any], **parameters: Any) -> str:
+        """Return the text that one request to a function of Bio.Entrez gives; it is tried once.
+
+        Raises
+        ------
+        Failure : of the kind that says whether asking again may help; `Cut` with what arrived.
+        """
+        # Failures are raised outside of the handlers: the exceptions behind them hold the address
+        # asked for, and with it the key.
+        try:
+            with (
+                self._configured(),
+                utility(
+                    db="nuccore", tool="escala", email=self.email, api_key=_key(), **parameters
+                ) as reply,
+            ):
+                body = reply.read()
+        except HTTPError as error:
+            failure = _judged(error)
+        except IncompleteRead as error:
+            failure = Cut(_text(error.partial))
+        except (OSError, HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            failure = Passing(_without_key(f"no answer: {reason or type(error).__name__}"))
+        else:
+            failure = None
+        if failure:
+            raise failure
+        return _text(body)
+
+    def patiently(self, attempt: Callable[[], T]) -> T:
+        """Return what `attempt` returns, trying again after each `Passing`, ever more slowly.
+
+        Raises
+        ------
+        Failure : the last one of `TRIES`, or the first that is not `Passing`.
+        """
+
+        def note(state: RetryCallState) -> None:
+            self.faults[str(state.outcome.exception())] += 1
+
+        def wait(state: RetryCallState) -> float:
+            asked_for = min(state.outcome.exception().wait, LONGEST_RETRY_AFTER)
+            return max(asked_for, self._backing_off(state))
+
+        return Retrying(
+            stop=stop_after_attempt(TRIES),
+            retry=retry_if_exception_type(Passing),
+            wait=wait,
+            before_sleep=note,
+            reraise=True,
+        )(attempt)
+
+    @contextmanager
+    def _configured(self) -> Iterator[None]:
+        """Set up Bio.Entrez, which has neither an address nor a timeout to set."""
+        before = Entrez.urlopen, Entrez.max_tries
+
+        def opened(request: Request):
+            request.full_url = request.full_url.replace(NCBI, self._server, 1)
+            return urlopen(request, timeout=TIMEOUT_SECONDS)
+
+        Entrez.urlopen, Entrez.max_tries = opened, 1
+        if not self._is_ncbi:
+            # When it last asked: the rate is NCBI's.
+            Entrez._open.previous = 0
+        try:
+            yield
+        finally:
+            Entrez.urlopen, Entrez.max_tries = before
+
+
+def require_no_error(text: str) -> None:
+    """Raise what an answer means that holds none of what was asked for.
+
+    Raises
+    ------
+    Unknown : it says that NCBI has no such record.
+    Final : it says that the key is not valid.
+    Passing : anything else, an answer without content among them.
+    """
+    if BAD_KEY.search(text):
+        raise Final(f"NCBI does not accept the key in {KEY}")
+    if NO_SUCH.search(text):
+        raise Unknown(f"NCBI answers: {shown(text)}")
+    if TOO_MANY.search(text):
+        raise Passing("too many requests")
+    if EXPIRED.search(text):
+        raise Passing("the search has expired")
+    raise Passing(f"NCBI answers: {shown(text)}" if text.strip() else "an empty answer")
+
+
+def parsed(text: str) -> dict:
+    """Return an answer in JSON.
+
+    Raises
+    ------
+    Failure : it is not JSON, or holds nothing but an error.
+    """
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or "error" in content:
+        require_no_error(text)
+    return content
+
+
+def _judged(error: HTTPError) -> Failure:
+    """Return what an HTTP status and the text with it mean."""
+    with error:
+        try:
+            text = _text(error.read(4000))
+        except (OSError, HTTPException):
+            text = ""
+        if error.code in (408, 429) or error.code >= 500:
+            return Passing(f"HTTP {error.code}", _retry_after(error.headers.get("Retry-After")))
+        if error.code != 400:
+            return Final(f"NCBI answers HTTP {error.code}: {shown(text)}")
+    if BAD_KEY.search(text):
+        return Final(f"NCBI does not accept the key in {KEY}")
+    if TOO_MANY.search(text):
+        return Passing("too many requests")
+    if EXPIRED.search(text):
+        return Passing("the search has expired")
+    if BACKEND.search(text):
+        return Passing(f"NCBI answers HTTP 400: {shown(text)}")
+    return Unknown(f"NCBI answers HTTP 400: {shown(text)}")
+
+
+def _retry_after(value: str | None) -> float:
+    """Return the seconds that a Retry-After header asks for, as a number or a date (RFC 9110)."""
+    try:
+        return max(0.0, float(value or 0))
+    except ValueError:
+        when = email.utils.parsedate_tz(value)
+        return max(0.0, email.utils.mktime_tz(when) - time.time()) if when else 0.0
+
+
+def _first_wait() -> float:
+    value = os.environ.get(FIRST_WAIT) or "1"
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        raise InputError(FIRST_WAIT, value, "is no number", "give seconds") from None
+
+
+def _key() -> str | None:
+    return os.environ.get(KEY, "").strip() or None
+
+
+def _text(body: str | bytes) -> str:
+    return body if isinstance(body, str) else body.decode("utf-8", "replace")
+
+
+def shown(text: str, limit: int = 120) -> str:
+    """Return an answer as one short line. NCBI repeats the key in some of them."""
+    plain = " ".join(re.sub(r"<[^>]*>", " ", _without_key(text)).split())
+    return plain[:limit] or "nothing"
+
+
+def _without_key(text: str) -> str:
+    key = _key()
+    for form in (key, quote_plus(key)) if key else ():
+        text = text.replace(form, "***")
+    return text

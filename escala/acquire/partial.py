@@ -1,0 +1,100 @@
+"""Verified records, kept on disk so that a download can be taken up again."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+from functools import lru_cache
+from pathlib import Path
+
+from Bio.SeqIO.FastaIO import SimpleFastaParser
+
+from escala.acquire.files import write_record
+from escala.errors import InputError
+from escala.files import atomic
+
+#: Files whose content is kept in memory while records are read in any order.
+KEPT_IN_MEMORY = 4
+
+
+class Partial:
+    """A folder of verified records, in files that are named by the SHA-256 of their bytes.
+
+    A file appears whole or not at all. Whatever in the folder is not what its name says is removed
+    and its records count as not received. The records of a version of an accession never change, so
+    it does not matter which download they came from.
+
+    Parameters
+    ----------
+    folder : made if it does not exist.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._files: dict[str, Path] = {}
+        self._latest: dict[str, str] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(folder.iterdir()):
+            content = _verified(path)
+            if content is None:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            else:
+                self._note(content, path)
+        self._content = lru_cache(KEPT_IN_MEMORY)(_verified)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def find(self, accession: str) -> str | None:
+        """Return the accession with version that is kept for one, or None.
+
+        Without a version, the latest kept is meant.
+        """
+        return accession if accession in self._files else self._latest.get(accession)
+
+    def any(self) -> str | None:
+        """Return the accession of some record that is kept, if there is one."""
+        return next(iter(self._files), None)
+
+    def keep(self, records: dict[str, str]) -> None:
+        """Write verified records, accession with version → sequence, as one file."""
+        text = io.StringIO()
+        for accession, sequence in records.items():
+            write_record(text, accession, sequence)
+        content = text.getvalue().encode()
+        path = self.folder / f"{hashlib.sha256(content).hexdigest()}.fasta"
+        with atomic(path) as temporary:
+            temporary.write_bytes(content)
+        self._note(records, path)
+
+    def sequence(self, accession: str) -> str:
+        """Return the sequence kept for an accession with version, verified again.
+
+        Raises
+        ------
+        InputError : its file was damaged since.
+        """
+        path = self._files[accession]
+        content = self._content(path)
+        if content is None:
+            raise InputError(path, accession, "was damaged on disk", "check the disk, run again")
+        return content[accession]
+
+    def _note(self, records: dict[str, str], path: Path) -> None:
+        for accession in records:
+            self._files[accession] = path
+            bare, _, version = accession.rpartition(".")
+            latest = self._latest.get(bare, "").rpartition(".")[2]
+            if version.isdigit() and int(version) >= int(latest or 0):
+                self._latest[bare] = accession
+
+
+def _verified(path: Path) -> dict[str, str] | None:
+    """Return the records of a file, or None if it is not one that was written here, unchanged."""
+    if not path.is_file():
+        return None
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != path.stem:
+        return None
+    return dict(SimpleFastaParser(io.StringIO(content.decode())))

@@ -1,0 +1,141 @@
+"""The lock file: what it says is what is there, and whatever else is there is told."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escala.acquire import acquire, inputs
+from escala.acquire.lock import Locked, read_lock, require_locked, write_lock
+from escala.errors import InputError
+
+HEAD = "class\taccession\tlength\tsha256\n"
+DIGEST = hashlib.sha256(b"ACGT").hexdigest()
+
+
+def locked(name: str, accession: str, sequence: str = "ACGT") -> Locked:
+    return Locked(name, accession, len(sequence), hashlib.sha256(sequence.encode()).hexdigest())
+
+
+accessions = st.text(
+    st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8
+)
+rows = st.lists(
+    st.builds(locked, st.sampled_from(["X", "Y"]), accessions, st.text("ACGT", max_size=9)),
+    unique_by=lambda row: row[:2],
+).filter(lambda found: {row.name for row in found} == {"X", "Y"})
+
+
+@given(rows)
+def test_what_is_written_is_read(tmp_path_factory, written):
+    path = tmp_path_factory.mktemp("lock") / "lock.tsv"
+    write_lock(written, path)
+    found = read_lock(path, ["Y", "X"])
+    assert list(found) == ["Y", "X"]
+    assert all(found[name] == [row for row in written if row.name == name] for name in "XY")
+    require_locked(written, found, path)
+
+
+@given(rows, st.data())
+def test_any_other_row_is_told_by_its_accession(written, data):
+    found = {name: [row for row in written if row.name == name] for name in "XY"}
+    place = data.draw(st.integers(0, len(written) - 1))
+    row = written[place]
+    change = data.draw(st.sampled_from(["drop", "sequence", "length", "add", "rename"]))
+    made = list(written)
+    match change:
+        case "drop":
+            del made[place]
+        case "sequence":
+            made[place] = row._replace(sha256=locked("X", "A", "GGGGGGGGGG").sha256)
+        case "length":
+            made[place] = row._replace(length=row.length + 1)
+        case "add":
+            made.insert(place, row._replace(accession=f"{row.accession}other9"))
+        case "rename":
+            made[place] = row._replace(accession=f"{row.accession}other9")
+    with pytest.raises(InputError) as refused:
+        require_locked(made, found, Path("lock.tsv"))
+    assert row.accession in str(refused.value)
+
+
+def test_another_order_is_told():
+    one, two = locked("X", "A1"), locked("X", "A2")
+    with pytest.raises(InputError, match="'A1': A2 stands in its place"):
+        require_locked([two, one], {"X": [one, two]}, Path("lock.tsv"))
+
+
+def test_many_accessions_are_not_all_named():
+    wanted = {"X": [locked("X", f"A{number:03d}") for number in range(99)]}
+    with pytest.raises(InputError, match=r"A000, .*, A009 and 89 more: missing"):
+        require_locked([], wanted, Path("lock.tsv"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is not the head of a lock file"),
+        ("class,accession,length,sha256\n", "is not the head of a lock file"),
+        (HEAD, "the class has no row"),
+        (f"{HEAD}Y\tA1\t4\t{DIGEST}\n", "the class has no row"),
+        (f"{HEAD}X\tA1\t4\t{DIGEST}\nX\tA1\t4\t{DIGEST}\n", "'A1': stands twice"),
+        (f"{HEAD}X\tA1\t4\n", "'line 2': is not class, accession"),
+        (f"{HEAD}X\t\t4\t{DIGEST}\n", "'line 2': is not class, accession"),
+        (f"{HEAD}X\tA1\tfour\t{DIGEST}\n", "'line 2': is not class, accession"),
+        (f"{HEAD}X\tA1\t4\t{DIGEST[1:]}\n", "'line 2': is not class, accession"),
+    ],
+)
+def test_what_is_no_lock_file_is_refused(tmp_path, text, reason):
+    path = tmp_path / "lock.tsv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=reason):
+        read_lock(path, ["X"])
+
+
+def test_a_lock_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"source\.lock: .*no such file"):
+        read_lock(tmp_path / "none.tsv", ["X"])
+
+
+@pytest.fixture
+def genomes(tmp_path: Path) -> Path:
+    folder = tmp_path / "genomes"
+    folder.mkdir()
+    (folder / "X.fasta").write_text(">A1 first\nACGT\n>A2\nacgtn\n")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["files", "virusurf"])
+def test_files_must_be_those_of_the_lock(genomes, kind, monkeypatch):
+    monkeypatch.setenv("MY_LOCKS", str(genomes.parent))
+    source = {"type": kind, "folder": str(genomes)}
+    output, lock = genomes.parent / "out", genomes.parent / "kept.tsv"
+    acquire(source, ["X"], output, lock)
+    source["lock"] = "$MY_LOCKS/kept.tsv"
+    assert inputs(source, ["X"]) == [genomes / "X.fasta", lock]
+    acquire(source, ["X"], output, genomes.parent / "lock.tsv")
+    assert (genomes.parent / "lock.tsv").read_bytes() == lock.read_bytes()
+    before = (output / "X.fasta").read_bytes()
+    for text, reason in (
+        (">A1 first\nACGA\n>A2\nacgtn\n", "A1: not of the length and digest"),
+        (">A1 first\nACGT\n", "A2: missing"),
+        (">A1 first\nACGT\n>A2\nacgtn\n>A3\nACGT\n", "A3: not in the lock"),
+        (">A2\nacgtn\n>A1 first\nACGT\n", "'A1': A2 stands in its place"),
+    ):
+        (genomes / "X.fasta").write_text(text)
+        with pytest.raises(InputError, match=reason):
+            acquire(source, ["X"], output, genomes.parent / "lock.tsv")
+        assert (output / "X.fasta").read_bytes() == before
+
+
+def test_a_lock_holds_no_sequence(genomes):
+    (genomes / "X.fasta").write_text(">A1 a description\nACGTTGCAACGT\n")
+    lock = genomes.parent / "lock.tsv"
+    acquire({"type": "files", "folder": str(genomes)}, ["X"], genomes.parent / "out", lock)
+    assert lock.read_text() == HEAD + "\t".join(
+        ["X", "A1", "12", hashlib.sha256(b"ACGTTGCAACGT").hexdigest() + "\n"]
+    )
