@@ -26,7 +26,8 @@ def atomic(path: str | Path) -> Iterator[Path]:
     try:
         yield temporary
         if path.is_dir() and temporary.is_dir():
-            shutil.rmtree(path)
+            # A folder is replaced by two renames: a kill leaves the old one, the new one, or none.
+            path.replace(holder / "replaced")
         temporary.replace(path)
     except OSError as error:
         # A full disk is reported without the file that was being written.

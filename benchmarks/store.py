@@ -1,0 +1,124 @@
+"""What the store costs: to ask it, to store, to serve, to look after; median, least and most.
+
+Everything stands in --folder, a temporary one unless given, and is removed. `cp` of the same bytes
+is timed beside, as what copying alone takes there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from escala import store
+
+ASKED = """
+import time
+start = time.perf_counter()
+from escala.sources import package_versions, sources
+imported = time.perf_counter()
+package_versions(sources({module!r}).packages, ["openmpi"])
+print(imported - start, time.perf_counter() - imported)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="on the file system to measure")
+    parser.add_argument("--megabytes", type=int, default=256, help="of the large output (256)")
+    parser.add_argument("--files", type=int, default=500, help="of 1 kB, in the folder (500)")
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    for module in ("scripts.encode", "scripts.train", "scripts.figure"):
+        _ask(module, arguments.repeats)
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        os.environ[store.LOCATION] = f"{folder}/store"
+        _file(Path(folder), arguments.megabytes, arguments.repeats)
+        _folder(Path(folder), arguments.files, arguments.repeats)
+        root = store.location()
+        for name, act in {"size": store.size, "verify": store.verify, "prune": store.prune}.items():
+            _say(f"{name} of the whole store", [_seconds(lambda: act(root)) for _ in range(3)])  # noqa: B023
+
+
+def _ask(module: str, repeats: int) -> None:
+    """Time what a key takes besides its inputs, each time in a new Python."""
+    code = ASKED.format(module=module)
+    found = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(repeats)
+    ]
+    seconds = [sum(map(float, done.stdout.split())) for done in found]
+    _say(f"code and versions of {module}, imports and all", seconds)
+
+
+def _file(folder: Path, megabytes: int, repeats: int) -> None:
+    source, target = folder / "source", folder / "model"
+    written = np.random.default_rng(0).bytes(megabytes * 1_000_000)
+    source.write_bytes(written)
+    rates: dict[str, list[float]] = {"cp": [], "store": [], "serve": []}
+    for repeat in range(repeats):
+        target.unlink(missing_ok=True)
+        rates["cp"].append(_seconds(lambda: shutil.copyfile(source, target)))
+        with open(target, "r+b") as handle:
+            handle.write(b"%d" % repeat)
+        rates["store"].append(_seconds(lambda: _made(repeat, target, "made")))  # noqa: B023
+        rates["serve"].append(_seconds(lambda: _made(repeat, target, "served")))  # noqa: B023
+        store.prune(store.location(), larger_than_bytes=0)
+    for name, seconds in rates.items():
+        values = [megabytes / one for one in seconds]
+        print(f"{name} one file of {megabytes} MB: {_spread(values)} MB/s")
+
+
+def _folder(folder: Path, files: int, repeats: int) -> None:
+    target = folder / "logs"
+    stored, served = [], []
+    for repeat in range(repeats):
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        for number in range(files):
+            (target / str(number)).write_bytes(b"%d %d " % (repeat, number) * 100)
+        stored.append(_seconds(lambda: _made(repeat, target, "made")))  # noqa: B023
+        served.append(_seconds(lambda: _made(repeat, target, "served")))  # noqa: B023
+    _say(f"store a folder of {files} small files", stored)
+    _say(f"serve a folder of {files} small files", served)
+
+
+def _made(number: int, target: Path, expected: str) -> None:
+    outcome = store.made(
+        "benchmark",
+        code="scripts.encode",
+        inputs={},
+        parameters={"number": number, "name": target.name},
+        outputs={"output": target},
+        make=lambda: None,
+    )
+    if outcome != expected:
+        raise SystemExit(f"{target} was {outcome}, not {expected}")
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _say(what: str, seconds: list[float]) -> None:
+    print(f"{what}: {_spread([1000 * one for one in seconds])} ms")
+
+
+def _spread(values: list[float]) -> str:
+    middle = statistics.median(values)
+    return f"{middle:.4g} ({min(values):.4g} to {max(values):.4g}, {len(values)} times)"
+
+
+if __name__ == "__main__":
+    main()

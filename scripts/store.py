@@ -1,0 +1,141 @@
+"""Show, check and shrink the store of what was made once.
+
+The store is the folder that ESCALA_STORE names, .escala/store in the working directory unless it
+is set. Workflows may use it at the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from tqdm import tqdm
+
+from escala import cli, store
+from escala.errors import InputError
+
+KEY_SHOWN = 12
+
+
+def main() -> int | None:
+    arguments = _parser().parse_args()
+    folder = store.location()
+    if folder is None or not (folder / "lock").exists():
+        raise InputError(
+            store.LOCATION,
+            str(folder or store.OFF),
+            "is no store",
+            f"name the folder of one, or run a workflow that fills {store.DEFAULT}",
+        )
+    return arguments.command(folder, arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(command=run)
+        return added
+
+    command("size", _size, "say how much each step takes")
+    command("list", _list, "list the entries: key, step, stored, last used, size")
+    show = command("show", _show, "say all that determined an entry, and what it holds")
+    show.add_argument("key", help="the first letters of its key, as `list` gives them")
+    verify = command(
+        "verify", _verify, "read everything again; list what is damaged and fail if anything is"
+    )
+    verify.add_argument("--remove", action="store_true", help="remove what is damaged")
+    prune = command(
+        "prune",
+        _prune,
+        "remove what killed processes left, and entries that are too old or too many. Entries are "
+        "only lost time: what is asked for again is made again. A measurement is measured again.",
+    )
+    prune.add_argument(
+        "--older-than", type=float, metavar="DAYS", help="entries not stored or served for so long"
+    )
+    prune.add_argument(
+        "--larger-than",
+        type=float,
+        metavar="GB",
+        help="least recently used entries, until the store is no larger (1 GB is 1e9 bytes)",
+    )
+    prune.add_argument("--dry-run", action="store_true", help="say what would go; remove nothing")
+    return parser
+
+
+def _size(folder: Path, arguments: argparse.Namespace) -> None:
+    found = store.size(folder)
+    for step, (count, size) in found.steps.items():
+        print(f"{step:16}{_counted(count, 'entry', 'entries'):>14}{_megabytes(size):>14}")
+    files = _counted(found.files, "file", "files")
+    print(f"{folder}: {files}, {_megabytes(found.bytes)}, each file counted once")
+    if found.unneeded_bytes:
+        print(f"{_megabytes(found.unneeded_bytes)} of it no entry needs: `prune` removes them")
+
+
+def _list(folder: Path, arguments: argparse.Namespace) -> None:
+    for entry in _entries(folder):
+        used = datetime.fromtimestamp(entry.used, UTC).isoformat(timespec="seconds")
+        size = _megabytes(sum(entry.blobs.values()))
+        print(f"{entry.key[:KEY_SHOWN]}  {entry.step:16}{entry.created}  {used}{size:>14}")
+
+
+def _show(folder: Path, arguments: argparse.Namespace) -> None:
+    found = [entry for entry in _entries(folder) if entry.key.startswith(arguments.key)]
+    if not found:
+        raise InputError("key", arguments.key, "no entry has it", "see what `list` gives")
+    for entry in found:
+        print(json.dumps(json.loads(entry.path.read_text()) | {"key": entry.key}, indent=1))
+
+
+def _entries(folder: Path) -> list[store.Entry]:
+    return [entry for entry in store.entries(folder) if isinstance(entry, store.Entry)]
+
+
+def _verify(folder: Path, arguments: argparse.Namespace) -> int:
+    progress = partial(tqdm, desc="verify", unit=" files", delay=2, leave=False)
+    damaged = store.verify(folder, remove=arguments.remove, progress=progress)
+    for path, reason in damaged.items():
+        print(f"{path}: {reason}")
+    remedy = " and removed" if arguments.remove else "; `verify --remove` removes them"
+    if damaged:
+        print(f"{_counted(len(damaged), 'file is', 'files are')} damaged{remedy}")
+    else:
+        print(f"{folder}: nothing is damaged")
+    return 1 if damaged else 0
+
+
+def _prune(folder: Path, arguments: argparse.Namespace) -> None:
+    limit = None if arguments.larger_than is None else int(arguments.larger_than * 1e9)
+    gone = store.prune(
+        folder,
+        older_than_days=arguments.older_than,
+        larger_than_bytes=limit,
+        dry_run=arguments.dry_run,
+    )
+    removed = "would be removed" if arguments.dry_run else "removed"
+    entries, files = (
+        _counted(gone.entries, "entry", "entries"),
+        _counted(gone.files, "file", "files"),
+    )
+    print(f"{entries}, {files}, {_megabytes(gone.bytes)} {removed}")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.3f} MB"
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

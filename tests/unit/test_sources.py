@@ -1,0 +1,200 @@
+"""A step's digest changes with the code it reaches, and with nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from escala import sources as module
+from escala.sources import code_digest, package_versions, sources
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+PROJECT = {
+    "scripts/encode.py": "from escala import files\nfrom escala.prepare import fasta\n",
+    "scripts/train.py": "import escala.measure.run\n",
+    "scripts/figure.py": "from escala.figures import figure\n",
+    "escala/__init__.py": "",
+    "escala/files.py": "def read(path):\n    '''Read it.'''\n    return open(path).read()\n",
+    "escala/prepare/__init__.py": "CODES = 'ACGT'\n",
+    "escala/prepare/fasta.py": "from . import letters\nimport numpy as np\n",
+    "escala/prepare/letters.py": "def first():\n    from ..files import read\n    return read\n",
+    "escala/measure/__init__.py": "",
+    "escala/measure/run.py": (
+        "from pathlib import Path\n"
+        "COMMAND = ['python', '-m', 'escala.measure.rank']\n"
+        "SCHEMA = Path(__file__).parents[2] / 'schemas' / 'run.schema.yaml'\n"
+    ),
+    "escala/measure/rank.py": "from escala.workloads import workload\nimport yaml.nodes\n",
+    "escala/workloads/__init__.py": (
+        "WORKLOADS = {'cnn': 'escala.workloads.cnn', 'svm': 'escala.workloads.svm'}\n"
+        "def workload(name):\n    return __import__(WORKLOADS[name])\n"
+    ),
+    "escala/workloads/cnn.py": "import escala.measure.run\n",
+    "escala/workloads/svm.py": "import sklearn\n",
+    "escala/figures/__init__.py": (
+        "def figure(name):\n    return __import__(f'escala.figures.{name}')\n"
+    ),
+    "escala/figures/speedup.py": "SCALE = 1\n",
+    "escala/figures/splits.py": "SCALE = 2\n",
+    "schemas/run.schema.yaml": (
+        "properties:\n"
+        "  description: {type: string}\n"
+        "  rows: {type: integer, description: how many}\n"
+    ),
+    "schemas/tables/runs.schema.yaml": "properties: {}\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name, text in PROJECT.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+STEPS = {
+    "encode": ("scripts.encode", ()),
+    "train cnn": ("scripts.train", ("escala.workloads.cnn",)),
+    "train svm": ("scripts.train", ("escala.workloads.svm",)),
+    "train any": ("scripts.train", ()),
+    "figure speedup": ("scripts.figure", ("escala.figures.speedup",)),
+    "figure any": ("scripts.figure", ()),
+}
+TRAIN = {"train cnn", "train svm", "train any"}
+
+
+def digests(root: Path) -> dict[str, str]:
+    return {
+        step: code_digest(name, chosen=chosen, root=root) for step, (name, chosen) in STEPS.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "steps"),
+    [
+        ("scripts/encode.py", {"encode"}),
+        ("escala/files.py", {"encode"}),
+        ("escala/prepare/__init__.py", {"encode"}),
+        ("escala/prepare/letters.py", {"encode"}),
+        ("escala/__init__.py", set(STEPS)),
+        ("escala/measure/run.py", TRAIN),
+        ("escala/measure/rank.py", TRAIN),
+        ("escala/workloads/__init__.py", TRAIN),
+        ("escala/workloads/cnn.py", {"train cnn", "train any"}),
+        ("escala/workloads/svm.py", {"train svm", "train any"}),
+        ("escala/figures/speedup.py", {"figure speedup", "figure any"}),
+        ("escala/figures/splits.py", {"figure any"}),
+    ],
+)
+def test_changed_code_changes_the_steps_that_reach_it_and_no_others(project, changed, steps):
+    before = digests(project)
+    with open(project / changed, "a") as code:
+        code.write("\ndef added():\n    return 1\n")
+    after = digests(project)
+    assert {step for step in STEPS if before[step] != after[step]} == steps
+
+
+def test_a_new_module_of_a_package_that_is_named_as_a_whole_is_seen(project):
+    before = digests(project)
+    (project / "escala/figures/timeline.py").write_text("")
+    after = digests(project)
+    assert {step for step in STEPS if before[step] != after[step]} == {"figure any"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# a comment\ndef read(path):\n    return open(path).read()\n",
+        "'''About files.'''\n\n\n"
+        "def read(\n    path,\n):\n    'Other words.'\n    return open(path).read()",
+    ],
+)
+def test_what_only_readers_see_changes_nothing(project, text):
+    before = digests(project)
+    (project / "escala/files.py").write_text(text)
+    assert digests(project) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        (PROJECT["schemas/run.schema.yaml"].replace("how many", "number"), set()),
+        ("# rows\n" + PROJECT["schemas/run.schema.yaml"], set()),
+        (PROJECT["schemas/run.schema.yaml"].replace("integer", "number"), TRAIN),
+        (PROJECT["schemas/run.schema.yaml"].replace("string", "number"), TRAIN),
+    ],
+)
+def test_a_schema_counts_where_it_is_read_but_its_descriptions_do_not(project, text, steps):
+    before = digests(project)
+    (project / "schemas/run.schema.yaml").write_text(text)
+    after = digests(project)
+    assert {step for step in STEPS if before[step] != after[step]} == steps
+
+
+def test_only_the_schema_that_is_named_counts(project):
+    assert "schemas/run.schema.yaml" in sources("scripts.train", root=project).files
+    assert "schemas/tables/runs.schema.yaml" not in sources("scripts.train", root=project).files
+    (project / "scripts/encode.py").write_text(
+        "from pathlib import Path\nTABLES = Path() / 'schemas' / 'tables'\nHERE = Path() / 'escala'"
+    )
+    assert set(sources("scripts.encode", root=project).files) == {
+        "scripts.encode",
+        "schemas/tables/runs.schema.yaml",
+    }
+
+
+def test_packages_are_those_the_reached_code_imports(project):
+    assert sources("scripts.encode", root=project).packages == {"numpy"}
+    chosen = ["escala.workloads.svm"]
+    assert sources("scripts.train", chosen=chosen, root=project).packages == {"yaml", "sklearn"}
+
+
+@pytest.mark.parametrize("name", ["scripts.nowhere", "escala"])
+def test_a_module_that_is_not_there_is_refused(tmp_path, name):
+    with pytest.raises(ModuleNotFoundError, match=name):
+        code_digest(name, root=tmp_path)
+
+
+def test_a_choice_that_is_not_there_is_refused(project):
+    with pytest.raises(ModuleNotFoundError, match=r"escala\.workloads\.gone"):
+        code_digest("scripts.train", chosen=["escala.workloads.gone"], root=project)
+
+
+@pytest.mark.parametrize("script", ["encode", "train", "figure"])
+def test_what_a_script_loads_is_among_what_it_reaches(script):
+    """Python itself is the reference: the modules that importing the script has loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, scripts.{script}; print(*sys.modules)"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    loaded = {name for name in done.stdout.split() if name.startswith(("escala", "scripts."))}
+    reached = sources(f"scripts.{script}")
+    assert loaded - module.UNCOUNTED <= set(reached.files)
+    packages = metadata.packages_distributions()
+    assert "numpy" in reached.packages
+    assert all(name in packages for name in reached.packages), "nothing is taken for a package"
+
+
+def test_a_run_is_determined_by_the_code_of_its_ranks():
+    files = sources("scripts.train").files
+    assert {"escala.parallel.rank", "escala.workloads.virus_cnn"} <= set(files)
+    assert "schemas/run.schema.yaml" in files
+    assert not module.UNCOUNTED & set(files)
+
+
+def test_versions_are_those_of_the_distributions_that_hold_the_packages():
+    reached = sources("scripts.train").packages | {"Bio", "yaml", "mpl_toolkits", "no_such_package"}
+    distributions = metadata.packages_distributions()
+    names = {name for package in reached for name in distributions.get(package, ())}
+    found = package_versions(reached, ["openmpi", "no-such-distribution"])
+    assert found.pop("python") == sys.version.split()[0]
+    assert found.pop("no-such-distribution") == "not installed"
+    assert found == {name: metadata.version(name) for name in names | {"openmpi"}}
+    assert {"tensorflow-cpu", "horovod", "biopython", "matplotlib"} <= set(found)

@@ -1,0 +1,641 @@
+"""What was made once is served while all that determined it is the same, and only then."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from escala import cli, store
+from escala.sources import sources
+from scripts import store as command
+
+MAKE, SERVE = "made", "served"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
+    monkeypatch.delenv("ESCALA_MEASURE_AGAIN", raising=False)
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Callable[..., str]:
+    """A step that upper-cases a file, once into a file and once into a folder."""
+    source, results = tmp_path / "genomes.fasta", tmp_path / "results"
+    source.write_text(">a\nacgt\n")
+
+    def run(times: int = 1, **changes: object) -> str:
+        def make() -> None:
+            text = source.read_text().upper() * times
+            (results / "folder" / "inner").mkdir(parents=True, exist_ok=True)
+            (results / "empty").mkdir(exist_ok=True)
+            for path in ("file.txt", "folder/-1", "folder/.a", "folder/inner/b"):
+                (results / path).write_text(text + path)
+
+        arguments = {
+            "code": "scripts.encode",
+            "inputs": {"genomes": source},
+            "parameters": {"times": times},
+            "outputs": {name: results / name for name in ("file.txt", "folder", "empty")},
+            "make": make,
+        }
+        return store.made(changes.pop("name", "shout"), **arguments | changes)
+
+    run.source, run.results = source, results
+    return run
+
+
+def bytes_of(folder: Path) -> dict[str, bytes | None]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def blobs(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("blobs/*/*") if path.is_file()]
+
+
+def entries(folder: Path) -> list[Path]:
+    """In the order they were stored."""
+    return sorted(folder.glob("entries/*/*/*.json"), key=lambda path: path.name)
+
+
+# What determines what is served
+
+
+def test_what_was_removed_is_served_as_it_was_made(step, capsys):
+    assert step() == MAKE
+    first = bytes_of(step.results)
+    assert len(first) == 7
+    shutil.rmtree(step.results)
+    assert step(make=pytest.fail) == SERVE
+    assert bytes_of(step.results) == first
+    assert capsys.readouterr().err == ""
+
+
+def test_what_stands_there_is_replaced(step):
+    step()
+    first = bytes_of(step.results)
+    (step.results / "file.txt").write_text("other")
+    (step.results / "folder" / "more").touch()
+    (step.results / "folder" / "-1").unlink()
+    assert step() == SERVE
+    assert bytes_of(step.results) == first
+
+
+def test_a_setting_that_is_taken_back_brings_the_old_results_back(step):
+    step(times=1)
+    first = bytes_of(step.results)
+    assert step(times=2) == MAKE
+    assert bytes_of(step.results) != first
+    assert step(times=1) == SERVE
+    assert bytes_of(step.results) == first
+
+
+def test_identical_bytes_upstream_recompute_nothing_downstream(tmp_path, step):
+    """A changed input of the first step gives the same output, so that the second is served."""
+
+    def count() -> str:
+        def make() -> None:
+            (tmp_path / "count").write_text(str(len((step.results / "file.txt").read_bytes())))
+
+        return store.made(
+            "count",
+            code="scripts.tables",
+            inputs={"text": step.results / "file.txt"},
+            parameters={},
+            outputs={"count": tmp_path / "count"},
+            make=make,
+        )
+
+    assert (step(), count()) == (MAKE, MAKE)
+    step.source.write_text(">a\nACgt\n")
+    assert (step(), count()) == (MAKE, SERVE)
+    step.source.write_text(">a\nACGTT\n")
+    assert (step(), count()) == (MAKE, MAKE)
+
+
+def test_content_counts_and_where_it_stands_does_not(tmp_path, step):
+    step()
+    moved = tmp_path / "elsewhere" / "renamed.fasta"
+    moved.parent.mkdir()
+    shutil.copy(step.source, moved)
+    outputs = {name: tmp_path / "x" / name for name in ("file.txt", "folder", "empty")}
+    assert step(inputs={"genomes": moved}, outputs=outputs, make=pytest.fail) == SERVE
+    moved.write_text("other")
+    assert step(inputs={"genomes": moved}) == MAKE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "whisper"},
+        {"parameters": {"times": 1, "more": None}},
+        {"code": "scripts.tables"},
+        {"packages": ["openmpi"]},
+        {"measurement": {}},
+        {"measurement": {"cpu": "a"}},
+        {"measurement": {"cpu": "b"}},
+        {"inputs": {}},
+        {"chosen": ["escala.workloads.virus_cnn"]},
+    ],
+)
+def test_every_part_of_the_key_counts(step, change):
+    step()
+    step(measurement={"cpu": "c"})
+    assert step(**change) == MAKE
+    assert step(**change) == SERVE
+
+
+def test_versions_and_the_format_count(step, monkeypatch):
+    step()
+    monkeypatch.setattr(store, "package_versions", lambda *_: {"numpy": "0"})
+    assert (step(), step()) == (MAKE, SERVE)
+    monkeypatch.setattr(store, "FORMAT", store.FORMAT + 1)
+    assert (step(), step()) == (MAKE, SERVE)
+    monkeypatch.undo()
+
+
+def test_a_changed_function_recomputes_the_steps_that_use_it_and_no_others(
+    tmp_path, step, monkeypatch
+):
+    project = tmp_path / "project"
+    for name, text in {
+        "scripts/one.py": "from escala.both import shared\nfrom escala.alone import own\n",
+        "scripts/two.py": "from escala import both\n",
+        "escala/both.py": "def shared():\n    return 1\n",
+        "escala/alone.py": "def own():\n    return 1\n",
+    }.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    monkeypatch.setattr(store, "sources", partial(sources, root=project))
+
+    def both() -> tuple[str, str]:
+        return step(code="scripts.one"), step(code="scripts.two")
+
+    assert both() == (MAKE, MAKE)
+    (project / "escala/alone.py").write_text("def own():\n    return 2\n")
+    assert both() == (MAKE, SERVE)
+    (project / "escala/both.py").write_text("def shared():\n    return 2\n")
+    assert both() == (MAKE, MAKE)
+    (project / "escala/alone.py").write_text("def own():\n    return 1\n")
+    (project / "escala/both.py").write_text("def shared():\n    return 1  # as before\n")
+    assert both() == (SERVE, SERVE)
+
+
+TREES = st.dictionaries(
+    st.sampled_from(["a", "b", "c/a", "c/-", "d/e/f", "g/", "c/h/"]), st.sampled_from([b"", b"x"])
+)
+
+
+@settings(max_examples=60)
+@given(TREES, TREES)
+def test_the_content_of_folders_is_equal_where_names_and_bytes_are(tmp_path_factory, one, other):
+    found, written = [], []
+    for tree in (one, other):
+        folder = tmp_path_factory.mktemp("tree")
+        for name, text in tree.items():
+            path = folder / name
+            (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+            if not name.endswith("/"):
+                path.write_bytes(text)
+        found.append(store.content(folder))
+        written.append(bytes_of(folder))
+    assert (found[0] == found[1]) == (written[0] == written[1])
+
+
+def test_a_file_and_a_folder_of_it_differ(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").write_text("x")
+    assert store.content(tmp_path / "a") != store.content(tmp_path / "a" / "b")
+
+
+# What is not stored
+
+
+def test_what_is_said_not_to_be_stored_is_made_again(step):
+    made = []
+
+    def failed_run() -> bool:
+        step.results.mkdir(exist_ok=True)
+        (step.results / "file.txt").write_text("failed")
+        made.append(1)
+        return False
+
+    for _ in range(2):
+        assert step(make=failed_run) == MAKE
+    assert len(made) == 2
+    assert step() == MAKE, "the step that ends well is not served what failed"
+    assert step() == SERVE
+
+
+def test_what_raises_or_makes_too_little_is_not_stored(step, folder):
+    with pytest.raises(ZeroDivisionError):
+        step(make=lambda: 1 / 0)
+    with pytest.raises(FileNotFoundError, match=r"shout did not make it.*file\.txt"):
+        step(make=lambda: None)
+    assert not entries(folder)
+
+
+def test_what_an_input_became_meanwhile_is_not_stored(step, folder, capsys):
+    """It would be served for ever in place of what the first input gives."""
+
+    def make() -> None:
+        step.source.write_text("changed")
+        (step.results / "folder").mkdir(parents=True)
+        (step.results / "empty").mkdir()
+        (step.results / "file.txt").write_text("of the changed input")
+
+    assert step(make=make) == MAKE
+    assert not entries(folder)
+    assert "shout: its inputs or its code changed while it ran: not stored" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_step_that_changes_its_parameters_is_not_stored_under_others(step, folder):
+    parameters = {"knobs": {"threads": 1}}
+
+    def make() -> None:
+        parameters["knobs"]["threads"] = 2
+        (step.results / "file.txt").write_text("of one thread")
+
+    outputs = {"file": step.results / "file.txt"}
+    step.results.mkdir()
+    assert step(parameters=parameters, outputs=outputs, make=make) == MAKE
+    assert not entries(folder)
+
+
+def test_an_optional_output_that_was_not_made_is_removed_when_served(tmp_path, step):
+    model = step.results / "model.keras"
+    outputs = {"file.txt": step.results / "file.txt", "model": model}
+    assert step(outputs=outputs, optional=["model"]) == MAKE
+    model.write_text("of another run")
+    assert step(outputs=outputs, optional=["model"]) == SERVE
+    assert not model.exists()
+    assert (step.results / "file.txt").exists()
+
+
+# Measurements
+
+
+def test_a_measurement_is_served_until_it_is_asked_for_again(step, folder, monkeypatch):
+    measured = []
+
+    def measure() -> None:
+        measured.append(len(measured))
+        step.results.mkdir(exist_ok=True)
+        (step.results / "run.json").write_text(str(measured[-1]))
+
+    run = {"make": measure, "outputs": {"run": step.results / "run.json"}, "measurement": {"a": 1}}
+    assert (step(**run), step(**run)) == (MAKE, SERVE)
+    monkeypatch.setenv("ESCALA_MEASURE_AGAIN", "1")
+    step()
+    assert step() == SERVE, "what is no measurement is not made again"
+    assert step(**run) == MAKE
+    monkeypatch.delenv("ESCALA_MEASURE_AGAIN")
+    assert step(**run) == SERVE
+    assert (step.results / "run.json").read_text() == "1", "the newest is served"
+    kept = [e for e in store.entries(folder) if e.determined["measurement"] == {"a": 1}]
+    assert len(kept) == 2, "the older one stays"
+
+
+# Damage
+
+
+@pytest.mark.parametrize("name", ["file.txt", "folder/inner/b"])
+@pytest.mark.parametrize("damage", ["flip", "shorten", "empty", "remove"])
+def test_a_damaged_file_is_named_made_again_and_mended(step, folder, capsys, name, damage):
+    step()
+    first = bytes_of(step.results)
+    [blob] = [path for path in blobs(folder) if path.read_bytes() == first[name]]
+    written = first[name]
+    blob.chmod(0o600)
+    {
+        "flip": lambda: blob.write_bytes(bytes([written[0] ^ 1]) + written[1:]),
+        "shorten": lambda: blob.write_bytes(written[:-1]),
+        "empty": lambda: blob.write_bytes(b""),
+        "remove": blob.unlink,
+    }[damage]()
+    shutil.rmtree(step.results)
+    assert step() == MAKE
+    assert str(blob) in capsys.readouterr().err
+    assert bytes_of(step.results) == first
+    assert step() == SERVE
+    assert bytes_of(step.results) == first
+    assert capsys.readouterr().err == ""
+
+
+def test_a_damaged_file_leaves_what_stands_there(step, folder):
+    """Nothing is replaced before everything is read and found whole."""
+    step()
+    for name in ("file.txt", "folder/-1"):
+        (step.results / name).write_text("mine")
+    [blob] = [path for path in blobs(folder) if path.read_bytes().endswith(b"inner/b")]
+    blob.unlink()
+
+    def make() -> bool:
+        assert (step.results / "file.txt").read_text() == "mine"
+        assert (step.results / "folder" / "-1").read_text() == "mine"
+        assert names(step.results) == ["empty", "file.txt", "folder"]
+        return False
+
+    assert step(make=make) == MAKE
+
+
+def rewrite(path: Path, change: Callable[[dict], None]) -> None:
+    """Change an entry as someone would who knows how it is protected against accidents."""
+    said = json.loads(path.read_text())
+    change(said)
+    written = json.dumps(said).encode()
+    path.unlink()
+    digest = store.hashlib.sha256(written).hexdigest()
+    path.with_name(f"{path.name.split('.')[0]}.{digest}.json").write_bytes(written)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.chmod(0o600) or path.write_bytes(b""),
+        lambda path: path.chmod(0o600) or path.write_bytes(path.read_bytes()[:-9]),
+        lambda path: path.chmod(0o600) or path.write_bytes(b"\xff" + path.read_bytes()),
+        lambda path: path.chmod(0o600) or path.write_text(path.read_text().replace("-1", "-2")),
+        lambda path: rewrite(path, lambda said: said["determined"].update(step="other")),
+        lambda path: rewrite(path, lambda said: said.pop("outputs")),
+        lambda path: rewrite(path, lambda said: said["outputs"].pop("folder")),
+        lambda path: rewrite(
+            path, lambda said: said["outputs"]["folder"].update({"../out": ["0" * 64, 1]})
+        ),
+        lambda path: rewrite(
+            path, lambda said: said["outputs"]["folder"].update({"/tmp/out": ["0" * 64, 1]})
+        ),
+    ],
+)
+def test_a_damaged_entry_is_named_and_made_again(step, folder, capsys, damage):
+    step()
+    first = bytes_of(step.results)
+    [entry] = entries(folder)
+    damage(entry)
+    assert step() == MAKE
+    assert f"damaged, not served: {entry.parent}" in capsys.readouterr().err
+    assert bytes_of(step.results) == first
+    assert step() == SERVE
+
+
+def test_an_older_entry_is_served_where_the_newest_is_damaged(step, folder, monkeypatch):
+    run = {"measurement": {}, "outputs": {"file.txt": step.results / "file.txt"}}
+    step(**run)
+    monkeypatch.setenv("ESCALA_MEASURE_AGAIN", "1")
+    step(**run)
+    monkeypatch.delenv("ESCALA_MEASURE_AGAIN")
+    newest = entries(folder)[-1]
+    newest.chmod(0o600)
+    newest.write_text("{}")
+    assert step(**run, make=pytest.fail) == SERVE
+    assert not newest.exists()
+
+
+# What is served
+
+
+def test_nothing_done_to_what_is_served_reaches_the_store(step, folder):
+    step()
+    first, stored = bytes_of(step.results), bytes_of(folder)
+    shutil.rmtree(step.results)
+    step()
+    for path in (p for p in step.results.rglob("*") if p.is_file()):
+        assert not path.is_symlink() and path.stat().st_nlink == 1
+        path.chmod(0o600)
+        path.write_text("altered")
+    assert bytes_of(folder) == stored
+    assert step() == SERVE
+    assert bytes_of(step.results) == first
+
+
+def test_files_in_folders_are_protected_and_folders_can_be_removed(step, folder):
+    step()
+    shutil.rmtree(step.results)
+    step()
+    writable = {
+        path.relative_to(step.results).as_posix(): bool(path.stat().st_mode & stat.S_IWUSR)
+        for path in step.results.rglob("*")
+    }
+    assert {name for name, may in writable.items() if not may} == {
+        "folder/-1",
+        "folder/.a",
+        "folder/inner/b",
+    }
+    assert writable["file.txt"], "Snakemake never makes a protected output again"
+    assert not any(path.stat().st_mode & 0o222 for path in [*blobs(folder), *entries(folder)])
+
+
+# Without a store
+
+
+def test_turned_off_nothing_is_stored(step, tmp_path, monkeypatch):
+    monkeypatch.setenv("ESCALA_STORE", "off")
+    monkeypatch.chdir(tmp_path)
+    assert (step(), step()) == (MAKE, MAKE)
+    assert names(tmp_path) == ["genomes.fasta", "results"]
+
+
+def test_by_default_it_stands_under_the_working_directory(step, tmp_path, monkeypatch):
+    monkeypatch.delenv("ESCALA_STORE")
+    monkeypatch.chdir(tmp_path)
+    assert (step(), step()) == (MAKE, SERVE)
+    assert entries(tmp_path / ".escala" / "store")
+
+
+@pytest.mark.parametrize("where", ["genomes.fasta", "genomes.fasta/store", "/proc/store"])
+def test_where_there_can_be_no_store_a_line_says_so(step, tmp_path, monkeypatch, capsys, where):
+    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / where))
+    assert step() == MAKE
+    assert bytes_of(step.results)["file.txt"]
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "the work goes on without it" in said
+
+
+# Pruning
+
+
+def used(days_ago: float, path: Path) -> None:
+    then = store.time.time() - days_ago * 24 * 3600
+    os.utime(path, (then, then))
+
+
+def test_what_was_long_not_used_is_pruned(step, folder):
+    for times in (1, 2, 3):
+        step(times=times)
+    for path, days in zip(entries(folder), (10, 10, 3), strict=True):
+        used(days, path)
+    step(times=1)
+    gone = store.prune(folder, older_than_days=5)
+    assert gone.entries == 1
+    assert [step(times=times) for times in (1, 3, 2)] == [SERVE, SERVE, MAKE]
+
+
+def test_the_least_recently_used_goes_first(step, folder):
+    for times in (1, 2, 3):
+        step(times=times)
+    for path, days in zip(entries(folder), (3, 9, 6), strict=True):
+        used(days, path)
+    limit = store.size(folder).bytes - 1
+    planned = store.prune(folder, larger_than_bytes=limit, dry_run=True)
+    assert len(entries(folder)) == 3, "a dry run removes nothing"
+    assert store.prune(folder, larger_than_bytes=limit) == planned
+    assert store.size(folder).bytes <= limit
+    assert [step(times=times) for times in (1, 3, 2)] == [SERVE, SERVE, MAKE]
+    store.prune(folder, larger_than_bytes=0)
+    assert not blobs(folder) and not entries(folder)
+
+
+def test_a_blob_that_another_entry_holds_stays(step, folder):
+    step()
+    step(parameters={"other": 1})
+    used(9, entries(folder)[0])
+    count = len(blobs(folder))
+    gone = store.prune(folder, older_than_days=5)
+    assert (gone.entries, gone.files) == (1, 1), "the entry itself"
+    assert len(blobs(folder)) == count
+
+
+def test_what_killed_processes_left_is_swept_and_nothing_else(step, folder):
+    step()
+    left = folder / "incoming" / ("a" * 32)
+    orphan = folder / "blobs" / "bb" / ("b" * 64)
+    orphan.parent.mkdir()
+    for path in (left, orphan):
+        path.write_text("half")
+    foreign = [folder / "README", folder / "blobs" / "mine", folder / "incoming" / "mine"]
+    for path in foreign:
+        path.write_text("mine")
+    found = store.size(folder)
+    assert found.unneeded_bytes == 8
+    assert store.prune(folder) == store.Pruned(0, 2, 8)
+    assert not left.exists() and not orphan.exists()
+    assert all(path.exists() for path in foreign)
+    assert step(make=pytest.fail) == SERVE
+
+
+def test_pruning_waits_for_who_stores_and_not_for_who_makes(step, folder):
+    step()
+    pruned = threading.Thread(target=store.prune, args=[folder])
+    with store._locked(folder), store._incoming(folder) as unfinished:
+        unfinished.write_text("half")
+        pruned.start()
+        pruned.join(0.2)
+        assert pruned.is_alive() and unfinished.exists()
+    pruned.join(60)
+    assert not pruned.is_alive()
+
+    def make() -> bool:
+        store.prune(folder, larger_than_bytes=0)
+        return False
+
+    assert step(times=2, make=make) == MAKE, "a step being made holds no lock"
+    assert not entries(folder)
+
+
+# Verifying, and the command
+
+
+def test_verifying_finds_what_is_damaged_and_removes_it_if_asked(step, folder):
+    step()
+    step(times=2)
+    assert store.verify(folder) == {}
+    flipped, lost, *_ = [path for path in blobs(folder) if b"ACGT\n>A" in path.read_bytes()]
+    flipped.chmod(0o600)
+    flipped.write_bytes(flipped.read_bytes().lower())
+    lost.unlink()
+    whole, holed = entries(folder)
+    assert set(store.verify(folder)) == {flipped, holed}
+    assert flipped.exists() and holed.exists()
+    assert set(store.verify(folder, remove=True)) == {flipped, holed}
+    assert entries(folder) == [whole]
+    assert store.verify(folder) == {}
+    assert (step(), step(times=2), step(times=2)) == (SERVE, MAKE, SERVE)
+
+
+def test_an_entry_that_needs_a_damaged_file_goes_with_it(step, folder):
+    step()
+    blob = blobs(folder)[0]
+    blob.chmod(0o600)
+    blob.write_bytes(b"")
+    assert set(store.verify(folder, remove=True)) == {blob}
+    assert not entries(folder) and not blob.exists()
+
+
+@pytest.fixture
+def run_command(monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["store", *arguments])
+        monkeypatch.setattr("signal.signal", lambda *_: None)
+        capsys.readouterr()
+        code = cli.main(command.main)
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+def test_the_command_shows_what_there_is(step, folder, run_command):
+    step()
+    step(times=2, name="whisper")
+    code, said = run_command("size")
+    assert code == 0
+    assert "shout" in said and "whisper" in said and "10 files" in said
+    code, said = run_command("list")
+    rows = said.splitlines()
+    assert [row.split()[1] for row in rows] == ["shout", "whisper"]
+    code, said = run_command("show", rows[1].split()[0])
+    shown = json.loads(said)
+    assert shown["determined"]["parameters"] == {"times": 2}
+    assert shown["determined"]["inputs"]["genomes"][""][0] == store.sha256_file(step.source)
+    assert "escala.prepare.fasta" in shown["determined"]["code"]
+    code, said = run_command("show", "nothing")
+    assert code == 2 and "no entry has it" in said
+
+
+def test_the_command_verifies_and_prunes(step, folder, run_command):
+    step()
+    assert run_command("verify") == (0, f"{folder}: nothing is damaged\n")
+    blob = blobs(folder)[0]
+    blob.chmod(0o600)
+    blob.write_bytes(b"")
+    for arguments, words in ((), "1 file is damaged;"), (["--remove"], "damaged and removed"):
+        code, said = run_command("verify", *arguments)
+        assert code == 1 and words in said and str(blob) in said
+    assert run_command("verify")[0] == 0
+    step()
+    code, said = run_command("prune", "--larger-than", "0", "--dry-run")
+    assert code == 0 and said.startswith("1 entry, 5 files") and "would be" in said
+    assert entries(folder)
+    assert run_command("prune", "--older-than", "1")[1].startswith("0 entries")
+    assert entries(folder)
+    assert run_command("prune", "--larger-than", "0")[0] == 0
+    assert not entries(folder)
+
+
+@pytest.mark.parametrize("where", ["off", "nowhere", "."])
+def test_the_command_touches_no_folder_that_is_no_store(tmp_path, run_command, monkeypatch, where):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ESCALA_STORE", where)
+    code, said = run_command("prune", "--larger-than", "0")
+    assert code == 2 and "ESCALA_STORE" in said and "is no store" in said
+    assert not names(tmp_path)

@@ -1,0 +1,412 @@
+"""The store when its users are killed, its disk is full, and several use it at once.
+
+What kills and what races runs in a Python of its own, which holds no other threads and forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from escala import store
+from tests.conftest import ROOT
+
+KILLS, KILLS_OF_A_STORE, KILLS_SERVING = 200, 20, 40
+NOBODY = 65534
+TRACED = ("escala/store.py", "escala/files.py", "/shutil.py")
+BIG = 300_000
+
+
+class Step:
+    """A step whose outputs follow from its number; its big file is that of the other tens too."""
+
+    def __init__(self, folder: Path, number: int, size: int = BIG):
+        self.number, self.size = number, size
+        self.outputs = {
+            "run": folder / "run.json",
+            "model": folder / "model",
+            "logs": folder / "logs",
+        }
+
+    def expected(self) -> dict[str, bytes]:
+        big = random.Random(self.number % 10).randbytes(self.size)
+        logs = {f"logs/inner/{rank}": b"%d" % (self.number * rank) for rank in range(2)}
+        return {"run.json": b"run %d" % self.number, "model": big, **logs}
+
+    def found(self) -> dict[str, bytes]:
+        folder = self.outputs["run"].parent
+        files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
+        # What a killed process was writing stands beside the outputs, in a hidden folder.
+        return {name: path.read_bytes() for name, path in files.items() if name[0] != "."}
+
+    def make(self) -> None:
+        for name, written in self.expected().items():
+            path = self.outputs["run"].parent / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(written)
+
+    def made(self, after: Callable[[], None] = lambda: None) -> str:
+        def make() -> None:
+            self.make()
+            after()
+
+        return store.made(
+            "step",
+            code="scripts.encode",
+            inputs={},
+            parameters={"number": self.number, "size": self.size},
+            outputs=self.outputs,
+            make=make,
+        )
+
+    def forget(self) -> None:
+        shutil.rmtree(self.outputs["run"].parent, ignore_errors=True)
+
+
+def in_its_own_python(function: Callable, *arguments: object, **environment: str) -> dict:
+    """Run a function of this module in a new process, and return what it says, as JSON."""
+    call = f"t.{function.__name__}(*json.loads(sys.argv[1]))"
+    code = f"import json, sys, tests.workflow.test_store_faults as t; print(json.dumps({call}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(arguments, default=str)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]) | {"said": done.stderr}
+
+
+def lines_of_the_store(act: Callable[[int], None]) -> None:
+    """From here on call `act` with the number of every line that the store executes."""
+    count = 0
+
+    def trace(frame, event: str, argument: object):
+        nonlocal count
+        if not frame.f_code.co_filename.endswith(TRACED):
+            return None
+        count += event == "line"
+        act(count)
+        return trace
+
+    sys.settrace(trace)
+
+
+def fork(body: Callable[[], None]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                body()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return child
+
+
+def lines_and_seconds(step: Step, traced: bool) -> float:
+    """Return the lines, or the seconds, that storing takes."""
+    start, lines = 0.0, 0
+
+    def after() -> None:
+        nonlocal start
+
+        def see(number: int) -> None:
+            nonlocal lines
+            lines = number
+
+        if traced:
+            lines_of_the_store(see)
+        start = time.perf_counter()
+
+    step.made(after)
+    sys.settrace(None)
+    return lines if traced else time.perf_counter() - start
+
+
+def kill_who_stores(folder: str, seed: int, kills: int) -> dict:
+    """Kill processes while they store: half of them at a random line, half at a random time."""
+    chance, folder = random.Random(seed), Path(folder)
+    lines = lines_and_seconds(Step(folder / "warm", 1_000_001), True)
+    seconds = statistics.median(
+        lines_and_seconds(Step(folder / "warm", 1_000_002 + k), False) for k in range(5)
+    )
+    result = {
+        "killed": 0,
+        "served": 0,
+        "made": 0,
+        "wrong": [],
+        "damaged": [],
+        "left": 0,
+        "left_by_prune": 0,
+    }
+    for start in range(0, kills, KILLS_OF_A_STORE):
+        root = folder / f"store{start}"
+        os.environ[store.LOCATION] = str(root)
+        numbers = range(start, start + KILLS_OF_A_STORE)
+        for number in numbers:
+            at_line = chance.randint(1, int(lines)) if number % 2 else None
+            at_time = None if number % 2 else chance.uniform(0, seconds)
+            result["killed"] += kill_one(Step(folder / "child", number), at_line, at_time)
+            result["damaged"] += map(str, store.verify(root))
+            outcome, right = made_rightly(Step(folder / "mine", number))
+            result[outcome] += 1
+            result["wrong"] += [number] * (not right)
+        result["left"] += store.size(root).unneeded_bytes
+        store.prune(root)
+        result["left_by_prune"] += store.size(root).unneeded_bytes
+        for number in numbers:
+            if made_rightly(Step(folder / "mine", number)) != ("served", True):
+                result["wrong"].append(number)
+    return result
+
+
+def kill_one(step: Step, at_line: int | None, at_time: float | None) -> bool:
+    """Kill a process at a line, or at a time, after it begins to store; say if it was not done."""
+    read, write = os.pipe()
+
+    def begin() -> None:
+        if at_line is not None:
+            lines_of_the_store(lambda n: n == at_line and os.kill(os.getpid(), signal.SIGKILL))
+        os.write(write, b"made")
+
+    child = fork(lambda: step.made(begin))
+    os.close(write)
+    os.read(read, 4)
+    os.close(read)
+    if at_time is not None:
+        time.sleep(at_time)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    step.forget()
+    return killed
+
+
+def made_rightly(step: Step) -> tuple[str, bool]:
+    """Return whether a step was served or made, and whether the outputs are right."""
+    outcome = step.made()
+    right = step.found() == step.expected()
+    step.forget()
+    return outcome, right
+
+
+def kill_who_is_served(folder: str, seed: int, kills: int) -> dict:
+    """Kill processes at a random line of serving, over older outputs that differ."""
+    chance, folder = random.Random(seed), Path(folder)
+    Step(folder / "first", 1).made()
+    lines = 0
+
+    def see(number: int) -> None:
+        nonlocal lines
+        lines = number
+
+    lines_of_the_store(see)
+    Step(folder / "first", 1).made()
+    sys.settrace(None)
+    result = {"killed": 0, "replaced": 0, "torn": []}
+    for _ in range(kills):
+        step, old = Step(folder / "child", 1), Step(folder / "child", 2)
+        step.forget()
+        old.make()
+        at_line = chance.randint(1, lines)
+
+        def body(step=step, at_line=at_line) -> None:
+            lines_of_the_store(lambda n: n == at_line and os.kill(os.getpid(), signal.SIGKILL))
+            step.made()
+
+        result["killed"] += os.WIFSIGNALED(os.waitpid(fork(body), 0)[1])
+        found, new, before = step.found(), step.expected(), old.expected()
+        for name in ("run.json", "model"):
+            result["replaced"] += found[name] == new[name]
+            if found[name] not in (new[name], before[name]):
+                result["torn"].append([at_line, name])
+        # A folder is taken away whole before the new one takes its place.
+        if in_logs(found) not in (in_logs(before), {}, in_logs(new)):
+            result["torn"].append([at_line, "logs"])
+        if made_rightly(step) != ("served", True):
+            result["torn"].append([at_line, "afterwards"])
+    return result
+
+
+def in_logs(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: text for name, text in files.items() if name.startswith("logs/")}
+
+
+def use_at_once(folder: str, seed: int, rounds: int) -> dict:
+    """Two processes store and are served, the same and different steps, and a third prunes."""
+    folder, root = Path(folder), store.location()
+
+    def use(name: str, seed: int) -> None:
+        chance, wrong, outcomes = random.Random(seed), [], {"made": 0, "served": 0}
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            for _ in range(rounds):
+                step = Step(folder / name, chance.randrange(12), 100_000)
+                outcomes[step.made()] += 1
+                if step.found() != step.expected():
+                    wrong.append(step.number)
+                step.forget()
+        (folder / f"{name}.json").write_text(
+            json.dumps({"wrong": wrong, "said": said.getvalue(), **outcomes})
+        )
+
+    def sweep() -> None:
+        while True:
+            store.prune(root, larger_than_bytes=700_000)
+
+    Step(folder / "first", 0).made()
+    users = [fork(lambda k=k: use(f"user{k}", seed + k)) for k in range(2)]
+    pruner = fork(sweep)
+    codes = [os.waitpid(user, 0)[1] for user in users]
+    os.kill(pruner, signal.SIGKILL)
+    os.waitpid(pruner, 0)
+    found = [json.loads((folder / f"user{k}.json").read_text()) for k in range(2)]
+    return {
+        "codes": codes,
+        "users": found,
+        "damaged": [str(path) for path in store.verify(root)],
+        "bytes": store.size(root).bytes,
+    }
+
+
+def test_whenever_a_writer_is_killed_nothing_damaged_is_served(tmp_path):
+    result = in_its_own_python(
+        kill_who_stores, tmp_path, 1, KILLS, ESCALA_STORE=str(tmp_path / "store")
+    )
+    print(result)
+    assert result["wrong"] == []
+    assert result["damaged"] == [], "what stands in the store is whole"
+    assert result["said"] == "", "nothing had to be mended"
+    assert result["killed"] > KILLS / 4, "most were killed while they stored"
+    assert result["made"] and result["served"], "some before the step was stored, some after"
+    assert result["left"] > 0, "unfinished files were left"
+    assert result["left_by_prune"] == 0
+
+
+def test_whenever_one_who_is_served_is_killed_outputs_are_whole(tmp_path):
+    result = in_its_own_python(
+        kill_who_is_served, tmp_path, 2, KILLS_SERVING, ESCALA_STORE=str(tmp_path / "store")
+    )
+    print(result)
+    assert result["killed"] == KILLS_SERVING
+    assert result["torn"] == []
+    assert 0 < result["replaced"] < 2 * KILLS_SERVING
+
+
+def test_two_may_use_a_store_at_once_while_a_third_prunes_it(tmp_path):
+    result = in_its_own_python(use_at_once, tmp_path, 3, 100, ESCALA_STORE=str(tmp_path / "store"))
+    print(result)
+    assert result["codes"] == [0, 0]
+    for user in result["users"]:
+        assert user["wrong"] == [] and user["said"] == ""
+        assert user["served"] and user["made"]
+    assert sum(user["made"] for user in result["users"]) > 24, "what was pruned was made again"
+    assert result["damaged"] == []
+
+
+def lacking(problem: str) -> None:
+    """Skip a test that takes root, or fail where ESCALA_REQUIRE names `full-disk`."""
+    required = "full-disk" in os.environ.get("ESCALA_REQUIRE", "").split(",")
+    (pytest.fail if required else pytest.skip)(f"{problem}; run as root, where one may mount")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode:
+        lacking(f"cannot mount a small disk ({done.stderr.strip()})")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_on_a_full_disk_the_work_goes_on_without_the_store(
+    small_disk, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("ESCALA_STORE", str(small_disk / "store"))
+    for _ in range(2):
+        step = Step(tmp_path / "results", 1, 2_000_000)
+        assert step.made() == "made"
+        assert step.found() == step.expected()
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and "No space left on device" in said, said
+        step.forget()
+    assert not list((small_disk / "store" / "incoming").iterdir()), "the unfinished file is gone"
+    assert store.verify(small_disk / "store") == {}
+    fitting = Step(tmp_path / "results", 2, 100_000)
+    assert [fitting.made(), fitting.made()] == ["made", "served"]
+    assert fitting.found() == fitting.expected()
+
+
+def test_what_cannot_be_served_onto_a_full_disk_stays_in_the_store(
+    small_disk, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
+    Step(tmp_path / "results", 1, 2_000_000).made()
+    with pytest.raises(OSError, match="No space left on device"):
+        Step(small_disk / "results", 1, 2_000_000).made()
+    elsewhere = Step(tmp_path / "elsewhere", 1, 2_000_000)
+    assert elsewhere.made() == "served"
+    assert elsewhere.found() == elsewhere.expected()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder where others may read what this user writes."""
+    mask = os.umask(0o022)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+    os.umask(mask)
+
+
+def test_a_store_that_may_only_be_read_serves(open_folder, monkeypatch):
+    """Another user's: who may not write there is served, and told that nothing is stored."""
+    if os.geteuid():
+        lacking("cannot become another user")
+    monkeypatch.setenv("ESCALA_STORE", str(open_folder / "store"))
+    # The other user may not be allowed to read the code.
+    reached = store.sources("scripts.encode")
+    monkeypatch.setattr(store, "sources", lambda *_, **__: reached)
+    Step(open_folder / "first", 1).made()
+    before = {path: path.stat().st_mtime_ns for path in (open_folder / "store").rglob("*")}
+    theirs = open_folder / "theirs"
+    theirs.mkdir()
+    shutil.chown(theirs, NOBODY, NOBODY)
+    read, write = os.pipe()
+
+    def ask() -> None:
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        steps = [Step(theirs / str(number), number) for number in (1, 2)]
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            outcomes = [step.made() for step in steps]
+        whole = [step.found() == step.expected() for step in steps]
+        os.write(write, json.dumps([outcomes, whole, said.getvalue()]).encode())
+
+    os.waitpid(fork(ask), 0)
+    os.close(write)
+    outcomes, whole, said = json.loads(os.read(read, 10_000))
+    os.close(read)
+    assert outcomes == ["served", "made"] and all(whole)
+    assert said.count("\n") == 1 and "the work goes on without it" in said
+    assert before == {path: path.stat().st_mtime_ns for path in (open_folder / "store").rglob("*")}
