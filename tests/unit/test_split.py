@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain, combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from escala.errors import InputError
-from escala.prepare.split import stratified_split
+from escala.prepare.split import SLACK, group_split, split_leaving_out, stratified_split
 
 
 def labelled(counts: list[int], seed: int = 0) -> np.ndarray:
@@ -29,7 +31,8 @@ def names(counts: list[int]) -> list[str]:
 def test_either_refused_or_every_row_once_and_each_class_on_both_sides(counts, fraction, seed):
     labels = labelled(counts)
     try:
-        train, test = stratified_split(labels, names(counts), fraction, seed)
+        split = stratified_split(labels, names(counts), fraction, seed)
+        train, test = split.train, split.test
     except InputError as error:
         assert min(counts) * min(fraction, 1 - fraction) < 1.5
         assert error.where.removeprefix("class ") in names(counts)
@@ -48,7 +51,7 @@ def test_either_refused_or_every_row_once_and_each_class_on_both_sides(counts, f
 def test_the_seed_alone_decides_the_rows():
     counts = [40, 30, 20]
     labels = labelled(counts)
-    one, again, other = (stratified_split(labels, names(counts), 0.3, s)[1] for s in (4, 4, 5))
+    one, again, other = (stratified_split(labels, names(counts), 0.3, s).test for s in (4, 4, 5))
     assert one.tolist() == again.tolist() != other.tolist()
 
 
@@ -69,3 +72,82 @@ def test_a_class_too_small_for_both_sides_is_named(counts, lacking):
     assert caught.value.where == f"class {lacking}"
     assert "too few" in caught.value.reason
     assert "add records" in caught.value.remedy
+
+
+grouped = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=2, max_size=5)
+
+
+def in_groups(sizes: list[list[int]], seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and groups of rows in mixed order; `sizes` has the rows of each group, by class."""
+    rows = [
+        (label, f"g{label}.{number}")
+        for label, groups in enumerate(sizes)
+        for number, size in enumerate(groups)
+        for _ in range(size)
+    ]
+    order = np.random.default_rng(seed).permutation(len(rows))
+    labels, groups = zip(*(rows[i] for i in order), strict=True)
+    return np.array(labels), np.array(groups, object)
+
+
+@settings(deadline=None)
+@given(grouped, st.sampled_from([0.1, 0.3, 0.5, 0.8]), st.integers(0, 100))
+def test_groups_stay_whole_and_the_share_is_nearly_that_asked_for(sizes, fraction, seed):
+    labels, groups = in_groups(sizes)
+    classes = names([0] * len(sizes))
+    single = tuple(label for label, own in enumerate(sizes) if len(own) == 1)
+    if len(single) == len(sizes):
+        with pytest.raises(InputError, match="none can be split"):
+            group_split(labels, groups, classes, fraction, seed)
+        return
+    split = group_split(labels, groups, classes, fraction, seed)
+    assert sorted([*split.train, *split.test]) == list(range(len(labels)))
+    assert list(split.train) == sorted(split.train) and list(split.test) == sorted(split.test)
+    assert not set(groups[split.train]) & set(groups[split.test])
+    assert split.not_separable == single
+    for label, own in enumerate(sizes):
+        tested = (labels[split.test] == label).sum()
+        if len(own) == 1:
+            assert tested == 0
+            continue
+        assert 0 < tested < sum(own)
+        wanted = fraction * sum(own)
+        subsets = chain.from_iterable(combinations(own, n) for n in range(1, len(own)))
+        nearest = min(abs(sum(subset) - wanted) for subset in subsets)
+        assert abs(tested - wanted) <= max(nearest, SLACK * wanted)
+
+
+def test_the_seed_alone_decides_the_groups_and_none_is_tested_always():
+    labels, groups = in_groups([[31, 30, 28, 6, 5, 4], [3] * 8])
+    tested = [
+        set(groups[group_split(labels, groups, ["A", "B"], 0.3, seed).test])
+        for seed in (*range(30), 0)
+    ]
+    assert tested[0] == tested[-1]
+    assert len(set(map(frozenset, tested))) > 10
+    assert not set.intersection(*tested)
+    assert set.union(*tested) == set(groups)
+
+
+def test_the_groups_left_out_are_the_test_rows():
+    labels, groups = in_groups([[5, 4, 3], [7], [2, 2]])
+    split = split_leaving_out(labels, groups, ["A", "B", "C"], ["g0.1", "g2.0"])
+    assert set(groups[split.test]) == {"g0.1", "g2.0"}
+    assert set(groups[split.train]) == {"g0.0", "g0.2", "g1.0", "g2.1"}
+    assert split.not_separable == (1,)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "value", "reason"),
+    [
+        (["g0.9"], "g0.9", "no such group"),
+        (["g2.0", "g2.1"], ["g2.0", "g2.1"], "all there is of class C"),
+        (["g1.0"], ["g1.0"], "all there is of class B"),
+    ],
+)
+def test_groups_that_cannot_be_left_out_are_refused(left_out, value, reason):
+    labels, groups = in_groups([[5, 4, 3], [7], [2, 2]])
+    with pytest.raises(InputError) as caught:
+        split_leaving_out(labels, groups, ["A", "B", "C"], left_out)
+    assert caught.value.value == value
+    assert reason in caught.value.reason

@@ -1,0 +1,42 @@
+"""The k-mers of encoded sequences, a k-mer and its reverse complement being one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def canonical_kmers(codes: np.ndarray, k: int) -> np.ndarray:
+    """Return the number of every k-mer of a sequence, in order of its start.
+
+    A k-mer is read as a number in base 4, A 0, C 1, G 2 and T 3; of it and its reverse complement
+    the smaller one stands for both. K-mers that hold an ambiguous letter or padding are left out.
+
+    Parameters
+    ----------
+    codes : uint8 of shape (n,), 0 to 4.
+    k : letters of a k-mer, at most 31.
+
+    Returns
+    -------
+    int64 of shape (at most n - k + 1,), from 0 to 4**k - 1.
+    """
+    starts = len(codes) - k + 1
+    if starts < 1:
+        return np.empty(0, np.int64)
+    digits = (codes.astype(np.int64) - 1) & 3
+    forward, backward = _numbers(digits, k), _numbers(3 - digits[::-1], k)[::-1]
+    unclear = np.concatenate([[0], np.cumsum(codes == 0)])
+    clear = unclear[k:] == unclear[:-k]
+    return np.minimum(forward, backward)[clear]
+
+
+def _numbers(digits: np.ndarray, k: int) -> np.ndarray:
+    """Return the number that each `k` digits in base 4 make, int64 of shape (n - k + 1,).
+
+    Numbers of twice as many digits are made of two neighbours, as in exponentiation by squaring.
+    """
+    if k == 1:
+        return digits
+    half = _numbers(digits, k // 2)
+    whole = (half[: len(half) - k // 2] << (2 * (k // 2))) + half[k // 2 :]
+    return whole if k % 2 == 0 else (whole[: len(digits) - k + 1] << 2) + digits[k - 1 :]

@@ -1,0 +1,36 @@
+"""How similar the test genomes of a split are to those trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from escala.files import atomic
+from escala.prepare.similarity import Sketches, nearest
+
+
+def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
+    """Write the similarity of the nearest training genome for every test row.
+
+    Parameters
+    ----------
+    split : folder with `train_genomes.npy` and `test_genomes.npy`.
+    sketches : what `escala.prepare.similarity.sketches` made of the dataset.
+    output : `.npy` to write.
+
+    Returns
+    -------
+    float32 of shape (test rows,); NaN for a row that SMOTEN made, which is no genome.
+    """
+    train, test = (
+        np.load(split / f"{side}_genomes.npy", allow_pickle=False) for side in ("train", "test")
+    )
+    genomes, place = np.unique(test, return_inverse=True)
+    found = np.full(len(genomes), np.nan, np.float32)
+    real = genomes >= 0
+    matrix = Sketches.load(sketches).matrix()
+    found[real], _ = nearest(matrix, np.unique(train[train >= 0]), genomes[real])
+    with atomic(output) as temporary:
+        np.save(temporary, found[place], allow_pickle=False)
+    return found[place]

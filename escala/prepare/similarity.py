@@ -1,0 +1,289 @@
+"""How many k-mers genomes have in common: sketches, clusters of near-duplicates, nearest relatives.
+
+The similarity of two genomes is the share of canonical 21-mers of the one with fewer that the other
+holds too (containment, which an incomplete end does not lower). It is estimated on sketches: of all
+21-mers those whose hash is in the lowest 1 / SCALE of its range, the same for every genome
+(FracMinHash: Irber et al. 2022, doi 10.1101/2022.01.11.475838). On sketches everything is exact:
+all pairs are compared. What that costs, and how near the estimate comes, is told in
+docs/decisions/011-similarity.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+from tqdm import tqdm
+
+from escala.errors import InputError
+from escala.files import atomic
+from escala.prepare.encode import encode
+from escala.prepare.fasta import records as parsed
+from escala.prepare.kmers import canonical_kmers
+
+#: Letters of a k-mer: long enough that unrelated genomes share none by chance, 4**21 = 4.4e12.
+K = 21
+#: One in so many k-mers is kept: some 1500 of a genome of 30 000 letters.
+SCALE = 20
+#: Memory for one block of similarities, float32.
+BLOCK_BYTES = 32 * 2**20
+#: K-mers that so large a share of genomes holds are counted by a dense product, the others by a
+#: sparse one; the dense matrix has at most DENSE_BYTES.
+COMMON, DENSE_BYTES = 1 / 16, 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Sketches:
+    """The k-mers kept of every genome of a dataset, in the order of `records.tsv`.
+
+    Parameters
+    ----------
+    hashes : uint64, the sketches one after the other, each in ascending order.
+    ends : int64, where in `hashes` the sketch of each genome ends.
+    """
+
+    hashes: np.ndarray
+    ends: np.ndarray
+
+    def save(self, path: Path) -> None:
+        """Write both arrays as `.npz`, atomically."""
+        with atomic(path) as temporary:
+            np.savez(temporary, hashes=self.hashes, ends=self.ends)
+
+    @classmethod
+    def load(cls, path: Path) -> Sketches:
+        with np.load(path, allow_pickle=False) as arrays:
+            return cls(arrays["hashes"], arrays["ends"])
+
+    def matrix(self) -> sparse.csr_matrix:
+        """Return which genome (row) holds which k-mer (column), float32 zeros and ones."""
+        columns, distinct = pd.factorize(self.hashes)
+        starts = np.concatenate([[0], self.ends])
+        ones = np.ones(len(columns), np.float32)
+        return sparse.csr_matrix(
+            (ones, columns.astype(np.int32), starts), shape=(len(self.ends), len(distinct))
+        )
+
+
+def sketch(codes: np.ndarray, scale: int = SCALE) -> np.ndarray:
+    """Return the hashes kept of a genome's k-mers, uint64, each once, in ascending order.
+
+    Parameters
+    ----------
+    codes : uint8 of shape (letters,), 0 to 4; k-mers that hold a 0 are left out.
+    scale : one in so many is kept.
+    """
+    hashes = _mixed(canonical_kmers(codes, K).astype(np.uint64))
+    return np.unique(hashes[hashes <= np.uint64((2**64 - 1) // scale)])
+
+
+def sketches(folder: Path, records: pd.DataFrame) -> Sketches:
+    """Sketch every genome of `records` from its whole sequence, one genome at a time.
+
+    Parameters
+    ----------
+    folder : holds `CLASS.fasta` of every class.
+    records : what `escala.prepare.fasta.encode_classes` kept: `class`, `accession` and `genome`, in
+        the order of the files.
+
+    Raises
+    ------
+    InputError : a file no longer holds the records that were kept of it.
+    """
+    parts = []
+    for name, group in records.groupby("class", sort=False):
+        path = folder / f"{name}.fasta"
+        wanted = list(zip(group["accession"], group["genome"], strict=True))[::-1]
+        for accession, sequence in tqdm(
+            parsed(path), desc=f"sketch {name}", unit=" records", disable=None
+        ):
+            genome = hashlib.sha256(sequence.upper()).hexdigest()
+            if wanted and (accession, genome) == wanted[-1]:
+                wanted.pop()
+                parts.append(sketch(np.frombuffer(encode(sequence), np.uint8)))
+        if wanted:
+            raise InputError(
+                path,
+                wanted[-1][0],
+                "the record is not there any more, or has changed",
+                "let the dataset be encoded again",
+            )
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    return Sketches(np.concatenate([np.empty(0, np.uint64), *parts]), ends)
+
+
+def clusters(matrix: sparse.csr_matrix, labels: np.ndarray, threshold: float) -> np.ndarray:
+    """Link genomes of a class that are at least as similar as `threshold`, by single linkage.
+
+    Parameters
+    ----------
+    matrix : of the sketches, see `Sketches.matrix`.
+    labels : class of each genome, int array.
+    threshold : similarity, above 0 to 1, compared as float32.
+
+    Returns
+    -------
+    int64, the number of each genome's cluster in its class, from 1, larger clusters first and of
+    equal ones that with the earlier genome.
+    """
+    numbers = np.zeros(len(labels), np.int64)
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        linked = _linked(matrix[own], threshold)
+        _, first, found, sizes = np.unique(linked, True, True, True)
+        order = np.lexsort((first, -sizes))
+        rank = np.empty(len(sizes), np.int64)
+        rank[order] = np.arange(1, len(sizes) + 1)
+        numbers[own] = rank[found]
+    return numbers
+
+
+def _linked(matrix: sparse.csr_matrix, threshold: float) -> np.ndarray:
+    """Return a number for every row, the same for those that a chain of similar pairs connects."""
+    component = np.arange(matrix.shape[0])
+    for first, block in _similarities(matrix, matrix):
+        own = component[first : first + len(block)]
+        near = block >= np.float32(threshold)
+        near &= own[:, None] != component
+        row, column = np.nonzero(near)
+        links = sparse.coo_matrix(
+            (np.ones(len(row), np.bool_), (own[row], component[column])),
+            shape=(len(component), len(component)),
+        )
+        component = connected_components(links, directed=False)[1][component]
+    return component
+
+
+def nearest(
+    matrix: sparse.csr_matrix, train: np.ndarray, test: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the training genome, of any class, that is most similar to each test genome.
+
+    Parameters
+    ----------
+    matrix : of the sketches.
+    train, test : numbers of genomes; `train` holds at least one.
+
+    Returns
+    -------
+    The similarity, float32 of shape (len(test),), 0 where nothing is in common, and the number of
+    the training genome, the first of equally similar ones.
+    """
+    similarity, place = np.zeros(len(test), np.float32), np.zeros(len(test), np.int64)
+    for first, block in _similarities(matrix[test], matrix[train]):
+        part = slice(first, first + len(block))
+        place[part] = block.argmax(axis=1)
+        similarity[part] = block.max(axis=1)
+    return similarity, train[place]
+
+
+def leakage(similarity: np.ndarray, threshold: float) -> float:
+    """Return the share of test rows that have a near-duplicate among the training genomes.
+
+    Parameters
+    ----------
+    similarity : of the nearest training genome, float32 of shape (test rows,); NaN, for a row that
+        SMOTEN made, counts as a near-duplicate.
+    threshold : similarity from which a genome is one.
+    """
+    return float((~(similarity < np.float32(threshold))).mean())
+
+
+def _similarities(
+    rows: sparse.csr_matrix, others: sparse.csr_matrix
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield, block by block, the number of its first row and the similarity of `rows` to `others`.
+
+    Counts are sums of ones below 2**24 and hence exact in float32. A k-mer that many genomes hold
+    costs least in a dense product, one that few do in a sparse product.
+    """
+    held = np.bincount(others.indices, minlength=others.shape[1])
+    useful = (held > 0) & (np.bincount(rows.indices, minlength=rows.shape[1]) > 0)
+    room = DENSE_BYTES // (4 * max(1, others.shape[0]))
+    common = np.flatnonzero(useful & (held >= COMMON * others.shape[0]))
+    common = np.sort(common[np.argsort(-held[common], kind="stable")[:room]])
+    useful[common] = False
+    rare = np.flatnonzero(useful)
+    dense, sizes = others[:, common].toarray().T, np.diff(others.indptr).astype(np.float32)
+    rare_rows, rare_others = rows[:, rare], others[:, rare].T.tocsr()
+    common_rows, row_sizes = rows[:, common], np.diff(rows.indptr).astype(np.float32)
+    size = max(1, BLOCK_BYTES // (4 * max(1, others.shape[0])))
+    for first in tqdm(range(0, rows.shape[0], size), desc="compare", unit=" blocks", disable=None):
+        part = slice(first, first + size)
+        block = (rare_rows[part] @ rare_others).toarray()
+        block += common_rows[part].toarray() @ dense
+        block /= np.maximum(np.minimum(row_sizes[part, None], sizes), 1)
+        yield first, block
+
+
+def write_groups(records: pd.DataFrame, numbers: np.ndarray, path: Path) -> pd.DataFrame:
+    """Write the cluster of every genome as a group file, a TSV of accession, class and group."""
+    table = records[["accession", "class"]].assign(
+        group=records["class"] + "." + pd.Series(numbers, records.index).astype(str)
+    )
+    with atomic(path) as temporary:
+        table.to_csv(temporary, sep="\t", index=False)
+    return table
+
+
+def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
+    """Return the group of every record from a group file.
+
+    Parameters
+    ----------
+    path : TSV with the columns accession, class and group (or lineage, as simulated genomes have).
+    records : `class` and `accession` of the genomes that need one.
+
+    Returns
+    -------
+    Names of groups, an object array of shape (records,).
+
+    Raises
+    ------
+    InputError : the file or a column is missing, a record has no group or two, or a group holds
+        records of several classes.
+    """
+    if not path.is_file():
+        raise InputError(path, path.name, "no such file", "name a group file in split.groups")
+    table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+    table = table.rename(columns={"lineage": "group"})
+    for column in ("accession", "class", "group"):
+        if column not in table:
+            raise InputError(
+                path,
+                list(table.columns),
+                f"has no column {column}",
+                "give a TSV with the columns accession, class and group",
+            )
+    table = table[table["class"].isin(records["class"].unique())]
+    twice = table[table.duplicated(["accession", "class"])]
+    if len(twice):
+        raise InputError(
+            path, twice["accession"].iloc[0], "stands there twice", "give each record one group"
+        )
+    mixed = table.groupby("group")["class"].nunique()
+    if (mixed > 1).any():
+        raise InputError(
+            path, mixed.index[mixed > 1][0], "holds records of several classes", "split the group"
+        )
+    named = table.set_index(["accession", "class"])["group"]
+    found = named.reindex(pd.MultiIndex.from_frame(records[["accession", "class"]])).to_numpy()
+    lacking = pd.isna(found) | (found == "")
+    if lacking.any():
+        record = records["accession"].to_numpy()[lacking][0]
+        raise InputError(path, record, "has no group there", "add the record with its group")
+    return found
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Return a hash of each number, uint64 (the finaliser of SplitMix64: Steele et al. 2014)."""
+    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

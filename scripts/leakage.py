@@ -1,0 +1,43 @@
+"""Find how similar the nearest training genome is to the genome of each test row."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from escala import cli
+from escala.files import read_json
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--split", required=True, type=Path, help="folder of the split")
+    parser.add_argument("--sketches", required=True, type=Path, help=".npz of the dataset")
+    parser.add_argument("--output", required=True, type=Path, help=".npy to write")
+    arguments = parser.parse_args()
+
+    def make() -> None:
+        from escala.prepare.leakage import write_similarity
+        from escala.prepare.similarity import leakage
+
+        similarity = write_similarity(arguments.split, arguments.sketches, arguments.output)
+        limit = read_json(arguments.split / "dataset.json")["similarity"]
+        print(
+            f"{leakage(similarity, limit):.1%} of {len(similarity)} test rows have a "
+            f"near-duplicate among the training genomes: at least {limit:g} of their 21-mers in "
+            "common"
+        )
+
+    rows = {name: arguments.split / name for name in ("train_genomes.npy", "test_genomes.npy")}
+    cli.serve_or_make(
+        "leakage",
+        code="scripts.leakage",
+        inputs=rows | {"sketches": arguments.sketches},
+        parameters={},
+        outputs={"similarity": arguments.output},
+        make=make,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

@@ -1,0 +1,46 @@
+"""K-mers of codes against their definition on text, with Biopython's reverse complement."""
+
+from __future__ import annotations
+
+import numpy as np
+from Bio.Seq import Seq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from escala.prepare.encode import encode, letters, reverse_complement
+from escala.prepare.kmers import canonical_kmers
+
+sequences = st.text(alphabet="ACGTN", max_size=40)
+
+
+def number(kmer: str) -> int:
+    return int("".join(str("ACGT".index(letter)) for letter in kmer), 4)
+
+
+def codes_of(text: str) -> np.ndarray:
+    return np.frombuffer(encode(letters(text)), np.uint8)
+
+
+@settings(deadline=None)
+@given(sequences, st.integers(1, 12))
+def test_each_kmer_is_the_smaller_of_itself_and_its_reverse_complement(text, k):
+    kmers = [text[start : start + k] for start in range(len(text) - k + 1)]
+    expected = [
+        min(number(kmer), number(str(Seq(kmer).reverse_complement())))
+        for kmer in kmers
+        if "N" not in kmer
+    ]
+    assert canonical_kmers(codes_of(text), k).tolist() == expected
+
+
+@settings(deadline=None)
+@given(sequences)
+def test_either_strand_has_the_same_kmers(text):
+    codes = codes_of(text)
+    other = canonical_kmers(reverse_complement(codes), 5)
+    assert canonical_kmers(codes, 5).tolist() == other[::-1].tolist()
+
+
+def test_the_largest_kmer_that_fits_is_exact():
+    assert canonical_kmers(codes_of("T" * 31), 31).tolist() == [0]
+    assert canonical_kmers(codes_of("C" * 31), 31).tolist() == [number("C" * 31)]

@@ -1,0 +1,226 @@
+"""Similarity of genomes against sets of strings, clusters against all pairs, and group files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from Bio.Seq import Seq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
+
+from escala.acquire import files
+from escala.errors import InputError
+from escala.prepare import similarity
+from escala.prepare.encode import encode, letters
+from escala.prepare.fasta import encode_classes, read_records
+from escala.prepare.similarity import (
+    K,
+    Sketches,
+    clusters,
+    leakage,
+    nearest,
+    read_groups,
+    sketch,
+)
+
+
+def mutated(seed: int, relatives: int, letters: int = 400, changes: int = 6) -> list[str]:
+    """Genomes that each differ from an earlier one at some places, some of them turned round."""
+    random = np.random.default_rng(seed)
+    genomes = ["".join(random.choice(list("ACGT"), letters))]
+    for _ in range(relatives - 1):
+        text = list(genomes[random.integers(len(genomes))])
+        for place in random.choice(len(text), changes, replace=False):
+            text[place] = random.choice(list("ACGTN"))
+        changed = "".join(text)[random.integers(30) :]
+        genomes.append(str(Seq(changed).reverse_complement()) if random.integers(2) else changed)
+    return genomes
+
+
+def kmers(text: str) -> set[str]:
+    found = [text[i : i + K] for i in range(len(text) - K + 1)]
+    return {min(k, str(Seq(k).reverse_complement())) for k in found if "N" not in k}
+
+
+def shared(one: str, other: str) -> float:
+    """The definition: what the one with fewer k-mers has in common with the other."""
+    a, b = kmers(one), kmers(other)
+    return len(a & b) / max(min(len(a), len(b)), 1)
+
+
+@contextmanager
+def room(block_bytes: int, dense_bytes: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(similarity, "BLOCK_BYTES", block_bytes)
+        patch.setattr(similarity, "DENSE_BYTES", dense_bytes)
+        yield
+
+
+def sketched(genomes: list[str], scale: int = 1) -> Sketches:
+    parts = [sketch(np.frombuffer(encode(letters(g)), np.uint8), scale) for g in genomes]
+    return Sketches(np.concatenate(parts), np.cumsum([len(part) for part in parts]))
+
+
+# What a block, and the dense product, may take: everything at once and all of it dense; rows one by
+# one and all of it sparse; blocks of a few rows, and the two k-mers most genomes hold dense.
+ROOM = pytest.mark.parametrize(
+    ("block_bytes", "dense_kmers"), [(2**25, 2**26), (1, 0), (4 * 3 * 12, 2)]
+)
+
+
+@ROOM
+@settings(deadline=None, max_examples=10)
+@given(st.integers(0, 1000), st.integers(2, 9), st.sampled_from([0.3, 0.5, 0.7, 0.9]))
+def test_clusters_are_the_connected_components_of_all_similar_pairs(
+    block_bytes, dense_kmers, seed, count, threshold
+):
+    genomes = mutated(seed, count) + mutated(seed + 1, 3)
+    similar = [[shared(one, other) >= threshold for other in genomes] for one in genomes]
+    component = connected_components(np.array(similar), directed=False)[1]
+    with room(block_bytes, dense_kmers * 4 * len(genomes)):
+        found = clusters(sketched(genomes).matrix(), np.zeros(len(genomes), int), threshold)
+    members = [set(np.flatnonzero(component == number)) for number in set(component)]
+    expected = sorted(members, key=lambda own: (-len(own), min(own)))
+    assert [set(np.flatnonzero(found == n + 1)) for n in range(len(expected))] == expected
+    assert found.max() == len(expected)
+
+
+@ROOM
+@settings(deadline=None, max_examples=10)
+@given(st.integers(0, 1000))
+def test_the_nearest_training_genome_is_the_most_similar_one(block_bytes, dense_kmers, seed):
+    genomes = [*mutated(seed, 8), *mutated(seed + 1, 2), "ACGT" * 5, "N" * 40]
+    train, test = np.array([0, 3, 4, 9]), np.array([1, 2, 5, 6, 7, 8, 10, 11])
+    with room(block_bytes, dense_kmers * 4 * len(train)):
+        found, which = nearest(sketched(genomes).matrix(), train, test)
+    expected = [[shared(genomes[t], genomes[r]) for r in train] for t in test]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, np.max(expected, axis=1), rtol=1e-6)
+    assert which.tolist() == train[np.argmax(expected, axis=1)].tolist()
+    assert found[-2:].tolist() == [0, 0]
+
+
+def test_a_genome_without_kmers_is_a_cluster_of_its_own():
+    genomes = ["ACGT" * 5, *mutated(1, 2, changes=1), "ACGT" * 5, "N" * 40]
+    found = clusters(sketched(genomes).matrix(), np.zeros(5, int), 0.01)
+    assert found.tolist() == [2, 1, 1, 3, 4]
+
+
+@pytest.mark.parametrize(("threshold", "number"), [(0.95, 1), (np.nextafter(0.95, 1) + 1e-6, 2)])
+def test_a_pair_at_the_threshold_is_linked(threshold, number):
+    hashes = [np.arange(20), np.arange(1, 31)]
+    pair = Sketches(np.concatenate(hashes).astype(np.uint64), np.array([20, 50]))
+    assert clusters(pair.matrix(), np.zeros(2, int), threshold).tolist() == [1, number]
+    similarity = nearest(pair.matrix(), np.array([0]), np.array([1]))[0]
+    assert leakage(similarity, threshold) == (number == 1)
+
+
+def test_leakage_counts_what_smoten_made_as_near_duplicates():
+    assert leakage(np.array([0.5, 0.96, np.nan, 0.1], np.float32), 0.9) == 0.5
+
+
+def test_classes_are_never_linked():
+    genomes = mutated(1, 4, changes=1)
+    labels = np.array([0, 1, 0, 1])
+    assert clusters(sketched(genomes).matrix(), labels, 0.1).tolist() == [1, 1, 1, 1]
+
+
+def test_a_sketch_estimates_the_share_and_either_strand_and_case_is_the_same():
+    one, other = mutated(3, 2, letters=60_000, changes=400)
+    whole = sketch(np.frombuffer(encode(letters(one)), np.uint8), 10)
+    turned = str(Seq(one).reverse_complement()).lower()
+    assert (whole == sketch(np.frombuffer(encode(letters(turned)), np.uint8), 10)).all()
+    assert len(whole) == pytest.approx(len(kmers(one)) / 10, rel=0.1)
+    estimate, _ = nearest(sketched([one, other], 10).matrix(), np.array([0]), np.array([1]))
+    # Binomial, 6000 k-mers sketched: three standard errors.
+    assert estimate == pytest.approx(shared(one, other), abs=0.02)
+
+
+def encoded(folder: Path, genomes: list[tuple[str, str]], deduplicate: str) -> pd.DataFrame:
+    (folder / "A.fasta").write_text("".join(f">{name}\n{text}\n" for name, text in genomes))
+    encode_classes(folder, ["A"], 50, deduplicate, folder)
+    return read_records(folder / "records.tsv")
+
+
+def test_sketches_are_of_the_records_kept_and_survive_saving(tmp_path):
+    one, other, third, _ = genomes = mutated(5, 4)
+    named = [("a", one), ("b", one), ("a", other), ("b", other), ("a", third.lower())]
+    records = encoded(tmp_path, named, "genome")
+    assert records["accession"].tolist() == ["a", "a", "a"]
+    made = similarity.sketches(tmp_path, records)
+    expected = sketched(genomes[:3], similarity.SCALE)
+    for path in (tmp_path / "sketches.npz", tmp_path / "again.npz"):
+        made.save(path)
+        loaded = Sketches.load(path)
+        assert loaded.hashes.tolist() == expected.hashes.tolist()
+        assert loaded.ends.tolist() == expected.ends.tolist()
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "sketches.npz").read_bytes()
+
+
+def test_a_file_that_has_changed_since_it_was_encoded_is_refused(tmp_path):
+    one, other, third = mutated(6, 3)
+    records = encoded(tmp_path, [("a", one), ("b", other)], "none")
+    (tmp_path / "A.fasta").write_text(f">a\n{one}\n>b\n{third}\n")
+    with pytest.raises(InputError, match="has changed") as caught:
+        similarity.sketches(tmp_path, records)
+    assert caught.value.value == "b"
+
+
+def test_clusters_are_written_as_a_group_file(tmp_path):
+    table = similarity.write_groups(RECORDS, np.array([2, 1, 1]), tmp_path / "groups.tsv")
+    assert (tmp_path / "groups.tsv").read_text() == (
+        "accession\tclass\tgroup\na\tX\tX.2\nb\tX\tX.1\nNA\tY\tY.1\n"
+    )
+    assert table["group"].tolist() == ["X.2", "X.1", "Y.1"]
+    assert read_groups(tmp_path / "groups.tsv", RECORDS).tolist() == ["X.2", "X.1", "Y.1"]
+
+
+RECORDS = pd.DataFrame({"accession": ["a", "b", "NA"], "class": ["X", "X", "Y"]})
+
+
+@pytest.mark.parametrize(
+    ("content", "value", "reason"),
+    [
+        (None, "groups.tsv", "no such file"),
+        ("accession\tclass\n", ["accession", "class"], "no column group"),
+        ("accession\tclass\tgroup\na\tX\tg\na\tX\th\n", "a", "stands there twice"),
+        ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\n", "NA", "has no group"),
+        ("accession\tclass\tgroup\na\tX\tg\nb\tX\t\nNA\tY\th\n", "b", "has no group"),
+        ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\nNA\tY\tg\n", "g", "several classes"),
+    ],
+)
+def test_a_group_file_that_does_not_fit_is_refused(tmp_path, content, value, reason):
+    path = tmp_path / "groups.tsv"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError) as caught:
+        read_groups(path, RECORDS)
+    assert (caught.value.where, caught.value.value) == (path, value)
+    assert reason in caught.value.reason
+
+
+def test_a_group_file_may_call_groups_lineages_and_hold_more(tmp_path):
+    path = tmp_path / "lineages.tsv"
+    path.write_text("accession\tclass\tlineage\nb\tX\tl2\na\tX\tl1\nNA\tY\tm\nz\tX\tl1\n")
+    assert read_groups(path, RECORDS).tolist() == ["l1", "l2", "m"]
+
+
+@pytest.mark.real_data
+def test_outbreak_clones_are_one_cluster(tmp_path: Path):
+    """Sizes as comparing all 21-mers of all pairs gave them."""
+    classes = ["COVID", "EBOLA", "MERS", "SARS"]
+    files.fetch({"type": "files", "folder": os.environ["ESCALA_GENOMES"]}, classes, tmp_path)
+    encode_classes(tmp_path, classes, 50, "none", tmp_path)
+    records = read_records(tmp_path / "records.tsv")
+    made = similarity.sketches(tmp_path, records).matrix()
+    found = clusters(made, records["label"].to_numpy(), 0.95)
+    sizes = [np.bincount(found[records["class"] == name])[1:].tolist() for name in classes]
+    assert [sizes[0], sizes[1], sizes[3]] == [[200], [110, 6, 2, 1, 1], [40]]
+    assert sizes[2] == [71, 2, 1, 1, 1, 1, 1, 1, 1]
