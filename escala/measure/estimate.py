@@ -9,6 +9,7 @@ from pathlib import Path
 from escala.config import Experiment, Run
 from escala.files import read_json
 from escala.parallel.layout import Layout
+from escala.workloads import WORKLOADS
 
 #: Rows per second and core at 1000 letters, measured for `virus-cnn` on one core of a 2-core x86
 #: virtual machine (6400 rows in 5.65 s), and the start-up of a run there. Good for an order of
@@ -16,6 +17,9 @@ from escala.parallel.layout import Layout
 REFERENCE_ROWS_PER_SECOND = 6400 / 5.65
 REFERENCE_LENGTH = 1000
 REFERENCE_STARTUP_SECONDS = 12.0
+#: The same for a fit: letters per second of `kmer-logreg`, and the start-up without TensorFlow.
+REFERENCE_FIT_LETTERS_PER_SECOND = 10e6
+REFERENCE_FIT_STARTUP_SECONDS = 3.0
 
 
 def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
@@ -82,6 +86,11 @@ def _measured(runs: Iterable[Run]) -> list[float]:
 def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
     settings = experiment.settings["workloads"][run.workload]
     length = experiment.datasets[run.dataset]["length"]
+    if WORKLOADS[run.workload].kind == "fit":
+        rows = _training_rows(run, experiment)
+        if rows is None:
+            return None
+        return rows * length / REFERENCE_FIT_LETTERS_PER_SECOND + REFERENCE_FIT_STARTUP_SECONDS
     ranks = Layout.parse(run.layout).ranks
     rate = REFERENCE_ROWS_PER_SECOND * REFERENCE_LENGTH / length * ranks
     if run.instrument:
@@ -101,7 +110,7 @@ def _training_rows(run: Run, experiment: Experiment) -> float | None:
         return sum(counts["balanced"] for counts in read_json(description)["counts"].values())
     dataset = experiment.datasets[run.dataset]
     records = dataset["source"].get("records")
-    if records is None:
+    if records is None or dataset["window"]["method"] != "start":
         return None
     if dataset["oversample"]["method"] == "none":
         total = sum(records.values())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from sklearn.metrics import classification_report, confusion_matrix
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 
 def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) -> dict:
@@ -13,27 +15,29 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
     -------
     Accuracy; precision, recall, F1 and support per class; their macro and weighted averages; the
     confusion matrix with true classes in rows and predicted ones in columns. A class never
-    predicted has precision 0.
+    predicted has precision 0. A class without test rows cannot be scored: its scores are None, and
+    averages are over the other classes.
     """
-    numbers = list(range(len(classes)))
-    report = classification_report(
-        labels, predictions, labels=numbers, output_dict=True, zero_division=0
-    )
+    numbers = range(len(classes))
+    tested = np.flatnonzero(np.bincount(labels, minlength=len(classes)))
+
+    def scores(average: str | None, among: Sequence[int]) -> tuple:
+        return precision_recall_fscore_support(
+            labels, predictions, labels=among, average=average, zero_division=0
+        )
+
+    per_class = zip(*scores(None, numbers), strict=True)
     return {
         "rows": len(labels),
         "accuracy": float(np.mean(labels == predictions)),
         "classes": classes,
-        "per_class": {name: _scores(report[str(i)]) for i, name in enumerate(classes)},
-        "macro": _scores(report["macro avg"]),
-        "weighted": _scores(report["weighted avg"]),
+        "per_class": {name: _named(*row) for name, row in zip(classes, per_class, strict=True)},
+        "macro": _named(*scores("macro", tested)[:3], len(labels)),
+        "weighted": _named(*scores("weighted", tested)[:3], len(labels)),
         "confusion_matrix": confusion_matrix(labels, predictions, labels=numbers).tolist(),
     }
 
 
-def _scores(row: dict) -> dict:
-    return {
-        "precision": float(row["precision"]),
-        "recall": float(row["recall"]),
-        "f1": float(row["f1-score"]),
-        "support": int(row["support"]),
-    }
+def _named(precision: float, recall: float, f1: float, support: int) -> dict:
+    values = {"precision": float(precision), "recall": float(recall), "f1": float(f1)}
+    return (values if support else dict.fromkeys(values)) | {"support": int(support)}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import socket
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import cpuinfo
 import psutil
 
 from escala.parallel.layout import available_cores
+from escala.sources import code_digest
+from escala.workloads import WORKLOADS
 
 PACKAGES = (
     "tensorflow-cpu",
@@ -24,13 +24,14 @@ PACKAGES = (
     "biopython",
     "snakemake",
 )
-MEASURING = ("acquire", "prepare", "workloads", "parallel", "measure")
+#: What must agree for two measurements to be of one machine.
+FINGERPRINT = ("cpu", "cores_available", "memory_bytes", "hostname")
 
 
 def describe() -> dict:
     """Return the machine's CPU model, cores this process may use, memory in bytes and kernel."""
     return {
-        "cpu": cpuinfo.get_cpu_info().get("brand_raw", platform.processor() or "unknown"),
+        "cpu": _cpu_model(),
         "cores_available": len(available_cores()),
         "cores_total": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
@@ -50,10 +51,26 @@ def versions() -> dict[str, str]:
     return found
 
 
-def source_sha256() -> str:
-    """Return one digest over the modules that bear on a measurement, names and content."""
-    package = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256()
-    for path in sorted(path for part in MEASURING for path in (package / part).rglob("*.py")):
-        digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
+def fingerprint() -> dict:
+    """Return what tells this machine from others, as far as a measurement goes."""
+    described = describe()
+    return {key: described[key] for key in FINGERPRINT}
+
+
+def chosen_modules(workload: str) -> list[str]:
+    """Return the modules that a run of a workload picks from the registry."""
+    return [WORKLOADS[workload].module] if workload in WORKLOADS else []
+
+
+def source_sha256(workload: str) -> str:
+    """Return one digest over the code that a measurement of a workload runs; see `sources`."""
+    return code_digest("scripts.train", chosen=chosen_modules(workload))
+
+
+def _cpu_model() -> str:
+    """Return the processor's name as Linux gives it (man 5 proc)."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.processor() or "unknown"

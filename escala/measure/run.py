@@ -16,17 +16,21 @@ import pandas as pd
 
 from escala.environment import session
 from escala.errors import InputError
-from escala.files import read_json, sha256_file, write_json
+from escala.files import atomic, read_json, sha256_file, write_json
 from escala.measure import evaluation, machine, steps, timeline
 from escala.measure.schema import validate_run
 from escala.parallel import children, launch
 from escala.parallel.layout import Layout, assign_cores, available_cores
+from escala.parallel.rank import SCRATCH
 from escala.parallel.shards import epoch_order, row_moments
 from escala.parallel.strategies import STRATEGIES
+from escala.workloads import WORKLOADS, models
 
-FORMAT = 1
+FORMAT = 2
 POLL_SECONDS = 0.1
 RAW_TIMELINE, TIMELINE, TRACE = "timeline.raw", "timeline.json", "trace.json"
+PREDICTIONS = "predictions.npy"
+MODEL_FILES = (*models.FILES.values(), models.DESCRIPTION)
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,9 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     request : the run's identity, its training settings, knobs and seeds, as the workflow's rule
         `train` puts them together.
     data : folder of the split to train on.
-    output : the `run.json` to write; the folder it stands in belongs to the run.
+    output : the `run.json` to write; the folder it stands in belongs to the run. A run that ends
+        ok leaves the predicted class of every test row in `predictions.npy` beside it, int64 in
+        the order of `test.npy`, and its model if that is to be kept.
 
     Raises
     ------
@@ -63,9 +69,9 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     try:
         outcome = _attempt(request, plan, data, ranks_folder, result, time_limit_seconds)
     finally:
-        _tidy(folder, ranks_folder)
+        _tidy(ranks_folder)
     if outcome.status != "ok":
-        (folder / "model.keras").unlink(missing_ok=True)
+        _remove(folder, PREDICTIONS, *MODEL_FILES)
     result |= {
         "status": outcome.status,
         "reason": outcome.reason,
@@ -111,7 +117,7 @@ def _description(data: Path) -> dict:
 def _plan(request: dict, description: dict, data: Path) -> dict:
     """Return what the ranks read: the request with everything derived from it worked out."""
     layout = Layout.parse(request["layout"])
-    knobs, training = request["knobs"], request["training"]
+    knobs = request["knobs"]
     available = available_cores()
     needed = layout.processes * knobs["cores_per_process"]
     oversubscribed = needed > len(available)
@@ -123,27 +129,52 @@ def _plan(request: dict, description: dict, data: Path) -> dict:
             f"{len(available)}",
             "ask for fewer processes or set oversubscribe: true",
         )
-    threads = {"intra_op": knobs["cores_per_process"], "inter_op": knobs["cores_per_process"]}
-    batch, rate = training["batch"], training["learning_rate"]
-    global_batch = batch["rows"] * (layout.ranks if batch["per"] == "rank" else 1)
-    scale = global_batch / rate["reference_batch"] if rate["rule"] == "linear" else 1.0
-    repeat = request["repeat"] or 1
-    return {
+    threads = dict.fromkeys(("intra_op", "inter_op"), knobs["cores_per_process"])
+    common = {
         "strategy": request["strategy"],
         "workload": request["workload"],
-        "training": training,
+        "kind": WORKLOADS[request["workload"]].kind,
+        "training": request["training"],
         "knobs": knobs | {"threads": threads | knobs["threads"]},
         "ranks": layout.ranks,
         "cores": assign_cores(layout.processes, knobs["cores_per_process"], available),
         "oversubscribed": oversubscribed,
         "data": str(data.resolve()),
         "classes": description["classes"],
-        "global_batch": global_batch,
-        "learning_rate": rate["value"] * scale,
-        "seed": training["seed"] + repeat - 1,
-        "shuffle_seed": training["seed"] + repeat - 1,
+        "train_counts": [description["counts"][c]["train"] for c in description["classes"]],
+        "train_rows": sum(c["balanced"] for c in description["counts"].values()),
         "max_steps": request.get("max_steps"),
         "instrument": request["instrument"],
+    }
+    by_kind = {"gradient": _by_gradient, "fit": _by_fit}
+    return common | by_kind[common["kind"]](common, request["repeat"] or 1)
+
+
+def _by_gradient(plan: dict, repeat: int) -> dict:
+    """Return what the plan of a workload trained by gradient steps holds besides."""
+    training = plan["training"]
+    batch, rate = training["batch"], training["learning_rate"]
+    global_batch = batch["rows"] * (plan["ranks"] if batch["per"] == "rank" else 1)
+    scale = global_batch / rate["reference_batch"] if rate["rule"] == "linear" else 1.0
+    seed = training["seed"] + repeat - 1
+    return {
+        "epochs": training["epochs"],
+        "global_batch": global_batch,
+        "learning_rate": rate["value"] * scale,
+        "seed": seed,
+        "shuffle_seed": seed,
+    }
+
+
+def _by_fit(plan: dict, repeat: int) -> dict:
+    """Return the same for a fit: one step over all rows in their order, nothing drawn at random."""
+    return {
+        "knobs": plan["knobs"] | {"threads": plan["knobs"]["threads"] | {"inter_op": 1}},
+        "epochs": 1,
+        "global_batch": plan["train_rows"],
+        "learning_rate": None,
+        "seed": None,
+        "shuffle_seed": None,
     }
 
 
@@ -172,15 +203,16 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "threads": plan["knobs"]["threads"],
         },
         "training": {
+            "kind": plan["kind"],
             "global_batch": plan["global_batch"],
             "rows_per_rank": -(-plan["global_batch"] // plan["ranks"]),
             "learning_rate": plan["learning_rate"],
             "optimizer": None,
-            "epochs_asked": request["training"]["epochs"],
+            "epochs_asked": plan["epochs"],
             "epochs_done": 0,
             "stopped_early": False,
             "parameters": None,
-            "train_rows": sum(c["balanced"] for c in description["counts"].values()),
+            "train_rows": plan["train_rows"],
             "test_rows": sum(c["test"] for c in description["counts"].values()),
             "target_accuracy": request["training"].get("target_accuracy"),
         },
@@ -198,7 +230,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         },
         "machine": machine.describe(),
         "versions": machine.versions(),
-        "source_sha256": machine.source_sha256(),
+        "source_sha256": machine.source_sha256(request["workload"]),
         "knobs": plan["knobs"],
         "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
     }
@@ -215,6 +247,7 @@ def _supervise(request: dict, plan: dict, folder: Path, limit: float) -> Outcome
         filter(
             None,
             [
+                request["workload"],
                 request["strategy"],
                 request["layout"],
                 request["variant"],
@@ -313,6 +346,9 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
             for r in range(plan["ranks"])
         ]
     )
+    with atomic(folder.parent / PREDICTIONS) as temporary:
+        np.save(temporary, predictions.astype(np.int64), allow_pickle=False)
+    _keep_model(plan, data, folder, ranks[0]["weights_sha256"])
     epochs = [
         {key: value for key, value in epoch.items() if key != "row_moments"}
         | {"train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks)}
@@ -338,6 +374,21 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     return Outcome("ok")
 
 
+def _keep_model(plan: dict, data: Path, folder: Path, weights_sha256: str) -> None:
+    """Move the model that rank 0 saved, if it was to, beside run.json, and describe it there."""
+    saved = folder / models.FILES[plan["kind"]]
+    if saved.exists():
+        saved.replace(folder.parent / saved.name)
+        models.describe(
+            folder.parent,
+            plan["workload"],
+            plan["kind"],
+            plan["training"],
+            read_json(data / "dataset.json"),
+            weights_sha256,
+        )
+
+
 def _broken_promise(
     plan: dict, ranks: list[dict], table: pd.DataFrame, test_rows: int
 ) -> str | None:
@@ -354,8 +405,7 @@ def _broken_promise(
     if len({tuple(e["steps"] for e in r["epochs"]) for r in ranks}) > 1:
         return "ranks made different numbers of steps"
     for epoch, rows in table.groupby("epoch")["rows"].sum().items():
-        expected = epoch_order(ranks[0]["train_rows"], plan["shuffle_seed"], epoch)
-        expected = expected[: ranks[0]["epochs"][epoch - 1]["rows"]]
+        expected = _expected_rows(plan, ranks[0], epoch)
         trained = [sum(r["epochs"][epoch - 1]["row_moments"][k] for r in ranks) for k in (0, 1)]
         if rows != len(expected) or trained != row_moments(expected):
             return f"the shards of epoch {epoch} are not disjoint and complete"
@@ -366,18 +416,28 @@ def _broken_promise(
     return None
 
 
+def _expected_rows(plan: dict, rank: dict, epoch: int) -> np.ndarray:
+    if plan["kind"] == "fit":
+        return np.arange(plan["train_rows"])
+    order = epoch_order(rank["train_rows"], plan["shuffle_seed"], epoch)
+    return order[: rank["epochs"][epoch - 1]["rows"]]
+
+
 def _clean(folder: Path) -> None:
     """Remove what an earlier attempt at the same run left, but not its finished measurements."""
     for name in ("ranks", "tensorboard"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("model.keras", TIMELINE, TRACE, "run.json"):
+    _remove(folder, PREDICTIONS, *MODEL_FILES, TIMELINE, TRACE, "run.json")
+
+
+def _remove(folder: Path, *names: str) -> None:
+    for name in names:
         (folder / name).unlink(missing_ok=True)
 
 
-def _tidy(folder: Path, ranks_folder: Path) -> None:
-    """Keep logs, step times and the model; drop what only the ranks needed."""
-    if (ranks_folder / "model.keras").exists():
-        (ranks_folder / "model.keras").replace(folder / "model.keras")
-    for pattern in (RAW_TIMELINE, "*.predictions.npy", "rank*.json"):
+def _tidy(ranks_folder: Path) -> None:
+    """Keep logs and step times; drop what only the ranks needed."""
+    for pattern in (RAW_TIMELINE, "*.predictions.npy", "rank*.json", "model.*"):
         for path in ranks_folder.glob(pattern):
             path.unlink()
+    shutil.rmtree(ranks_folder / SCRATCH, ignore_errors=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from escala.parallel.launch import rank_of_environment
 
 log = logging.getLogger("escala")
 
+#: Folder beside the request for files that are of no use after the run.
+SCRATCH = "scratch"
+
 
 def main(request_file: str) -> int:
     die_with_parent()
@@ -29,6 +33,9 @@ def main(request_file: str) -> int:
     rank = rank_of_environment()
     folder = Path(request_file).parent
     _log_to(folder / f"rank{rank}.log")
+    # TensorFlow leaves files for the code it generates where a rank is killed.
+    tempfile.tempdir = str(folder / SCRATCH)
+    Path(tempfile.tempdir).mkdir(exist_ok=True)
     cores = request["cores"][rank]
     os.sched_setaffinity(0, cores)
     try:
@@ -44,6 +51,12 @@ def main(request_file: str) -> int:
 
 
 def _run(request: dict, folder: Path, rank: int) -> dict:
+    by_kind = {"gradient": _by_gradient, "fit": _by_fit}
+    measured = by_kind[request["kind"]](request, folder, rank)
+    return measured | {"rank": rank, "cores": sorted(os.sched_getaffinity(0))}
+
+
+def _by_gradient(request: dict, folder: Path, rank: int) -> dict:
     knobs = request["knobs"]
     import tensorflow as tf
 
@@ -58,35 +71,49 @@ def _run(request: dict, folder: Path, rank: int) -> dict:
         raise RuntimeError(
             f"asked for rank {rank} of {request['ranks']}, obtained rank {started} of {ranks}"
         )
-    startup = time.time() - psutil.Process().create_time()
-    log.info(
-        "rank %d of %d on cores %s, ready after %.1f s",
-        rank,
-        ranks,
-        sorted(os.sched_getaffinity(0)),
-        startup,
-    )
+    startup = _startup_seconds(rank, ranks)
     measured = train(request, strategy, rank, ranks, folder)
     strategy.stop()
     measured["seconds"]["startup"] = startup
-    measured |= {
-        "rank": rank,
+    return measured | {
         "ranks": ranks,
-        "cores": sorted(os.sched_getaffinity(0)),
         "threads": {
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
         },
     }
-    return measured
+
+
+def _by_fit(request: dict, folder: Path, rank: int) -> dict:
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    from escala.parallel.fit import fit
+    from escala.workloads import workload
+
+    workload(request["workload"])  # The pools of its libraries exist from here on.
+    with threadpool_limits(request["knobs"]["threads"]["intra_op"]):
+        startup = _startup_seconds(rank, 1)
+        measured = fit(request, folder)
+        threads = max(pool["num_threads"] for pool in threadpool_info())
+    measured["seconds"]["startup"] = startup
+    return measured | {"ranks": 1, "threads": {"intra_op": threads, "inter_op": 1}}
+
+
+def _startup_seconds(rank: int, ranks: int) -> float:
+    """Return the time since the start of this process, and log that it is ready."""
+    seconds = time.time() - psutil.Process().create_time()
+    cores = sorted(os.sched_getaffinity(0))
+    log.info("rank %d of %d on cores %s, ready after %.1f s", rank, ranks, cores, seconds)
+    return seconds
 
 
 def _failure(error: Exception) -> dict:
-    import tensorflow as tf
-
+    # Not imported where nothing has: a fit needs no TensorFlow.
+    tensorflow = sys.modules.get("tensorflow")
+    exhausted = (tensorflow.errors.ResourceExhaustedError,) if tensorflow else ()
     if isinstance(error, Diverged):
         status = "diverged"
-    elif isinstance(error, MemoryError | tf.errors.ResourceExhaustedError):
+    elif isinstance(error, (MemoryError, *exhausted)):
         status = "out-of-memory"
     else:
         status = "failed"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from escala.errors import Diverged
+from escala.parallel.data import STEP_COLUMNS, Clock, Data, digest
 from escala.parallel.shards import (
     batches,
     epoch_order,
@@ -24,50 +22,11 @@ from escala.parallel.shards import (
     steps_per_epoch,
 )
 from escala.parallel.strategies import Strategy
-from escala.workloads import workload
+from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
 
-PREDICTION_ROWS = 256
 PROGRESS_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class Data:
-    """The arrays of one split: codes uint8 (rows, length), labels int64 (rows,)."""
-
-    train: np.ndarray
-    train_labels: np.ndarray
-    test: np.ndarray
-    test_labels: np.ndarray
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Data:
-        """Map the arrays of a split's folder into memory, read-only."""
-        return cls(
-            *(
-                np.load(Path(folder) / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-                for name in ("train", "train_labels", "test", "test_labels")
-            )
-        )
-
-    def touch(self) -> None:
-        """Read every page once: what training reads later is in memory, shared by the ranks."""
-        for array in (self.train, self.train_labels, self.test, self.test_labels):
-            array.max(initial=0)
-
-
-class Clock:
-    """Seconds spent under each name; a name used twice adds up."""
-
-    def __init__(self):
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def time(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def train(request: dict, strategy: Strategy, rank: int, ranks: int, folder: Path) -> dict:
@@ -75,7 +34,7 @@ def train(request: dict, strategy: Strategy, rank: int, ranks: int, folder: Path
 
     Parameters
     ----------
-    request : what `escala.parallel.launch.request` wrote.
+    request : what `escala.measure.run` wrote.
     strategy : already started.
     folder : the run's `ranks/` folder; receives step times, predictions and the model.
 
@@ -134,23 +93,19 @@ def train(request: dict, strategy: Strategy, rank: int, ranks: int, folder: Path
         rows = evaluation_rows(len(data.test), rank, ranks)
         predictions = _predict(predict, data.test[rows])
     np.save(folder / f"rank{rank}.predictions.npy", predictions)
-    digest = weights_digest(model)
     with clock.time("save"):
         if rank == 0 and settings["save_model"]:
-            model.save(folder / "model.keras")
+            model.save(folder / models.FILES["gradient"])
     return {
         "epochs": epochs,
         "stopped_early": len(epochs) < settings["epochs"] and not request["max_steps"],
         "seconds": clock.seconds,
         "evaluated": [rows.start, rows.stop],
-        "weights_sha256": digest,
+        "weights_sha256": digest(model.get_weights()),
         "parameters": model.count_params(),
         "optimizer": type(optimizer).__name__,
         "train_rows": len(data.train),
     }
-
-
-STEP_COLUMNS = ("epoch", "step", "rows", "input_seconds", "step_seconds", "loss_sum", "correct")
 
 
 def _train_step(model, optimizer, row_losses: Callable, strategy: Strategy) -> Callable:
@@ -273,19 +228,8 @@ def _validate(predict, data: Data, strategy: Strategy, rank: int, ranks: int) ->
 
 
 def _predict(predict: Callable, codes: np.ndarray) -> np.ndarray:
-    parts = [
-        predict(codes[start : start + PREDICTION_ROWS]).numpy()
-        for start in range(0, len(codes), PREDICTION_ROWS)
-    ]
+    parts = [predict(block).numpy() for block in models.row_blocks(codes)]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def weights_digest(model: tf.keras.Model) -> str:
-    """Return the SHA-256 over the bytes of all weights, in the model's order."""
-    digest = hashlib.sha256()
-    for weight in model.get_weights():
-        digest.update(np.ascontiguousarray(weight).tobytes())
-    return digest.hexdigest()
 
 
 class EarlyStopping:

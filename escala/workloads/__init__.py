@@ -1,6 +1,9 @@
-"""Workloads: what is trained. Adding one is adding a module and a line here.
+"""Workloads: what is trained. Adding one is adding a module, a line here and its settings.
 
-A workload's module offers
+The settings stand under `workloads` in `schemas/config.schema.yaml`. What a module offers depends
+on how it is trained.
+
+By *gradient* steps, under any strategy:
 
 `model(length, classes)`
     an untrained `keras.Model` from codes of shape (rows, length) to probabilities (rows, classes);
@@ -8,16 +11,46 @@ A workload's module offers
     a `keras.optimizers.Optimizer`;
 `row_losses(labels, probabilities)`
     the loss of every row, shape (rows,), so that a row counts the same on every rank.
+
+By one *fit* in one process, without TensorFlow:
+
+`OPTIMIZER`
+    the name of the method;
+`fit(codes, labels, counts, settings)`
+    the trained weights, float arrays by name, and integers if `probabilities` needs some; `codes`
+    uint8 (rows, length) and `labels` int64 (rows,) are the training rows, `counts` int64 (classes,)
+    the training rows of each class before it was enlarged, `settings` those of the experiment;
+`probabilities(weights, codes)`
+    float32 (rows, classes), in memory that does not grow with the rows.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
+from typing import Literal
 
-WORKLOADS = {"virus-cnn": "escala.workloads.virus_cnn"}
+from escala.workloads.models import Classifier, load
+
+__all__ = ["WORKLOADS", "Classifier", "Workload", "load", "workload"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Where a workload's module is and how it is trained; known without importing it."""
+
+    module: str
+    kind: Literal["gradient", "fit"]
+
+
+WORKLOADS = {
+    "virus-cnn": Workload("escala.workloads.virus_cnn", "gradient"),
+    "kmer-logreg": Workload("escala.workloads.kmer_logreg", "fit"),
+    "majority": Workload("escala.workloads.majority", "fit"),
+}
 
 
 def workload(name: str) -> ModuleType:
-    """Return a workload's module. It imports TensorFlow, so only ranks ask for it."""
-    return import_module(WORKLOADS[name])
+    """Return a workload's module. Those trained by gradient steps import TensorFlow."""
+    return import_module(WORKLOADS[name].module)

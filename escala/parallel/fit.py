@@ -1,0 +1,96 @@
+"""The fit of a workload that takes no gradient steps, in one process and without TensorFlow."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+from sklearn.metrics import log_loss
+
+from escala.errors import Diverged
+from escala.parallel.data import STEP_COLUMNS, Clock, Data, digest
+from escala.parallel.shards import row_moments
+from escala.workloads import models, workload
+
+log = logging.getLogger("escala")
+
+#: What a fit does not have: no graph to compile, no ranks to agree.
+_ABSENT = ("build", "first_step", "first_prediction", "broadcast")
+
+
+def fit(request: dict, folder: Path) -> dict:
+    """Fit and evaluate a workload, and return what was measured, as `escala.parallel.train.train`.
+
+    A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` hold all
+    from the codes to the weights. Loss and accuracy on the training rows are taken afterwards.
+
+    Parameters
+    ----------
+    request : what `escala.measure.run` wrote.
+    folder : the run's `ranks/` folder; receives the step's time, predictions and the model.
+
+    Raises
+    ------
+    Diverged : the loss on the training rows is infinite or not a number.
+    """
+    settings, clock = request["training"], Clock()
+    work = workload(request["workload"])
+    with clock.time("loading"):
+        data = Data.load(request["data"])
+        data.touch()
+    rows, counts = len(data.train), np.array(request["train_counts"])
+
+    start = time.perf_counter()
+    weights = work.fit(data.train, data.train_labels, counts, settings)
+    train_seconds = time.perf_counter() - start
+    probabilities = work.probabilities(weights, data.train)
+    correct = int((probabilities.argmax(axis=1) == data.train_labels).sum())
+    loss_sum = float(
+        log_loss(data.train_labels, probabilities, normalize=False, labels=range(len(counts)))
+    )
+    if not math.isfinite(loss_sum):
+        raise Diverged(f"the loss is {loss_sum} after the fit")
+    epoch = {
+        "epoch": 1,
+        "steps": 1,
+        "rows": rows,
+        "train_seconds": train_seconds,
+        "epoch_wall_seconds": time.perf_counter() - start,
+        "validation_seconds": None,
+        "loss": loss_sum / rows,
+        "accuracy": correct / rows,
+        "test_accuracy": None,
+        "row_moments": row_moments(np.arange(rows)),
+    }
+    with open(folder / "rank0.steps.csv", "w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(STEP_COLUMNS)
+        writer.writerow((1, 1, rows, 0.0, train_seconds, loss_sum, correct))
+    log.info(
+        "fitted to %d rows: loss %.4f, accuracy %.4f, %.2f s",
+        rows,
+        epoch["loss"],
+        epoch["accuracy"],
+        train_seconds,
+    )
+
+    with clock.time("evaluation"):
+        predictions = work.probabilities(weights, data.test).argmax(axis=1)
+    np.save(folder / "rank0.predictions.npy", predictions)
+    with clock.time("save"):
+        if settings["save_model"]:
+            np.savez(folder / models.FILES["fit"], **weights)
+    return {
+        "epochs": [epoch],
+        "stopped_early": False,
+        "seconds": clock.seconds | dict.fromkeys(_ABSENT),
+        "evaluated": [0, len(data.test)],
+        "weights_sha256": digest(weights.values()),
+        "parameters": sum(w.size for w in weights.values() if w.dtype.kind == "f"),
+        "optimizer": work.OPTIMIZER,
+        "train_rows": rows,
+    }

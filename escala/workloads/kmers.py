@@ -1,0 +1,102 @@
+"""Counts of canonical k-mers: a k-mer and its reverse complement are one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+from scipy import sparse
+
+#: Letters, and cells of the table of counts, that are worked on at a time: some 100 MB.
+BLOCK_LETTERS, BLOCK_CELLS = 2**22, 2**22
+LETTERS = 4
+#: With code 0, which stands for every other letter and for padding.
+CODES = LETTERS + 1
+
+
+def columns(k: int) -> int:
+    """Return how many canonical k-mers there are: 32, 136, 512, 2080 for k from 3 to 6.
+
+    Of the 4^k words, those of even k hold 4^(k/2) that are their own reverse complement.
+    """
+    own = LETTERS ** (k // 2) if k % 2 == 0 else 0
+    return (LETTERS**k + own) // 2
+
+
+def frequencies(codes: np.ndarray, k: int) -> np.ndarray | sparse.csr_array:
+    """Return the k-mer counts of every row, scaled to Euclidean length 1.
+
+    Parameters
+    ----------
+    codes, k : as `counts`.
+
+    Returns
+    -------
+    float32 of shape (rows, columns(k)); sparse where a row is too short to hold half of them, so
+    that it takes the less memory.
+    """
+    shape = (len(codes), columns(k))
+    if 2 * (codes.shape[1] - k + 1) < shape[1]:
+        blocks = [sparse.csr_array(block) for block in frequency_blocks(codes, k)]
+        return sparse.vstack([sparse.csr_array((0, shape[1]), dtype=np.float32), *blocks], "csr")
+    table, start = np.empty(shape, np.float32), 0
+    for block in frequency_blocks(codes, k):
+        table[start : start + len(block)] = block
+        start += len(block)
+    return table
+
+
+def frequency_blocks(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
+    """Yield the rows of `frequencies`, float32, some at a time; a row without k-mers stays 0."""
+    for block in counts(codes, k):
+        lengths = np.sqrt((block.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+        yield (block / np.maximum(lengths, 1)).astype(np.float32)
+
+
+def counts(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
+    """Yield how often every canonical k-mer stands in each row, some rows at a time.
+
+    k-mers that hold code 0 are skipped. The memory taken does not grow with the rows.
+
+    Parameters
+    ----------
+    codes : uint8 of shape (rows, length), A 1, C 2, G 3, T 4, all else 0.
+    k : 1 to 8.
+
+    Yields
+    ------
+    int64 of shape (some rows, columns(k)); columns in alphabetical order of the lesser of a k-mer
+    and its reverse complement.
+    """
+    rows, length = codes.shape
+    width = columns(k) + 1
+    size = max(1, min(BLOCK_LETTERS // max(length, 1), BLOCK_CELLS // width))
+    table = _column_of_word(k)
+    for start in range(0, rows, size):
+        block = codes[start : start + size]
+        words = np.zeros((len(block), max(length - k + 1, 0)), np.uint32)
+        for position in range(k):
+            words *= CODES
+            words += block[:, position : position + words.shape[1]]
+        cells = table[words]
+        cells += width * np.arange(len(block))[:, np.newaxis]
+        found = np.bincount(cells.ravel(), minlength=len(block) * width)
+        yield found.reshape(len(block), width)[:, :-1]
+
+
+@cache
+def _column_of_word(k: int) -> np.ndarray:
+    """Return the column of every word of k codes, read as a number of base 5, int64.
+
+    Words that hold code 0 have the column after the last.
+    """
+    words = np.arange(CODES**k)
+    digits = words[:, np.newaxis] // CODES ** np.arange(k - 1, -1, -1) % CODES
+    values = LETTERS ** np.arange(k - 1, -1, -1)
+    forward = ((digits - 1) * values).sum(axis=1)
+    backward = ((LETTERS - digits[:, ::-1]) * values).sum(axis=1)
+    whole = (digits > 0).all(axis=1)
+    table = np.full(len(words), columns(k), np.int64)
+    _, table[whole] = np.unique(np.minimum(forward, backward)[whole], return_inverse=True)
+    return table

@@ -1,0 +1,168 @@
+"""Fitted workloads against scikit-learn on its own, and models that are kept and read again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from fixtures_runs import CLASSES
+from sklearn.dummy import DummyClassifier
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+from test_kmers import canonical
+
+from escala.errors import InputError
+from escala.parallel.data import digest
+from escala.workloads import WORKLOADS, load, workload
+from escala.workloads.models import FILES, describe
+
+SETTINGS = {"k": 3, "C": 2.0, "max_iterations": 500, "save_model": True}
+ROWS, LENGTH = 90, 60
+
+
+def sequences(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Random sequences whose letters are drawn with other shares in each class; some unknown."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, classes, ROWS)
+    shares = random.dirichlet(np.ones(4) * 3, classes)
+    codes = np.stack([random.choice(4, LENGTH, p=shares[label]) + 1 for label in labels])
+    codes[random.random(codes.shape) < 0.02] = 0
+    return codes.astype(np.uint8), labels
+
+
+def in_letters(codes: np.ndarray) -> list[str]:
+    return ["".join("-ACGT"[code] for code in row) for row in codes]
+
+
+def pipeline(k: int, C: float):
+    def words(text: str) -> list[str]:
+        found = (text[i : i + k] for i in range(len(text) - k + 1))
+        return [canonical(word) for word in found if "-" not in word]
+
+    return make_pipeline(
+        CountVectorizer(analyzer=words), Normalizer(), LogisticRegression(C=C, max_iter=500)
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_kmer_logreg_is_scikit_learns_pipeline(classes):
+    codes, labels = sequences(classes)
+    new, _ = sequences(classes, seed=1)
+    work = workload("kmer-logreg")
+    counts = np.bincount(labels, minlength=classes)
+    weights = work.fit(codes, labels, counts, SETTINGS)
+    independent = pipeline(3, 2.0).fit(in_letters(codes), labels)
+    for some in (codes, new):
+        found = work.probabilities(weights, some)
+        assert found.dtype == np.float32
+        expected = independent.predict_proba(in_letters(some))
+        # Both stop at a gradient of 1e-4, one of them in float32.
+        np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def test_a_class_without_training_rows_has_probability_0():
+    codes, labels = sequences(3)
+    labels = np.where(labels == 1, 3, labels)
+    weights = workload("kmer-logreg").fit(codes, labels, np.bincount(labels, minlength=5), SETTINGS)
+    found = workload("kmer-logreg").probabilities(weights, codes)
+    assert found.shape == (ROWS, 5)
+    assert (found[:, [1, 4]] == 0).all() and (found[:, [0, 2, 3]] > 0).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_majority_is_scikit_learns_of_the_rows_before_balancing(seed):
+    original = np.random.default_rng(seed).integers(0, 9, 40)
+    counts = np.bincount(original, minlength=9)
+    balanced = np.repeat(np.arange(9), 20)
+    codes = np.ones((len(balanced), 10), np.uint8)
+    weights = workload("majority").fit(codes, balanced, counts, {})
+    found = workload("majority").probabilities(weights, codes)
+    dummy = DummyClassifier(strategy="prior").fit(np.zeros((40, 1)), original)
+    expected = np.zeros(9)
+    expected[dummy.classes_] = dummy.class_prior_
+    np.testing.assert_allclose(found, np.tile(expected, (len(codes), 1)), rtol=1e-6)
+    assert (found.argmax(axis=1) == dummy.predict(np.zeros((1, 1)))).all()
+
+
+def kept(folder, name: str):
+    """Keep a model as a run does; return its probabilities for some codes."""
+    codes, labels = sequences(5)
+    data = {"classes": CLASSES, "length": LENGTH, "sha256": {"train.npy": "0" * 64}}
+    kind, work = WORKLOADS[name].kind, workload(name)
+    if kind == "fit":
+        weights = work.fit(codes, labels, np.bincount(labels, minlength=5), SETTINGS)
+        np.savez(folder / FILES[kind], **weights)
+        arrays, expected = weights.values(), work.probabilities(weights, codes)
+    else:
+        network = work.model(LENGTH, 5)
+        network.save(folder / FILES[kind])
+        arrays, expected = network.get_weights(), network.predict(codes, verbose=0)
+    describe(folder, name, kind, SETTINGS, data, digest(arrays))
+    return codes, expected
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_kept_model_classifies_as_it_did(tmp_path, name):
+    codes, expected = kept(tmp_path, name)
+    model = load(tmp_path)
+    assert (model.workload, model.classes, model.length) == (name, CLASSES, LENGTH)
+    assert model.description["data"]["sha256"] == {"train.npy": "0" * 64}
+    found = model.probabilities(codes)
+    assert found.shape == (ROWS, 5) and found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    # However many rows are asked for at once.
+    many = np.tile(codes, (7, 1))
+    np.testing.assert_allclose(
+        model.probabilities(many), np.tile(expected, (7, 1)), rtol=1e-5, atol=1e-6
+    )
+    assert model.probabilities(codes[:0]).shape == (0, 5)
+
+
+@pytest.mark.parametrize("wrong", [np.ones((3, 60), int), np.ones((3, 59), np.uint8)])
+def test_codes_of_another_form_are_refused(tmp_path, wrong):
+    kept(tmp_path, "majority")
+    with pytest.raises(ValueError, match="reads uint8 of shape"):
+        load(tmp_path).probabilities(wrong)
+
+
+@pytest.mark.parametrize("name", ["kmer-logreg", "majority"])
+def test_a_kept_fit_holds_no_pickle(tmp_path, name):
+    kept(tmp_path, name)
+    members = zipfile.ZipFile(tmp_path / "model.npz").namelist()
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as stored:
+        assert {f"{key}.npy" for key in stored} == set(members)
+        assert all(stored[key].dtype.kind in "fi" for key in stored)
+
+
+def test_a_model_that_is_absent_or_damaged_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no model was kept here"):
+        load(tmp_path)
+    kept(tmp_path, "majority")
+    with open(tmp_path / "model.npz", "ab") as handle:
+        handle.write(b"x")
+    with pytest.raises(InputError, match="is missing or damaged"):
+        load(tmp_path)
+    (tmp_path / "model.npz").unlink()
+    with pytest.raises(InputError, match="is missing or damaged"):
+        load(tmp_path)
+
+
+def test_fits_are_read_without_tensorflow(tmp_path):
+    codes, expected = kept(tmp_path, "kmer-logreg")
+    np.save(tmp_path / "codes.npy", codes)
+    program = (
+        "import json, sys, numpy as np; from escala.workloads import load\n"
+        f"found = load({str(tmp_path)!r}).probabilities(np.load({str(tmp_path / 'codes.npy')!r}))\n"
+        "print(json.dumps(['tensorflow' in sys.modules, found.tolist()]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    imported, found = json.loads(done.stdout)
+    assert not imported
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
