@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 
 from escala import cli
-from escala.prepare.arrays import write_arrays
+
+SIDES = ("train", "test")
 
 
 def main() -> None:
@@ -22,13 +23,48 @@ def main() -> None:
     )
     parser.add_argument("--seed", required=True, type=int, help="seed of the split")
     parser.add_argument("--source", required=True, type=Path, help="folder with codes.npy")
+    parser.add_argument(
+        "--groups", type=Path, help="group of every genome, for a split that keeps groups whole"
+    )
     parser.add_argument("--output", required=True, type=Path, help="folder for the arrays")
     arguments = parser.parse_args()
-    description = write_arrays(
-        arguments.name, arguments.preparation, arguments.seed, arguments.source, arguments.output
+    files = [f"{side}{part}.npy" for side in SIDES for part in ("", "_labels", "_genomes")]
+    outputs = {name: arguments.output / name for name in (*files, "dataset.json")}
+
+    def make() -> None:
+        from escala.prepare.arrays import write_arrays
+
+        with cli.stage("arrays") as stage:
+            description = write_arrays(
+                arguments.name,
+                arguments.preparation,
+                arguments.seed,
+                arguments.source,
+                arguments.output,
+                arguments.groups,
+            )
+            counts = description["counts"].values()
+            stage.rows_in = sum(c["kept"] for c in counts)
+            stage.rows_out = sum(c["balanced"] + c["test"] for c in counts)
+            stage.files = list(outputs.values())
+        for name, counts in description["counts"].items():
+            print(name, *(f"{key} {value}" for key, value in counts.items()))
+        for name in description["not_separable"]:
+            print(f"{name} is of one group: not separable, trained on as a whole")
+
+    inputs = {n: arguments.source / n for n in ("codes.npy", "records.tsv", "classes.csv")}
+    cli.serve_or_make(
+        "arrays",
+        code="scripts.arrays",
+        inputs=inputs | ({"groups": arguments.groups} if arguments.groups else {}),
+        parameters={
+            "name": arguments.name,
+            "preparation": arguments.preparation,
+            "seed": arguments.seed,
+        },
+        outputs=outputs,
+        make=make,
     )
-    for name, counts in description["counts"].items():
-        print(name, *(f"{key} {value}" for key, value in counts.items()))
 
 
 if __name__ == "__main__":

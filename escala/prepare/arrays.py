@@ -1,31 +1,152 @@
-"""Codes to the arrays a model trains on and is tested with."""
+"""Codes to the arrays a model trains on and is tested with, in blocks of bounded size."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
+from numpy.lib.format import write_array_header_1_0
 
 from escala.files import atomic, sha256_file, write_json
-from escala.prepare.balance import balance
-from escala.prepare.split import stratified_split
-from escala.prepare.windows import add_windows
+from escala.prepare import balance, windows
+from escala.prepare.fasta import read_records
+from escala.prepare.similarity import read_groups
+from escala.prepare.split import Split, group_split, split_leaving_out, stratified_split
 
-FORMAT = 1
+FORMAT = 2
+#: Number in the place of a genome's for rows that SMOTEN made.
+SYNTHETIC = -1
 
 
-def write_arrays(name: str, preparation: dict, seed: int, source: Path, output: Path) -> dict:
-    """Split and balance a dataset and write `train`, `test`, their labels and `dataset.json`.
+class ArrayWriter:
+    """An `.npy` array of uint8 rows that grows block by block.
+
+    Parameters
+    ----------
+    handle : binary file to write, at its start.
+    length : numbers in a row.
+    """
+
+    def __init__(self, handle: BinaryIO, length: int):
+        self._handle, self._rows, self._length = handle, 0, length
+        self._write_header()
+
+    def append(self, block: np.ndarray) -> None:
+        """Add rows, uint8 of shape (some rows, length)."""
+        self._handle.write(np.ascontiguousarray(block))
+        self._rows += len(block)
+
+    def flush(self) -> None:
+        """Bring the header up to date, so that what has been written can be mapped."""
+        end = self._handle.tell()
+        self._handle.seek(0)
+        self._write_header()
+        self._handle.seek(end)
+        self._handle.flush()
+
+    def _write_header(self) -> None:
+        # NumPy pads the header for as many rows as there can be.
+        shape = (self._rows, self._length)
+        write_array_header_1_0(
+            self._handle, {"descr": "|u1", "fortran_order": False, "shape": shape}
+        )
+
+
+@contextmanager
+def written(path: Path, length: int) -> Iterator[ArrayWriter]:
+    """Yield a writer of the array at `path`, whole when the block ends."""
+    with open(path, "wb") as handle:
+        writer = ArrayWriter(handle, length)
+        yield writer
+        writer.flush()
+
+
+@dataclass(frozen=True)
+class Genomes:
+    """The genomes of a dataset: letters one after the other, and what each of them is.
+
+    Parameters
+    ----------
+    codes : uint8 of shape (letters,), mapped from a file.
+    records : a row per genome, see `escala.prepare.fasta.encode_classes`.
+    """
+
+    codes: np.ndarray
+    records: pd.DataFrame
+
+    @classmethod
+    def load(cls, folder: Path) -> Genomes:
+        codes = np.load(folder / "codes.npy", mmap_mode="r", allow_pickle=False)
+        return cls(codes, read_records(folder / "records.tsv"))
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self.records["label"].to_numpy(np.int64)
+
+    @property
+    def letters(self) -> np.ndarray:
+        return self.records["letters"].to_numpy(np.int64)
+
+    @property
+    def identities(self) -> np.ndarray:
+        """A number for each genome, equal for equal genomes."""
+        return pd.factorize(self.records["genome"])[0]
+
+    def blocks(self, rows: np.ndarray, length: int) -> Iterator[np.ndarray]:
+        offsets = self.records["offset"].to_numpy(np.int64)
+        return windows.blocks(self.codes, offsets, self.letters, rows, length)
+
+
+def split(records: pd.DataFrame, preparation: dict, seed: int, groups: Path | None) -> Split:
+    """Split the genomes of a dataset as `preparation["split"]` says.
+
+    Parameters
+    ----------
+    groups : the group of every record, for a split that keeps groups whole.
+
+    Raises
+    ------
+    InputError : a class is too small, or the groups do not allow what is asked for.
+    """
+    settings, classes = preparation["split"], preparation["classes"]
+    labels = records["label"].to_numpy(np.int64)
+    if settings["by"] == "random":
+        return stratified_split(labels, classes, settings["test_fraction"], seed)
+    names = read_groups(groups, records)
+    if "leave_out" in settings:
+        return split_leaving_out(labels, names, classes, settings["leave_out"])
+    return group_split(labels, names, classes, settings["test_fraction"], seed)
+
+
+def write_arrays(
+    name: str,
+    preparation: dict,
+    seed: int,
+    source: Path,
+    output: Path,
+    groups: Path | None = None,
+) -> dict:
+    """Split a dataset, cut its genomes into rows, balance them, and write the arrays.
+
+    Memory is bounded by a block of rows, tables with a few numbers per genome and row, and what
+    SMOTEN needs; arrays are mapped or written in blocks.
 
     Parameters
     ----------
     name : of the dataset.
-    preparation : its `provenance`, `classes`, `length`, `deduplicate`, `test_fraction` and
-        `oversample`.
+    preparation : its `provenance`, `classes`, `length`, `window`, `deduplicate`, `similarity`,
+        `split` and `oversample`.
     seed : of the split.
-    source : folder with `codes.npy` and `records.tsv`.
-    output : folder to write.
+    source : folder with `codes.npy`, `records.tsv` and `classes.csv`.
+    output : folder that receives `train.npy` and `test.npy` (uint8, rows × length), their labels
+        (int64), the genome behind each row (`*_genomes.npy`, int32 number of a row in
+        `records.tsv`, or `SYNTHETIC`) and `dataset.json`.
+    groups : see `split`.
 
     Returns
     -------
@@ -33,86 +154,140 @@ def write_arrays(name: str, preparation: dict, seed: int, source: Path, output: 
 
     Raises
     ------
-    InputError : a class is too small for the split or for SMOTEN.
+    InputError : a class is too small for the split or for SMOTEN, or as `split`.
     """
-    codes = np.load(source / "codes.npy", mmap_mode="r", allow_pickle=False)
-    # A class may be called NA, or 1.
-    as_written = {"dtype": {"class": str, "genome": str}, "keep_default_na": False}
-    records = pd.read_csv(source / "records.tsv", sep="\t", **as_written)
-    report = pd.read_csv(source / "classes.csv", **as_written).set_index("class")
-    labels, genomes = records["label"].to_numpy(np.int64), records["genome"].to_numpy(str)
+    genomes = Genomes.load(source)
     classes, oversample = preparation["classes"], preparation["oversample"]
-    fraction, length = preparation["test_fraction"], preparation["length"]
-    # What `codes` holds beyond the length is there for windows that begin later.
-    starts = codes[:, :length]
-
-    def enlarge(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if oversample["method"] == "none":
-            return starts[rows], labels[rows]
-        if oversample["method"] == "windows":
-            return add_windows(
-                codes[rows],
-                labels[rows],
-                classes,
-                length=length,
-                rows=oversample.get("rows"),
-                seed=oversample["seed"],
-            )
-        return balance(
-            starts[rows],
-            labels[rows],
-            genomes[rows],
-            classes,
-            features=oversample["features"],
-            rows=oversample.get("rows"),
-            neighbours=oversample["neighbours"],
-            seed=oversample["seed"],
-        )
-
     leaky = oversample["method"] != "none" and oversample["order"] == "before-split"
-    if leaky:
-        everything, all_labels = enlarge(np.arange(len(labels)))
-        train_rows, test_rows = stratified_split(all_labels, classes, fraction, seed)
-        train, train_labels = everything[train_rows], all_labels[train_rows]
-        test, test_labels = everything[test_rows], all_labels[test_rows]
-        before = train_labels
-    else:
-        train_rows, test_rows = stratified_split(labels, classes, fraction, seed)
-        train, train_labels = enlarge(train_rows)
-        test, test_labels = starts[test_rows], labels[test_rows]
-        before = labels[train_rows]
-
-    arrays = {
-        "train.npy": train,
-        "train_labels.npy": train_labels.astype(np.int64),
-        "test.npy": np.ascontiguousarray(test),
-        "test_labels.npy": test_labels.astype(np.int64),
+    make = _balanced_first if leaky else _split_first
+    with ExitStack() as files:
+        paths = {
+            file: files.enter_context(atomic(output / file)) for file in ("train.npy", "test.npy")
+        }
+        sides, not_separable, before = make(genomes, preparation, seed, groups, paths)
+        for side, (labels, origins) in sides.items():
+            for file, array in (
+                (f"{side}_labels.npy", labels.astype(np.int64)),
+                (f"{side}_genomes.npy", origins.astype(np.int32)),
+            ):
+                paths[file] = files.enter_context(atomic(output / file))
+                np.save(paths[file], array, allow_pickle=False)
+        digests = {file: sha256_file(path) for file, path in sorted(paths.items())}
+    as_written = {"dtype": {"class": str}, "keep_default_na": False}
+    report = pd.read_csv(source / "classes.csv", **as_written).set_index("class")
+    numbers = {
+        "train": before,
+        "balanced": _count(sides["train"][0], classes),
+        "test": _count(sides["test"][0], classes),
     }
-    for file, array in arrays.items():
-        with atomic(output / file) as temporary:
-            np.save(temporary, array, allow_pickle=False)
     description = {
         "format": FORMAT,
         "dataset": name,
-        "provenance": preparation["provenance"],
-        "classes": classes,
-        "length": length,
+        **{key: preparation[key] for key in ("provenance", "classes", "length", "window")},
         "leaky": leaky,
         "split_seed": seed,
-        "test_fraction": fraction,
+        "split": preparation["split"],
+        "not_separable": [classes[label] for label in not_separable],
         "deduplicate": preparation["deduplicate"],
+        "similarity": preparation["similarity"],
         "oversample": oversample,
         "counts": {
             c: {
                 "records": int(report.loc[c, "records"]),
                 "kept": int(report.loc[c, "kept"]),
-                "train": int((before == label).sum()),
-                "balanced": int((train_labels == label).sum()),
-                "test": int((test_labels == label).sum()),
+                **{stage: int(count[label]) for stage, count in numbers.items()},
             }
             for label, c in enumerate(classes)
         },
-        "sha256": {file: sha256_file(output / file) for file in arrays},
+        "sha256": digests,
     }
     write_json(output / "dataset.json", description)
     return description
+
+
+Sides = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def _split_first(
+    genomes: Genomes, preparation: dict, seed: int, groups: Path | None, paths: dict[str, Path]
+) -> tuple[Sides, tuple[int, ...], np.ndarray]:
+    """Write both sides; nothing derived from a test genome is trained on.
+
+    Returns
+    -------
+    Labels and genomes of the rows of each side, the labels of classes that the split cannot
+    separate, and the training rows of each class before balancing.
+    """
+    classes, length = preparation["classes"], preparation["length"]
+    parts = split(genomes.records, preparation, seed, groups)
+    train, test = (
+        windows.windows(side, genomes.letters, length, preparation["window"], seed)
+        for side in (parts.train, parts.test)
+    )
+    before = _count(genomes.labels[train["genome"]], classes)
+    sides = {
+        "train": _write_balanced(genomes, train, preparation, paths["train.npy"]),
+        "test": (genomes.labels[test["genome"]], test["genome"]),
+    }
+    with written(paths["test.npy"], length) as writer:
+        for block in genomes.blocks(test, length):
+            writer.append(block)
+    return sides, parts.not_separable, before
+
+
+def _balanced_first(
+    genomes: Genomes, preparation: dict, seed: int, groups: Path | None, paths: dict[str, Path]
+) -> tuple[Sides, tuple[int, ...], np.ndarray]:
+    """Write both sides of a split of the balanced rows, as the source work did: copies leak.
+
+    Returns
+    -------
+    As `_split_first`.
+    """
+    classes, length = preparation["classes"], preparation["length"]
+    everything = windows.windows(
+        np.arange(len(genomes.records)), genomes.letters, length, preparation["window"], seed
+    )
+    whole = paths["train.npy"].with_name("all.npy")
+    labels, origins = _write_balanced(genomes, everything, preparation, whole)
+    parts = stratified_split(labels, classes, preparation["split"]["test_fraction"], seed)
+    rows = np.load(whole, mmap_mode="r", allow_pickle=False)
+    for file, side in (("train.npy", parts.train), ("test.npy", parts.test)):
+        with written(paths[file], length) as writer:
+            size = max(1, windows.BLOCK_BYTES // length)
+            for first in range(0, len(side), size):
+                writer.append(rows[side[first : first + size]])
+    whole.unlink()
+    sides = {
+        "train": (labels[parts.train], origins[parts.train]),
+        "test": (labels[parts.test], origins[parts.test]),
+    }
+    return sides, parts.not_separable, _count(labels[parts.train], classes)
+
+
+def _write_balanced(
+    genomes: Genomes, rows: np.ndarray, preparation: dict, path: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """Write rows and what enlarges their classes; return the labels and genomes of all of them."""
+    length, oversample = preparation["length"], preparation["oversample"]
+    labels = genomes.labels[rows["genome"]]
+    strategy = balance.wanted(labels, preparation["classes"], oversample)
+    added = balance.more_rows(
+        rows, labels, genomes.letters, genomes.identities, strategy, oversample, length
+    )
+    rows = np.concatenate([rows, added])
+    all_labels, origins = [genomes.labels[rows["genome"]]], [rows["genome"]]
+    with written(path, length) as writer:
+        for block in genomes.blocks(rows, length):
+            writer.append(block)
+        writer.flush()
+        given = np.load(path, mmap_mode="r", allow_pickle=False)[: len(labels)]
+        for label, block in balance.synthetic(given, labels, strategy, oversample):
+            writer.append(block)
+            all_labels.append(np.full(len(block), label))
+            origins.append(np.full(len(block), SYNTHETIC))
+    return np.concatenate(all_labels), np.concatenate(origins)
+
+
+def _count(labels: np.ndarray, classes: list[str]) -> np.ndarray:
+    return np.bincount(labels, minlength=len(classes))

@@ -1,73 +1,117 @@
-"""Small classes enlarged by SMOTEN."""
+"""Small classes enlarged: by windows of their own genomes, or by SMOTEN."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import imblearn.over_sampling
 import numpy as np
-from imblearn.over_sampling import SMOTEN
 
 from escala.errors import InputError
+from escala.prepare.smoten import SMOTEN
+from escala.prepare.windows import random_windows
 
 
-def balance(
-    codes: np.ndarray,
-    labels: np.ndarray,
-    genomes: np.ndarray,
-    classes: list[str],
-    *,
-    features: str,
-    rows: dict[str, int] | None,
-    neighbours: int,
-    seed: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Enlarge classes with imbalanced-learn's SMOTEN; the rows given stay first, in order.
+def wanted(labels: np.ndarray, classes: list[str], oversample: dict) -> dict[int, int]:
+    """Return how many rows each class to enlarge is to have, by label.
 
     Parameters
     ----------
-    codes : uint8 of shape (rows, length).
     labels : int array of shape (rows,), positions in `classes`.
-    genomes : an identity for each row's whole genome, shape (rows,).
-    features : `positions` makes each position a nominal feature. `sequence` makes the whole genome
-        the only one, as the source work did: what it adds are verbatim copies.
-    rows : wanted per class name; classes not named, or larger already, stay as they are. None
-        enlarges every class to the largest.
-
-    Returns
-    -------
-    Codes (uint8) and labels of the enlarged set.
+    oversample : `rows` wanted per class name; classes not named, or larger already, stay as they
+        are. Without it every class is enlarged to the largest. `method: none` enlarges none.
 
     Raises
     ------
-    InputError : a class to enlarge has no more rows than `neighbours`.
+    InputError : SMOTEN is asked for, and a class to enlarge has no more rows than `neighbours`.
     """
-    strategy, counts = rows_wanted(labels, classes, rows), np.bincount(labels)
+    if oversample["method"] == "none":
+        return {}
+    counts = np.bincount(labels, minlength=len(classes))
+    rows = oversample.get("rows", dict.fromkeys(classes, int(counts.max())))
+    strategy = {
+        label: rows[name] for label, name in enumerate(classes) if rows.get(name, 0) > counts[label]
+    }
     for label in strategy:
-        if counts[label] <= neighbours:
+        if oversample["method"] == "smoten" and counts[label] <= oversample["neighbours"]:
             raise InputError(
                 f"class {classes[label]}",
                 int(counts[label]),
-                f"rows are too few for SMOTEN with {neighbours} neighbours",
+                f"rows are too few for SMOTEN with {oversample['neighbours']} neighbours",
                 "add records, lower oversample.neighbours, or set oversample.method: none",
             )
-    if not strategy:
-        return codes, labels
-    smoten = SMOTEN(sampling_strategy=strategy, k_neighbors=neighbours, random_state=seed)
-    if features == "positions":
-        enlarged, new_labels = smoten.fit_resample(codes, labels)
-        return enlarged.astype(np.uint8), new_labels
-    _, first, identity = np.unique(genomes, return_index=True, return_inverse=True)
-    copies, new_labels = smoten.fit_resample(identity.reshape(-1, 1), labels)
-    sources = np.concatenate([np.arange(len(codes)), first[copies[len(codes) :, 0]]])
-    return codes[sources], new_labels
+    return strategy
 
 
-def rows_wanted(
-    labels: np.ndarray, classes: list[str], rows: dict[str, int] | None
-) -> dict[int, int]:
-    """Return how many rows each class to enlarge is to have, by label; parameters as `balance`."""
-    counts = np.bincount(labels, minlength=len(classes))
-    wanted = {name: int(counts.max()) for name in classes} if rows is None else rows
-    return {
-        label: wanted[name]
-        for label, name in enumerate(classes)
-        if wanted.get(name, 0) > counts[label]
+def more_rows(
+    rows: np.ndarray,
+    labels: np.ndarray,
+    letters: np.ndarray,
+    identities: np.ndarray,
+    strategy: dict[int, int],
+    oversample: dict,
+    length: int,
+) -> np.ndarray:
+    """Return the rows to add that are pieces of genomes: windows, or copies of rows there are.
+
+    Copies are what SMOTEN makes with `features: sequence`, the whole genome as one nominal feature,
+    as the source work had it.
+
+    Parameters
+    ----------
+    rows : array of `escala.prepare.windows.ROW`, with their `labels`.
+    letters, identities : of every genome: its letters, and a number equal for equal genomes.
+    strategy : as `wanted` returns it.
+
+    Returns
+    -------
+    Array of `ROW`, class after class; empty where SMOTEN is to make new rows of letters.
+    """
+    added = [rows[:0]]
+    if oversample["method"] == "windows":
+        for label, count in strategy.items():
+            own = rows[labels == label]
+            seed = oversample["seed"] + label
+            within = oversample.get("within")
+            added.append(random_windows(own, letters, length, count - len(own), within, seed))
+    elif strategy and (oversample["method"], oversample["features"]) == ("smoten", "sequence"):
+        names = np.stack([identities[rows["genome"]], rows["begin"], rows["reverse"]], axis=1)
+        _, first, identity = np.unique(names, axis=0, return_index=True, return_inverse=True)
+        smoten = imblearn.over_sampling.SMOTEN(
+            sampling_strategy=strategy,
+            k_neighbors=oversample["neighbours"],
+            random_state=oversample["seed"],
+        )
+        copies, _ = smoten.fit_resample(identity.reshape(-1, 1), labels)
+        added.append(rows[first[copies[len(rows) :, 0].astype(np.int64)]])
+    return np.concatenate(added)
+
+
+def synthetic(
+    codes: np.ndarray, labels: np.ndarray, strategy: dict[int, int], oversample: dict
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield label and block of the rows SMOTEN adds where each position is a nominal feature.
+
+    Parameters
+    ----------
+    codes : uint8 of shape (rows, length); may be mapped from a file.
+    strategy : as `wanted` returns it.
+
+    Yields
+    ------
+    A label, and codes of that class, uint8 of shape (some rows, length).
+    """
+    if not strategy or (oversample["method"], oversample["features"]) != ("smoten", "positions"):
+        return
+    settings = {
+        "sampling_strategy": strategy,
+        "k_neighbors": oversample["neighbours"],
+        "random_state": oversample["seed"],
     }
+    if oversample["implementation"] == "escala":
+        yield from SMOTEN(**settings).new_rows(codes, labels)
+        return
+    enlarged, new_labels = imblearn.over_sampling.SMOTEN(**settings).fit_resample(codes, labels)
+    for label in strategy:
+        own = np.flatnonzero(new_labels[len(codes) :] == label) + len(codes)
+        yield label, enlarged[own].astype(np.uint8)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
 from Bio.SeqIO.FastaIO import SimpleFastaParser
-from numpy.lib.format import open_memmap
+from numpy.lib.format import write_array_header_1_0
 from tqdm import tqdm
 
 from escala.errors import InputError
 from escala.files import atomic
-from escala.prepare.encode import ambiguous, encode, foreign_letters, letters
+from escala.prepare.encode import encode, foreign_letters, letters
 
-RECORD_COLUMNS = ["class", "label", "accession", "length", "genome"]
+RECORD_COLUMNS = ["class", "label", "accession", "length", "genome", "offset", "letters"]
 
 
-def records(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield accession and letters (uint8 character codes) of each record of a FASTA file.
+def records(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield accession and letters (ASCII, in the case they have) of each record of a FASTA file.
 
     Raises
     ------
@@ -29,27 +32,64 @@ def records(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     """
     if not path.is_file():
         raise InputError(path, path.name, "no such file", "give one FASTA file per class")
-    found = False
     with open(path, encoding="utf-8", errors="replace") as handle:
-        for header, sequence in SimpleFastaParser(handle):
-            found = True
-            accession = (header.split() or ["(no name)"])[0]
-            if not sequence:
-                raise InputError(
-                    path, accession, "the record has no sequence", "remove it or fetch it again"
-                )
-            codes = letters(sequence)
-            foreign = foreign_letters(codes)
-            if foreign:
-                raise InputError(
-                    path,
-                    accession,
-                    f"holds letters that are not nucleotides ({foreign}), as a protein's",
-                    "give nucleotide sequences in IUPAC letters",
-                )
-            yield accession, codes
-    if not found:
+        parsed = SimpleFastaParser(handle)
+        first = next(parsed, None)
+        if first is not None:
+            yield from nucleotides(chain([first], parsed), path)
+    if first is None:
         raise InputError(path, path.name, "holds no FASTA record", "give at least one sequence")
+
+
+def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield accession and letters of each header and sequence, which `path` holds.
+
+    Raises
+    ------
+    InputError : a record has no sequence, or holds letters that are not nucleotides.
+    """
+    for header, text in parsed:
+        accession = (header.split() or ["(no name)"])[0]
+        if not text:
+            raise InputError(
+                path, accession, "the record has no sequence", "remove it or fetch it again"
+            )
+        sequence = letters(text)
+        foreign = foreign_letters(sequence)
+        if foreign:
+            raise InputError(
+                path,
+                accession,
+                f"holds letters that are not nucleotides ({foreign}), as a protein's",
+                "give nucleotide sequences in IUPAC letters",
+            )
+        yield accession, sequence
+
+
+@dataclass
+class _Counts:
+    """What has been seen of a class; duplicates are told by digests of 32 bytes a record."""
+
+    lengths: list[int] = field(default_factory=list)
+    ambiguous: int = 0
+    kept: int = 0
+    genomes: set[bytes] = field(default_factory=set)
+    encodings: set[bytes] = field(default_factory=set)
+
+    def row(self, name: str, label: int) -> dict:
+        records = len(self.lengths)
+        return {
+            "class": name,
+            "label": label,
+            "records": records,
+            "duplicates_genome": records - len(self.genomes),
+            "duplicates_encoded": records - len(self.encodings),
+            "kept": self.kept,
+            "length_min": min(self.lengths),
+            "length_median": float(np.median(self.lengths)),
+            "length_max": max(self.lengths),
+            "ambiguous_fraction": self.ambiguous / sum(self.lengths),
+        }
 
 
 def encode_classes(
@@ -58,18 +98,21 @@ def encode_classes(
     length: int,
     deduplicate: str,
     output: Path,
-    margin: int = 0,
+    letters_kept: int | None = None,
 ) -> pd.DataFrame:
     """Encode one FASTA file per class and drop exact duplicates within each class.
+
+    One genome is held at a time, besides two digests and a row of the table of each record.
 
     Parameters
     ----------
     folder : holds `CLASS.fasta` for each of `classes`; a class's label is its position.
-    length : letters kept of each genome.
+    length : letters of a row, which `encoded` compares.
     deduplicate : `none`, `genome` (compare whole sequences, upper case) or `encoded`.
-    margin : letters to keep beyond the length, for windows that begin later.
-    output : receives `codes.npy` (uint8, kept records × (length + margin)), `records.tsv` and
-        `classes.csv`.
+    letters_kept : letters to keep from the start of each genome; None keeps all of them.
+    output : receives `codes.npy` (uint8 of shape (letters,), the genomes kept one after the other),
+        `records.tsv` (a row per genome: what it is, and where in `codes.npy` it begins, `offset`,
+        and how many letters of it stand there, `letters`) and `classes.csv`.
 
     Returns
     -------
@@ -79,58 +122,56 @@ def encode_classes(
     ------
     InputError : as `records`, or the same genome stands in two classes.
     """
-    kept, rows, summaries, home = [], [], [], {}
-    for label, name in enumerate(classes):
-        path = folder / f"{name}.fasta"
-        genomes, encodings, lengths, unclear = set(), set(), [], 0
-        same_genome = same_codes = 0
-        for accession, sequence in tqdm(records(path), desc=name, unit=" records", disable=None):
-            codes = encode(sequence, length + margin)
-            genome = hashlib.sha256(sequence.tobytes().upper()).hexdigest()
-            if home.setdefault(genome, name) != name:
-                raise InputError(
-                    path,
-                    accession,
-                    f"the same genome stands in {home[genome]}",
-                    "keep it in one class only",
+    rows, summaries, home, offset = [], [], {}, 0
+    with atomic(output / "codes.npy") as temporary, open(temporary, "wb") as codes_file:
+        _write_header(codes_file, 0)
+        for label, name in enumerate(classes):
+            path, seen = folder / f"{name}.fasta", _Counts()
+            for accession, sequence in tqdm(
+                records(path), desc=name, unit=" records", disable=None
+            ):
+                codes = encode(sequence)
+                genome = hashlib.sha256(sequence.upper()).digest()
+                if home.setdefault(genome, name) != name:
+                    raise InputError(
+                        path,
+                        accession,
+                        f"the same genome stands in {home[genome]}",
+                        "keep it in one class only",
+                    )
+                encoded = hashlib.sha256(codes[:length].ljust(length, b"\0")).digest()
+                duplicate = (deduplicate == "genome" and genome in seen.genomes) or (
+                    deduplicate == "encoded" and encoded in seen.encodings
                 )
-            encoded = codes[:length].tobytes()
-            lengths.append(len(sequence))
-            unclear += ambiguous(sequence)
-            duplicate = {
-                "none": False,
-                "genome": genome in genomes,
-                "encoded": encoded in encodings,
-            }[deduplicate]
-            same_genome += genome in genomes
-            same_codes += encoded in encodings
-            genomes.add(genome)
-            encodings.add(encoded)
-            if not duplicate:
-                kept.append(codes)
-                rows.append((name, label, accession, len(sequence), genome))
-        summaries.append(
-            {
-                "class": name,
-                "label": label,
-                "records": len(lengths),
-                "duplicates_genome": same_genome,
-                "duplicates_encoded": same_codes,
-                "kept": sum(row[1] == label for row in rows),
-                "length_min": min(lengths),
-                "length_median": float(np.median(lengths)),
-                "length_max": max(lengths),
-                "ambiguous_fraction": unclear / sum(lengths),
-            }
-        )
+                seen.lengths.append(len(sequence))
+                seen.ambiguous += codes.count(0)
+                seen.genomes.add(genome)
+                seen.encodings.add(encoded)
+                if not duplicate:
+                    kept = codes[:letters_kept]
+                    codes_file.write(kept)
+                    seen.kept += 1
+                    rows.append(
+                        (name, label, accession, len(sequence), genome.hex(), offset, len(kept))
+                    )
+                    offset += len(kept)
+            summaries.append(seen.row(name, label))
+        codes_file.seek(0)
+        _write_header(codes_file, offset)
     report = pd.DataFrame(summaries)
-    with atomic(output / "codes.npy") as temporary:
-        array = open_memmap(temporary, "w+", np.uint8, (len(kept), length + margin))
-        for index, codes in enumerate(kept):
-            array[index] = codes
-        array.flush()
     with atomic(output / "records.tsv") as temporary:
         pd.DataFrame(rows, columns=RECORD_COLUMNS).to_csv(temporary, sep="\t", index=False)
     with atomic(output / "classes.csv") as temporary:
         report.to_csv(temporary, index=False)
     return report
+
+
+def _write_header(handle: BinaryIO, size: int) -> None:
+    """Write the header of a uint8 array of `size` numbers; NumPy leaves room for any size."""
+    write_array_header_1_0(handle, {"descr": "|u1", "fortran_order": False, "shape": (size,)})
+
+
+def read_records(path: Path) -> pd.DataFrame:
+    """Read `records.tsv`; a class, or a record, may be called NA or 1."""
+    as_written = dict.fromkeys(("class", "accession", "genome"), str)
+    return pd.read_csv(path, sep="\t", dtype=as_written, keep_default_na=False)

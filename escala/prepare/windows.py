@@ -1,51 +1,113 @@
-"""Classes enlarged by windows of their own genomes that begin some letters later."""
+"""Which piece of which genome becomes a row: the starts, random windows or tiles, either strand."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from escala.prepare.balance import rows_wanted
+from escala.prepare.encode import reverse_complement
+
+#: A row before its letters are looked up. `begin` counts letters from the start of the genome;
+#: `reverse` asks for the reverse complement of the window.
+ROW = np.dtype([("genome", np.int32), ("begin", np.int32), ("reverse", np.bool_)])
+BLOCK_BYTES = 64 * 2**20
 
 
-def add_windows(
-    codes: np.ndarray,
-    labels: np.ndarray,
-    classes: list[str],
-    *,
-    length: int,
-    rows: dict[str, int] | None,
-    seed: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Enlarge classes with windows that begin at random; the starts of the genomes come first.
-
-    Genomes of one virus begin at different letters, as sequencing gave them, so a model that
-    weighs positions must see each of them shifted.
+def windows(
+    genomes: np.ndarray, letters: np.ndarray, length: int, window: dict, seed: int
+) -> np.ndarray:
+    """Return the rows that a window setting makes of genomes.
 
     Parameters
     ----------
-    codes : uint8 of shape (genomes, length + margin); windows begin within the margin.
-    labels : int array of shape (genomes,), positions in `classes`.
-    length : of the windows.
-    rows : as in `escala.prepare.balance.balance`.
+    genomes : numbers of the genomes to cut, int array.
+    letters : letters of every genome, int array indexed by those numbers.
+    length : letters of a row.
+    window : `method` is `start` (one row a genome), `random` (`per_genome` rows, which begin
+        anywhere) or `tiles` (a row every `stride` letters, and one that ends where the genome
+        does). With `reverse_complement` each row is followed by its other strand.
+    seed : of the random windows.
 
     Returns
     -------
-    Codes, uint8 of shape (rows, length), and labels. Windows are drawn from the genomes of a class
-    in turn, so that each genome gives the same number, give or take one.
+    Array of `ROW`, in the order of `genomes`. A genome shorter than a row gives one row, whatever
+    the method, per window asked for.
+    """
+    room = np.maximum(letters[genomes].astype(np.int64) - length, 0)
+    if window["method"] == "start":
+        begins = [np.zeros(1, np.int64)] * len(genomes)
+    elif window["method"] == "random":
+        drawn = np.random.default_rng(seed).integers(
+            0, room[:, None] + 1, (len(genomes), window["per_genome"])
+        )
+        begins = list(drawn)
+    else:
+        begins = [np.unique([*range(0, last + 1, window["stride"]), last]) for last in room]
+    rows = _rows(np.repeat(genomes, [len(b) for b in begins]), np.concatenate([[], *begins]))
+    if not window["reverse_complement"]:
+        return rows
+    both = np.repeat(rows, 2)
+    both["reverse"][1::2] = True
+    return both
+
+
+def random_windows(
+    rows: np.ndarray, letters: np.ndarray, length: int, count: int, within: int | None, seed: int
+) -> np.ndarray:
+    """Return `count` more rows of the genomes that `rows` are of, which begin at random.
+
+    Genomes of one virus begin at different letters, as sequencing gave them, so a model that
+    weighs positions must see each of them shifted (docs/decisions/009-windows.md).
+
+    Parameters
+    ----------
+    within : letters from the start of a genome within which windows begin; None is anywhere.
+
+    Returns
+    -------
+    Array of `ROW`. The genomes give windows in turn, so that each of them gives the same number,
+    give or take one; strands are drawn where `rows` holds both.
     """
     random = np.random.default_rng(seed)
-    margin = codes.shape[1] - length
-    added, added_labels = [], []
-    for label, wanted in rows_wanted(labels, classes, rows).items():
-        members = random.permutation(np.flatnonzero(labels == label))
-        missing = wanted - len(members)
-        begins = random.integers(0, margin + 1, missing)
-        for genome, begin in zip(np.resize(members, missing), begins, strict=True):
-            added.append(codes[genome, begin : begin + length])
-            added_labels.append(label)
-    if not added:
-        return codes[:, :length], labels
-    return (
-        np.concatenate([codes[:, :length], np.stack(added)]),
-        np.concatenate([labels, np.array(added_labels, labels.dtype)]),
-    )
+    genomes = np.resize(random.permutation(np.unique(rows["genome"])), count)
+    room = np.maximum(letters[genomes].astype(np.int64) - length, 0)
+    if within is not None:
+        room = np.minimum(room, within)
+    added = _rows(genomes, random.integers(0, room + 1))
+    if rows["reverse"].any():
+        added["reverse"] = random.integers(0, 2, count, dtype=np.bool_)
+    return added
+
+
+def blocks(
+    codes: np.ndarray,
+    offsets: np.ndarray,
+    letters: np.ndarray,
+    rows: np.ndarray,
+    length: int,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[np.ndarray]:
+    """Yield the codes of rows, uint8 of shape (some rows, length), in order, padded with 0.
+
+    Parameters
+    ----------
+    codes : uint8 of shape (letters,), all genomes one after the other; may be mapped from a file.
+    offsets, letters : where each genome begins in `codes`, and how many letters it has there.
+    rows : array of `ROW`.
+    """
+    size = max(1, block_bytes // length)
+    for first in range(0, len(rows), size):
+        part = rows[first : first + size]
+        block = np.zeros((len(part), length), np.uint8)
+        for target, (genome, begin, reverse) in zip(block, part.tolist(), strict=True):
+            start = offsets[genome] + begin
+            taken = codes[start : min(start + length, offsets[genome] + letters[genome])]
+            target[: len(taken)] = reverse_complement(taken) if reverse else taken
+        yield block
+
+
+def _rows(genomes: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    rows = np.zeros(len(genomes), ROW)
+    rows["genome"], rows["begin"] = genomes, begins
+    return rows

@@ -11,7 +11,9 @@ import pandas as pd
 import pytest
 
 from escala.errors import InputError
+from escala.prepare import arrays
 from escala.prepare.arrays import write_arrays
+from escala.prepare.encode import reverse_complement
 from escala.prepare.fasta import encode_classes
 
 # NA and 1 are names that a reader of CSV may take for something else.
@@ -34,30 +36,48 @@ def source(tmp_path_factory) -> Path:
     return folder
 
 
-def prepared(source: Path, output: Path, seed: int = 4, **oversample) -> dict[str, np.ndarray]:
+def prepared(
+    source: Path,
+    output: Path,
+    seed: int = 4,
+    *,
+    length: int = LENGTH,
+    window: dict | None = None,
+    split: dict | None = None,
+    groups: Path | None = None,
+    **oversample,
+) -> dict[str, np.ndarray]:
     """Write the arrays and return them by name, with `dataset.json` under `description`."""
     preparation = {
         "provenance": "files",
         "classes": CLASSES,
-        "length": LENGTH,
+        "length": length,
+        "window": {"method": "start", "reverse_complement": False} | (window or {}),
         "deduplicate": "none",
-        "test_fraction": 0.3,
+        "similarity": 0.95,
+        "split": {"by": "random", "test_fraction": 0.3} | (split or {}),
         "oversample": {
             "method": "smoten",
             "features": "positions",
+            "implementation": "escala",
             "order": "after-split",
             "neighbours": 5,
             "seed": 0,
         }
         | oversample,
     }
-    returned = write_arrays("three", preparation, seed, source, output)
+    returned = write_arrays("three", preparation, seed, source, output, groups)
     description = json.loads((output / "dataset.json").read_text())
     assert description == returned
     arrays = {
         path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in output.glob("*.npy")
     }
     return arrays | {"description": description}
+
+
+def genomes_of(source: Path) -> np.ndarray:
+    """The codes of every genome; all of them have LENGTH letters."""
+    return np.load(source / "codes.npy").reshape(-1, LENGTH)
 
 
 def digests(rows: np.ndarray) -> set[bytes]:
@@ -67,7 +87,7 @@ def digests(rows: np.ndarray) -> set[bytes]:
 @pytest.mark.parametrize("features", ["positions", "sequence"])
 def test_split_first_keeps_test_genomes_out_of_training(source, tmp_path, features):
     data = prepared(source, tmp_path, features=features)
-    originals = digests(np.load(source / "codes.npy"))
+    originals = digests(genomes_of(source))
     test, train = digests(data["test"]), digests(data["train"])
     assert test < originals
     assert not train & test
@@ -80,13 +100,13 @@ def test_split_first_keeps_test_genomes_out_of_training(source, tmp_path, featur
 def test_split_first_balances_with_training_rows_alone(source, tmp_path):
     """Change the test rows' codes and the training rows stay as they are, to the byte."""
     data = prepared(source, tmp_path / "a")
-    codes, other = np.load(source / "codes.npy"), tmp_path / "other"
+    codes, other = genomes_of(source), tmp_path / "other"
     other.mkdir()
     for name in ("records.tsv", "classes.csv"):
         (other / name).write_bytes((source / name).read_bytes())
     test = digests(data["test"])
     changed = np.array([row[::-1] if bytes(row) in test else row for row in codes])
-    np.save(other / "codes.npy", changed)
+    np.save(other / "codes.npy", changed.ravel())
     again = prepared(other, tmp_path / "b")
     assert (again["test"] != data["test"]).any()
     np.testing.assert_array_equal(again["train"], data["train"])
@@ -96,7 +116,7 @@ def test_balanced_first_puts_copies_on_both_sides_and_says_so(source, tmp_path):
     data = prepared(source, tmp_path, order="before-split", features="sequence")
     assert data["description"]["leaky"]
     assert digests(data["train"]) & digests(data["test"])
-    assert digests(data["train"]) | digests(data["test"]) == digests(np.load(source / "codes.npy"))
+    assert digests(data["train"]) | digests(data["test"]) == digests(genomes_of(source))
     assert np.bincount([*data["train_labels"], *data["test_labels"]]).tolist() == [40, 40, 40]
 
 
@@ -104,7 +124,7 @@ def test_without_oversampling_nothing_leaks_whatever_the_order(source, tmp_path)
     data = prepared(source, tmp_path, method="none", order="before-split")
     assert not data["description"]["leaky"]
     assert sorted(digests(data["train"]) | digests(data["test"])) == sorted(
-        map(bytes, np.load(source / "codes.npy"))
+        map(bytes, genomes_of(source))
     )
     assert len(data["train"]) + len(data["test"]) == sum(COUNTS)
 
@@ -116,7 +136,7 @@ def test_the_description_matches_the_files(source, tmp_path, order):
     assert description["sha256"] == {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tmp_path.glob("*.npy")
     }
-    assert len(description["sha256"]) == 4
+    assert len(description["sha256"]) == 6
     assert (description["dataset"], description["provenance"]) == ("three", "files")
     assert (description["classes"], description["length"]) == (CLASSES, LENGTH)
     assert description["split_seed"] == 4
@@ -138,7 +158,7 @@ def test_the_description_matches_the_files(source, tmp_path, order):
 def test_every_label_belongs_to_its_row(source, tmp_path):
     data = prepared(source, tmp_path, features="sequence")
     labels = pd.read_csv(source / "records.tsv", sep="\t")["label"]
-    known = dict(zip(map(bytes, np.load(source / "codes.npy")), labels, strict=True))
+    known = dict(zip(map(bytes, genomes_of(source)), labels, strict=True))
     for side in ("train", "test"):
         assert [known[bytes(row)] for row in data[side]] == data[f"{side}_labels"].tolist()
 
@@ -154,4 +174,84 @@ def test_the_seed_of_the_split_decides_the_test_rows(source, tmp_path):
 def test_too_few_rows_are_refused_and_nothing_is_written(source, tmp_path):
     with pytest.raises(InputError, match="too few for SMOTEN"):
         prepared(source, tmp_path / "out", neighbours=9)
-    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("implementation", ["escala", "imbalanced-learn"])
+def test_either_implementation_of_smoten_makes_the_rows_asked_for(source, tmp_path, implementation):
+    data = prepared(source, tmp_path, implementation=implementation, rows={"1": 25, "B": 31})
+    counts = data["description"]["counts"]
+    assert [counts[name]["balanced"] for name in CLASSES] == [28, 25, 31]
+    made = data["train_genomes"] == -1
+    assert made.sum() == 25 - counts["1"]["train"] + 31 - counts["B"]["train"]
+    originals = digests(genomes_of(source))
+    assert not made[: (~made).sum()].any(), "the rows given come first"
+    assert all((bytes(row) in originals) for row in data["train"][~made])
+
+
+def test_every_row_names_the_genome_it_comes_from(source, tmp_path):
+    window = {"method": "tiles", "stride": 5, "reverse_complement": True}
+    data = prepared(source, tmp_path, length=20, window=window, method="none")
+    genomes = genomes_of(source)
+    for side in ("train", "test"):
+        rows = zip(data[side], data[f"{side}_genomes"], strict=True)
+        for index, (row, genome) in enumerate(rows):
+            piece = row if index % 2 == 0 else reverse_complement(row)
+            assert bytes(piece) in bytes(genomes[genome])
+    assert not set(data["train_genomes"]) & set(data["test_genomes"])
+    # Tiles begin at 0, 5 and 10, each on two strands.
+    assert len(data["train"]) + len(data["test"]) == 6 * sum(COUNTS)
+
+
+def test_windows_enlarge_classes_with_pieces_of_training_genomes(source, tmp_path):
+    data = prepared(source, tmp_path, length=20, method="windows", within=4)
+    counts = data["description"]["counts"]
+    assert {c["balanced"] for c in counts.values()} == {28}
+    assert not set(data["train_genomes"]) & set(data["test_genomes"])
+    starts = {
+        bytes(genome)[begin : begin + 20] for genome in genomes_of(source) for begin in range(5)
+    }
+    assert digests(data["train"]) <= starts
+    assert len(data["train_genomes"]) == len(data["train"]) == 84
+
+
+def test_groups_stay_whole_and_a_class_of_one_group_is_trained_on(source, tmp_path):
+    records = pd.read_csv(source / "records.tsv", sep="\t", keep_default_na=False, dtype=str)
+    number = records.groupby("class").cumcount()
+    records["group"] = records["class"] + "." + (number % 4).astype(str)
+    records.loc[records["class"] == "1", "group"] = "alone"
+    groups = tmp_path / "groups.tsv"
+    records[["accession", "class", "group"]].to_csv(groups, sep="\t", index=False)
+    data = prepared(
+        source, tmp_path / "data", split={"by": "group-file"}, groups=groups, method="none"
+    )
+    names = records["group"].to_numpy()
+    train, test = (set(names[data[f"{side}_genomes"]]) for side in ("train", "test"))
+    assert not train & test
+    assert data["description"]["not_separable"] == ["1"]
+    assert "alone" in train
+    assert data["description"]["counts"]["1"]["test"] == 0
+    left_out = prepared(
+        source,
+        tmp_path / "left",
+        split={"by": "group-file", "leave_out": ["B.2"]},
+        groups=groups,
+        method="none",
+    )
+    assert set(names[left_out["test_genomes"]]) == {"B.2"}
+
+
+def test_memory_is_bounded_whatever_the_rows(source, tmp_path, monkeypatch):
+    """No block that is read or written is larger than the bound."""
+    sizes = []
+    append = arrays.ArrayWriter.append
+
+    def watched(self, block):
+        sizes.append(block.nbytes)
+        append(self, block)
+
+    monkeypatch.setattr(arrays.ArrayWriter, "append", watched)
+    monkeypatch.setattr(arrays.windows.blocks, "__defaults__", (4 * LENGTH,))
+    prepared(source, tmp_path, method="none")
+    assert max(sizes) == 4 * LENGTH
+    assert sum(sizes) == sum(COUNTS) * LENGTH

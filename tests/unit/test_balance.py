@@ -7,7 +7,8 @@ import pytest
 from imblearn.over_sampling import SMOTEN
 
 from escala.errors import InputError
-from escala.prepare.balance import balance
+from escala.prepare.balance import more_rows, synthetic, wanted
+from escala.prepare.windows import ROW
 
 CLASSES = ["A", "B", "C"]
 COUNTS = [30, 9, 14]
@@ -31,9 +32,28 @@ def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return codes, labels, genomes
 
 
-def balanced(data, **changes):
-    settings = {"features": "positions", "rows": None, "neighbours": 5, "seed": 3} | changes
-    return balance(*data, CLASSES, **settings)
+def balanced(data, **changes) -> tuple[np.ndarray, np.ndarray]:
+    """Put together what was given and what is added, as the arrays of a dataset are."""
+    codes, labels, genomes = data
+    oversample = {
+        "method": "smoten",
+        "features": "positions",
+        "implementation": "imbalanced-learn",
+        "neighbours": 5,
+        "seed": 3,
+    } | changes
+    rows = np.zeros(len(codes), ROW)
+    rows["genome"] = np.arange(len(codes))
+    letters, identities = np.full(len(codes), LENGTH), np.unique(genomes, return_inverse=True)[1]
+    strategy = wanted(labels, CLASSES, oversample)
+    added = more_rows(rows, labels, letters, identities, strategy, oversample, LENGTH)
+    made = list(synthetic(codes, labels, strategy, oversample))
+    return (
+        np.concatenate([codes, codes[added["genome"]], *(block for _, block in made)]),
+        np.concatenate(
+            [labels, labels[added["genome"]], *(np.full(len(b), label) for label, b in made)]
+        ),
+    )
 
 
 def test_positions_are_what_imbalanced_learn_makes_of_the_codes(data):
@@ -43,6 +63,14 @@ def test_positions_are_what_imbalanced_learn_makes_of_the_codes(data):
     np.testing.assert_array_equal(codes, expected)
     np.testing.assert_array_equal(labels, expected_labels)
     assert np.bincount(labels).tolist() == [30, 30, 30]
+
+
+def test_either_implementation_makes_the_same_rows_where_no_neighbours_are_tied():
+    random = np.random.default_rng(1)
+    codes = random.integers(0, 5, (60, 400), dtype=np.uint8)
+    data = codes, random.permutation(np.repeat([0, 1, 2], [30, 12, 18])), np.arange(60)
+    for one, other in zip(balanced(data), balanced(data, implementation="escala"), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("features", ["positions", "sequence"])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from escala.errors import InputError
-from escala.prepare.fasta import encode_classes, records
+from escala.prepare.fasta import encode_classes, read_records, records
 
 LENGTH = 6
 # X: a2 is a1 in other letters' case, a3 has its first six letters, a4 is a1 once more.
@@ -48,19 +48,32 @@ def test_the_first_of_each_kind_of_duplicate_is_kept(tmp_path, deduplicate, kept
     assert list(table["label"]) == [0] * (len(kept) - 1) + [1]
     assert list(table["class"]) == ["X"] * (len(kept) - 1) + ["Y"]
     codes = {
-        "a1": [1, 2, 3, 4, 1, 2],
-        "a2": [1, 2, 3, 4, 1, 2],
-        "a3": [1, 2, 3, 4, 1, 2],
-        "a4": [1, 2, 3, 4, 1, 2],
-        "a5": [0, 0, 0, 0, 1, 2],
-        "b1": [4, 4, 3, 3, 2, 2],
+        "a1": [1, 2, 3, 4, 1, 2, 3, 4, 0, 0],
+        "a2": [1, 2, 3, 4, 1, 2, 3, 4, 0, 0],
+        "a3": [1, 2, 3, 4, 1, 2, 4, 4],
+        "a4": [1, 2, 3, 4, 1, 2, 3, 4, 0, 0],
+        "a5": [0, 0, 0, 0, 1, 2, 3, 0, 0],
+        "b1": [4, 4, 3, 3, 2, 2, 1, 1],
     }
     array = np.load(data / "codes.npy", mmap_mode="r", allow_pickle=False)
     assert isinstance(array, np.memmap)
     assert array.dtype == np.uint8
-    assert array.tolist() == [codes[accession] for accession in kept]
+    assert [
+        array[offset : offset + letters].tolist()
+        for offset, letters in zip(table["offset"], table["letters"], strict=True)
+    ] == [codes[accession] for accession in kept]
+    assert len(array) == table["letters"].sum()
     classes = pd.read_csv(data / "classes.csv", index_col="class")
     assert list(classes["kept"]) == [len(kept) - 1, 1]
+
+
+def test_only_the_letters_asked_for_are_kept(tmp_path):
+    folder = write(tmp_path / "sequences", X=X, Y=Y)
+    encode_classes(folder, ["X", "Y"], LENGTH, "none", tmp_path / "data", letters_kept=9)
+    table = read_records(tmp_path / "data" / "records.tsv")
+    assert table["letters"].tolist() == [9, 9, 8, 9, 9, 8]
+    assert table["length"].tolist() == [10, 10, 8, 10, 9, 8]
+    assert len(np.load(tmp_path / "data" / "codes.npy")) == 52
 
 
 def test_the_counts_of_a_class_are_those_made_by_hand(tmp_path):
@@ -129,4 +142,4 @@ def test_a_failure_leaves_earlier_results_as_they_were(tmp_path, monkeypatch):
 def test_windows_line_ends_and_spaces_are_no_letters(tmp_path):
     folder = write(tmp_path / "sequences", X=b">a description\r\nAC GT\r\nNN\r\n")
     [(accession, letters)] = records(folder / "X.fasta")
-    assert (accession, letters.tobytes()) == ("a", b"ACGTNN")
+    assert (accession, letters) == ("a", b"ACGTNN")

@@ -1,54 +1,120 @@
-"""Windows that begin later: where they come from and how many there are."""
+"""Rows as pieces of genomes: where they come from, how many there are, and either strand."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.prepare.windows import add_windows
+from escala.prepare.encode import encode, letters
+from escala.prepare.windows import blocks, random_windows, windows
 
-CLASSES = ["A", "B"]
+LENGTH = 8
+START = {"method": "start", "reverse_complement": False}
+texts = st.lists(st.text(alphabet="ACGTN", min_size=1, max_size=40), min_size=1, max_size=6)
+
+
+class Genomes:
+    """Genomes as text, and as the one array of codes that rows are cut from."""
+
+    def __init__(self, texts: list[str]):
+        self.texts = texts
+        self.letters = np.array([len(text) for text in texts])
+        self.offsets = np.concatenate([[0], np.cumsum(self.letters)[:-1]])
+        self.codes = np.frombuffer(encode(letters("".join(texts))), np.uint8)
+        self.numbers = np.arange(len(texts))
+
+    def cut(self, rows: np.ndarray, block_bytes: int = 3 * LENGTH) -> np.ndarray:
+        return np.concatenate(
+            list(blocks(self.codes, self.offsets, self.letters, rows, LENGTH, block_bytes))
+        )
+
+
+def row_of(text: str, begin: int, reverse: bool = False) -> bytes:
+    piece = text[begin : begin + LENGTH]
+    return encode(letters(str(Seq(piece).reverse_complement()) if reverse else piece)).ljust(
+        LENGTH, b"\0"
+    )
 
 
 @settings(deadline=None)
-@given(
-    counts=st.tuples(st.integers(1, 6), st.integers(1, 6)),
-    rows=st.one_of(st.none(), st.fixed_dictionaries({"A": st.integers(1, 20)})),
-    margin=st.integers(0, 5),
-    seed=st.integers(0, 100),
-)
-def test_windows_are_pieces_of_genomes_of_their_class(counts, rows, margin, seed):
-    length = 8
-    labels = np.repeat([0, 1], counts)
-    codes = np.random.default_rng(seed).integers(0, 5, (len(labels), length + margin), np.uint8)
-    windows, new_labels = add_windows(codes, labels, CLASSES, length=length, rows=rows, seed=seed)
-    assert (windows[: len(labels)] == codes[:, :length]).all()
-    assert (new_labels[: len(labels)] == labels).all()
-    possible = {
-        label: {
-            genome[begin : begin + length].tobytes()
-            for genome in codes[labels == label]
-            for begin in range(margin + 1)
-        }
-        for label in (0, 1)
-    }
-    for window, label in zip(windows, new_labels, strict=True):
-        assert window.tobytes() in possible[label]
-    wanted = dict.fromkeys(CLASSES, max(counts)) if rows is None else rows
-    for label, name in enumerate(CLASSES):
-        assert (new_labels == label).sum() == max(counts[label], wanted.get(name, 0))
+@given(texts)
+def test_starts_are_the_first_letters_padded(sequences):
+    genomes = Genomes(sequences)
+    cut = genomes.cut(windows(genomes.numbers, genomes.letters, LENGTH, START, 0))
+    assert list(map(bytes, cut)) == [row_of(text, 0) for text in sequences]
 
 
-def test_every_genome_gives_its_share_and_the_seed_decides():
-    codes = np.arange(4, dtype=np.uint8)[:, None].repeat(12, axis=1)
-    labels = np.zeros(4, int)
-    windows, _ = add_windows(codes, labels, ["A"], length=8, rows={"A": 22}, seed=1)
-    assert sorted(np.bincount(windows[:, 0])) == [5, 5, 6, 6]
-    shifting = np.tile(np.arange(12, dtype=np.uint8), (4, 1))
-    first, second, other = (
-        add_windows(shifting, labels, ["A"], length=8, rows={"A": 22}, seed=seed)[0]
-        for seed in (1, 1, 2)
+@settings(deadline=None)
+@given(texts, st.integers(1, 12))
+def test_tiles_cover_every_letter_and_no_tile_hangs_over_the_end(sequences, stride):
+    genomes = Genomes(sequences)
+    tiles = {"method": "tiles", "stride": stride, "reverse_complement": False}
+    rows = windows(genomes.numbers, genomes.letters, LENGTH, tiles, 0)
+    for number, text in enumerate(sequences):
+        begins = rows["begin"][rows["genome"] == number].tolist()
+        last = max(len(text) - LENGTH, 0)
+        assert begins == sorted({*range(0, last + 1, stride), last})
+        if stride <= LENGTH:
+            covered = {i for begin in begins for i in range(begin, begin + LENGTH)}
+            assert covered >= set(range(len(text)))
+    assert [bytes(row) for row in genomes.cut(rows)] == [
+        row_of(sequences[genome], begin) for genome, begin, _ in rows.tolist()
+    ]
+
+
+@settings(deadline=None)
+@given(texts, st.integers(1, 5), st.integers(0, 50))
+def test_random_pieces_are_reproducible_and_inside_their_genome(sequences, per_genome, seed):
+    genomes = Genomes(sequences)
+    setting = {"method": "random", "per_genome": per_genome, "reverse_complement": False}
+    rows = windows(genomes.numbers, genomes.letters, LENGTH, setting, seed)
+    assert (np.bincount(rows["genome"]) == per_genome).all()
+    assert (rows["begin"] <= np.maximum(genomes.letters - LENGTH, 0)[rows["genome"]]).all()
+    again = windows(genomes.numbers, genomes.letters, LENGTH, setting, seed)
+    assert (rows == again).all()
+
+
+def test_random_pieces_begin_anywhere_and_the_seed_decides():
+    genomes = Genomes(["ACGT" * 5] * 40)
+    setting = {"method": "random", "per_genome": 5, "reverse_complement": False}
+    one, other = (
+        windows(genomes.numbers, genomes.letters, LENGTH, setting, seed) for seed in (1, 2)
     )
-    assert (first == second).all() and (first != other).any()
-    assert set(first[4:, 0]) == set(range(5)), "windows begin anywhere within the margin"
+    assert set(one["begin"]) == set(range(13))
+    assert (one != other).any()
+
+
+@settings(deadline=None)
+@given(texts, st.sampled_from(["start", "random", "tiles"]))
+def test_both_strands_are_a_row_and_its_reverse_complement(sequences, method):
+    genomes = Genomes(sequences)
+    setting = {"method": method, "per_genome": 2, "stride": 3, "reverse_complement": True}
+    rows = windows(genomes.numbers, genomes.letters, LENGTH, setting, 0)
+    alone = windows(
+        genomes.numbers, genomes.letters, LENGTH, setting | {"reverse_complement": False}, 0
+    )
+    assert (rows[::2] == alone).all()
+    assert rows["reverse"][1::2].all()
+    assert [bytes(row) for row in genomes.cut(rows)] == [
+        row_of(sequences[g], b, r) for g, b, r in rows.tolist()
+    ]
+
+
+@pytest.mark.parametrize(("within", "begins"), [(4, range(5)), (None, range(13))])
+def test_windows_to_balance_with_begin_within_the_letters_given(within, begins):
+    genomes = Genomes(["ACGT" * 5] * 4)
+    rows = windows(genomes.numbers, genomes.letters, LENGTH, START, 0)
+    added, again, other = (
+        random_windows(rows, genomes.letters, LENGTH, 201, within, seed) for seed in (1, 1, 2)
+    )
+    assert set(added["begin"]) == set(begins)
+    assert sorted(np.bincount(added["genome"])) == [50, 50, 50, 51], "genomes take turns"
+    assert (added == again).all()
+    assert (added != other).any()
+    assert not added["reverse"].any()
+    rows["reverse"][0] = True
+    strands = random_windows(rows, genomes.letters, LENGTH, 201, within, 1)["reverse"]
+    assert 50 < strands.sum() < 150, "both strands, where the rows hold both"
