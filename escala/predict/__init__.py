@@ -1,0 +1,1 @@
+"""Classify sequences of a user's with a trained model, and tell those unlike anything seen."""

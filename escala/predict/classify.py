@@ -1,0 +1,99 @@
+"""FASTA to a table: the class probabilities of each record, and whether it is familiar."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from escala.acquire.files import records
+from escala.errors import InputError
+from escala.files import atomic, read_json
+from escala.predict.familiarity import Familiarity
+from escala.prepare import windows
+from escala.prepare.encode import encode
+from escala.prepare.fasta import nucleotides
+from escala.workloads import Classifier, load
+
+#: Most windows a record is cut into; longer records are sampled evenly.
+WINDOWS = 64
+TILES = {"method": "tiles", "reverse_complement": False}
+
+
+def predict(
+    fasta: Path, run: Path, familiarity: Path, false_alarms: float, output: Path
+) -> pd.DataFrame:
+    """Classify every record of a FASTA file and write the table, a TSV.
+
+    A record longer than the model's rows is cut into tiles, and their probabilities are averaged.
+
+    Parameters
+    ----------
+    fasta : plain or gzipped, letters in either case; either strand, if the model knows both.
+    run : folder of the trained run.
+    familiarity : what `learn` wrote for the split of that run.
+    false_alarms : share of held-out rows that may be flagged, 0 to 1.
+
+    Returns
+    -------
+    A row per record: `accession`, `letters`, `windows`, `predicted`, `probability_CLASS` for each
+    class, `familiar_share` (of its k-mers; NaN if it has none), `threshold`, `false_alarm_rate`
+    (measured on held-out rows) and `unlike_anything_seen`.
+
+    Raises
+    ------
+    InputError : the run did not end ok or kept no model, or the file is no nucleotide FASTA.
+    """
+    classifier, known = _model(run), Familiarity.load(familiarity)
+    threshold = known.threshold(false_alarms)
+    rows = []
+    found = tqdm(records(fasta), desc=fasta.name, unit=" records", disable=None)
+    for accession, sequence in nucleotides(found, fasta):
+        codes = np.frombuffer(encode(sequence), np.uint8)
+        pieces = _pieces(codes, classifier.length)
+        probabilities = classifier.probabilities(pieces).mean(axis=0, dtype=np.float64)
+        share = known.share(codes)
+        rows.append(
+            {
+                "accession": accession,
+                "letters": len(sequence),
+                "windows": len(pieces),
+                "predicted": classifier.classes[int(np.argmax(probabilities))],
+                **{
+                    f"probability_{name}": probability
+                    for name, probability in zip(classifier.classes, probabilities, strict=True)
+                },
+                "familiar_share": share,
+                "threshold": threshold,
+                "false_alarm_rate": known.false_alarm_rate(threshold),
+                # A record without a single k-mer is like nothing either.
+                "unlike_anything_seen": not share >= threshold,
+            }
+        )
+    table = pd.DataFrame(rows)
+    with atomic(output) as temporary:
+        table.to_csv(temporary, sep="\t", index=False, float_format="%.6g")
+    return table
+
+
+def _model(run: Path) -> Classifier:
+    result = read_json(run / "run.json")
+    if result["status"] != "ok":
+        raise InputError(
+            run / "run.json",
+            result["status"],
+            "the run has no trained model",
+            "predict with a run that ended ok",
+        )
+    return load(run)
+
+
+def _pieces(codes: np.ndarray, length: int) -> np.ndarray:
+    """Return the tiles of a sequence, uint8 of shape (tiles, length)."""
+    letters = np.array([len(codes)])
+    cut = windows.windows(np.array([0]), letters, length, TILES | {"stride": length}, 0)
+    if len(cut) > WINDOWS:
+        cut = cut[np.linspace(0, len(cut) - 1, WINDOWS).astype(int)]
+    return np.concatenate(list(windows.blocks(codes, np.array([0]), letters, cut, length)))

@@ -1,0 +1,122 @@
+"""How much of a sequence a model has seen before: the share of its k-mers that were trained on.
+
+A classifier gives class probabilities for anything, however unlike its training rows. A sequence of
+which few k-mers were trained on is flagged as unlike anything seen. The threshold is the share that
+a stated part of the held-out test rows falls below: these are false alarms by construction, and
+their rate is measured on the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from escala.errors import InputError
+from escala.files import atomic
+from escala.prepare import windows
+from escala.prepare.kmers import canonical_kmers
+
+#: Letters of a k-mer. There are 4**12 = 16.8 million: a set of them takes 2 MiB as bits, and a
+#: random sequence hits few of those that some hundred thousand letters of genomes hold.
+K = 12
+
+
+@dataclass(frozen=True)
+class Familiarity:
+    """The k-mers trained on, and what share of theirs held-out rows found among them.
+
+    Parameters
+    ----------
+    seen : uint8 of shape (4**K / 8,), one bit per k-mer, by its canonical number.
+    held_out : float32, the share of each held-out row, in ascending order.
+    """
+
+    seen: np.ndarray
+    held_out: np.ndarray
+
+    @classmethod
+    def learn(cls, trained: Iterable[np.ndarray], held_out: Iterable[np.ndarray]) -> Familiarity:
+        """Collect the k-mers of training rows, and the shares of held-out ones.
+
+        Parameters
+        ----------
+        trained, held_out : blocks of codes, uint8 of shape (some rows, length), 0 to 4.
+        """
+        known = np.zeros(4**K, np.bool_)
+        for block in trained:
+            for row in block:
+                known[canonical_kmers(row, K)] = True
+        seen = np.packbits(known)
+        empty = cls(seen, np.empty(0, np.float32))
+        shares = [empty.share(row) for block in held_out for row in block]
+        measured = np.array([share for share in shares if not np.isnan(share)], np.float32)
+        return cls(seen, np.sort(measured))
+
+    def share(self, codes: np.ndarray) -> float:
+        """Return the share of the k-mers of codes (uint8 of shape (n,)) that were trained on.
+
+        It is NaN where there is no k-mer: fewer than K letters without an ambiguous one.
+        """
+        kmers = canonical_kmers(codes, K)
+        if not len(kmers):
+            return float("nan")
+        bits = self.seen[kmers >> 3] >> (7 - (kmers & 7)).astype(np.uint8) & 1
+        return float(bits.mean())
+
+    def threshold(self, false_alarms: float) -> float:
+        """Return the share below which at most `false_alarms` of the held-out rows lie."""
+        if not len(self.held_out):
+            return float("nan")
+        return float(self.held_out[int(false_alarms * len(self.held_out))])
+
+    def false_alarm_rate(self, threshold: float) -> float:
+        """Return the measured share of held-out rows below a threshold."""
+        if not len(self.held_out):
+            return float("nan")
+        return float(np.mean(self.held_out < threshold))
+
+    def save(self, path: Path) -> None:
+        """Write both arrays as `.npz`, atomically."""
+        with atomic(path) as temporary:
+            np.savez(temporary, seen=self.seen, held_out=self.held_out)
+
+    @classmethod
+    def load(cls, path: Path) -> Familiarity:
+        with np.load(path, allow_pickle=False) as arrays:
+            return cls(arrays["seen"], arrays["held_out"])
+
+
+def learn(split: Path, output: Path) -> Familiarity:
+    """Learn from a split's arrays what its training rows hold, and write it.
+
+    Parameters
+    ----------
+    split : folder with `train.npy`, `train_genomes.npy` and `test.npy`.
+    output : `.npz` to write.
+
+    Raises
+    ------
+    InputError : the split has no test rows to measure false alarms on.
+    """
+    train, test = (
+        np.load(split / f"{side}.npy", mmap_mode="r", allow_pickle=False)
+        for side in ("train", "test")
+    )
+    if not len(test):
+        raise InputError(split, "test.npy", "holds no rows", "choose a split with test rows")
+    # What SMOTEN made is no sequence that anything has.
+    real = np.load(split / "train_genomes.npy", allow_pickle=False) >= 0
+    familiarity = Familiarity.learn(_blocks(train, np.flatnonzero(real)), _blocks(test))
+    familiarity.save(output)
+    return familiarity
+
+
+def _blocks(array: np.ndarray, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
+    """Yield blocks of an array's rows, all of them or those named."""
+    rows = np.arange(len(array)) if rows is None else rows
+    size = max(1, windows.BLOCK_BYTES // array.shape[1])
+    for first in range(0, len(rows), size):
+        yield array[rows[first : first + size]]

@@ -1,0 +1,67 @@
+# A user's sequences classified with a model trained here.
+#
+# REQUIRED INPUTS:
+#   the FASTA file that predict.inputs names, plain
+#   results/{experiment}/runs/…/rep{n}/run.json        the model stands beside it
+#   results/{experiment}/data/{dataset}/split{seed}/    the arrays it was trained on
+# OUTPUTS:
+#   results/{experiment}/data/{dataset}/split{seed}/familiarity.npz    k-mers of the training rows
+#   results/{experiment}/predictions/{configuration}/rep{n}/{query}.tsv
+#
+# No experiment asks for these by itself: name the file you want.
+
+PREDICTIONS = f"results/{{experiment}}/predictions/{NAMES}/{{repeat}}"
+
+
+wildcard_constraints:
+    query=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+
+
+rule familiarity:
+    input:
+        f"{DATA}/split{{seed}}/dataset.json",
+    output:
+        f"{DATA}/split{{seed}}/familiarity.npz",
+    log:
+        "results/{experiment}/logs/{dataset}/familiarity{seed}.log",
+    conda:
+        "../envs/prepare.yaml"
+    params:
+        code=code("scripts.familiarity"),
+        split=subpath(input[0], parent=True),
+    message:
+        "Learn the k-mers that {wildcards.dataset}, split {wildcards.seed}, is trained on"
+    shell:
+        """
+        python -m scripts.familiarity \
+            --split {params.split:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule predict:
+    input:
+        fasta=query_file,
+        run=f"{CONFIGURATION}/{{repeat}}/run.json",
+        familiarity=familiarity_of,
+    output:
+        f"{PREDICTIONS}/{{query}}.tsv",
+    log:
+        f"results/{{experiment}}/logs/predictions/{NAMES}/{{repeat}}/{{query}}.log",
+    conda:
+        "../envs/train.yaml"
+    params:
+        code=code("scripts.predict"),
+        run=subpath(input.run, parent=True),
+        false_alarms=lambda wildcards: experiment(wildcards).settings["predict"]["false_alarms"],
+    message:
+        "Classify {wildcards.query} with {wildcards.workload} of {wildcards.dataset}"
+    shell:
+        """
+        python -m scripts.predict \
+            --fasta {input.fasta:q} \
+            --run {params.run:q} \
+            --familiarity {input.familiarity:q} \
+            --false-alarms {params.false_alarms} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """

@@ -1,0 +1,112 @@
+"""Records to rows of the table, with a classifier and a familiarity made by hand."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from Bio.Seq import Seq
+
+from escala.errors import InputError
+from escala.files import write_json
+from escala.predict import classify, familiarity
+from escala.prepare.encode import encode, letters
+from escala.workloads import Classifier
+
+LENGTH = 50
+RANDOM = np.random.default_rng(0)
+GENOMES = ["".join(RANDOM.choice(list("ACGT"), 600)) for _ in range(2)]
+
+
+def codes_of(text: str) -> np.ndarray:
+    return np.frombuffer(encode(letters(text)), np.uint8)
+
+
+def share_of_a(codes: np.ndarray) -> np.ndarray:
+    """The probability of class X is the share of A among the letters of a row."""
+    share = (codes == 1).mean(axis=1)
+    return np.stack([share, 1 - share], axis=1).astype(np.float32)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run's folder, and a split's: rows of both genomes; held out are their other strands."""
+    write_json(tmp_path / "run.json", {"status": "ok"})
+    rows = [codes_of(g[i : i + LENGTH]) for g in GENOMES for i in range(0, 551, 10)]
+    made = RANDOM.integers(1, 5, (3, LENGTH), dtype=np.uint8)
+    np.save(tmp_path / "train.npy", np.concatenate([rows, made]))
+    np.save(tmp_path / "train_genomes.npy", np.array([0] * len(rows) + [-1] * 3))
+    turned = [codes_of(str(Seq(g[i : i + LENGTH]).reverse_complement()))
+              for g in GENOMES for i in range(5, 500, 13)]  # fmt: skip
+    np.save(tmp_path / "test.npy", np.array(turned))
+    classifier = Classifier("own", ["X", "Y"], LENGTH, {}, share_of_a)
+    monkeypatch.setattr(classify, "load", lambda folder: classifier)
+    return tmp_path
+
+
+def predicted(run: Path, text: str | bytes, name: str = "query.fasta") -> pd.DataFrame:
+    query = run / name
+    query.write_bytes(text if isinstance(text, bytes) else text.encode())
+    familiarity.learn(run, run / "familiarity.npz")
+    table = classify.predict(query, run, run / "familiarity.npz", 0.05, run / "out.tsv")
+    written = pd.read_csv(run / "out.tsv", sep="\t")
+    assert list(written.columns) == list(table.columns)
+    return table.set_index("accession")
+
+
+def test_a_record_is_a_row_with_probabilities_that_are_means_over_its_tiles(run):
+    text = GENOMES[0][:130]
+    row = predicted(run, f">a some words\n{text}\n>b\nCC\n").loc["a"]
+    # Tiles begin every 50 letters, and the last one ends where the record does.
+    tiles = [text[begin : begin + LENGTH] for begin in (0, 50, 80)]
+    assert (row["letters"], row["windows"]) == (130, 3)
+    expected = np.mean([tile.count("A") / LENGTH for tile in tiles])
+    assert row["probability_X"] == pytest.approx(expected)
+    assert row["probability_X"] + row["probability_Y"] == pytest.approx(1)
+    assert row["predicted"] == ("X" if expected > 0.5 else "Y")
+
+
+def test_either_strand_and_case_is_familiar_and_what_is_strange_is_flagged(run):
+    piece = GENOMES[1][100:300]
+    other = str(Seq(piece).reverse_complement())
+    strange = "".join(np.random.default_rng(9).choice(list("ACGT"), 200))
+    table = predicted(
+        run,
+        f">plain\n{piece}\n>lower\n{piece.lower()}\n>turned\n{other}\n>strange\n{strange}\n"
+        f">empty_of_kmers\n{'N' * 60}\n",
+    )
+    flagged = table["unlike_anything_seen"]
+    assert not flagged[["plain", "lower", "turned"]].any()
+    assert flagged[["strange", "empty_of_kmers"]].all()
+    assert table.loc["plain", "familiar_share"] > 0.95 > table.loc["strange", "familiar_share"]
+    assert (table["false_alarm_rate"] <= 0.05).all()
+
+
+def test_a_gzipped_file_is_read_and_a_very_long_record_is_sampled(run):
+    long = "".join(np.random.default_rng(1).choice(list("ACGT"), 20_000))
+    table = predicted(run, gzip.compress(f">long\n{long}\n".encode()), "query.fasta.gz")
+    assert table.loc["long", "windows"] == classify.WINDOWS
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "is empty"),
+        (">a\nMKTLLQEF\n", "not nucleotides"),
+        (">a\n>b\nACGT\n", "no sequence"),
+        ("no fasta\n", "is not FASTA"),
+    ],
+)
+def test_a_file_that_is_no_nucleotide_fasta_is_refused_and_nothing_written(run, content, reason):
+    with pytest.raises(InputError, match=reason):
+        predicted(run, content)
+    assert not (run / "out.tsv").exists()
+
+
+def test_a_run_that_failed_has_no_model(run):
+    write_json(run / "run.json", {"status": "failed"})
+    with pytest.raises(InputError, match="no trained model"):
+        predicted(run, ">a\nACGT\n")

@@ -1,0 +1,61 @@
+"""What share of a sequence was trained on, against sets of strings, and the flag it leads to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from Bio.Seq import Seq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from escala.predict.familiarity import Familiarity, K
+from escala.prepare.encode import encode, letters, reverse_complement
+
+texts = st.lists(st.text(alphabet="ACGTN", min_size=1, max_size=60), min_size=1, max_size=4)
+
+
+def codes_of(text: str) -> np.ndarray:
+    return np.frombuffer(encode(letters(text)), np.uint8)
+
+
+def kmers(text: str) -> list[str]:
+    found = [text[i : i + K] for i in range(len(text) - K + 1)]
+    return [min(k, str(Seq(k).reverse_complement())) for k in found if "N" not in k]
+
+
+@settings(deadline=None, max_examples=25)
+@given(texts, st.text(alphabet="ACGTN", max_size=60), st.integers(0, 40))
+def test_the_share_is_that_of_the_kmers_seen(trained, strange, cut):
+    known = {kmer for text in trained for kmer in kmers(text)}
+    familiarity = Familiarity.learn(([codes_of(text)] for text in trained), [])
+    asked = trained[0][cut:] + strange
+    found = kmers(asked)
+    share = familiarity.share(codes_of(asked))
+    if found:
+        assert share == pytest.approx(np.mean([kmer in known for kmer in found]))
+        assert familiarity.share(reverse_complement(codes_of(asked))) == share
+    else:
+        assert np.isnan(share)
+
+
+def test_the_threshold_lets_the_stated_share_of_held_out_rows_be_flagged(tmp_path):
+    random = np.random.default_rng(0)
+    genome = random.integers(1, 5, 3000, dtype=np.uint8)
+    held_out = []
+    for changes in range(1, 101):
+        row = genome[500:1500].copy()
+        row[random.choice(1000, changes, replace=False)] = 0
+        row[:changes] = random.integers(1, 5, changes)
+        held_out.append(row)
+    learned = Familiarity.learn([genome[None]], [np.array(held_out)])
+    learned.save(tmp_path / "f.npz")
+    familiarity = Familiarity.load(tmp_path / "f.npz")
+    for false_alarms in (0.0, 0.05, 0.2):
+        threshold = familiarity.threshold(false_alarms)
+        flagged = np.mean([familiarity.share(row) < threshold for row in held_out])
+        assert flagged == familiarity.false_alarm_rate(threshold) <= false_alarms
+        assert false_alarms - flagged < 0.02
+    threshold = familiarity.threshold(0.05)
+    for _ in range(20):
+        assert familiarity.share(random.permutation(genome[:1000])) < threshold
+    assert familiarity.share(genome[100:900]) >= threshold
