@@ -11,6 +11,7 @@ include: "rules/acquire.smk"
 include: "rules/prepare.smk"
 include: "rules/train.smk"
 include: "rules/report.smk"
+include: "rules/predict.smk"
 
 
 rule all:

@@ -1,11 +1,16 @@
-"""How every script ends: a clear message and an exit code."""
+"""What every script does: serve or make, say what was done, end with a clear message."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from escala import store
 from escala.errors import InputError
 
 
@@ -28,3 +33,35 @@ def main(command: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         print("escala: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def serve_or_make(step: str, **keywords) -> str:
+    """Call `escala.store.made` and say what came of it.
+
+    What `make` needs is imported in it: a step that is served does not wait for libraries.
+    """
+    how = store.made(step, **keywords)
+    if how == "served":
+        print(f"{step}: served from the store {store.location()}")
+    return how
+
+
+@dataclass
+class Stage:
+    """What a stage of the preparation has done: rows in and out, and the files it wrote."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    files: list[Path] = field(default_factory=list)
+
+
+@contextmanager
+def stage(name: str) -> Iterator[Stage]:
+    """Yield a `Stage` to fill in, and print it with bytes and seconds at the end."""
+    start, done = time.perf_counter(), Stage()
+    yield done
+    written = sum(path.stat().st_size for path in done.files)
+    print(
+        f"{name}: {done.rows_in} rows in, {done.rows_out} rows out, {written / 1e6:.1f} MB "
+        f"written, {time.perf_counter() - start:.1f} s"
+    )

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
+from escala.acquire.queries import QUERIES
 from escala.errors import InputError
 from escala.parallel.layout import Layout
 from escala.parallel.strategies import STRATEGIES
@@ -73,7 +74,14 @@ class Experiment:
         self.settings = _validated(settings, self.origin)
         self.name: str = self.settings["experiment"]
         self.title: str = self.settings["title"]
-        for check in (_check_classes, _check_references, _check_layouts, _check_targets):
+        for check in (
+            _check_classes,
+            _check_splits,
+            _check_references,
+            _check_layouts,
+            _check_fitted,
+            _check_targets,
+        ):
             check(self)
 
     def error(self, key: str, value: object, reason: str, remedy: str) -> InputError:
@@ -111,19 +119,26 @@ class Experiment:
     def _cells(self, **last: Any) -> Iterator[Run]:
         for dataset in self.datasets:
             for workload in self.settings["workloads"]:
-                for entry in self.settings["configurations"]:
-                    for layout in entry["layouts"]:
-                        for variant in entry.get("variants", self.settings["variants"]):
-                            yield Run(
-                                self.name,
-                                dataset,
-                                workload,
-                                entry["strategy"],
-                                layout,
-                                variant,
-                                NETWORK,
-                                **last,
-                            )
+                for strategy, layout, variant in self._places(workload):
+                    yield Run(
+                        self.name, dataset, workload, strategy, layout, variant, NETWORK, **last
+                    )
+
+    def _places(self, workload: str) -> list[tuple[str, str, str]]:
+        """Return strategy, layout and variant of every configuration that a workload runs under.
+
+        A fit is one process, and no knob changes its outcome: it runs under the first variant that
+        the baseline runs under, and nowhere else.
+        """
+        places = [
+            (entry["strategy"], layout, variant)
+            for entry in self.settings["configurations"]
+            for layout in entry["layouts"]
+            for variant in entry.get("variants", self.settings["variants"])
+        ]
+        if WORKLOADS[workload].kind == "gradient":
+            return places
+        return [place for place in places if place[:2] == BASELINE][:1]
 
     def run_files(self) -> list[str]:
         return [run.file for run in self.runs]
@@ -140,6 +155,11 @@ class Experiment:
                 for repeat in range(1, self.settings["repeats"] + 1)
             }
         )
+
+    def leakage_files(self) -> list[str]:
+        """How similar the test rows of each of these splits are to its training rows."""
+        folders = [file.rpartition("/")[0] for file in self.dataset_files()]
+        return [f"{folder}/test_similarity.npy" for folder in folders]
 
     def class_files(self) -> list[str]:
         return [f"{self.data_folder(dataset)}/classes.csv" for dataset in self.datasets]
@@ -375,7 +395,12 @@ def _validated(settings: Any, origin: str) -> dict:
     for _ in _filling_defaults(_Strict)(schema).iter_errors(filled):
         # Filling happens while errors are looked for; the content is known to have none.
         continue
-    return filled
+    # Settings are sorted, so that their order in the file changes no run; what they are of is not.
+    in_order = {
+        part: {name: filled[part][name] for name in settings[part]}
+        for part in ("datasets", "workloads", "variants")
+    }
+    return filled | in_order
 
 
 def _check_keys(content: Any, origin: str, path: str = "") -> None:
@@ -501,7 +526,7 @@ def _check_classes(experiment: Experiment) -> None:
         source = dataset["source"]
         by_class = {
             f"{key}.source.{part}": source[part]
-            for part in ("records", "queries", "max_records")
+            for part in ("records", "queries", "accessions", "max_records")
             if part in source
         }
         if "rows" in dataset["oversample"]:
@@ -512,21 +537,58 @@ def _check_classes(experiment: Experiment) -> None:
                 raise experiment.error(
                     where, stray, "not among the classes", f"use {', '.join(classes)}"
                 )
-        for part in ("records", "queries"):
-            missing = [c for c in classes if part in source and c not in source[part]]
-            if missing:
+        known = source.get("records", classes)
+        if source["type"] == "ncbi" and "lock" not in source:
+            known = QUERIES | source.get("queries", {}) | source.get("accessions", {})
+        missing = [c for c in classes if c not in known]
+        if missing:
+            part = "records" if "records" in source else "queries"
+            raise experiment.error(
+                f"{key}.source.{part}", missing, "classes without an entry", "add them"
+            )
+
+
+def _check_splits(experiment: Experiment) -> None:
+    for name, dataset in experiment.datasets.items():
+        key, split = f"datasets.{name}", dataset["split"]
+        by, order = split["by"], dataset["oversample"]["order"]
+        for part in ("groups", "leave_out"):
+            if part in split and by != "group-file":
                 raise experiment.error(
-                    f"{key}.source.{part}", missing, "classes without an entry", "add them"
+                    f"{key}.split.{part}",
+                    split[part],
+                    f"a split by {by} has no group file",
+                    "set split.by: group-file, or remove it",
                 )
+        if (
+            by == "group-file"
+            and "groups" not in split
+            and dataset["source"]["type"] != "simulated"
+        ):
+            raise experiment.error(
+                f"{key}.split.groups",
+                None,
+                "the key is missing",
+                "name a TSV with the columns accession, class and group",
+            )
+        if by != "random" and order == "before-split":
+            raise experiment.error(
+                f"{key}.oversample.order",
+                order,
+                f"balancing first breaks up what a split by {by} keeps whole",
+                "use after-split, or split.by: random",
+            )
+        if dataset["deduplicate"] == "encoded" and dataset["window"]["method"] != "start":
+            raise experiment.error(
+                f"{key}.deduplicate",
+                "encoded",
+                "compares the starts of genomes, and rows begin elsewhere",
+                "use genome or none, or window.method: start",
+            )
 
 
 def _check_references(experiment: Experiment) -> None:
     variants = experiment.settings["variants"]
-    for name in experiment.settings["workloads"]:
-        if name not in WORKLOADS:
-            raise experiment.error(
-                f"workloads.{name}", name, "no such workload", f"use one of {', '.join(WORKLOADS)}"
-            )
     for position, entry in enumerate(experiment.settings["configurations"]):
         if entry["strategy"] not in STRATEGIES:
             raise experiment.error(
@@ -567,8 +629,23 @@ def _check_layouts(experiment: Experiment) -> None:
                 )
 
 
+def _check_fitted(experiment: Experiment) -> None:
+    """Refuse a workload that would have no run at all."""
+    strategy, layout = BASELINE
+    for name in experiment.settings["workloads"]:
+        if not experiment._places(name):
+            raise experiment.error(
+                f"workloads.{name}",
+                name,
+                f"is fitted in one process, and the experiment lists no {strategy} {layout}",
+                f"add {{strategy: {strategy}, layouts: [{layout}]}} to configurations",
+            )
+
+
 def _check_targets(experiment: Experiment) -> None:
     for name, workload in experiment.settings["workloads"].items():
+        if WORKLOADS[name].kind == "fit":
+            continue
         if "target_accuracy" in workload and not workload["validate"]:
             raise experiment.error(
                 f"workloads.{name}.target_accuracy",

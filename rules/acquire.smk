@@ -1,11 +1,14 @@
 # Genomes, one FASTA file per class, from the source the dataset names.
 #
-# REQUIRED INPUTS: none, or what the source names: a folder, or NCBI over the network.
+# REQUIRED INPUTS: none, or what the source names: a folder, lists of accessions, a lock file, or
+#   NCBI over the network.
 # OUTPUTS:
 #   results/{experiment}/data/{dataset}/sequences/{class}.fasta
 #   results/{experiment}/data/{dataset}/lock.tsv    class, accession, length and SHA-256 of each
 #
-# The lock file tells a year later whether the same config still gives the same sequences.
+# The lock file, committed and named in the config as `source.lock`, makes the same config give the
+# same bytes a year later. What a download has received stands in `.partial` until it is complete:
+# Snakemake does not know of it and so does not remove it when the job fails.
 
 
 rule genomes:
@@ -21,8 +24,10 @@ rule genomes:
     conda:
         "../envs/prepare.yaml"
     params:
+        code=code("scripts.acquire"),
         source=lambda wildcards: json.dumps(dataset(wildcards)["source"]),
         classes=lambda wildcards: dataset(wildcards)["classes"],
+        partial=f"{DATA}/.partial",
     message:
         "Acquire the genomes of {wildcards.dataset}"
     shell:
@@ -30,6 +35,8 @@ rule genomes:
         python -m scripts.acquire \
             --source {params.source:q} \
             --classes {params.classes:q} \
+            --inputs {input:q} \
             --output {output.sequences:q} \
-            --lock {output.lock:q} 2>&1 | tee -i {log:q}
+            --lock {output.lock:q} \
+            --partial {params.partial:q} 2>&1 | tee -i {log:q}
         """

@@ -19,10 +19,11 @@ WORKDIR = Path.cwd()
 sys.path.insert(0, str(ROOT))
 
 from escala import config as experiments
-from escala import acquire, environment
+from escala import acquire, environment, store
+from escala.acquire.files import expanded_path
 from escala.errors import InputError
 from escala.figures import FIGURES
-from escala.measure import estimate
+from escala.measure import estimate, machine
 from escala.parallel.layout import Layout, available_cores
 
 environment.prepare(ROOT)
@@ -74,6 +75,10 @@ wildcard_constraints:
 
 # All data are prepared before anything is trained: wrong input must not show after hours.
 FIRST = 2000
+ARRAYS = [
+    *(f"{side}{part}.npy" for side in ("train", "test") for part in ("", "_labels", "_genomes")),
+    "dataset.json",
+]
 DATA = "results/{experiment}/data/{dataset}"
 NAMES = "{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}"
 CONFIGURATION = f"results/{{experiment}}/runs/{NAMES}"
@@ -81,6 +86,12 @@ CONFIGURATION_LOGS = f"results/{{experiment}}/logs/runs/{NAMES}"
 TIMELINE_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{part}"
 TIMELINE = f"results/{{experiment}}/figures/timelines/{TIMELINE_NAME}"
 TABLES = sorted(path.name.split(".")[0] for path in (ROOT / "schemas" / "tables").iterdir())
+
+
+@cache
+def code(module, *chosen):
+    """Return a digest of the code behind a script: a job runs again where it has changed."""
+    return store.code_digest(module, chosen=chosen)
 
 
 def dataset(wildcards):
@@ -115,22 +126,40 @@ def source_files(wildcards):
         raise WorkflowError(f"datasets.{wildcards.dataset}.{error}") from None
 
 
-def margin(settings):
-    """Return the letters that windows need beyond the length of a dataset."""
-    oversample = settings["oversample"]
-    return oversample["within"] if oversample["method"] == "windows" else 0
+def letters_kept(settings):
+    """Return the letters of each genome that rows are cut from; None is all of them."""
+    oversample, within = settings["oversample"], 0
+    if oversample["method"] == "windows":
+        within = oversample.get("within")
+    if settings["window"]["method"] != "start" or within is None:
+        return None
+    return settings["length"] + within
 
 
 def preparation(settings):
     """Return what the arrays depend on, and no more: another seed leaves them as they are."""
+    keys = ("classes", "length", "window", "deduplicate", "similarity", "oversample")
     return {
         "provenance": settings["source"]["type"],
-        "classes": settings["classes"],
-        "length": settings["length"],
-        "deduplicate": settings["deduplicate"],
-        "test_fraction": settings["split"]["test_fraction"],
-        "oversample": settings["oversample"],
+        **{key: settings[key] for key in keys},
+        "split": {k: v for k, v in settings["split"].items() if k not in ("seeds", "groups")},
     }
+
+
+def groups_of(wildcards):
+    """Return the file with the group of every genome, where the split keeps groups whole."""
+    settings, folder = dataset(wildcards), DATA.format(**wildcards)
+    if settings["split"]["by"] == "random":
+        return []
+    if settings["split"]["by"] == "cluster":
+        return f"{folder}/clusters.tsv"
+    if "groups" not in settings["split"]:
+        # What a simulated source knows of its genomes stands among them.
+        return f"{folder}/sequences"
+    try:
+        return expanded_path(settings["split"]["groups"], "split.groups")
+    except InputError as error:
+        raise WorkflowError(f"datasets.{wildcards.dataset}.{error}") from None
 
 
 def split_of(wildcards):
@@ -138,6 +167,34 @@ def split_of(wildcards):
     refuse_if_failed(run)
     e = experiment(wildcards)
     return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
+
+
+def group_option(wildcards, input):
+    """Return the option that names the group file, if the split needs one."""
+    if not input.groups:
+        return []
+    groups = Path(input.groups)
+    known = groups == Path(DATA.format(**wildcards)) / "sequences"
+    return ["--groups", str(groups / "lineages.tsv" if known else groups)]
+
+
+def familiarity_of(wildcards):
+    run, e = run_of(wildcards), experiment(wildcards)
+    return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/familiarity.npz"
+
+
+def query_file(wildcards):
+    """Return the FASTA file of the sequences to classify."""
+    inputs = experiment(wildcards).settings["predict"]["inputs"]
+    if wildcards.query not in inputs:
+        raise WorkflowError(
+            f"{experiment(wildcards).origin}: predict.inputs names no {wildcards.query}; "
+            f"add it with the path of its FASTA file"
+        )
+    try:
+        return expanded_path(inputs[wildcards.query], f"predict.inputs.{wildcards.query}")
+    except InputError as error:
+        raise WorkflowError(str(error)) from None
 
 
 def request(wildcards):
@@ -189,6 +246,8 @@ def say_estimate():
     if workflow.is_main_process and workflow.dryrun and getattr(workflow, "_dag", None):
         with chdir(WORKDIR):
             print(estimate.sentence(requested_runs(needed_only=True), named_experiment))
+            if store.location() and store.location().exists():
+                print(f"What {store.location()} holds takes no time: it is served.")
 
 
 atexit.register(say_estimate)

@@ -6,7 +6,10 @@
 #   results/{experiment}/data/{dataset}/codes.npy       uint8, one row per record kept
 #   results/{experiment}/data/{dataset}/records.tsv     the records behind those rows
 #   results/{experiment}/data/{dataset}/classes.csv     what each class holds
-#   results/{experiment}/data/{dataset}/split{seed}/    train and test arrays, dataset.json
+#   results/{experiment}/data/{dataset}/sketches.npz    k-mers of every genome, a sample of them
+#   results/{experiment}/data/{dataset}/clusters.tsv    which genomes are near-duplicates
+#   results/{experiment}/data/{dataset}/split{seed}/    train and test arrays, dataset.json, and how
+#                                                       similar each test row is to training genomes
 #
 # The split comes before the balancing, so that nothing derived from a test row is trained on; the
 # dataset says so where an experiment asks for the opposite.
@@ -25,9 +28,10 @@ rule codes:
     conda:
         "../envs/prepare.yaml"
     params:
+        code=code("scripts.encode"),
         classes=lambda wildcards: dataset(wildcards)["classes"],
         length=lambda wildcards: dataset(wildcards)["length"],
-        margin=lambda wildcards: margin(dataset(wildcards)),
+        letters_kept=lambda wildcards: letters_kept(dataset(wildcards)) or "all",
         deduplicate=lambda wildcards: dataset(wildcards)["deduplicate"],
         folder=subpath(output.codes, parent=True),
     message:
@@ -38,9 +42,37 @@ rule codes:
             --sequences {input:q} \
             --classes {params.classes:q} \
             --length {params.length} \
-            --margin {params.margin} \
+            --letters-kept {params.letters_kept} \
             --deduplicate {params.deduplicate} \
             --output {params.folder:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule clusters:
+    input:
+        sequences=f"{DATA}/sequences",
+        records=f"{DATA}/records.tsv",
+    output:
+        sketches=f"{DATA}/sketches.npz",
+        clusters=f"{DATA}/clusters.tsv",
+    log:
+        "results/{experiment}/logs/{dataset}/clusters.log",
+    priority: FIRST
+    conda:
+        "../envs/prepare.yaml"
+    params:
+        code=code("scripts.clusters"),
+        similarity=lambda wildcards: dataset(wildcards)["similarity"],
+    message:
+        "Find near-duplicates among the genomes of {wildcards.dataset}"
+    shell:
+        """
+        python -m scripts.clusters \
+            --sequences {input.sequences:q} \
+            --records {input.records:q} \
+            --similarity {params.similarity} \
+            --sketches {output.sketches:q} \
+            --clusters {output.clusters:q} 2>&1 | tee -i {log:q}
         """
 
 
@@ -49,10 +81,11 @@ rule arrays:
         codes=f"{DATA}/codes.npy",
         records=f"{DATA}/records.tsv",
         classes=f"{DATA}/classes.csv",
+        groups=groups_of,
     output:
         expand(
             f"{DATA}/split{{{{seed}}}}/{{file}}",
-            file=["train.npy", "train_labels.npy", "test.npy", "test_labels.npy", "dataset.json"],
+            file=ARRAYS,
             allow_missing=True,
         ),
     log:
@@ -61,8 +94,10 @@ rule arrays:
     conda:
         "../envs/prepare.yaml"
     params:
+        code=code("scripts.arrays"),
         preparation=lambda wildcards: json.dumps(preparation(dataset(wildcards))),
         source=subpath(input.codes, parent=True),
+        groups=group_option,
         folder=subpath(output[0], parent=True),
     message:
         "Split {wildcards.dataset} with seed {wildcards.seed} and balance its classes"
@@ -72,6 +107,30 @@ rule arrays:
             --name {wildcards.dataset} \
             --preparation {params.preparation:q} \
             --seed {wildcards.seed} \
-            --source {params.source:q} \
+            --source {params.source:q} {params.groups:q} \
             --output {params.folder:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule leakage:
+    input:
+        dataset=f"{DATA}/split{{seed}}/dataset.json",
+        sketches=f"{DATA}/sketches.npz",
+    output:
+        f"{DATA}/split{{seed}}/test_similarity.npy",
+    log:
+        "results/{experiment}/logs/{dataset}/leakage{seed}.log",
+    conda:
+        "../envs/prepare.yaml"
+    params:
+        code=code("scripts.leakage"),
+        split=subpath(input.dataset, parent=True),
+    message:
+        "Compare the test genomes of {wildcards.dataset}, split {wildcards.seed}, with the others"
+    shell:
+        """
+        python -m scripts.leakage \
+            --split {params.split:q} \
+            --sketches {input.sketches:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
         """

@@ -4,6 +4,7 @@
 #   results/{experiment}/runs/…/rep{n}/run.json              every timing run, also failed ones
 #   results/{experiment}/runs/…/timeline/run.json            instrumented runs; timeline.json beside
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
+#   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy
 #   results/{experiment}/data/{dataset}/classes.csv
 # OUTPUTS:
 #   results/{experiment}/tables/{table}.csv                  columns as in schemas/tables/
@@ -20,6 +21,7 @@ CATEGORIES = {
     "accuracy_per_epoch": "Quality",
     "confusion_matrices": "Quality",
     "classification_reports": "Quality",
+    "splits": "Quality",
     "seconds_per_epoch": "Time",
     "speedup": "Time",
 }
@@ -35,6 +37,7 @@ rule tables:
         runs=lambda wildcards: experiment(wildcards).run_files(),
         datasets=lambda wildcards: experiment(wildcards).dataset_files(),
         classes=lambda wildcards: experiment(wildcards).class_files(),
+        leakage=lambda wildcards: experiment(wildcards).leakage_files(),
     output:
         **{
             table: report(
@@ -50,7 +53,7 @@ rule tables:
     conda:
         "../envs/report.yaml"
     params:
-        folder=subpath(output[0], parent=True),
+        code=code("scripts.tables"),
     message:
         "Gather the runs of {wildcards.experiment} into tables"
     shell:
@@ -59,7 +62,7 @@ rule tables:
             --runs {input.runs:q} \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
-            --output {params.folder:q} 2>&1 | tee -i {log:q}
+            --output {output:q} 2>&1 | tee -i {log:q}
         """
 
 
@@ -79,6 +82,7 @@ rule figure:
     conda:
         "../envs/report.yaml"
     params:
+        code=lambda wildcards: code("scripts.figure", f"escala.figures.{wildcards.figure}"),
         tables=subpath(input[0], parent=True),
     message:
         "Draw {wildcards.figure} of {wildcards.experiment}"
@@ -106,6 +110,8 @@ rule timeline_figure:
         f"results/{{experiment}}/logs/figures/timelines/{TIMELINE_NAME}.log",
     conda:
         "../envs/report.yaml"
+    params:
+        code=lambda wildcards: code("scripts.figure", f"escala.figures.timeline_{wildcards.part}"),
     message:
         "Draw the timeline of {wildcards.strategy} {wildcards.layout} ({wildcards.part})"
     shell:
@@ -132,6 +138,7 @@ rule summary:
     conda:
         "../envs/report.yaml"
     params:
+        code=code("scripts.summary"),
         title=lambda wildcards: experiment(wildcards).title,
         tables=subpath(input[0], parent=True),
     message:

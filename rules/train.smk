@@ -35,6 +35,7 @@ rule train:
         time_limit=time_limit,
         runtime=lambda wildcards: int(time_limit(wildcards)) + 5,
     params:
+        code=lambda wildcards: code("scripts.train", *machine.chosen_modules(wildcards.workload)),
         request=request,
         data=subpath(input[0], parent=True),
     message:

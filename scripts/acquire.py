@@ -4,26 +4,59 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
-import pandas as pd
+from escala import cli
 
-import escala.cli
-from escala.acquire import acquire
+#: Keys of a source that name a place or a person and decide nothing of what is read.
+PLACES = ("folder", "lock", "email")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=json.loads, required=True, metavar="JSON")
     parser.add_argument("--classes", nargs="+", required=True, metavar="CLASS")
+    parser.add_argument(
+        "--inputs", nargs="*", default=[], type=Path, metavar="FILE", help="what the source reads"
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--lock", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--lock", type=Path, required=True, metavar="FILE", help="TSV to write")
+    parser.add_argument(
+        "--partial",
+        type=Path,
+        metavar="DIR",
+        help="keeps what a download has received until it is complete",
+    )
     arguments = parser.parse_args()
-    acquire(arguments.source, arguments.classes, arguments.output, arguments.lock)
-    locked = pd.read_csv(arguments.lock, sep="\t", dtype={"class": str}, keep_default_na=False)
-    for name, lengths in locked.groupby("class", sort=False)["length"]:
-        print(f"{name}: {len(lengths)} records of {lengths.min()} to {lengths.max()} letters")
+    source = arguments.source
+
+    def make() -> None:
+        import pandas as pd
+
+        from escala.acquire import acquire
+
+        acquire(source, arguments.classes, arguments.output, arguments.lock, arguments.partial)
+        locked = pd.read_csv(arguments.lock, sep="\t", dtype={"class": str}, keep_default_na=False)
+        for name, lengths in locked.groupby("class", sort=False)["length"]:
+            print(f"{name}: {len(lengths)} records of {lengths.min()} to {lengths.max()} letters")
+
+    cli.serve_or_make(
+        "acquire",
+        code="scripts.acquire",
+        # By their places: lists of two classes may have one name.
+        inputs={f"{place} {path.name}": path for place, path in enumerate(arguments.inputs)},
+        # What is read from folders and lists are inputs; where they are, and who asks, is nothing.
+        parameters={
+            "source": {key: value for key, value in source.items() if key not in PLACES},
+            "classes": arguments.classes,
+            # A mirror of NCBI is another source.
+            "server": os.environ.get("ESCALA_EUTILS_URL") if source.get("type") == "ncbi" else None,
+        },
+        outputs={"sequences": arguments.output, "lock": arguments.lock},
+        make=make,
+    )
 
 
 if __name__ == "__main__":
-    raise SystemExit(escala.cli.main(main))
+    raise SystemExit(cli.main(main))

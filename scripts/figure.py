@@ -6,10 +6,7 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.explain import tables
-from escala.figures import FIGURES, TIMELINE_FIGURES, common, figure
-from escala.files import read_json
-from escala.measure import timeline
+from escala.figures import FIGURES, TIMELINE_FIGURES
 
 
 def main() -> None:
@@ -29,6 +26,25 @@ def main() -> None:
     arguments = parser.parse_args()
     if (arguments.name in TIMELINE_FIGURES) != (arguments.run is not None):
         parser.error(f"{arguments.name} is drawn from --{'tables' if arguments.run else 'run'}")
+    events = [arguments.run.with_name("timeline.json")] if arguments.run else []
+    inputs = {"run": arguments.run} if arguments.run else {"tables": arguments.tables}
+    cli.serve_or_make(
+        "figure",
+        code="scripts.figure",
+        chosen=[f"escala.figures.{arguments.name}"],
+        inputs=inputs | {path.name: path for path in events if path.exists()},
+        parameters={"name": arguments.name},
+        outputs={path.suffix: path for path in arguments.output},
+        make=lambda: _draw(arguments),
+    )
+
+
+def _draw(arguments: argparse.Namespace) -> None:
+    from escala.explain import tables
+    from escala.figures import common, figure
+    from escala.files import read_json
+    from escala.measure import timeline
+
     with common.style():
         draw = figure(arguments.name).draw
         if arguments.run:

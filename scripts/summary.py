@@ -1,4 +1,4 @@
-"""Say in five sentences what an experiment found."""
+"""Say in six sentences what an experiment found."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.explain import tables
-from escala.explain.summary import summary
 from escala.files import atomic
 
 
@@ -22,12 +20,28 @@ def main() -> None:
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()
     folder = arguments.output.parent
-    text = summary(
-        tables.read(arguments.tables), arguments.experiment, arguments.title,
-        [path.relative_to(folder).as_posix() for path in arguments.files],
-    )  # fmt: skip
-    with atomic(arguments.output) as temporary:
-        temporary.write_text(text)
+    links = [path.relative_to(folder).as_posix() for path in arguments.files]
+
+    def make() -> None:
+        from escala.explain import tables
+        from escala.explain.summary import summary
+
+        found = tables.read(arguments.tables)
+        with atomic(arguments.output) as temporary:
+            temporary.write_text(summary(found, arguments.experiment, arguments.title, links))
+
+    cli.serve_or_make(
+        "summary",
+        code="scripts.summary",
+        inputs={"tables": arguments.tables},
+        parameters={
+            "experiment": arguments.experiment,
+            "title": arguments.title,
+            "links": links,
+        },
+        outputs={"summary": arguments.output},
+        make=make,
+    )
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 from escala import cli
-from escala.explain import tables
 
 
 def main() -> None:
@@ -14,10 +14,42 @@ def main() -> None:
     parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
     parser.add_argument("--classes", required=True, nargs="+", type=Path, metavar="classes.csv")
-    parser.add_argument("--output", required=True, type=Path, help="folder for the tables")
+    parser.add_argument(
+        "--output",
+        required=True,
+        nargs="+",
+        type=Path,
+        metavar="CSV",
+        help="the tables to write",
+    )
     arguments = parser.parse_args()
-    frames = tables.tables(arguments.runs, arguments.datasets, arguments.classes)
-    tables.write(frames, arguments.output)
+
+    def make() -> None:
+        from escala.explain import tables
+
+        frames = tables.tables(arguments.runs, arguments.datasets, arguments.classes)
+        tables.write(frames, arguments.output[0].parent)
+
+    cli.serve_or_make(
+        "tables",
+        code="scripts.tables",
+        inputs={str(path): path for path in _read(arguments)},
+        parameters={"runs": list(map(str, arguments.runs))},
+        outputs={path.name: path for path in arguments.output},
+        make=make,
+    )
+
+
+def _read(arguments: argparse.Namespace) -> Iterator[Path]:
+    """Yield the files that the tables are made of, those beside the files named included."""
+    yield from arguments.classes
+    for run in arguments.runs:
+        yield run
+        yield from sorted(run.parent.glob("sessions/*.json"))
+        yield from run.parent.glob("predictions.npy")
+    for dataset in arguments.datasets:
+        yield dataset
+        yield from (dataset.with_name(f"test_{part}.npy") for part in ("labels", "similarity"))
 
 
 if __name__ == "__main__":

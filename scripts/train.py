@@ -7,7 +7,21 @@ import json
 from pathlib import Path
 
 from escala import cli
-from escala.measure.run import measure
+from escala.files import read_json, write_json
+from escala.measure import machine
+
+#: What a run leaves beside its run.json; only some runs leave all of it.
+BESIDE = (
+    "ranks",
+    "predictions.npy",
+    "model.keras",
+    "model.npz",
+    "model.json",
+    "tensorboard",
+    "timeline.json",
+    "trace.json",
+)
+ARRAYS = ("train.npy", "train_labels.npy", "test.npy", "test_labels.npy", "dataset.json")
 
 
 def main() -> None:
@@ -23,10 +37,31 @@ def main() -> None:
     parser.add_argument("--time-limit", required=True, type=float, metavar="MINUTES")
     parser.add_argument("--output", required=True, type=Path, help="the run.json to write")
     arguments = parser.parse_args()
-    outcome = measure(
-        arguments.request, arguments.data, arguments.output, arguments.time_limit * 60
+    request, output = arguments.request, arguments.output
+
+    def make() -> bool:
+        from escala.measure.run import measure
+
+        outcome = measure(request, arguments.data, output, arguments.time_limit * 60)
+        print(f"{output}: {outcome.status}" + (f" ({outcome.reason})" * bool(outcome.reason)))
+        return outcome.status == "ok"
+
+    arrays = {name: arguments.data / name for name in ARRAYS}
+    cli.serve_or_make(
+        "timeline" if request["instrument"] else "train",
+        code="scripts.train",
+        chosen=machine.chosen_modules(request["workload"]),
+        packages=["openmpi", "keras"],
+        inputs={name: path for name, path in arrays.items() if path.exists()},
+        parameters=request,
+        measurement=machine.fingerprint(),
+        outputs={name: output.with_name(name) for name in ("run.json", *BESIDE)},
+        optional=BESIDE,
+        make=make,
     )
-    print(f"{arguments.output}: {outcome.status}" + (f" ({outcome.reason})" * bool(outcome.reason)))
+    # A run that is served was measured in a session of its own: that is kept as well.
+    served = read_json(output)
+    write_json(output.parent / "sessions" / f"{served['session']}.json", served)
 
 
 if __name__ == "__main__":

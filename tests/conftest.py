@@ -71,8 +71,10 @@ def small_split(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "provenance": "simulated",
         "classes": CLASSES,
         "length": 300,
+        "window": {"method": "start", "reverse_complement": False},
         "deduplicate": "none",
-        "test_fraction": 0.3,
+        "similarity": 0.95,
+        "split": {"by": "random", "test_fraction": 0.3},
         "oversample": {"method": "none", "order": "after-split"},
     }
     write_arrays("small", preparation, 4, folder, folder / "split4")
@@ -84,7 +86,9 @@ def request_for():
     """Build what the workflow hands to a run: a strategy, a layout, and changes to the rest."""
 
     def build(strategy: str, layout: str, **training: object) -> dict:
-        changes = {k: training.pop(k) for k in list(training) if k in ("instrument", "max_steps")}
+        names = ("instrument", "max_steps", "workload")
+        changes = {k: training.pop(k) for k in list(training) if k in names}
+        fits = {"kmer-logreg": {"k": 6, "C": 1.0, "max_iterations": 1000}, "majority": {}}
         return {
             "experiment": "test",
             "dataset": "small",
@@ -95,15 +99,18 @@ def request_for():
             "network": "native",
             "repeat": None if changes.get("instrument") else 1,
             "instrument": None,
-            "training": {
-                "epochs": 1,
-                "batch": {"rows": 32, "per": "global"},
-                "learning_rate": {"value": 0.001, "reference_batch": 32, "rule": "constant"},
-                "seed": 0,
-                "validate": False,
-                "tensorboard": False,
-                "save_model": False,
-            }
+            "training": {"save_model": False}
+            | fits.get(
+                changes.get("workload"),
+                {
+                    "epochs": 1,
+                    "batch": {"rows": 32, "per": "global"},
+                    "learning_rate": {"value": 0.001, "reference_batch": 32, "rule": "constant"},
+                    "seed": 0,
+                    "validate": False,
+                    "tensorboard": False,
+                },
+            )
             | training,
             "knobs": {
                 "cores_per_process": 1,

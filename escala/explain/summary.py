@@ -1,4 +1,4 @@
-"""What an experiment found, in five sentences, from its tables alone."""
+"""What an experiment found, in six sentences, from its tables alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from escala.explain.tables import BASELINE, CONFIGURATION, labelled
+from escala.explain.tables import (
+    BASELINE,
+    CONFIGURATION,
+    by_gradient,
+    fitted_workloads,
+    labelled,
+    untested,
+)
 
 #: The range of n values covers their median with probability 1 - 2 / 2**n: 95 % needs six.
 PAIRS_FOR_INTERVAL = 6
@@ -22,7 +29,7 @@ def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) ->
     name, title : of the experiment.
     files : figures and tables to link to, relative to the summary.
     """
-    sentences = (_setting, _gain, _elsewhere, _quality, _gaps)
+    sentences = (_setting, _gain, _elsewhere, _quality, _leakage, _gaps)
     parts = [
         f"# {title}",
         *(sentence(tables, name) for sentence in sentences),
@@ -30,7 +37,9 @@ def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) ->
         _table(tables),
         "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
         f"or the range where there are fewer than {PAIRS_FOR_INTERVAL} runs. Time to accuracy is "
-        "training time; > means not reached.",
+        "training time; > means not reached."
+        + " A fit takes no epochs: the time of all of it stands in brackets, and is compared with "
+        "nothing." * bool(fitted_workloads(tables)),
     ]
     links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
     if links:
@@ -48,9 +57,9 @@ def _setting(tables: Tables, name: str) -> str:
         for row in runs[["cpu", "cores_available", "memory_bytes"]].drop_duplicates().itertuples()
     ]
     data = [
-        f"{workload} on {dataset} ({_data(group)}; {group['train_rows'].iloc[0]} training and "
-        f"{group['test_rows'].iloc[0]} test rows)"
-        for (dataset, workload), group in current.groupby(["dataset", "workload"], sort=False)
+        f"{_joined(group['workload'].unique())} on {dataset} ({_data(group)}; "
+        f"{group['train_rows'].iloc[0]} training and {group['test_rows'].iloc[0]} test rows)"
+        for dataset, group in current.groupby("dataset", sort=False)
     ]
     return (
         f"On {_joined(machines)}, {_count(len(_names(current)), 'configuration')} of "
@@ -69,6 +78,7 @@ def _data(group: pd.DataFrame) -> str:
 
 def _gain(tables: Tables, name: str) -> str:
     """Say of each parallel configuration whether it pays."""
+    tables = by_gradient(tables)
     speedup = _labelled(tables["speedup"], tables)
     if speedup.empty:
         return f"Nothing was compared with {' '.join(BASELINE)}: it is the only configuration."
@@ -105,8 +115,11 @@ def _verdict(row) -> str:
 
 def _elsewhere(tables: Tables, name: str) -> str:
     """Say where the time goes outside the steps: of the baselines and of the fastest beside."""
+    tables = by_gradient(tables)
     timed = _labelled(tables["configurations"], tables)
     timed = timed[timed["kind"] == "measured"]
+    if tables["runs"].empty:
+        return "No workload was trained over epochs."
     if timed.empty:
         return "Where the time goes outside the training steps is unavailable: no run ended ok."
     shown = []
@@ -130,9 +143,25 @@ def _parts(row) -> str:
 
 def _quality(tables: Tables, name: str) -> str:
     """Say how well the models classify, and whether configurations differ in it."""
+    if tables["pooled"].empty:
+        return "The quality of the models is unavailable: no run ended ok."
+    leaky = sorted(tables["pooled"].loc[tables["pooled"]["leaky"], "dataset"].unique())
+    unscored = untested(tables["pooled"])
+    parts = [
+        *_of_networks(by_gradient(tables)),
+        *_of_fits(tables),
+        f"no test rows and hence no scores: {_joined(unscored)}" if unscored else "",
+        f"scores on {_joined(leaky)} are too good: its split is leaky" if leaky else "",
+    ]
+    text = "; ".join(filter(None, parts))
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _of_networks(tables: Tables) -> list[str]:
+    """Say it of the workloads whose configurations can differ."""
     pooled = _labelled(tables["pooled"], tables)
     if pooled.empty:
-        return "The quality of the models is unavailable: no run ended ok."
+        return []
     scored = _labelled(tables["configurations"], tables).dropna(subset=["accuracy"])
     worst, best = scored.loc[scored["accuracy"].idxmin()], scored.loc[scored["accuracy"].idxmax()]
     accuracy = (
@@ -147,12 +176,18 @@ def _quality(tables: Tables, name: str) -> str:
         else "the intervals of all configurations overlap for every class" if not apart
         else f"the intervals do not all overlap for {_joined(apart)}"
     )  # fmt: skip
-    leaky = sorted(pooled.loc[pooled["leaky"], "dataset"].unique())
-    warnings = [f"scores on {_joined(leaky)} are too good: its split is leaky"] if leaky else []
-    return "; ".join(
-        filter(None, [f"The median accuracy {accuracy}; pooled over runs and splits, {lowest}",
-                      equality, *warnings])
-    ) + "."  # fmt: skip
+    return [f"the median accuracy {accuracy}", f"pooled over runs and splits, {lowest}", equality]
+
+
+def _of_fits(tables: Tables) -> list[str]:
+    """Say what a reader compares a network's accuracy with."""
+    configurations = tables["configurations"]
+    fits = configurations[configurations["training_kind"] == "fit"].dropna(subset=["accuracy"])
+    return [
+        f"on {dataset} an accuracy of "
+        + _joined(f"{row.accuracy:.3f} is reached by {row.workload}" for row in group.itertuples())
+        for dataset, group in fits.groupby("dataset", sort=False)
+    ]
 
 
 def _lowest(pooled: pd.DataFrame, rate: str) -> str:
@@ -176,6 +211,36 @@ def _apart(pooled: pd.DataFrame) -> list[str]:
         for rate in ("precision", "recall")
         if group[f"{rate}_low"].max() > group[f"{rate}_high"].min()
     ]
+
+
+def _leakage(tables: Tables, name: str) -> str:
+    """Say how much of the scores relatives in training explain, by the kind of split."""
+    leakage = tables["leakage"]
+    if leakage.empty:
+        return "What near-duplicates in training add to the scores is unavailable: no run ended ok."
+    parts = [_split_by(dataset, group) for dataset, group in leakage.groupby("dataset", sort=False)]
+    return f"What the scores mean (medians over runs): {'; '.join(parts)}."
+
+
+def _split_by(dataset: str, group: pd.DataFrame) -> str:
+    """Say it of one dataset: its test rows, what is not scored, and every workload's accuracy."""
+    first, share = group.iloc[0], 100 * group["similar_share"].median()
+    scores = []
+    for workload, runs in group.groupby("workload", sort=False):
+        rest = runs["rest_accuracy"].dropna()
+        said = f" and {rest.median():.3f} on the rest" if len(rest) else ""
+        scores.append(f"{workload} {runs['accuracy'].median():.3f}{said}")
+    no_rest = (
+        "" if group["rest_rows"].any()
+        else ", so that accuracy on the rest is unavailable (0 rows)"
+    )  # fmt: skip
+    whole = sorted(set(";".join(group["not_separable"].dropna()).split(";")) - {""})
+    return (
+        f"on {dataset}, split by {first['split_by']}, {share:.0f} % of the test rows have a "
+        f"near-duplicate (at least {first['similarity']:g} of their k-mers) in training{no_rest}, "
+        f"and the accuracy is {_joined(scores)}"
+        + (f"; {_joined(whole)} cannot be separated and have no score" if whole else "")
+    )
 
 
 def _gaps(tables: Tables, name: str) -> str:
@@ -214,8 +279,10 @@ def _table(tables: Tables) -> str:
     for row in configurations.itertuples():
         key = tuple(getattr(row, part) for part in CONFIGURATION)
         ratio = ratios.loc[key] if key in ratios.index else None
+        is_fit = row.training_kind == "fit"
         compared = (
-            ("baseline", "1", "1") if ratio is None
+            ("–", "–", "–") if is_fit
+            else ("baseline", "1", "1") if ratio is None
             else [_with_interval(ratio, part) for part in ("ratio", "speedup", "efficiency")]
         )  # fmt: skip
         series = pd.Series(row._asdict())
@@ -225,17 +292,24 @@ def _table(tables: Tables) -> str:
                 [
                     row.label,
                     f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
-                    f"{settings.loc[key, 'global_batch']}",
-                    f"{settings.loc[key, 'learning_rate']:g}",
-                    _with_interval(series, "train", "_seconds_per_epoch"),
+                    "–" if is_fit else f"{settings.loc[key, 'global_batch']}",
+                    "–" if is_fit else f"{settings.loc[key, 'learning_rate']:g}",
+                    _training_seconds(series, is_fit),
                     *compared,
                     _with_interval(series, "accuracy", digits=3),
-                    _time_to_accuracy(row),
+                    "–" if is_fit else _time_to_accuracy(row),
                 ]
             )
             + " |"
         )
     return "\n".join(lines)
+
+
+def _training_seconds(row: pd.Series, is_fit: bool) -> str:
+    if not is_fit:
+        return _with_interval(row, "train", "_seconds_per_epoch")
+    seconds = row["train_seconds_per_epoch"]
+    return "unavailable" if pd.isna(seconds) else f"– (fit: {seconds:.2f} s)"
 
 
 def _with_interval(row: pd.Series, name: str, unit: str = "", digits: int = 2) -> str:

@@ -17,6 +17,7 @@ import pandas as pd
 import yaml
 from jsonschema import Draft202012Validator
 
+from escala.explain import leakage
 from escala.explain.statistics import (
     Interval,
     Rates,
@@ -30,7 +31,8 @@ from escala.parallel.layout import Layout
 
 SCHEMAS = Path(__file__).resolve().parent.parent.parent / "schemas" / "tables"
 TABLES = (
-    "classes", "runs", "epochs", "reports", "pooled", "confusion", "configurations", "speedup",
+    "classes", "runs", "epochs", "reports", "pooled", "confusion", "leakage", "configurations",
+    "speedup",
 )  # fmt: skip
 
 #: What names a configuration, and with `repeat` a run.
@@ -66,14 +68,22 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
     """
     found = []
     for path in map(Path, run_files):
-        current = read_json(path)
+        current = _read(path)
         found.append(current | {"file": str(path), "current": True, "comparable": True})
         for older in sorted(path.parent.glob("sessions/*.json")):
-            content = read_json(older)
+            content = _read(older)
             if content["session"] != current["session"]:
                 same = _conditions(content) == _conditions(current)
                 found.append(content | {"file": str(older), "current": False, "comparable": same})
     return found
+
+
+def _read(path: Path) -> dict:
+    """Return the content of a run.json; in format 1 every run was trained by gradient steps."""
+    run = read_json(path)
+    if run["format"] == 1:
+        run["training"]["kind"] = "gradient"
+    return run
 
 
 def _conditions(run: Measurement) -> tuple:
@@ -107,6 +117,7 @@ def tables(
         "confusion": _frame(
             "confusion", (row for run in _scored(found) for row in _confusion(run))
         ),
+        "leakage": _frame("leakage", leakage.rows(_scored(found), dataset_files)),
         "configurations": _frame("configurations", _configurations(runs)),
         "speedup": _frame("speedup", _speedup(runs)),
     }
@@ -180,6 +191,7 @@ def _run(run: Measurement) -> dict:
     return {
         **_names(run),
         **{key: run[key] for key in ("current", "comparable", "status", "reason", "started")},
+        "training_kind": training["kind"],
         "ranks": ranks["asked"],
         "ranks_obtained": ranks["obtained"],
         "oversubscribed": ranks["oversubscribed"],
@@ -275,7 +287,9 @@ def _pooled(found: Iterable[Measurement]) -> Iterator[dict]:
         matrices = [np.array(run["evaluation"]["confusion_matrix"]) for run in runs]
         rates = pooled_rates(matrices, splits)
         for label, rate in zip(runs[0]["evaluation"]["classes"], rates, strict=True):
-            precision, recall = rate.precision, rate.recall
+            # Rows predicted as a class that is not tested are errors of the other classes alone.
+            unknown = Interval(None, None, None)
+            precision, recall = (rate.precision, rate.recall) if rate.actual else (unknown, unknown)
             yield {
                 **dict(zip(CONFIGURATION, names, strict=True)),
                 "class": label,
@@ -296,7 +310,7 @@ def _pooled(found: Iterable[Measurement]) -> Iterator[dict]:
 
 def _f1(rate: Rates) -> float | None:
     rows = rate.predicted + rate.actual
-    return 2 * rate.true_positives / rows if rows else None
+    return 2 * rate.true_positives / rows if rate.actual else None
 
 
 def _interval(name: str, interval: Interval, unit: str = "") -> dict[str, float | None]:
@@ -319,6 +333,7 @@ def _configurations(runs: pd.DataFrame) -> Iterator[dict]:
         failed = current[current["status"] != "ok"]
         yield {
             **dict(zip(CONFIGURATION, names, strict=True)),
+            "training_kind": group["training_kind"].iloc[0],
             "ranks": group["ranks"].iloc[0],
             "oversubscribed": bool(group["oversubscribed"].any()),
             "runs_ok": len(scored),
@@ -442,6 +457,30 @@ def _classes(
                 "provenance": dataset["provenance"],
                 "leaky": dataset["leaky"],
             }
+
+
+def by_gradient(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return tables without the workloads that are fitted at once.
+
+    The seconds of a fit are no seconds per epoch: nothing that shows times puts them side by side.
+    """
+    fitted = fitted_workloads(frames)
+    return {
+        name: frame[~frame["workload"].isin(fitted)] if "workload" in frame else frame
+        for name, frame in frames.items()
+    }
+
+
+def fitted_workloads(frames: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Return the names of the workloads that are fitted at once."""
+    runs = frames["runs"]
+    return list(runs.loc[runs["training_kind"] == "fit", "workload"].unique())
+
+
+def untested(pooled: pd.DataFrame) -> list[str]:
+    """Return the classes that have no test rows in any split, as `class (dataset)`."""
+    without = pooled[pooled["actual"] == 0][["class", "dataset"]].drop_duplicates()
+    return [f"{row['class']} ({row['dataset']})" for _, row in without.iterrows()]
 
 
 def labelled(

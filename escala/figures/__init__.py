@@ -12,6 +12,7 @@ FIGURES = (
     "seconds_per_epoch",
     "confusion_matrices",
     "classification_reports",
+    "splits",
     "speedup",
 )
 #: Drawn from one instrumented run: `draw(run, events)`.

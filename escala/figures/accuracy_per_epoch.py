@@ -7,14 +7,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from escala.explain.tables import labelled
+from escala.explain.tables import by_gradient, labelled
 from escala.figures.common import (
     Tables,
     gaps,
+    left_out,
     legend_of,
     markers,
     new,
     note,
+    nothing_by_epochs,
     palette,
     panel_title,
     panels,
@@ -31,6 +33,9 @@ KINDS = {
 
 def draw(tables: Tables) -> Figure:
     """Draw the median over repeats as a line per configuration and every run as a point."""
+    everything, tables = tables, by_gradient(tables)
+    if tables["runs"].empty:
+        return nothing_by_epochs(WHAT, everything)
     epochs = labelled(tables["epochs"], tables["runs"])
     epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
     if epochs.empty:
@@ -45,7 +50,14 @@ def draw(tables: Tables) -> Figure:
             axes.set_title(panel_title(workload, frame, len(rows) > 1))
     legend_of(figure, grid.flat, "configuration")
     title(figure, WHAT, epochs)
-    note(figure, ["Lines: median over repeats; points: single runs.", *gaps(tables["runs"])])
+    note(
+        figure,
+        [
+            "Lines: median over repeats; points: single runs.",
+            *left_out(everything),
+            *gaps(tables["runs"]),
+        ],
+    )
     return figure
 
 

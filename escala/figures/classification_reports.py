@@ -14,6 +14,7 @@ from escala.figures.common import (
     gaps,
     grid,
     new,
+    not_scored,
     note,
     title,
     without_data,
@@ -21,6 +22,8 @@ from escala.figures.common import (
 
 WHAT = "Classification reports, pooled over runs and splits"
 SCORES = ("precision", "recall", "f1")
+#: Scores below it share a colour: those of a model that tells nothing apart would hide the rest.
+DARKEST = 0.5
 
 
 def draw(tables: Tables) -> Figure:
@@ -34,11 +37,12 @@ def draw(tables: Tables) -> Figure:
     figure = new(max(7.0, 4.3 * columns + 1.0), (height + 0.9) * -(-len(groups) // columns) + 1.1)
     several = pooled[["dataset", "workload"]].drop_duplicates().shape[0] > 1
     lowest = np.floor(20 * pooled[list(SCORES)].min().min()) / 20
+    darkest = np.clip(lowest, DARKEST, 0.95)
     axes_list = grid(figure, len(groups), columns)
     for axes, (_, frame) in zip(axes_list, groups, strict=True):
         report = _report(frame)
         sns.heatmap(
-            report[list(SCORES)].astype(float), annot=True, fmt=".3f", vmin=min(lowest, 0.95),
+            report[list(SCORES)].astype(float), annot=True, fmt=".3f", vmin=darkest,
             vmax=1, cmap="cividis", cbar=False, linewidths=0.5, ax=axes, xticklabels=SCORES,
             annot_kws={"fontsize": 8},
             yticklabels=[f"{row.Index} ({row.actual:.0f})" for row in report.itertuples()],
@@ -49,13 +53,17 @@ def draw(tables: Tables) -> Figure:
         where = f"{described(frame)}\n{frame['workload'].iloc[0]}, " if several else ""
         axes.set_title(f"{where}{frame['label'].iloc[0]}\nruns: {runs}, splits: {splits}")
         axes.set(xlabel="", ylabel="class (test rows)")
-    figure.colorbar(axes.collections[0], ax=axes_list, shrink=0.6, label="score")
+    figure.colorbar(
+        axes.collections[0], ax=axes_list, shrink=0.6, label="score",
+        extend="min" if lowest < darkest else "neither",
+    )  # fmt: skip
     title(figure, WHAT, pooled)
     note(
         figure,
         [
             "The recall of the weighted average is the accuracy. A blank cell: there were no such "
             "predictions, which counts as 0. Intervals are in pooled.csv.",
+            *not_scored(tables),
             *gaps(tables["runs"]),
         ],
     )
@@ -63,11 +71,15 @@ def draw(tables: Tables) -> Figure:
 
 
 def _report(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the scores by class and, as a classification report ends, their averages."""
+    """Return the scores by class and, as a classification report ends, their averages.
+
+    Averages are over the classes that have test rows.
+    """
     by_class = frame.set_index("class")[[*SCORES, "actual"]].astype(float)
-    scores, rows = by_class[list(SCORES)], by_class["actual"]
+    tested = by_class[by_class["actual"] > 0].fillna(0)
+    scores, rows = tested[list(SCORES)], tested["actual"]
     averages = {
-        "macro average": scores.fillna(0).mean(),
-        "weighted average": scores.fillna(0).mul(rows, axis=0).sum() / rows.sum(),
+        "macro average": scores.mean(),
+        "weighted average": scores.mul(rows, axis=0).sum() / rows.sum(),
     }
     return pd.concat([by_class, pd.DataFrame(averages).T.assign(actual=rows.sum())])

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from escala.explain.tables import labelled
+from escala.explain.tables import fitted_workloads, labelled, untested
 from escala.files import atomic
 
 Tables = Mapping[str, pd.DataFrame]
@@ -141,6 +141,18 @@ def gaps(runs: pd.DataFrame) -> list[str]:
     return [f"Without result: {'; '.join(parts)}. Reasons are in runs.csv."]
 
 
+def left_out(tables: Tables) -> list[str]:
+    """Say which workloads a figure of epochs leaves out: a line to put below it, or none."""
+    names = fitted_workloads(tables)
+    return [f"Not shown, as they are fitted at once: {', '.join(names)}."] if names else []
+
+
+def not_scored(tables: Tables) -> list[str]:
+    """Say which classes have no test rows: a line to put below a figure of scores, or none."""
+    names = untested(tables["pooled"])
+    return [f"No test rows, hence no scores: {', '.join(names)}."] if names else []
+
+
 def without_data(what: str, tables: Tables) -> Figure:
     """Return a figure that says why there is nothing to show."""
     runs = tables["runs"]
@@ -151,6 +163,11 @@ def without_data(what: str, tables: Tables) -> Figure:
         .itertuples(index=False)
     )
     return empty(what, described(runs), f"No run ended ok. {why}")
+
+
+def nothing_by_epochs(what: str, tables: Tables) -> Figure:
+    """Return a figure that says that nothing was trained over epochs."""
+    return empty(what, described(tables["runs"]), " ".join(left_out(tables)))
 
 
 def empty(what: str, data: str, why: str) -> Figure:

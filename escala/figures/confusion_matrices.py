@@ -14,6 +14,7 @@ from escala.figures.common import (
     gaps,
     grid,
     new,
+    not_scored,
     note,
     title,
     without_data,
@@ -58,5 +59,5 @@ def draw(tables: Tables) -> Figure:
         label="share of the true class",
     )  # fmt: skip
     title(figure, WHAT, confusion)
-    note(figure, ["Numbers are test rows.", *gaps(tables["runs"])])
+    note(figure, ["Numbers are test rows.", *not_scored(tables), *gaps(tables["runs"])])
     return figure

@@ -7,12 +7,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.explain.tables import labelled
+from escala.explain.tables import by_gradient, labelled
 from escala.figures.common import (
     Tables,
     gaps,
+    left_out,
     new,
     note,
+    nothing_by_epochs,
     palette,
     panel_title,
     panels,
@@ -26,6 +28,9 @@ WHAT = "Training time per epoch"
 
 def draw(tables: Tables) -> Figure:
     """Draw the median with its 95 % interval, and every run as a point, a row a configuration."""
+    everything, tables = tables, by_gradient(tables)
+    if tables["runs"].empty:
+        return nothing_by_epochs(WHAT, everything)
     configurations = labelled(tables["configurations"], tables["runs"])
     if not (configurations["kind"] == "measured").any():
         return without_data(WHAT, tables)
@@ -46,6 +51,7 @@ def draw(tables: Tables) -> Figure:
             "Training steps only. Bars: 95 % bootstrap interval of the median, which is the range "
             "for fewer than six runs; points: single runs of all sessions. Machines drift between "
             "sessions: for ratios see the figure on speed-up.",
+            *left_out(everything),
             *gaps(tables["runs"]),
         ],
     )

@@ -7,16 +7,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.explain.tables import BASELINE, CONFIGURATION, labelled
+from escala.explain.tables import BASELINE, CONFIGURATION, by_gradient, labelled
 from escala.figures.common import (
     Tables,
     described,
     empty,
     gaps,
+    left_out,
     legend_of,
     markers,
     new,
     note,
+    nothing_by_epochs,
     palette,
     panel_title,
     panels,
@@ -28,6 +30,9 @@ WHAT = "Speed-up and efficiency against one process"
 
 def draw(tables: Tables) -> Figure:
     """Draw both by layout, with 95 % intervals and, dashed, the ideal."""
+    everything, tables = tables, by_gradient(tables)
+    if tables["runs"].empty:
+        return nothing_by_epochs(WHAT, everything)
     speedup = tables["speedup"]
     if not (speedup["kind"] == "measured").any():
         return empty(WHAT, described(tables["runs"]), _why_nothing(tables))
@@ -52,6 +57,7 @@ def draw(tables: Tables) -> Figure:
             "Median of the ratios of runs of the same session and repeat; bars: 95 % bootstrap "
             "interval, which is the range for fewer than six pairs; dashed: ideal.",
             *_missing(tables),
+            *left_out(everything),
             *gaps(tables["runs"]),
         ],
     )

@@ -18,6 +18,7 @@ FIGURES = {
     "accuracy_per_epoch.svg",
     "confusion_matrices.svg",
     "classification_reports.svg",
+    "splits.svg",
     "seconds_per_epoch.svg",
     "speedup.svg",
     "small.virus-cnn.horovod-mpi.1x2.tuned.native.run.svg",

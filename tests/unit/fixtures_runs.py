@@ -12,10 +12,12 @@ from sklearn.metrics import precision_recall_fscore_support
 
 from escala.files import write_json
 from escala.measure import timeline
+from escala.measure.evaluation import evaluate
 from escala.measure.machine import PACKAGES
 
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 SUPPORT = [270, 210, 75, 75, 75]
+LABELS = np.repeat(np.arange(5), SUPPORT)
 ARRAYS = ["train.npy", "train_labels.npy", "test.npy", "test_labels.npy"]
 SESSION = "20260101T000000Z-1"
 
@@ -80,6 +82,12 @@ class FakeExperiment:
     provenance: str = "simulated"
     leaky: bool = False
     seeds: tuple[int, ...] = (4,)
+    split: dict = field(default_factory=lambda: {"by": "random"})
+    not_separable: list[str] = field(default_factory=list)
+    #: Every tenth test row is unlike all that was trained on.
+    similarity: np.ndarray = field(
+        default_factory=lambda: np.where(np.arange(len(LABELS)) % 10, 0.99, 0.5)
+    )
     runs: list[Path] = field(default_factory=list)
     timelines: list[Path] = field(default_factory=list)
 
@@ -110,9 +118,14 @@ class FakeExperiment:
                 {
                     "format": 1, "dataset": self.dataset, "provenance": self.provenance,
                     "classes": CLASSES, "length": 1000, "leaky": self.leaky, "split_seed": seed,
+                    "split": self.split, "similarity": 0.95,
+                    "not_separable": self.not_separable,
                     "oversample": {"method": "smoten"}, "counts": counts, "sha256": {},
                 },
             )  # fmt: skip
+            folder = data / f"split{seed}"
+            np.save(folder / "test_labels.npy", LABELS)
+            np.save(folder / "test_similarity.npy", np.array(self.similarity, np.float32))
         return self
 
     @property
@@ -134,22 +147,31 @@ class FakeExperiment:
         session: str = SESSION,
         older: dict[str, float] | None = None,
         accuracy: float = 0.99,
+        workload: str = "virus-cnn",
+        untested: str | None = None,
     ) -> FakeExperiment:
         """Add the runs of a configuration; `failed` gives status and reason by repeat.
 
-        `older` gives the seconds per epoch of measurements in older sessions.
+        `older` gives the seconds per epoch of measurements in older sessions, `untested` a class
+        without test rows. A workload other than `virus-cnn` is a fit.
         """
         for repeat in range(1, repeats + 1):
             status, reason = (failed or {}).get(repeat, ("ok", None))
             names = (strategy, layout, variant)
-            folder = self.folder / "runs" / self.dataset / "virus-cnn" / "/".join(names) / "native"
+            folder = self.folder / "runs" / self.dataset / workload / "/".join(names) / "native"
             path = folder / f"rep{repeat}" / "run.json"
             run = self._run(*names, repeat, session, epoch_seconds, status, reason, accuracy)
+            if workload != "virus-cnn":
+                as_fit(run, workload)
+            if untested and run["evaluation"]:
+                run["evaluation"] = without_rows(run["evaluation"], untested)
             for name, seconds in (older or {}).items():
                 old = self._run(*names, repeat, name, seconds, "ok", None, accuracy)
                 write_json(path.parent / "sessions" / f"{name}.json", old)
             write_json(path.parent / "sessions" / f"{session}.json", run)
             write_json(path, run)
+            if run["evaluation"]:
+                np.save(path.with_name("predictions.npy"), predictions(run["evaluation"]))
             self.runs.append(path)
         return self
 
@@ -187,7 +209,7 @@ class FakeExperiment:
         ok, train = status == "ok", sum(e["train_seconds"] for e in epochs)
         step = epoch_seconds / epochs[0]["steps"]
         return {
-            "format": 1, "status": status, "reason": reason, "experiment": self.name,
+            "format": 2, "status": status, "reason": reason, "experiment": self.name,
             "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
             "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
             "instrument": None, "session": session, "started": "2026-01-01T00:00:00+00:00",
@@ -198,7 +220,8 @@ class FakeExperiment:
                 "threads": {"intra_op": 1, "inter_op": 1},
             },
             "training": {
-                "global_batch": 32 * ranks, "rows_per_rank": 32, "learning_rate": 0.001,
+                "kind": "gradient", "global_batch": 32 * ranks, "rows_per_rank": 32,
+                "learning_rate": 0.001,
                 "optimizer": "RMSprop" if ok else None, "epochs_asked": 3,
                 "epochs_done": 3 if ok else 0, "stopped_early": False,
                 "parameters": 2067181 if ok else None, "train_rows": rows, "test_rows": 705,
@@ -232,6 +255,42 @@ class FakeExperiment:
             },
             "seeds": {"weights": 0, "shuffle": 0},
         }  # fmt: skip
+
+
+def as_fit(run: dict, workload: str) -> None:
+    """Make a run one of a workload that is fitted at once."""
+    run |= {"workload": workload, "seeds": {"weights": None, "shuffle": None}}
+    run["training"] |= {
+        "kind": "fit", "learning_rate": None, "epochs_asked": 1, "target_accuracy": None,
+        "global_batch": run["training"]["train_rows"],
+    }  # fmt: skip
+    if run["status"] == "ok":
+        rows = run["training"]["train_rows"]
+        run["epochs"] = [run["epochs"][0] | {"steps": 1, "rows": rows, "test_accuracy": None}]
+        run["training"] |= {"optimizer": "lbfgs", "epochs_done": 1}
+        run["seconds"] |= {
+            **dict.fromkeys(("build", "first_step", "first_prediction", "broadcast")),
+            "train": run["epochs"][0]["train_seconds"],
+        }
+
+
+def without_rows(scores: dict, name: str) -> dict:
+    """Return scores as they are where a class has no test rows."""
+    matrix = np.array(scores["confusion_matrix"])
+    matrix[CLASSES.index(name)] = 0
+    labels, predictions = (
+        np.repeat(axis.ravel(), matrix.ravel()) for axis in np.indices(matrix.shape)
+    )
+    return evaluate(labels, predictions, CLASSES)
+
+
+def predictions(scores: dict) -> np.ndarray:
+    """Return predictions for `LABELS` with the confusion matrix of scores."""
+    found = np.zeros(len(LABELS), np.int64)
+    for label, row in enumerate(scores["confusion_matrix"]):
+        if sum(row):
+            found[label == LABELS] = np.repeat(np.arange(5), row)
+    return found
 
 
 def evaluation(random: np.random.Generator, accuracy: float) -> dict:
@@ -284,4 +343,13 @@ def three_configurations(root: Path, repeats: int = 3, **keywords) -> FakeExperi
         .add("single", "1x1", 5.6, repeats)
         .add("horovod-mpi", "1x2", 3.2, repeats, accuracy=0.985)
         .add("horovod-gloo", "1x2", 3.6, repeats, failed)
+    )
+
+
+def with_fits(root: Path, repeats: int = 3, **keywords) -> FakeExperiment:
+    """Return the default experiment with the workloads fitted at once beside it."""
+    return (
+        three_configurations(root, repeats, **keywords)
+        .add("single", "1x1", 0.4, repeats, accuracy=0.97, workload="kmer-logreg")
+        .add("single", "1x1", 0.001, repeats, accuracy=0.4, workload="majority")
     )

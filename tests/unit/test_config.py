@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from escala import config
 from escala.config import Experiment
 from escala.errors import InputError
+from escala.workloads import WORKLOADS
 
 ROOT = config.ROOT
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").glob("*.yaml"))]
@@ -174,7 +175,7 @@ def test_a_misspelt_key_is_reported_rather_than_the_lack_of_the_right_one():
 
 def test_a_key_like_no_other_gets_the_list_of_those_known():
     error = refusal(small(put("datasets.d.split.zzz", 3)))
-    assert error.remedy == "use one of seeds, test_fraction"
+    assert error.remedy == "use one of by, groups, leave_out, seeds, test_fraction"
 
 
 @pytest.mark.parametrize(
@@ -198,9 +199,9 @@ def test_a_missing_key_is_named_with_its_meaning(path):
         ("datasets.d.source.records.A", 0, "too small", "at least 1"),
         ("datasets.d.source", "files", "not a mapping", "where the genomes come from"),
         ("datasets.d.deduplicate", "yes", "not among", "use one of none, genome, encoded"),
-        ("datasets.d.length", "long", "not a whole number", "letters kept"),
-        ("datasets.d.length", 100.0, "not a whole number", "letters kept"),
-        ("datasets.d.length", True, "not a whole number", "letters kept"),
+        ("datasets.d.length", "long", "not a whole number", "letters of a row"),
+        ("datasets.d.length", 100.0, "not a whole number", "letters of a row"),
+        ("datasets.d.length", True, "not a whole number", "letters of a row"),
         ("datasets.d.length", 6, "too small", "at least 7"),
         ("datasets.d.split.test_fraction", 1, "too large", "less than 1"),
         ("datasets.d.split.test_fraction", 0, "too small", "more than 0"),
@@ -336,7 +337,7 @@ def test_what_is_no_address_is_refused(email):
         ([put("datasets.d.source", NCBI | {"max_records": {"C": 3}})],
          "datasets.d.source.max_records", ["C"], "not among the classes"),
         ([put("workloads", {"cnn": {"epochs": 1}})],
-         "workloads.cnn", "cnn", "no such workload"),
+         "workloads.cnn", {"epochs": 1}, "unknown key"),
         ([put("configurations.1.strategy", "mpi")],
          "configurations.1.strategy", "mpi", "no such strategy"),
         ([put("configurations.1.variants", ["fast"])],
@@ -420,6 +421,7 @@ def with_defaults(settings: object, schema: dict) -> object:
         small(put("datasets.d.source", {"type": "files", "folder": "x"})),
         small(put("datasets.d.source", {"type": "virusurf", "folder": "x"})),
         small(put("workloads.virus-cnn.early_stopping", {"patience": 1})),
+        small(put("workloads", {"kmer-logreg": {}, "majority": {}})),
         *map(config.read, FILES),
     ],
 )
@@ -469,6 +471,18 @@ def test_repeats_are_interleaved():
     assert set(repeats) == {1, 2, 3}
 
 
+def test_runs_are_in_the_order_of_the_file():
+    settings = small(
+        put("datasets", dict.fromkeys(("z", "a"), SMALL["datasets"]["d"])),
+        put("workloads", {"virus-cnn": {"epochs": 1}, "majority": {}}),
+        put("variants", {"tuned": {}, "as-published": {}}),
+    )
+    runs = Experiment(settings, "e.yaml").runs
+    order = list(dict.fromkeys((run.dataset, run.workload, run.variant) for run in runs))
+    of_each = [("virus-cnn", "tuned"), ("virus-cnn", "as-published"), ("majority", "tuned")]
+    assert order == [(dataset, *rest) for dataset in ("z", "a") for rest in of_each]
+
+
 def test_repeats_go_round_the_seeds_of_the_split():
     experiment = Experiment(matrix(), "e.yaml")
     assert [experiment.split_seed("e", n) for n in (1, 2, 3, None)] == [1, 2, 1, 1]
@@ -494,8 +508,68 @@ def test_timelines_can_be_left_out():
     assert Experiment(small(put("timeline", {"enabled": False})), "e.yaml").timelines == []
 
 
+def with_fits(settings: dict) -> dict:
+    settings["workloads"] |= {"kmer-logreg": {"k": 5}, "majority": {}}
+    return settings
+
+
+def test_a_fit_runs_once_a_repeat_as_the_baseline_does():
+    experiment = Experiment(with_fits(matrix()), "e.yaml")
+    fits = [run for run in experiment.runs if run.workload != "virus-cnn"]
+    # 2 datasets × 2 workloads × 3 repeats
+    assert len(fits) == 2 * 2 * 3
+    assert {(run.strategy, run.layout, run.variant) for run in fits} == {("single", "1x1", "tuned")}
+    assert {run.repeat for run in fits} == {1, 2, 3}
+    assert {run.workload for run in experiment.timelines} == {"virus-cnn"}
+    assert len(experiment.runs) - len(fits) == len(Experiment(matrix(), "e.yaml").runs)
+    assert changed(matrix(), with_fits(matrix())) == set()
+
+
+def test_a_fit_runs_under_the_first_variant_of_the_baseline():
+    settings = with_fits(matrix())
+    settings["configurations"][0]["variants"] = ["untuned"]
+    fits = [run for run in Experiment(settings, "e.yaml").runs if run.workload == "majority"]
+    assert {run.variant for run in fits} == {"untuned"}
+
+
+def test_a_configuration_added_leaves_fits_as_they_are():
+    after = with_fits(matrix())
+    after["configurations"].append({"strategy": "horovod-mpi", "layouts": ["1x4"]})
+    assert not any("virus-cnn" not in file for file in changed(with_fits(matrix()), after))
+
+
+@pytest.mark.parametrize("workload", ["kmer-logreg", "majority"])
+def test_a_fit_needs_one_process_among_the_configurations(workload):
+    error = refusal(small(put("workloads", {workload: {}}), lambda s: s["configurations"].pop(0)))
+    assert error.where == f"e.yaml: workloads.{workload}"
+    assert "single 1x1" in error.reason
+    assert "{strategy: single, layouts: [1x1]}" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("settings", "where", "reason"),
+    [
+        ({"kmer-logreg": {"epochs": 3}}, "kmer-logreg.epochs", "unknown key"),
+        ({"kmer-logreg": {"k": 9}}, "kmer-logreg.k", "too large"),
+        ({"kmer-logreg": {"C": 0}}, "kmer-logreg.C", "too small"),
+        ({"majority": {"k": 6}}, "majority.k", "unknown key"),
+        ({"virus-cnn": {"epochs": 1, "k": 6}}, "virus-cnn.k", "unknown key"),
+        ({"kmer-logref": {}}, "kmer-logref", "unknown key"),
+    ],
+)
+def test_each_workload_has_settings_of_its_own(settings, where, reason):
+    error = refusal(small(put("workloads", settings)))
+    assert error.where == f"e.yaml: workloads.{where}"
+    assert reason in error.reason
+    assert "kmer-logref" not in settings or "did you mean kmer-logreg?" in error.remedy
+
+
+def test_the_schema_and_the_registry_name_the_same_workloads():
+    assert set(SCHEMA["properties"]["workloads"]["properties"]) == set(WORKLOADS)
+
+
 def test_a_run_is_found_by_its_names():
-    experiment = Experiment(matrix(), "e.yaml")
+    experiment = Experiment(with_fits(matrix()), "e.yaml")
     for run in experiment.runs + experiment.timelines:
         names = (run.dataset, run.workload, run.strategy, run.layout, run.variant, run.network)
         assert experiment.run(*names, run.repeat) == run

@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from escala.sources import package_versions, sources
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
 LOCK = {
     package["name"]: package.get("version")
     for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]
 }
+# Built in the environment after it is there: see envs/train.post-deploy.sh.
+COMPILED = {"horovod"}
 
 
 def pip_packages(environment: Path) -> list[str]:
@@ -60,3 +64,20 @@ def test_rules_name_environments_that_exist_and_all_are_named():
             named.add((rules.parent / path).resolve())
             assert (rules.parent / path).is_file(), f"{rules.name}: {path}"
     assert named == set(ENVIRONMENTS)
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.stem)
+def test_an_environment_holds_every_package_its_rules_import(environment):
+    rules = "\n".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
+    scripts = {
+        script
+        for rule in re.split(r"^rule |^use rule ", rules, flags=re.MULTILINE)[1:]
+        if f'"../envs/{environment.name}"' in rule
+        for script in re.findall(r"python -m (scripts\.\w+)", rule)
+    }
+    assert scripts
+    pinned = {pin.partition("==")[0] for pin in pip_packages(environment)}
+    for script in scripts:
+        needed = {name.lower() for name in package_versions(sources(script).packages)} - {"python"}
+        lacking = {name for name in needed if name.replace("_", "-") not in pinned} - COMPILED
+        assert not lacking, f"{script} imports {lacking}"

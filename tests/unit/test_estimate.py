@@ -116,6 +116,22 @@ def test_simulated_rows_are_counted_before_they_are_made(experiment, oversample,
     assert f": {duration(seconds)} for 1" in said([of(changed, "single", 1)], changed)
 
 
+def test_a_fit_has_a_reference_rate_of_its_own(tmp_path, monkeypatch):
+    """5 × 900 × 0.7 rows of 1000 letters, 10 million letters a second, a start 3 s."""
+    monkeypatch.chdir(tmp_path)
+    settings = demo()
+    settings["workloads"] = {"kmer-logreg": {}}
+    fits = Experiment(settings, "config.yaml")
+    assert f": {duration(3.15e6 / 10e6 + 3)} for 1 from a reference" in said(fits.runs[:1], fits)
+    tiles = demo() | {"workloads": {"kmer-logreg": {}}}
+    tiles["datasets"]["demo-1000"]["window"] = {"method": "tiles"}
+    tiled = Experiment(tiles, "config.yaml")
+    assert "unavailable for 1, whose rows are not known" in said(tiled.runs[:1], tiled)
+    settings["datasets"]["demo-1000"]["source"] = {"type": "files", "folder": "x"}
+    files = Experiment(settings, "config.yaml")
+    assert "unavailable for 1, whose rows are not known" in said(files.runs[:1], files)
+
+
 def test_runs_that_failed_say_nothing_about_the_time(experiment):
     measured(of(experiment, "single", 1), 1000, status="timeout")
     text = said([of(experiment, "single", 2)], experiment)

@@ -35,6 +35,10 @@ def test_scores_are_those_of_the_definitions(pairs):
     rows = []
     for number, name in enumerate(CLASSES):
         hits, support = matrix[number][number], sum(matrix[number])
+        if not support:
+            nothing = dict.fromkeys(("precision", "recall", "f1")) | {"support": 0}
+            assert found["per_class"][name] == nothing
+            continue
         precision = ratio(hits, sum(row[number] for row in matrix))
         recall = ratio(hits, support)
         f1 = ratio(2 * precision * recall, precision + recall)
@@ -45,6 +49,7 @@ def test_scores_are_those_of_the_definitions(pairs):
         values, weights = [r[position] for r in rows], [r[3] for r in rows]
         assert found["macro"][score] == pytest.approx(np.mean(values))
         assert found["weighted"][score] == pytest.approx(np.average(values, weights=weights))
+    assert found["macro"]["support"] == found["weighted"]["support"] == len(pairs)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
@@ -55,8 +60,11 @@ def test_a_class_never_predicted_has_precision_0_without_a_warning(recwarn):
     assert not list(recwarn)
 
 
-def test_a_class_without_rows_keeps_its_place():
+def test_a_class_without_rows_keeps_its_place_and_has_no_score():
     found = scored([(0, 0), (2, 0), (2, 2)])
+    unknown = {"precision": None, "recall": None, "f1": None, "support": 0}
+    assert found["per_class"]["DENGUE"] == unknown
+    assert found["macro"]["recall"] == pytest.approx((1 + 0.5) / 2)
     assert found["classes"] == list(found["per_class"]) == CLASSES
     assert found["confusion_matrix"] == [[1, 0, 0], [0, 0, 0], [1, 0, 1]]
 

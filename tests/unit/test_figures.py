@@ -7,10 +7,22 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fixtures_runs import CLASSES, FakeExperiment, three_configurations, timeline_text
+from fixtures_runs import (
+    CLASSES,
+    FakeExperiment,
+    three_configurations,
+    timeline_text,
+    with_fits,
+)
 
 from escala.explain import tables
-from escala.figures import FIGURES, TIMELINE_FIGURES, common, figure
+from escala.figures import (
+    FIGURES,
+    TIMELINE_FIGURES,
+    classification_reports,
+    common,
+    figure,
+)
 from escala.figures.timeline_allreduce import largest_allreduce
 from escala.figures.timeline_run import covered_seconds
 from escala.figures.timelines import OTHER, family
@@ -111,6 +123,58 @@ def test_datasets_and_variants_are_told_apart(tmp_path):
         assert "demo-1000 (simulated)" in words
     assert "horovod-mpi 1x2 as-published" in _texts(tmp_path / "seconds_per_epoch.svg")
     assert "no single 1x1 beside it" in _texts(tmp_path / "speedup.svg").replace("\n", " ")
+
+
+BY_EPOCH = ("accuracy_per_epoch", "seconds_per_epoch", "speedup")
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    """The words of every figure where two workloads are fitted at once."""
+    folder = tmp_path_factory.mktemp("fits")
+    frames = _tables(with_fits(folder))
+    return {name: _drawn(folder, name, frames) for name in FIGURES}
+
+
+@pytest.mark.parametrize("name", BY_EPOCH)
+def test_epochs_and_fits_are_not_set_side_by_side(fits, name):
+    words = fits[name].replace("\n", " ")
+    assert "Not shown, as they are fitted at once: kmer-logreg, majority." in words
+    assert words.count("kmer-logreg") == 1
+    assert "horovod-mpi" in words
+
+
+@pytest.mark.parametrize("name", ["confusion_matrices", "classification_reports"])
+def test_scores_of_fits_stand_beside_the_others(fits, name):
+    for workload in ("virus-cnn", "kmer-logreg", "majority"):
+        assert f"{workload}, single 1x1" in fits[name]
+
+
+@pytest.mark.parametrize("name", BY_EPOCH)
+def test_fits_alone_leave_figures_of_epochs_empty(tmp_path, name):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 0.4, workload="kmer-logreg")
+    words = _drawn(tmp_path, name, _tables(experiment)).replace("\n", " ")
+    assert "fitted at once: kmer-logreg" in words
+    assert "No run ended ok" not in words
+
+
+@pytest.mark.parametrize("name", ["confusion_matrices", "classification_reports"])
+def test_a_class_without_test_rows_is_named(tmp_path, fits, name):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 5.0, untested="SARS")
+    words = _drawn(tmp_path, name, _tables(experiment)).replace("\n", " ")
+    assert "No test rows, hence no scores: SARS (demo-1000)." in words
+    assert "No test rows" not in fits[name]
+
+
+def test_averages_are_over_the_classes_that_have_test_rows():
+    scores = {"precision": [1.0, 0.5, None], "recall": [0.5, None, None], "f1": [0.6, 0.4, None]}
+    frame = pd.DataFrame({"class": ["A", "B", "C"], **scores, "actual": [3, 1, 0]})
+    report = classification_reports._report(frame)
+    assert report.loc["macro average", ["precision", "recall"]].tolist() == [0.75, 0.25]
+    assert report.loc["weighted average", "precision"] == pytest.approx((3 * 1 + 0.5) / 4)
+    assert report.loc["C", ["precision", "recall", "f1"]].isna().all()
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fixtures_runs import FakeExperiment, three_configurations
 
+from escala.explain.tables import TABLES
 from escala.figures import FIGURES
 from escala.files import read_json
 
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def _script(name: str, *arguments: object, code: int = 0) -> str:
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *map(str, arguments)],
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "ESCALA_STORE": "off"},
         capture_output=True,
         text=True,
         check=False,
@@ -57,7 +58,8 @@ def test_tables_figures_and_summary_from_the_command_line(tmp_path):
     folder = experiment.folder
     _script(
         "tables", "--runs", *experiment.runs, "--datasets", *experiment.dataset_files,
-        "--classes", *experiment.class_files, "--output", folder / "tables",
+        "--classes", *experiment.class_files,
+        "--output", *(folder / "tables" / f"{name}.csv" for name in TABLES),
     )  # fmt: skip
     drawn = [folder / "figures" / f"speedup{suffix}" for suffix in (".svg", ".png")]
     _script("figure", "speedup", "--tables", folder / "tables", "--output", *drawn)

@@ -19,7 +19,7 @@ THREADS = {"intra_op": 1, "inter_op": 1}
 def ok() -> dict:
     """A run of two ranks that ended well."""
     return {
-        "format": 1,
+        "format": 2,
         "status": "ok",
         "reason": None,
         "experiment": "demo",
@@ -42,6 +42,7 @@ def ok() -> dict:
             "threads": THREADS,
         },
         "training": {
+            "kind": "gradient",
             "global_batch": 64,
             "rows_per_rank": 32,
             "learning_rate": 0.001,
@@ -140,6 +141,16 @@ def ok() -> dict:
 
 
 @pytest.fixture
+def fitted(ok: dict) -> dict:
+    """A run that was fitted at once: one epoch of one step, and nothing compiled or drawn."""
+    ok["training"] |= {"kind": "fit", "learning_rate": None, "optimizer": "lbfgs"}
+    absent = dict.fromkeys(("build", "first_step", "first_prediction", "broadcast"))
+    ok["seconds"] |= absent
+    ok["seeds"] = {"weights": None, "shuffle": None}
+    return ok
+
+
+@pytest.fixture
 def failed(ok: dict) -> dict:
     """The same run, whose rank 1 died."""
     nothing = ("seconds", "step_seconds", "samples_per_second", "evaluation", "weights_sha256")
@@ -170,6 +181,30 @@ def test_every_key_is_described():
 
 def test_an_ok_run_is_valid(ok):
     validate_run(ok)
+
+
+def test_a_fit_is_valid_and_has_no_rate(fitted):
+    validate_run(fitted)
+    fitted["training"]["learning_rate"] = 0.001
+    with pytest.raises(ValueError, match="learning_rate"):
+        validate_run(fitted)
+
+
+@pytest.mark.parametrize("part", ["build", "first_step", "first_prediction", "broadcast"])
+def test_gradient_steps_have_every_part(ok, part):
+    ok["seconds"][part] = None
+    with pytest.raises(ValueError, match=part):
+        validate_run(ok)
+
+
+def test_a_class_has_scores_just_where_it_has_test_rows(ok):
+    unknown = {"precision": None, "recall": None, "f1": None, "support": 0}
+    ok["evaluation"]["per_class"]["SARS"] = unknown
+    validate_run(ok)
+    for wrong in (unknown | {"support": 3}, unknown | {"recall": 0.0}):
+        ok["evaluation"]["per_class"]["SARS"] = wrong
+        with pytest.raises(ValueError, match="SARS"):
+            validate_run(ok)
 
 
 @pytest.mark.parametrize("status", ["failed", "out-of-memory", "timeout", "diverged"])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
-from fixtures_runs import FakeExperiment, three_configurations
+from fixtures_runs import FakeExperiment, three_configurations, with_fits
 
 from escala.explain import tables
 from escala.explain.summary import summary
@@ -14,7 +15,7 @@ from escala.explain.summary import summary
 def _sentences(experiment: FakeExperiment) -> list[str]:
     frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
     text = summary(frames, "demo", "A title", ["figures/speedup.svg"])
-    title, *sentences = text.split("\n\n")[:6]
+    title, *sentences = text.split("\n\n")[:7]
     assert title == "# A title"
     assert "- [speedup.svg](figures/speedup.svg)" in text
     return sentences
@@ -49,14 +50,14 @@ def test_it_says_how_good_the_models_are(three):
 
 
 def test_it_says_what_failed_and_what_to_do(three):
-    assert "1 of 9 runs did not end ok: horovod-gloo 1x2 rep 3 (failed" in three[4]
-    assert "python scripts/retry.py results/demo" in three[4]
+    assert "1 of 9 runs did not end ok: horovod-gloo 1x2 rep 3 (failed" in three[5]
+    assert "python scripts/retry.py results/demo" in three[5]
 
 
 def test_it_says_that_nothing_failed(tmp_path):
     experiment = FakeExperiment(tmp_path, leaky=True, provenance="files").add_dataset()
     experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 7.0)
-    setting, gain, _, quality, gaps = _sentences(experiment)
+    setting, gain, _, quality, _, gaps = _sentences(experiment)
     assert "simulated" not in setting
     assert "takes more time: 1.4" in gain
     assert gaps == "All 6 runs ended ok."
@@ -87,7 +88,8 @@ def test_what_is_unavailable_is_said(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 5.0, failed=failed)
     experiment.add("horovod-mpi", "1x2", 5.0, failed=failed)
-    _, gain, elsewhere, quality, gaps = _sentences(experiment)
+    _, gain, elsewhere, quality, leakage, gaps = _sentences(experiment)
+    assert "unavailable" in leakage
     assert "horovod-mpi 1x2 is unavailable" in gain
     assert "unavailable" in elsewhere
     assert "unavailable" in quality
@@ -97,3 +99,63 @@ def test_what_is_unavailable_is_said(tmp_path):
 def test_a_baseline_alone_is_compared_with_nothing(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
     assert "Nothing was compared" in _sentences(experiment)[1]
+
+
+def test_fits_are_there_for_their_scores_and_compared_in_nothing_else(tmp_path):
+    experiment = with_fits(tmp_path)
+    setting, gain, elsewhere, quality, *_ = _sentences(experiment)
+    assert "5 configurations of virus-cnn, kmer-logreg and majority on demo-1000 (" in setting
+    assert "kmer-logreg" not in gain + elsewhere and "majority" not in gain + elsewhere
+    assert "horovod-mpi 1x2 takes less time" in gain
+    reached = r"on demo-1000 an accuracy of 0\.9\d+ is reached by kmer-logreg and 0\.\d+ is reached"
+    assert re.search(reached, quality)
+    assert re.match(r"The median accuracy is between 0\.99\d \(horovod-mpi 1x2\) and", quality)
+    frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    lines = summary(frames, "demo", "A title").splitlines()
+    (row,) = [line for line in lines if "kmer-logreg |" in line]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2:4] == ["–", "–"] and cells[5:8] == ["–"] * 3 and cells[9] == "–"
+    assert re.fullmatch(r"– \(fit: 0\.\d\d s\)", cells[4])
+
+
+def test_fits_alone_have_scores_and_no_times(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 0.4, workload="kmer-logreg")
+    _, gain, elsewhere, quality, *_ = _sentences(experiment)
+    assert "Nothing was compared" in gain
+    assert elsewhere == "No workload was trained over epochs."
+    assert quality.startswith("On demo-1000 an accuracy of")
+
+
+def test_a_class_without_test_rows_is_said(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 5.0, untested="SARS")
+    assert "no test rows and hence no scores: SARS (demo-1000)" in _sentences(experiment)[3]
+
+
+def test_it_says_what_relatives_in_training_add_by_the_kind_of_split(tmp_path):
+    random = with_fits(tmp_path)
+    clusters = FakeExperiment(
+        tmp_path,
+        dataset="demo-cluster",
+        split={"by": "cluster"},
+        not_separable=["COVID", "SARS"],
+        similarity=np.full(705, 0.4),
+    )
+    clusters.add_dataset().add("single", "1x1", 5.0, accuracy=0.8)
+    lineages = FakeExperiment(
+        tmp_path,
+        dataset="demo-lineage",
+        split={"by": "group-file"},
+        similarity=np.full(705, 0.97),
+    )
+    lineages.add_dataset().add("single", "1x1", 5.0, accuracy=0.8)
+    random.runs += clusters.runs + lineages.runs
+    said = _sentences(random)[4]
+    assert "on demo-1000, split by random, 90 % of the test rows have a near-duplicate" in said
+    assert re.search(r"virus-cnn 0\.9\d\d and 0\.9\d\d on the rest", said)
+    assert re.search(r"kmer-logreg 0\.9\d\d and", said)
+    assert "on demo-cluster, split by cluster, 0 %" in said
+    assert "COVID and SARS cannot be separated and have no score" in said
+    assert "on demo-lineage, split by group-file, 100 %" in said
+    assert "accuracy on the rest is unavailable (0 rows)" in said

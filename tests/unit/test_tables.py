@@ -8,10 +8,11 @@ import jsonschema
 import pandas as pd
 import pytest
 import yaml
-from fixtures_runs import CLASSES, SESSION, FakeExperiment, three_configurations
+from fixtures_runs import CLASSES, SESSION, FakeExperiment, three_configurations, with_fits
 
 from escala.explain import tables
 from escala.files import read_json, write_json
+from escala.measure.schema import validate_run
 
 
 def _tables(experiment: FakeExperiment) -> dict[str, pd.DataFrame]:
@@ -37,6 +38,51 @@ def test_the_made_up_runs_keep_to_the_schema_of_runs(three):
     schema = yaml.safe_load(path.read_text())
     for run in three[0].runs:
         jsonschema.validate(read_json(run), schema)
+
+
+def test_fits_and_classes_without_test_rows_keep_to_the_schema_too(tmp_path):
+    experiment = with_fits(tmp_path)
+    experiment.add("horovod-mpi", "1x4", 5.0, untested="SARS")
+    for run in experiment.runs:
+        validate_run(read_json(run))
+    tables.write(_tables(experiment), tmp_path)
+
+
+def test_a_fit_has_scores_and_a_time_of_its_own_and_is_compared_with_nothing(tmp_path):
+    frames = _tables(with_fits(tmp_path))
+    fits = frames["configurations"].set_index("workload").loc[["kmer-logreg", "majority"]]
+    assert list(fits["training_kind"]) == ["fit", "fit"]
+    assert fits["accuracy"].notna().all() and fits["first_step_seconds"].isna().all()
+    assert set(frames["speedup"]["workload"]) == {"virus-cnn"}
+    left = tables.by_gradient(frames)
+    for name in ("runs", "epochs", "configurations", "pooled", "confusion"):
+        assert set(frames[name]["workload"]) == {"virus-cnn", "kmer-logreg", "majority"}
+        assert set(left[name]["workload"]) == {"virus-cnn"}
+    pd.testing.assert_frame_equal(left["classes"], frames["classes"])
+
+
+def test_a_class_without_test_rows_has_no_rates(tmp_path):
+    experiment = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset()
+    experiment.add("single", "1x1", 5.0, repeats=2, accuracy=0.5, untested="SARS")
+    frames = _tables(experiment)
+    pooled = frames["pooled"].set_index("class")
+    assert pooled.loc["SARS", "predicted"] > 0
+    assert pooled.loc["SARS", ["precision", "recall", "f1"]].isna().all()
+    assert pooled.loc["SARS", ["precision_kind", "recall_kind"]].eq("unavailable").all()
+    assert pooled.drop("SARS")[["precision", "recall", "f1"]].notna().all(axis=None)
+    assert tables.untested(frames["pooled"]) == ["SARS (demo-1000)"]
+    reports = frames["reports"].set_index("class")
+    assert reports.loc["SARS", ["precision", "recall", "f1"]].isna().all(axis=None)
+
+
+def test_runs_of_the_first_format_are_read(tmp_path):
+    experiment = three_configurations(tmp_path)
+    for path in experiment.runs:
+        run = read_json(path)
+        del run["training"]["kind"]
+        for file in (path, *path.parent.glob("sessions/*.json")):
+            write_json(file, run | {"format": 1})
+    assert (_tables(experiment)["runs"]["training_kind"] == "gradient").all()
 
 
 @pytest.mark.parametrize("name", tables.TABLES)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import confusion_matrix
 
-from escala.files import read_json
+from escala.files import atomic, read_json
 from escala.measure import steps
 from escala.measure.run import measure
+from escala.workloads import load
+from tests.conftest import CLASSES
 
 EPOCHS, STEPS_PER_EPOCH, ROWS = 4, 6, 161
 TWO_RANKS = [("horovod-mpi", "1x2"), ("horovod-gloo", "1x2")]
@@ -19,17 +25,17 @@ LEARNING_RATE, STEPS, TOLERANCE = 0.0001, 20, 3e-3
 
 
 @pytest.fixture(scope="module")
-def trained(small_split, request_for, tmp_path_factory) -> dict[str, tuple[dict, pd.DataFrame]]:
+def trained(small_split, request_for, tmp_path_factory) -> dict[str, tuple]:
     """One training under each strategy, with the same global batch of 32 and the same order."""
 
-    def train(strategy: str, layout: str) -> tuple[dict, pd.DataFrame]:
+    def train(strategy: str, layout: str) -> tuple[dict, pd.DataFrame, Path]:
         folder = tmp_path_factory.mktemp(strategy)
         rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
         request = request_for(strategy, layout, epochs=EPOCHS, validate=True, learning_rate=rate)
         outcome = measure(request, small_split, folder / "run.json", time_limit_seconds=300)
         assert outcome.status == "ok", outcome.reason
         result = read_json(folder / "run.json")
-        return result, steps.read(folder / "ranks", result["ranks"]["asked"])
+        return result, steps.read(folder / "ranks", result["ranks"]["asked"]), folder
 
     return {
         strategy: train(strategy, layout) for strategy, layout in [("single", "1x1"), *TWO_RANKS]
@@ -54,7 +60,7 @@ def losses(table: pd.DataFrame) -> np.ndarray:
 
 @pytest.mark.parametrize("strategy", [s for s, _ in TWO_RANKS])
 def test_two_ranks_compute_what_one_process_adding_two_halves_does(trained, halves, strategy):
-    _, table = trained[strategy]
+    _, table, _ = trained[strategy]
     np.testing.assert_allclose(losses(table), halves, rtol=1e-6)
 
 
@@ -67,7 +73,7 @@ def test_two_ranks_follow_one_with_the_same_global_batch(trained, strategy):
 
 @pytest.mark.parametrize("strategy", [s for s, _ in TWO_RANKS])
 def test_ranks_share_every_row_once_per_epoch(trained, strategy):
-    _, table = trained[strategy]
+    _, table, _ = trained[strategy]
     rows = table.pivot_table(index=["epoch", "step"], columns="rank", values="rows")
     assert (rows.groupby("epoch").sum().sum(axis=1) == ROWS).all()
     assert rows.loc[(1, STEPS_PER_EPOCH)].tolist() == [1, 0]
@@ -75,7 +81,7 @@ def test_ranks_share_every_row_once_per_epoch(trained, strategy):
 
 @pytest.mark.parametrize("strategy", ["single", "horovod-mpi", "horovod-gloo"])
 def test_a_run_says_what_it_obtained(trained, strategy):
-    result, table = trained[strategy]
+    result, table, _ = trained[strategy]
     ranks = 1 if strategy == "single" else 2
     assert result["ranks"]["obtained"] == result["ranks"]["asked"] == ranks
     assert result["ranks"]["threads"] == {"intra_op": 1, "inter_op": 1}
@@ -123,8 +129,6 @@ def test_diverging_training_is_a_status(small_split, request_for, tmp_path):
 
 
 def test_early_stopping_tensorboard_and_the_kept_model(small_split, request_for, tmp_path):
-    from tensorflow.keras.models import load_model
-
     request = request_for(
         "single", "1x1", epochs=5, tensorboard=True, save_model=True,
         early_stopping={"patience": 1, "min_delta": 100.0},
@@ -134,7 +138,92 @@ def test_early_stopping_tensorboard_and_the_kept_model(small_split, request_for,
     result = read_json(tmp_path / "run.json")
     assert result["training"]["stopped_early"] and result["training"]["epochs_done"] == 2
     assert list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))
-    codes = np.load(small_split / "test.npy")
+    assert_kept_as_evaluated(tmp_path, small_split, result)
+
+
+def assert_kept_as_evaluated(run: Path, split: Path, result: dict) -> None:
+    """The predictions and the model beside a run are those its scores were taken from."""
+    codes, labels = np.load(split / "test.npy"), np.load(split / "test_labels.npy")
+    predictions = np.load(run / "predictions.npy", allow_pickle=False)
+    assert predictions.dtype == np.int64
+    matrix = confusion_matrix(labels, predictions, labels=range(len(CLASSES)))
+    assert matrix.tolist() == result["evaluation"]["confusion_matrix"]
+    model = load(run)
+    assert (model.workload, model.classes, model.length) == (result["workload"], CLASSES, 300)
+    assert model.description["weights_sha256"] == result["weights_sha256"]
+    assert model.description["data"]["sha256"] == result["data"]["sha256"]
+    np.testing.assert_array_equal(model.probabilities(codes).argmax(axis=1), predictions)
+
+
+def test_predictions_of_several_ranks_are_in_the_order_of_the_rows(trained, small_split):
+    result, _, folder = trained["horovod-mpi"]
+    predictions = np.load(folder / "predictions.npy", allow_pickle=False)
     labels = np.load(small_split / "test_labels.npy")
-    kept = load_model(tmp_path / "model.keras").predict(codes, verbose=0).argmax(axis=1)
-    assert (kept == labels).mean() == pytest.approx(result["evaluation"]["accuracy"])
+    assert (predictions == labels).mean() == pytest.approx(result["evaluation"]["accuracy"])
+    assert not (folder / "model.json").exists(), "this model was not to be kept"
+
+
+@pytest.fixture
+def no_tensorflow(tmp_path, monkeypatch):
+    """Whoever imports TensorFlow in a rank fails."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import sys; sys.modules['tensorflow'] = None\n")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+
+
+@pytest.mark.parametrize("workload", ["kmer-logreg", "majority"])
+def test_a_fit_is_measured_like_any_run(
+    small_split, request_for, tmp_path, no_tensorflow, workload
+):
+    request = request_for("single", "1x1", workload=workload, save_model=True)
+    outcome = measure(request, small_split, tmp_path / "run" / "run.json", 300)
+    assert outcome.status == "ok", outcome.reason
+    result = read_json(tmp_path / "run" / "run.json")
+    assert result["training"]["kind"] == "fit"
+    assert result["training"]["parameters"] == {"kmer-logreg": 5 * 2081, "majority": 5}[workload]
+    assert result["ranks"]["threads"] == {"intra_op": 1, "inter_op": 1}
+    assert result["seconds"]["first_step"] is None
+    (epoch,) = result["epochs"]
+    assert (epoch["steps"], epoch["rows"]) == (1, ROWS)
+    assert epoch["train_seconds"] == result["seconds"]["train"] > 0
+    codes, labels = (np.load(small_split / f"{name}.npy") for name in ("train", "train_labels"))
+    probabilities = load(tmp_path / "run").probabilities(codes)
+    right = probabilities[np.arange(ROWS), labels]
+    assert epoch["loss"] == pytest.approx(-np.log(right).mean(), rel=1e-4)
+    assert epoch["accuracy"] == pytest.approx((probabilities.argmax(axis=1) == labels).mean())
+    assert_kept_as_evaluated(tmp_path / "run", small_split, result)
+    if workload == "kmer-logreg":
+        assert result["evaluation"]["accuracy"] > 0.9
+
+
+def test_a_fit_that_fails_is_a_status_and_keeps_nothing(
+    small_split, request_for, tmp_path, no_tensorflow
+):
+    request = request_for("single", "1x1", workload="kmer-logreg", C=-1.0, save_model=True)
+    outcome = measure(request, small_split, tmp_path / "run" / "run.json", 300)
+    assert outcome.status == "failed"
+    assert "InvalidParameterError" in outcome.reason
+    assert not {"model.npz", "model.json", "predictions.npy"} & {
+        path.name for path in (tmp_path / "run").iterdir()
+    }
+
+
+@pytest.mark.parametrize("name", ["predictions.npy", "model.json"])
+def test_what_cannot_be_kept_fails_the_run(small_split, request_for, tmp_path, monkeypatch, name):
+    """As on a full disk; what was written before it is removed."""
+    real = atomic
+
+    def full(path):
+        if Path(path).name == name:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return real(path)
+
+    monkeypatch.setattr("escala.files.atomic", full)
+    monkeypatch.setattr("escala.measure.run.atomic", full)
+    request = request_for("single", "1x1", workload="majority", save_model=True)
+    outcome = measure(request, small_split, tmp_path / "run.json", 300)
+    assert outcome.status == "failed" and "No space left" in outcome.reason
+    result = read_json(tmp_path / "run.json")
+    assert result["evaluation"] is None and result["epochs"] == []
+    assert not list(tmp_path.glob("model.*")) and not (tmp_path / "predictions.npy").exists()

@@ -9,9 +9,12 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import psutil
 import pytest
 
+from escala.workloads import load
 from tests.conftest import CLASSES
 from tests.workflow.conftest import SIMULATED, command, experiment_of
 from tests.workflow.test_faults import kill_rank, ranks_of, says, when
@@ -121,6 +124,30 @@ def test_another_configuration_measures_its_baseline_again_and_keeps_the_old(sna
     assert kept == {first, sessions[0]}
     speedup = (tmp_path / "results/small/tables/speedup.csv").read_text()
     assert "measured" in speedup
+
+
+def test_fitted_workloads_join_the_tables_of_the_others(snakemake, tmp_path):
+    experiment = experiment_of("small", SIMULATED, repeats=2)
+    experiment["configurations"] = experiment["configurations"][:1]
+    experiment["workloads"] |= {"kmer-logreg": {"k": 4}, "majority": {}}
+    done = snakemake("results/small/tables/configurations.csv", experiment=experiment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = pd.read_csv(tmp_path / "results/small/tables/configurations.csv")
+    rows = table.set_index("workload")[["training_kind", "runs_ok", "strategy", "layout"]]
+    assert rows.to_dict("index") == {
+        workload: {"training_kind": kind, "runs_ok": 2, "strategy": "single", "layout": "1x1"}
+        for workload, kind in [
+            ("virus-cnn", "gradient"),
+            ("kmer-logreg", "fit"),
+            ("majority", "fit"),
+        ]
+    }
+    folder = tmp_path / "results/small/runs/small/kmer-logreg/single/1x1/tuned/native/rep2"
+    model = load(folder)
+    assert model.description["settings"]["k"] == 4
+    test = np.load(tmp_path / "results/small/data/small/split4/test.npy")
+    kept = np.load(folder / "predictions.npy")
+    np.testing.assert_array_equal(model.probabilities(test).argmax(axis=1), kept)
 
 
 def test_new_content_of_the_genomes_is_seen(snakemake, tmp_path):

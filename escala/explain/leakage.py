@@ -1,0 +1,52 @@
+"""How much of a score is owed to test rows whose near-duplicates were trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from escala.files import read_json
+
+
+def rows(runs: Iterable[Mapping[str, Any]], dataset_files: Iterable[str | Path]) -> Iterator[dict]:
+    """Yield the leakage report of every run: columns as in `schemas/tables/leakage.schema.yaml`.
+
+    Parameters
+    ----------
+    runs : current measurements that ended ok, each with the `file` it was read from;
+        `predictions.npy` (int, one per test row) stands beside it.
+    dataset_files : the `dataset.json` of every split; `test_labels.npy` and `test_similarity.npy`
+        (float32, how similar the most similar training genome is to that of each test row, NaN for
+        rows that SMOTEN made) stand beside it.
+    """
+    splits = {}
+    for path in map(Path, dataset_files):
+        description = read_json(path)
+        splits[description["dataset"], description["split_seed"]] = description, path.parent
+    for run in runs:
+        description, folder = splits[run["dataset"], run["data"]["split_seed"]]
+        labels = np.load(folder / "test_labels.npy", allow_pickle=False)
+        similarity = np.load(folder / "test_similarity.npy", allow_pickle=False)
+        predictions = np.load(Path(run["file"]).with_name("predictions.npy"), allow_pickle=False)
+        # A row that SMOTEN made on both sides of the split is as good as a copy.
+        rest = similarity < np.float32(description["similarity"])
+        right = predictions == labels
+        yield {
+            "split_by": description["split"]["by"],
+            "not_separable": ";".join(description["not_separable"]) or None,
+            "similarity": description["similarity"],
+            "test_rows": len(labels),
+            "similar_rows": int((~rest).sum()),
+            "similar_share": float((~rest).mean()),
+            "accuracy": float(right.mean()),
+            "macro_f1": run["evaluation"]["macro"]["f1"],
+            "rest_rows": int(rest.sum()),
+            "rest_accuracy": float(right[rest].mean()) if rest.any() else None,
+            "rest_kind": "measured" if rest.any() else "unavailable",
+            **{key: run[key] for key in ("dataset", "workload", "strategy", "layout", "variant")},
+            **{key: run[key] for key in ("network", "repeat", "session")},
+            **{key: run["data"][key] for key in ("provenance", "leaky", "split_seed")},
+        }

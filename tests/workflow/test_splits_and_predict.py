@@ -1,0 +1,85 @@
+"""Splits that keep relatives together, and a user's sequences classified, by the real workflow."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from tests.conftest import CLASSES
+from tests.workflow.conftest import experiment_of
+
+FAMILIES = {
+    "type": "simulated",
+    "seed": 1,
+    "difficulty": 0.2,
+    "records": dict.fromkeys(CLASSES, 30),
+}
+CELL = "kmer-logreg/single/1x1/tuned/native/rep1"
+
+
+def fits_only(**datasets: dict) -> dict:
+    experiment = experiment_of("small", FAMILIES)
+    base = experiment["datasets"]["small"] | {"oversample": {"method": "none"}}
+    experiment["datasets"] = {name: base | changes for name, changes in datasets.items()}
+    experiment["configurations"] = experiment["configurations"][:1]
+    experiment["workloads"] = {"kmer-logreg": {"k": 4}, "majority": {}}
+    return experiment
+
+
+def test_random_cluster_and_lineage_splits_with_baselines_beside(snakemake, tmp_path):
+    lineages = {"by": "group-file", "seeds": [4]}
+    done = snakemake(
+        experiment=fits_only(
+            random={},
+            cluster={"split": {"by": "cluster", "seeds": [4]}, "similarity": 0.6},
+            lineage={"split": lineages, "similarity": 0.6},
+        )
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = tmp_path / "results/small"
+    for name in ("cluster", "lineage"):
+        folder = results / f"data/{name}"
+        records = pd.read_csv(folder / "records.tsv", sep="\t")
+        groups = pd.read_csv(
+            folder / ("clusters.tsv" if name == "cluster" else "sequences/lineages.tsv"), sep="\t"
+        )
+        group = dict(zip(groups["accession"], groups.iloc[:, 2], strict=True))
+        sides = [
+            {group[records["accession"][i]] for i in np.load(folder / f"split4/{side}_genomes.npy")}
+            for side in ("train", "test")
+        ]
+        assert not sides[0] & sides[1], f"{name}: groups stay whole"
+        assert sides[1]
+    leakage = pd.read_csv(results / "tables/leakage.csv")
+    assert set(leakage["workload"]) == {"kmer-logreg", "majority"}
+    similar = leakage.groupby("dataset")["similar_share"].first()
+    assert similar["cluster"] == 0, "no test genome has a relative of its cluster in training"
+    summary = (results / "summary.md").read_text()
+    for part in ("random, split by random", "cluster, split by cluster", "split by group-file"):
+        assert part in summary
+    svg = (results / "figures/splits.svg").read_text()
+    for part in ("kmer-logreg", "majority", "split: cluster", "split: group-file"):
+        assert part in svg
+
+
+def test_fragments_of_either_strand_are_classified_by_asking_for_their_table(snakemake, tmp_path):
+    experiment = fits_only(
+        tiles={
+            "window": {"method": "tiles", "stride": 400, "reverse_complement": True},
+            "length": 400,
+        }
+    )
+    experiment["predict"] = {"inputs": {"mine": "mine.fasta"}}
+    target = f"results/small/predictions/tiles/{CELL}/mine.tsv"
+    (tmp_path / "mine.fasta").write_text(">strange\n" + "ACGGTTCA" * 60 + "\n")
+    done = snakemake(target, experiment=experiment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [row] = pd.read_csv(tmp_path / target, sep="\t").itertuples()
+    assert row.unlike_anything_seen and row.letters == 480
+    data = json.loads((tmp_path / "results/small/data/tiles/split4/dataset.json").read_text())
+    assert data["window"]["reverse_complement"]
+    unknown = snakemake(target.replace("mine", "yours"))
+    assert unknown.returncode != 0
+    assert "predict.inputs names no yours" in unknown.stderr

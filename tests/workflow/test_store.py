@@ -1,0 +1,195 @@
+"""The store under a real workflow: what is asked for again is served, and only that."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from escala.files import sha256_file
+from tests.conftest import ROOT
+from tests.workflow.conftest import SIMULATED, experiment_of
+
+RUN = "results/small/runs/small/kmer-logreg/single/1x1/tuned/native/rep1/run.json"
+
+
+def fits_only(**dataset: object) -> dict:
+    """An experiment without a network: its runs take a second."""
+    experiment = experiment_of("small", SIMULATED, dataset=dataset)
+    experiment["configurations"] = experiment["configurations"][:1]
+    experiment["workloads"] = {"kmer-logreg": {"k": 3}}
+    return experiment
+
+
+class Workflow:
+    """A copy of the project, whose code can be changed, and a folder it works in."""
+
+    def __init__(self, folder: Path, store: Path):
+        self.folder, self.code, self.store = folder, folder / "project", store
+        unwanted = shutil.ignore_patterns(".*", "results", "tests", "docs", "__pycache__")
+        shutil.copytree(ROOT, self.code, ignore=unwanted)
+
+    def start(self, experiment: dict, *targets: str) -> subprocess.Popen:
+        settings = self.folder / "experiment.yaml"
+        settings.write_text(yaml.safe_dump(experiment))
+        return subprocess.Popen(
+            [
+                Path(sys.executable).parent / "snakemake",
+                *targets,
+                "--snakefile", self.code / "Snakefile",
+                "--directory", self.folder,
+                "--cores", "2",
+                "--configfile", settings,
+            ],
+            env=os.environ | {"ESCALA_STORE": str(self.store)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def run(self, experiment: dict, *targets: str) -> tuple[Counter, Counter]:
+        """Return how often each rule ran, and how often each step was served."""
+        workflow = self.start(experiment, *targets)
+        said, _ = workflow.communicate(timeout=300)
+        assert workflow.returncode == 0, said
+        self.said = said
+        planned = re.search(r"^job +count\n-.*\n((?:\w+ +\d+\n)+)", said, re.MULTILINE)[1]
+        ran = Counter({rule: int(count) for rule, count in map(str.split, planned.splitlines())})
+        del ran["total"]
+        return (
+            ran,
+            Counter(re.findall(r"^(\w+): served from the store", said, re.MULTILINE)),
+        )
+
+    def digests(self) -> dict[str, str]:
+        """Digests of all that was made; logs say what happened, not what came of it."""
+        results = self.folder / "results"
+        return {
+            str(path.relative_to(results)): sha256_file(path)
+            for path in sorted(results.rglob("*"))
+            if path.is_file() and "logs" not in path.parts
+        }
+
+    def change(self, file: str, old: str, new: str) -> None:
+        path = self.code / file
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    folder = tmp_path_factory.mktemp("store")
+    made = Workflow(folder, folder / "shared")
+    _, served = made.run(fits_only())
+    assert not served
+    return made
+
+
+def test_without_results_everything_is_served_and_the_same(workflow):
+    before = workflow.digests()
+    shutil.rmtree(workflow.folder / "results")
+    ran, served = workflow.run(fits_only())
+    del ran["all"]
+    assert served.total() == ran.total()
+    assert workflow.digests() == before
+
+
+def test_a_setting_that_is_taken_back_brings_the_old_results_back(workflow):
+    before = workflow.digests()
+    _, served = workflow.run(fits_only(length=310), RUN)
+    assert not served["encode"] and not served["train"]
+    assert workflow.digests() != before
+    _, served = workflow.run(fits_only())
+    assert served["encode"] == served["arrays"] == served["train"] == 1
+    # Tables list the other measurement too, as one of an older session.
+    listing = ("runs.csv", "epochs.csv")
+    after = workflow.digests()
+    assert all(after[name] == before[name] for name in before if not name.endswith(listing))
+
+
+def test_a_changed_function_recomputes_the_steps_that_use_it_and_no_others(workflow):
+    workflow.run(fits_only())
+    workflow.change("escala/figures/splits.py", "Scores by the kind of split", "Scores by split")
+    ran, served = workflow.run(fits_only())
+    assert ran["figure"] == 1 and not served["figure"]
+    # The summary links to the figures: it looks, and its own inputs are as they were.
+    assert set(ran) == {"figure", "summary", "all"} and served == {"summary": 1}
+    svg = (workflow.folder / "results/small/figures/splits.svg").read_text()
+    assert "Scores by split" in svg
+
+
+def test_identical_bytes_upstream_recompute_nothing_downstream(workflow):
+    workflow.run(fits_only())
+    workflow.change("escala/acquire/simulate.py", "KAPPA = 4.0", "KAPPA = 2.0 + 2.0")
+    before = workflow.digests()
+    ran, served = workflow.run(fits_only())
+    assert ran["genomes"] == 1 and not served["acquire"], "the changed step is made again"
+    for rule, step in {"codes": "encode", "arrays": "arrays", "train": "train"}.items():
+        assert ran[rule] == served[step] == 1
+    assert workflow.digests() == before
+
+
+def test_a_damaged_object_is_told_and_made_again(workflow):
+    workflow.run(fits_only())
+    before = workflow.digests()
+    codes = workflow.folder / "results/small/data/small/codes.npy"
+    blob = next(workflow.store.rglob(sha256_file(codes)))
+    blob.chmod(0o644)
+    with open(blob, "r+b") as handle:
+        handle.seek(200)
+        handle.write(b"\7\7\7")
+    shutil.rmtree(workflow.folder / "results")
+    ran, served = workflow.run(fits_only())
+    assert not served["encode"], "made again"
+    assert served["arrays"] == served["train"] == 1, "from the same bytes as before"
+    assert f"{blob}: not the bytes that were stored" in workflow.said
+    # Older sessions stood in the results alone, and tables list them.
+    after = workflow.digests()
+    kept = [name for name in before if "/data/" in name or name.endswith("rep1/run.json")]
+    assert kept and all(after[name] == before[name] for name in kept)
+
+
+def test_two_workflows_share_a_store_at_once(workflow, tmp_path):
+    folders = [tmp_path / name for name in ("one", "other", "third")]
+    shared = tmp_path / "shared"
+    for folder in folders:
+        folder.mkdir()
+    copies = [Workflow(folder, shared) for folder in folders]
+    running = [copy.start(fits_only(), RUN) for copy in copies[:2]]
+    for one in running:
+        said, _ = one.communicate(timeout=300)
+        assert one.returncode == 0, said
+    # Measurements differ; whichever was stored last is served.
+    _, served = copies[2].run(fits_only(), RUN)
+    assert served == {"acquire": 1, "encode": 1, "arrays": 1, "train": 1}
+    data = [
+        {name: digest for name, digest in copy.digests().items() if "/data/" in name}
+        for copy in copies
+    ]
+    assert data[0] == data[1] == data[2]
+
+
+def test_a_run_that_failed_is_not_served(workflow, tmp_path):
+    """It is tried again, as soon as it is forgotten."""
+    folder = tmp_path / "failing"
+    folder.mkdir()
+    copy = Workflow(folder, tmp_path / "own")
+    copy.change(
+        "escala/workloads/kmer_logreg.py", "def fit(", "def fit(*_):\n    1 / 0\n\n\ndef _fit("
+    )
+    failing = copy.start(fits_only(), RUN)
+    said, _ = failing.communicate(timeout=300)
+    assert failing.returncode != 0
+    assert json.loads((folder / RUN).read_text())["status"] == "failed"
+    shutil.rmtree(folder / "results")
+    again = copy.start(fits_only(), RUN)
+    said, _ = again.communicate(timeout=300)
+    assert again.returncode != 0
+    assert "arrays: served" in said and "train: served" not in said
