@@ -146,7 +146,7 @@ def test_a_damaged_object_is_told_and_made_again(workflow):
         handle.seek(200)
         handle.write(b"\7\7\7")
     shutil.rmtree(workflow.folder / "results")
-    ran, served = workflow.run(fits_only())
+    _, served = workflow.run(fits_only())
     assert not served["encode"], "made again"
     assert served["arrays"] == served["train"] == 1, "from the same bytes as before"
     assert f"{blob}: not the bytes that were stored" in workflow.said
