@@ -18,7 +18,7 @@ def main() -> None:
         from escala.predict.familiarity import learn
 
         learned = learn(arguments.split, arguments.output)
-        print(f"shares of {len(learned.held_out)} held-out rows: from {learned.held_out.min():.3f}")
+        print(f"{arguments.output}: shares of {len(learned.held_out)} held-out rows")
 
     rows = ("train.npy", "train_genomes.npy", "test.npy")
     cli.serve_or_make(

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from escala.errors import InputError
 from escala.files import atomic
-from escala.prepare import windows
 from escala.prepare.kmers import canonical_kmers
 
 #: Letters of a k-mer. There are 4**12 = 16.8 million: a set of them takes 2 MiB as bits, and a
 #: random sequence hits few of those that some hundred thousand letters of genomes hold.
 K = 12
+#: Rows that are held in memory at a time.
+ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -109,14 +111,15 @@ def learn(split: Path, output: Path) -> Familiarity:
         raise InputError(split, "test.npy", "holds no rows", "choose a split with test rows")
     # What SMOTEN made is no sequence that anything has.
     real = np.load(split / "train_genomes.npy", allow_pickle=False) >= 0
-    familiarity = Familiarity.learn(_blocks(train, np.flatnonzero(real)), _blocks(test))
+    familiarity = Familiarity.learn(
+        _blocks(train, np.flatnonzero(real), "trained on"),
+        _blocks(test, np.arange(len(test)), "held out"),
+    )
     familiarity.save(output)
     return familiarity
 
 
-def _blocks(array: np.ndarray, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Yield blocks of an array's rows, all of them or those named."""
-    rows = np.arange(len(array)) if rows is None else rows
-    size = max(1, windows.BLOCK_BYTES // array.shape[1])
-    for first in range(0, len(rows), size):
-        yield array[rows[first : first + size]]
+def _blocks(array: np.ndarray, rows: np.ndarray, what: str) -> Iterator[np.ndarray]:
+    """Yield blocks of those rows of an array that are named, and show how far it is."""
+    for first in tqdm(range(0, len(rows), ROWS), desc=what, unit=" blocks", disable=None):
+        yield array[rows[first : first + ROWS]]
