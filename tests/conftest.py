@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,12 @@ NEEDS = {
         "install both, on Debian: apt-get install chromium chromium-driver",
     ),
 }
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what tests start: a suite in the background inherits that it does not."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

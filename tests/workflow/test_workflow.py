@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -91,8 +90,6 @@ def test_an_interrupted_workflow_leaves_no_process_and_no_half_run(snakemake, tm
     workflow = subprocess.Popen(
         command(tmp_path, f"{MPI}/run.json"), stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, start_new_session=True,
-        # A suite that runs in the background has inherited that SIGINT is ignored.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     family: list[psutil.Process] = []
 
