@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
 
 from tests.workflow.conftest import SIMULATED, experiment_of, run_snakemake
 
@@ -87,6 +88,19 @@ def shown(browser: webdriver.Chrome) -> list[str]:
     ]
 
 
+def newly_shown(browser: webdriver.Chrome, eye: WebElement) -> set[str]:
+    """Click until a figure appears: a click may come before the page listens."""
+    before = set(shown(browser))
+    for _ in range(5):
+        eye.click()
+        deadline = time.monotonic() + 8
+        while time.monotonic() < deadline:
+            if found := set(shown(browser)) - before:
+                return found
+            time.sleep(0.1)
+    raise AssertionError("no further figure appeared")
+
+
 def test_every_figure_is_shown(browser):
     seen: set[str] = set()
     for category in ("Data", "Quality", "Time", "Timelines"):
@@ -94,9 +108,7 @@ def test_every_figure_is_shown(browser):
         click(browser, category)
         eyes = eventually(lambda: browser.find_elements(By.CSS_SELECTOR, "a[iconname=eye]"))
         for eye in eyes:
-            before = set(shown(browser))
-            eye.click()
-            seen |= set(eventually(lambda before=before: set(shown(browser)) - before))
+            seen |= newly_shown(browser, eye)
     assert seen == FIGURES
 
 
