@@ -59,6 +59,7 @@ def _genomes(folder: Path, scale: float) -> Path:
             "difficulty": 0.5,
             "records": {name: round(scale * count) for name, count in RECORDS.items()},
         }
+        folder.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=folder))
         simulate.fetch(source, CLASSES, unfinished)
         unfinished.rename(target)

@@ -89,6 +89,7 @@ def simulated(folder: Path, scale: float, difficulty: float) -> Path:
     target = folder / f"similarity-{scale:g}-{difficulty:g}"
     if not target.exists():
         counts = {name: round(scale * count) for name, count in RECORDS.items()}
+        folder.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=folder))
         simulate.fetch(
             {"seed": 1, "difficulty": difficulty, "records": counts}, CLASSES, unfinished
