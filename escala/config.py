@@ -27,6 +27,11 @@ SCHEMA = ROOT / "schemas" / "config.schema.yaml"
 BASELINE = ("single", "1x1")
 NETWORK = "native"
 
+# Settings of a workload that a variant may give in its stead.
+_TRAINING_OF_VARIANT = ("batch", "learning_rate")
+# The network of a layout of one node need not be named.
+_NO_LINK = {"interface": None, "rate": None}
+
 
 @dataclass(frozen=True)
 class Run:
@@ -119,22 +124,27 @@ class Experiment:
     def _cells(self, **last: Any) -> Iterator[Run]:
         for dataset in self.datasets:
             for workload in self.settings["workloads"]:
-                for strategy, layout, variant in self._places(workload):
-                    yield Run(
-                        self.name, dataset, workload, strategy, layout, variant, NETWORK, **last
-                    )
+                for place in self._places(workload):
+                    yield Run(self.name, dataset, workload, *place, **last)
 
-    def _places(self, workload: str) -> list[tuple[str, str, str]]:
-        """Return strategy, layout and variant of every configuration that a workload runs under.
+    def _places(self, workload: str) -> list[tuple[str, str, str, str]]:
+        """Return strategy, layout, variant and network of every cell that a workload runs in.
+
+        Only layouts of several nodes use a network between them; others have none to choose.
 
         A fit is one process, and no knob changes its outcome: it runs under the first variant that
         the baseline runs under, and nowhere else.
         """
         places = [
-            (entry["strategy"], layout, variant)
+            (entry["strategy"], layout, variant, network)
             for entry in self.settings["configurations"]
             for layout in entry["layouts"]
             for variant in entry.get("variants", self.settings["variants"])
+            for network in (
+                entry.get("networks", self.settings["networks"])
+                if Layout.parse(layout).nodes > 1
+                else [NETWORK]
+            )
         ]
         if WORKLOADS[workload].kind == "gradient":
             return places
@@ -185,10 +195,10 @@ class Experiment:
             return []
         return sorted(
             {
-                f"{other.strategy}/{other.layout}"
+                f"{other.strategy}/{other.layout}/{other.network}"
                 for other in self.runs
-                if (other.dataset, other.workload, other.variant, other.network)
-                == (run.dataset, run.workload, run.variant, run.network)
+                if (other.dataset, other.workload, other.variant)
+                == (run.dataset, run.workload, run.variant)
             }
         )
 
@@ -227,12 +237,17 @@ class Experiment:
         An instrumented run is cut to some steps of one epoch: it is looked at, not compared.
         """
         training = self.settings["workloads"][run.workload]
+        variant = self.settings["variants"][run.variant]
+        if WORKLOADS[run.workload].kind == "gradient":
+            training |= {key: variant[key] for key in _TRAINING_OF_VARIANT if key in variant}
         if run.instrument:
             training = training | {"epochs": 1, "validate": False, "save_model": False}
         return {
             **asdict(run),
             "training": training,
-            "knobs": self.settings["variants"][run.variant],
+            "knobs": {k: v for k, v in variant.items() if k not in _TRAINING_OF_VARIANT},
+            "link": self.settings["networks"].get(run.network, _NO_LINK),
+            "launcher": self.settings["launcher"],
             "oversubscribe": self.settings["oversubscribe"],
             "max_steps": self.settings["timeline"]["steps"] if run.instrument else None,
             "compared_with": self.compared_with(run),
@@ -251,7 +266,8 @@ class Experiment:
                 key,
                 run.layout,
                 "asks for more than one node, and this is one machine",
-                "use a layout 1xN",
+                "use a layout 1xN, or run through SLURM: --profile profiles/slurm, or the lab's "
+                "--profile profiles/lab",
             )
         needed = self.cores_needed(run)
         if needed > available and not self.settings["oversubscribe"]:
@@ -397,8 +413,8 @@ def _validated(settings: Any, origin: str) -> dict:
         continue
     # Settings are sorted, so that their order in the file changes no run; what they are of is not.
     in_order = {
-        part: {name: filled[part][name] for name in settings[part]}
-        for part in ("datasets", "workloads", "variants")
+        part: {name: filled[part][name] for name in settings.get(part, filled[part])}
+        for part in ("datasets", "workloads", "variants", "networks")
     }
     return filled | in_order
 
@@ -588,7 +604,6 @@ def _check_splits(experiment: Experiment) -> None:
 
 
 def _check_references(experiment: Experiment) -> None:
-    variants = experiment.settings["variants"]
     for position, entry in enumerate(experiment.settings["configurations"]):
         if entry["strategy"] not in STRATEGIES:
             raise experiment.error(
@@ -597,14 +612,16 @@ def _check_references(experiment: Experiment) -> None:
                 "no such strategy",
                 f"use one of {', '.join(STRATEGIES)}",
             )
-        for variant in entry.get("variants", []):
-            if variant not in variants:
-                raise experiment.error(
-                    f"configurations.{position}.variants",
-                    variant,
-                    "no such variant",
-                    f"use one of {', '.join(variants)}",
-                )
+        for part in ("variants", "networks"):
+            known = experiment.settings[part]
+            for name in entry.get(part, []):
+                if name not in known:
+                    raise experiment.error(
+                        f"configurations.{position}.{part}",
+                        name,
+                        f"no such {part.removesuffix('s')}",
+                        f"use one of {', '.join(known)}",
+                    )
     files = experiment.run_files()
     repeated = {file for file in files if files.count(file) > 1}
     if repeated:
@@ -620,12 +637,14 @@ def _check_layouts(experiment: Experiment) -> None:
     for entry in experiment.settings["configurations"]:
         for layout in entry["layouts"]:
             strategy = STRATEGIES[entry["strategy"]]
-            if strategy.only_one_rank and Layout.parse(layout).ranks > 1:
+            key, parsed = f"configurations: {entry['strategy']}", Layout.parse(layout)
+            if strategy.only_one_rank and parsed.ranks > 1:
                 raise experiment.error(
-                    f"configurations: {entry['strategy']}",
-                    layout,
-                    "this strategy has one process",
-                    "use layout 1x1",
+                    key, layout, "this strategy has one process", "use layout 1x1"
+                )
+            if strategy.only_one_node and parsed.nodes > 1:
+                raise experiment.error(
+                    key, layout, "this strategy stays on one node", "use a layout 1xN"
                 )
 
 

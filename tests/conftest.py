@@ -15,6 +15,21 @@ settings.register_profile("escala", deadline=None)
 settings.load_profile("escala")
 
 ROOT = Path(__file__).resolve().parent.parent
+KNOBS = {
+    "cores_per_process": 1,
+    "threads": {},
+    "sparse_as_dense": True,
+    "yield_when_idle": True,
+    "fusion_threshold_mib": None,
+    "cycle_time_ms": None,
+    "autotune": False,
+    "compression": "none",
+    "communication": "auto",
+    "shard": True,
+    "weighting": "rows",
+    "timeline": False,
+    "busy_neighbours": [],
+}
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 
 
@@ -94,6 +109,7 @@ def request_for():
 
     def build(strategy: str, layout: str, **training: object) -> dict:
         names = ("instrument", "max_steps", "workload")
+        knobs = training.pop("knobs", {})
         changes = {k: training.pop(k) for k in list(training) if k in names}
         fits = {"kmer-logreg": {"k": 6, "C": 1.0, "max_iterations": 1000}, "majority": {}}
         return {
@@ -119,12 +135,9 @@ def request_for():
                 },
             )
             | training,
-            "knobs": {
-                "cores_per_process": 1,
-                "threads": {},
-                "sparse_as_dense": True,
-                "yield_when_idle": True,
-            },
+            "knobs": KNOBS | knobs,
+            "link": {"interface": None, "rate": None},
+            "launcher": "auto",
             "oversubscribe": True,
             "max_steps": None,
             "compared_with": [],

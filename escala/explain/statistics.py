@@ -12,7 +12,7 @@ from scipy import stats
 LEVEL = 0.95
 RESAMPLES = 9999
 #: What two runs share when they differ in the configuration alone.
-PAIR = ("dataset", "workload", "variant", "network", "session", "repeat")
+PAIR = ("dataset", "workload", "variant", "session", "repeat")
 
 
 class Interval(NamedTuple):

@@ -425,7 +425,7 @@ def _unpaired(name: Mapping[str, str], group: pd.DataFrame, runs: pd.DataFrame) 
     """Say why a configuration has no ratio."""
     if not (group["status"] == "ok").any():
         return f"no run ended ok: {_reasons(group[group['current']])}"
-    same = [key for key in CONFIGURATION if key not in ("strategy", "layout")]
+    same = [key for key in CONFIGURATION if key not in ("strategy", "layout", "network")]
     beside = runs[(runs[same] == [name[key] for key in same]).all(axis=1)]
     baseline = beside[(beside["strategy"] == BASELINE[0]) & (beside["layout"] == BASELINE[1])]
     if baseline.empty:

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import sys
 import time
 import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from escala import lab
 from escala.environment import session
 from escala.errors import InputError
 from escala.files import atomic, read_json, sha256_file, write_json
 from escala.measure import evaluation, machine, steps, timeline
 from escala.measure.schema import validate_run
 from escala.parallel import children, launch
-from escala.parallel.layout import Layout, assign_cores, available_cores
+from escala.parallel.launch import Launch
+from escala.parallel.layout import Layout
+from escala.parallel.placement import places
 from escala.parallel.rank import SCRATCH
-from escala.parallel.shards import epoch_order, row_moments
+from escala.parallel.shards import Shards, row_moments
 from escala.parallel.strategies import STRATEGIES
 from escala.workloads import WORKLOADS, models
 
-FORMAT = 2
+FORMAT = 3
 POLL_SECONDS = 0.1
 RAW_TIMELINE, TIMELINE, TRACE = "timeline.raw", "timeline.json", "trace.json"
 PREDICTIONS = "predictions.npy"
@@ -55,7 +60,7 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
 
     Raises
     ------
-    InputError : the layout does not fit this machine, or the arrays are not those their
+    InputError : the layout does not fit the machines there are, or the arrays are not those their
         description tells of; nothing was started.
     """
     started, clock = datetime.now(UTC), time.monotonic()
@@ -64,7 +69,6 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     ranks_folder.mkdir(parents=True)
     description = _description(data)
     plan = _plan(request, description, data)
-    write_json(ranks_folder / "request.json", plan)
     result = _identity(request, plan, description, started)
     try:
         outcome = _attempt(request, plan, data, ranks_folder, result, time_limit_seconds)
@@ -88,12 +92,22 @@ def _attempt(
 ) -> Outcome:
     """Run the ranks and write what they measured into `result`; whatever fails is an outcome."""
     try:
-        outcome = _supervise(request, plan, ranks_folder, limit)
+        lacking = STRATEGIES[request["strategy"]].unavailable()
+        if lacking:
+            return Outcome("unavailable", lacking)
+        started = _placed(request, plan, result)
+        outcome = _linked(request, started, result)
+        if outcome.status != "ok":
+            return outcome
+        write_json(ranks_folder / "request.json", plan)
+        outcome = _supervise(request, plan, started, ranks_folder, limit)
         raw = ranks_folder / RAW_TIMELINE
         if raw.exists():
             folder = ranks_folder.parent
             timeline.write(raw, folder / TIMELINE, folder / TRACE)
         return _collect(plan, data, ranks_folder, result) if outcome.status == "ok" else outcome
+    except InputError:
+        raise
     except Exception as error:
         with open(ranks_folder / "launcher.log", "a") as log:
             traceback.print_exc(file=log)
@@ -118,18 +132,9 @@ def _plan(request: dict, description: dict, data: Path) -> dict:
     """Return what the ranks read: the request with everything derived from it worked out."""
     layout = Layout.parse(request["layout"])
     knobs = request["knobs"]
-    available = available_cores()
-    needed = layout.processes * knobs["cores_per_process"]
-    oversubscribed = needed > len(available)
-    if layout.nodes > 1 or (oversubscribed and not request["oversubscribe"]):
-        raise InputError(
-            "layout",
-            request["layout"],
-            f"needs {layout.nodes} node(s) with {needed} cores, and this machine has "
-            f"{len(available)}",
-            "ask for fewer processes or set oversubscribe: true",
-        )
-    threads = dict.fromkeys(("intra_op", "inter_op"), knobs["cores_per_process"])
+    together = STRATEGIES[request["strategy"]].one_process_per_node
+    cores = knobs["cores_per_process"] * (layout.processes if together else 1)
+    threads = dict.fromkeys(("intra_op", "inter_op"), cores)
     common = {
         "strategy": request["strategy"],
         "workload": request["workload"],
@@ -137,8 +142,6 @@ def _plan(request: dict, description: dict, data: Path) -> dict:
         "training": request["training"],
         "knobs": knobs | {"threads": threads | knobs["threads"]},
         "ranks": layout.ranks,
-        "cores": assign_cores(layout.processes, knobs["cores_per_process"], available),
-        "oversubscribed": oversubscribed,
         "data": str(data.resolve()),
         "classes": description["classes"],
         "train_counts": [description["counts"][c]["train"] for c in description["classes"]],
@@ -148,6 +151,60 @@ def _plan(request: dict, description: dict, data: Path) -> dict:
     }
     by_kind = {"gradient": _by_gradient, "fit": _by_fit}
     return common | by_kind[common["kind"]](common, request["repeat"] or 1)
+
+
+def _placed(request: dict, plan: dict, result: dict) -> Launch:
+    """Find the nodes of a run, and put the place of every process into its plan and its result.
+
+    Raises
+    ------
+    InputError : there are fewer nodes or cores than the layout asks for.
+    """
+    layout, strategy = Layout.parse(request["layout"]), STRATEGIES[request["strategy"]]
+    per_process = plan["knobs"]["cores_per_process"]
+    started = launch.survey(layout, strategy, request["link"]["interface"], request["launcher"])
+    needed, available = layout.processes * per_process, min(len(n.cores) for n in started.nodes)
+    if needed > available and not request["oversubscribe"]:
+        raise InputError(
+            "layout",
+            request["layout"],
+            f"needs {needed} cores on each node, and {available} are available",
+            "ask for fewer processes or set oversubscribe: true",
+        )
+    plan["places"] = places(layout, strategy, per_process, started.nodes)
+    result["ranks"] |= {
+        "launcher": started.launcher,
+        "hosts": [node.host for node in started.nodes],
+        "interface": started.nodes[0].interface,
+        "oversubscribed": result["ranks"]["oversubscribed"] or _shared(plan["places"]),
+        "cores": [place["cores"] for place in plan["places"]],
+    }
+    return started
+
+
+def _shared(of_all: list[dict]) -> bool:
+    """Say whether two processes of a node share a core, or two nodes do that are one machine's."""
+    taken = [(place["node"], core) for place in of_all for core in place["cores"]]
+    if lab.location():
+        taken = [core for _, core in taken]
+    return len(set(taken)) < len(taken)
+
+
+def _linked(request: dict, started: Launch, result: dict) -> Outcome:
+    """Give the links between nodes the rate that was asked for, and measure what they have."""
+    rate, hosts = request["link"]["rate"], [node.host for node in started.nodes]
+    emulated = lab.location() is not None
+    if len(hosts) == 1:
+        return Outcome("ok")
+    if rate and not emulated:
+        return Outcome(
+            "unavailable", f"the rate {rate} can be set on the links of the lab alone; docs/lab"
+        )
+    result["link"] = {"rate": rate, "mbit_per_second": None, "latency_ms": None}
+    if emulated:
+        lab.shape(rate or "native")
+        result["link"] |= lab.measure(hosts[0], hosts[1])
+    return Outcome("ok")
 
 
 def _by_gradient(plan: dict, repeat: int) -> dict:
@@ -198,8 +255,12 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         "ranks": {
             "asked": plan["ranks"],
             "obtained": None,
-            "oversubscribed": plan["oversubscribed"],
-            "cores": plan["cores"],
+            "launcher": None,
+            "hosts": [],
+            "interface": None,
+            "oversubscribed": False,
+            "cores": [],
+            "shares": None,
             "threads": plan["knobs"]["threads"],
         },
         "training": {
@@ -216,6 +277,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "test_rows": sum(c["test"] for c in description["counts"].values()),
             "target_accuracy": request["training"].get("target_accuracy"),
         },
+        "link": None,
         "epochs": [],
         "seconds": None,
         "step_seconds": None,
@@ -236,13 +298,13 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
     }
 
 
-def _supervise(request: dict, plan: dict, folder: Path, limit: float) -> Outcome:
+def _supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: float) -> Outcome:
     """Start the ranks, echo rank 0's progress, and end all of them when one fails."""
-    environment = launch.environment(request["strategy"], plan["knobs"])
-    if request["instrument"] == "timeline":
-        environment |= STRATEGIES[request["strategy"]].timeline_environment(folder / RAW_TIMELINE)
+    strategy = STRATEGIES[request["strategy"]]
+    environment = launch.environment(request["strategy"], plan["knobs"], started)
+    if request["instrument"] == "timeline" or plan["knobs"]["timeline"]:
+        environment |= strategy.timeline_environment(folder / RAW_TIMELINE)
     command = [sys.executable, "-m", "escala.parallel.rank", str(folder / "request.json")]
-    layout = Layout.parse(request["layout"])
     title = " ".join(
         filter(
             None,
@@ -257,28 +319,23 @@ def _supervise(request: dict, plan: dict, folder: Path, limit: float) -> Outcome
     )
     deadline = time.monotonic() + limit
     progress = _Progress(folder / "rank0.log", title)
-    with launch.launcher(request["strategy"])(command, layout, environment) as commands:
-        processes = []
+    with launch.started_by(started, strategy, plan["places"], command) as (arguments, added):
+        if shutil.which(arguments[0]) is None:
+            return Outcome("unavailable", f"{arguments[0]} is missing")
+        launcher = children.start(arguments, environment | added, folder / "launcher.log")
         try:
-            for arguments, variables in commands:
-                if shutil.which(arguments[0]) is None:
-                    return Outcome("unavailable", f"{arguments[0]} is missing")
-                processes.append(children.start(arguments, variables, folder / "launcher.log"))
-            while any(p.poll() is None for p in processes):
-                if any(p.poll() for p in processes):
-                    break
+            while launcher.poll() is None:
                 if time.monotonic() > deadline:
                     reason = f"not finished after {limit:g} seconds{_tail(folder, 0)}"
                     return Outcome("timeout", reason)
                 time.sleep(POLL_SECONDS)
                 progress.show()
-            codes = [p.poll() for p in processes]
+            code = launcher.poll()
         finally:
-            children.stop(processes)
+            children.stop([launcher])
+            launch.end_steps(started)
             progress.show()
-    if any(codes):
-        return _failure(codes, folder)
-    return Outcome("ok")
+    return _failure(code, folder) if code else Outcome("ok")
 
 
 class _Progress:
@@ -301,9 +358,9 @@ class _Progress:
                 print(f"[{self._title}] {message}", file=sys.stderr, flush=True)
 
 
-def _failure(codes: list[int | None], folder: Path) -> Outcome:
+def _failure(code: int, folder: Path) -> Outcome:
     """Name the rank that failed first, how, and its last lines."""
-    killed = _killed_rank(codes, folder)
+    killed = _killed_rank(folder)
     # A rank that was killed makes the others fail: their errors are not the cause.
     if killed:
         rank, number = killed
@@ -312,59 +369,74 @@ def _failure(codes: list[int | None], folder: Path) -> Outcome:
     if errors:
         error, rank = read_json(errors[0]), int(re.search(r"\d+", errors[0].name)[0])
         return Outcome(error["status"], f"rank {rank}: {error['reason']}{_tail(folder, rank)}")
-    rank, code = next((rank, code) for rank, code in enumerate(codes) if code)
-    return Outcome("failed", f"rank {rank} ended with exit code {code}{_tail(folder, rank)}")
+    return Outcome("failed", f"the launcher ended with exit code {code}{_launcher_tail(folder)}")
 
 
-def _killed_rank(codes: list[int | None], folder: Path) -> tuple[int, int] | None:
-    """Return the rank that a signal ended, and the signal, from mpirun's words or exit codes."""
+def _killed_rank(folder: Path) -> tuple[int, int] | None:
+    """Return the rank that a signal ended, and the signal, from the launcher's words."""
     said = (folder / "launcher.log").read_text(errors="replace")
+    # mpirun, and `escala.parallel.spawn`, which says it alike.
     match = re.search(r"process rank (\d+).*?exited on\s+signal (\d+)", said, re.DOTALL)
     if match:
         return int(match[1]), int(match[2])
-    return next(((rank, -code) for rank, code in enumerate(codes) if code and code < 0), None)
+    # srun; it also names the ranks that it ended because of that one, later.
+    match = re.search(r"^srun: error: \S+: tasks? (\d+)\S*: ([A-Z].*)$", said, re.MULTILINE)
+    by_name = {signal.strsignal(number): int(number) for number in signal.Signals}
+    number = by_name.get(match[2].partition(" (")[0]) if match else None
+    return (int(match[1]), number) if number else None
 
 
-def _tail(folder: Path, rank: int, lines: int = 5) -> str:
+def _tail(folder: Path, rank: int) -> str:
     log = folder / f"rank{rank}.log"
-    log = log if log.exists() and log.stat().st_size else folder / "launcher.log"
+    return _last_lines(log if log.exists() and log.stat().st_size else folder / "launcher.log")
+
+
+def _launcher_tail(folder: Path) -> str:
+    return _last_lines(folder / "launcher.log")
+
+
+def _last_lines(log: Path, lines: int = 5) -> str:
     last = log.read_text(errors="replace").strip().splitlines()[-lines:] if log.exists() else []
     return "; its last lines: " + " | ".join(last)[-800:] if last else ""
 
 
 def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     """Write the ranks' measurements into `result`, if the run held to what every run must."""
-    ranks = [read_json(folder / f"rank{r}.json") for r in range(plan["ranks"])]
+    everyone = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
+    ranks = [each for each in everyone if "epochs" in each]
     labels = np.load(data / "test_labels.npy", allow_pickle=False)
-    table = steps.read(folder, plan["ranks"])
-    problem = _broken_promise(plan, ranks, table, len(labels))
+    table = steps.read(folder, len(ranks))
+    problem = _misplaced(plan, everyone) or _broken_promise(plan, ranks, table, len(labels))
     if problem:
         return Outcome("failed", problem)
     predictions = np.concatenate(
         [
             np.load(folder / f"rank{r}.predictions.npy", allow_pickle=False)
-            for r in range(plan["ranks"])
+            for r in range(len(ranks))
         ]
     )
     with atomic(folder.parent / PREDICTIONS) as temporary:
         np.save(temporary, predictions.astype(np.int64), allow_pickle=False)
-    _keep_model(plan, data, folder, ranks[0]["weights_sha256"])
+    weights_sha256 = ranks[0]["weights_sha256"][0]
+    _keep_model(plan, data, folder, weights_sha256)
     epochs = [
-        {key: value for key, value in epoch.items() if key != "row_moments"}
+        {key: value for key, value in epoch.items() if key not in ("row_moments", "began")}
         | {"train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks)}
         for i, epoch in enumerate(ranks[0]["epochs"])
     ]
     train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
+    # What starts a step and goes on does not know how long it takes.
+    asynchronous = STRATEGIES[plan["strategy"]].asynchronous
     parts = {name: max(r["seconds"][name] for r in ranks) for name in ranks[0]["seconds"]}
     result |= {
         "epochs": epochs,
         "seconds": parts | {"train": train_seconds},
-        "step_seconds": steps.summary(table),
+        "step_seconds": None if asynchronous else steps.summary(table),
         "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
         "evaluation": evaluation.evaluate(labels, predictions, plan["classes"]),
-        "weights_sha256": ranks[0]["weights_sha256"],
+        "weights_sha256": weights_sha256,
     }
-    result["ranks"]["obtained"] = ranks[0]["ranks"]
+    result["ranks"] |= {"obtained": ranks[0]["ranks"], "shares": ranks[0]["shares"]}
     result["training"] |= {
         "optimizer": ranks[0]["optimizer"],
         "parameters": ranks[0]["parameters"],
@@ -389,19 +461,25 @@ def _keep_model(plan: dict, data: Path, folder: Path, weights_sha256: str) -> No
         )
 
 
+def _misplaced(plan: dict, processes: list[dict]) -> str | None:
+    """Say which of the hosts, cores and threads that processes had were not those asked for."""
+    for part in ("host", "cores"):
+        asked, obtained = [place[part] for place in plan["places"]], [p[part] for p in processes]
+        if asked != obtained:
+            return f"asked for the {part} {asked}, obtained {obtained}"
+    threads = [p["threads"] for p in processes if p["threads"] != plan["knobs"]["threads"]]
+    if threads:
+        return f"asked for the threads {plan['knobs']['threads']}, obtained {threads[0]}"
+    return None
+
+
 def _broken_promise(
     plan: dict, ranks: list[dict], table: pd.DataFrame, test_rows: int
 ) -> str | None:
     """Say which of the things every run must hold to does not, if any."""
-    digests = {r["weights_sha256"] for r in ranks}
+    digests = {digest for r in ranks for digest in r["weights_sha256"]}
     if len(digests) > 1:
         return f"ranks hold {len(digests)} different sets of weights after training"
-    cores = [r["cores"] for r in ranks]
-    if cores != plan["cores"]:
-        return f"asked for the cores {plan['cores']}, obtained {cores}"
-    threads = [r["threads"] for r in ranks if r["threads"] != plan["knobs"]["threads"]]
-    if threads:
-        return f"asked for the threads {plan['knobs']['threads']}, obtained {threads[0]}"
     if len({tuple(e["steps"] for e in r["epochs"]) for r in ranks}) > 1:
         return "ranks made different numbers of steps"
     for epoch, rows in table.groupby("epoch")["rows"].sum().items():
@@ -419,8 +497,15 @@ def _broken_promise(
 def _expected_rows(plan: dict, rank: dict, epoch: int) -> np.ndarray:
     if plan["kind"] == "fit":
         return np.arange(plan["train_rows"])
-    order = epoch_order(rank["train_rows"], plan["shuffle_seed"], epoch)
-    return order[: rank["epochs"][epoch - 1]["rows"]]
+    shards = Shards(
+        plan["shuffle_seed"],
+        rank["train_rows"],
+        plan["global_batch"],
+        rank["shares"],
+        plan["knobs"]["shard"],
+    )
+    steps = islice(shards.of_epoch(epoch), rank["epochs"][epoch - 1]["steps"])
+    return np.concatenate([rows for of_rank in steps for rows in of_rank])
 
 
 def _clean(folder: Path) -> None:

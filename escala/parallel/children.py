@@ -21,15 +21,23 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], output: Path) -> subprocess.Popen:
-    """Start a command in a process group of its own, appending what it prints to `output`."""
-    with open(output, "ab") as log:
+def start(
+    command: Sequence[str], environment: Mapping[str, str], output: Path | None
+) -> subprocess.Popen:
+    """Start a command in a process group of its own.
+
+    Parameters
+    ----------
+    output : file that what it prints is appended to; None is where this process prints.
+    """
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(open(output, "ab")) if output else None
         return subprocess.Popen(
             command,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=log,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.STDOUT if log else None,
             start_new_session=True,
             preexec_fn=die_with_parent,
         )

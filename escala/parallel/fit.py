@@ -44,7 +44,7 @@ def fit(request: dict, folder: Path) -> dict:
         data.touch()
     rows, counts = len(data.train), np.array(request["train_counts"])
 
-    start = time.perf_counter()
+    began, start = time.time(), time.perf_counter()
     weights = work.fit(data.train, data.train_labels, counts, settings)
     train_seconds = time.perf_counter() - start
     probabilities = work.probabilities(weights, data.train)
@@ -58,6 +58,7 @@ def fit(request: dict, folder: Path) -> dict:
         "epoch": 1,
         "steps": 1,
         "rows": rows,
+        "began": began,
         "train_seconds": train_seconds,
         "epoch_wall_seconds": time.perf_counter() - start,
         "validation_seconds": None,
@@ -89,7 +90,8 @@ def fit(request: dict, folder: Path) -> dict:
         "stopped_early": False,
         "seconds": clock.seconds | dict.fromkeys(_ABSENT),
         "evaluated": [0, len(data.test)],
-        "weights_sha256": digest(weights.values()),
+        "shares": [1.0],
+        "weights_sha256": [digest(weights.values())],
         "parameters": sum(w.size for w in weights.values() if w.dtype.kind == "f"),
         "optimizer": work.OPTIMIZER,
         "train_rows": rows,

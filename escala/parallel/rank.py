@@ -1,4 +1,4 @@
-"""One rank of a training run: `python -m escala.parallel.rank REQUEST.json`.
+"""One process of a training run: `python -m escala.parallel.rank REQUEST.json`.
 
 Everything a rank has to say goes to files in the run's `ranks/` folder: its log, its step times,
 its part of the test predictions, and `rank{r}.json` with what it measured, or `rank{r}.error.json`
@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
 from escala.errors import Diverged
 from escala.files import read_json, write_json
-from escala.parallel.children import die_with_parent
-from escala.parallel.launch import rank_of_environment
+from escala.parallel import children
+from escala.parallel.launch import process_of_environment
+from escala.parallel.placement import Place
 
 log = logging.getLogger("escala")
 
@@ -28,18 +32,19 @@ SCRATCH = "scratch"
 
 
 def main(request_file: str) -> int:
-    die_with_parent()
+    children.die_with_parent()
     request = read_json(request_file)
-    rank = rank_of_environment()
+    rank = process_of_environment()
+    place = Place.of(request, rank)
     folder = Path(request_file).parent
     _log_to(folder / f"rank{rank}.log")
     # TensorFlow leaves files for the code it generates where a rank is killed.
     tempfile.tempdir = str(folder / SCRATCH)
     Path(tempfile.tempdir).mkdir(exist_ok=True)
-    cores = request["cores"][rank]
-    os.sched_setaffinity(0, cores)
+    os.sched_setaffinity(0, place.cores)
     try:
-        measured = _run(request, folder, rank)
+        with _busy_neighbours(request["knobs"]["busy_neighbours"].count(rank)):
+            measured = _run(request, folder, place)
     except Exception as error:
         log.exception("this rank failed")
         write_json(folder / f"rank{rank}.error.json", _failure(error))
@@ -50,33 +55,52 @@ def main(request_file: str) -> int:
     return 0
 
 
-def _run(request: dict, folder: Path, rank: int) -> dict:
+def _run(request: dict, folder: Path, place: Place) -> dict:
     by_kind = {"gradient": _by_gradient, "fit": _by_fit}
-    measured = by_kind[request["kind"]](request, folder, rank)
-    return measured | {"rank": rank, "cores": sorted(os.sched_getaffinity(0))}
+    measured = by_kind[request["kind"]](request, folder, place)
+    return measured | {
+        "host": socket.gethostname(),
+        "cores": sorted(os.sched_getaffinity(0)),
+    }
 
 
-def _by_gradient(request: dict, folder: Path, rank: int) -> dict:
+@contextmanager
+def _busy_neighbours(count: int) -> Iterator[None]:
+    """Keep the cores of this process busy beside it: a rank made slow on purpose."""
+    busy = [sys.executable, "-c", "while True: pass"]
+    started = [children.start(busy, os.environ, None) for _ in range(count)]
+    try:
+        yield
+    finally:
+        children.stop(started, grace_seconds=0)
+
+
+def _by_gradient(request: dict, folder: Path, place: Place) -> dict:
     knobs = request["knobs"]
     import tensorflow as tf
 
     from escala.parallel.strategies import STRATEGIES
+    from escala.parallel.strategies.base import set_threads
     from escala.parallel.train import train
 
-    tf.config.threading.set_intra_op_parallelism_threads(knobs["threads"]["intra_op"])
-    tf.config.threading.set_inter_op_parallelism_threads(knobs["threads"]["inter_op"])
-    strategy = STRATEGIES[request["strategy"]](knobs)
-    started, ranks = strategy.start()
-    if (started, ranks) != (rank, request["ranks"]):
+    set_threads(knobs["threads"])
+    strategy = STRATEGIES[request["strategy"]](knobs, place)
+    ranks, total = strategy.start()
+    if (ranks, total) != (place.ranks, request["ranks"]):
         raise RuntimeError(
-            f"asked for rank {rank} of {request['ranks']}, obtained rank {started} of {ranks}"
+            f"asked for rank {_listed(place.ranks)} of {request['ranks']}, "
+            f"obtained rank {_listed(ranks)} of {total}"
         )
-    startup = _startup_seconds(rank, ranks)
-    measured = train(request, strategy, rank, ranks, folder)
+    startup = _startup_seconds(place.process, place.processes)
+    if strategy.trains:
+        measured = train(request, strategy, total, folder)
+        measured["seconds"]["startup"] = startup
+    else:
+        measured = {}
+        strategy.serve(folder)
     strategy.stop()
-    measured["seconds"]["startup"] = startup
     return measured | {
-        "ranks": ranks,
+        "ranks": total,
         "threads": {
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
@@ -84,7 +108,11 @@ def _by_gradient(request: dict, folder: Path, rank: int) -> dict:
     }
 
 
-def _by_fit(request: dict, folder: Path, rank: int) -> dict:
+def _listed(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks)) or "none"
+
+
+def _by_fit(request: dict, folder: Path, place: Place) -> dict:
     from threadpoolctl import threadpool_info, threadpool_limits
 
     from escala.parallel.fit import fit
@@ -92,7 +120,7 @@ def _by_fit(request: dict, folder: Path, rank: int) -> dict:
 
     workload(request["workload"])  # The pools of its libraries exist from here on.
     with threadpool_limits(request["knobs"]["threads"]["intra_op"]):
-        startup = _startup_seconds(rank, 1)
+        startup = _startup_seconds(place.process, 1)
         measured = fit(request, folder)
         threads = max(pool["num_threads"] for pool in threadpool_info())
     measured["seconds"]["startup"] = startup

@@ -2,33 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 
-def epoch_order(rows: int, seed: int, epoch: int) -> np.ndarray:
-    """Return the order of the rows in an epoch, int64 of shape (rows,), the same on every rank."""
-    return np.random.default_rng([seed, epoch]).permutation(rows)
+def epoch_order(rows: int, seed: int | Sequence[int], epoch: int) -> np.ndarray:
+    """Return the order of the rows in an epoch, int64 of shape (rows,)."""
+    return np.random.default_rng([*np.atleast_1d(seed), epoch]).permutation(rows)
 
 
-def steps_per_epoch(rows: int, global_batch: int) -> int:
-    return -(-rows // global_batch)
+@dataclass(frozen=True)
+class Shards:
+    """Which rows each rank takes, step by step.
+
+    Parameters
+    ----------
+    seed : of the order of the rows, the same on every rank.
+    rows : of the training side.
+    global_batch : rows of a step over all ranks.
+    shares : part of a step that each rank takes, summing to 1.
+    disjoint : whether the ranks share the rows of an epoch. Otherwise each goes through all of them
+        in an order of its own, so that an epoch holds every row once per rank.
+    """
+
+    seed: int
+    rows: int
+    global_batch: int
+    shares: Sequence[float]
+    disjoint: bool = True
+
+    def steps(self, at_most: int | None) -> int:
+        """Return the steps of an epoch, which may be cut to some."""
+        passes = 1 if self.disjoint else len(self.shares)
+        steps = -(-self.rows * passes // self.global_batch)
+        return min(steps, at_most) if at_most else steps
+
+    def of_epoch(self, epoch: int) -> Iterator[list[np.ndarray]]:
+        """Yield, for each step, the row numbers of every rank."""
+        if self.disjoint:
+            yield from batches(
+                epoch_order(self.rows, self.seed, epoch), self.global_batch, self.shares
+            )
+            return
+        orders = [epoch_order(self.rows, [self.seed, r], epoch) for r in range(len(self.shares))]
+        sizes = parts(self.global_batch, self.shares)
+        for step in range(self.steps(None)):
+            yield [
+                order[step * size : (step + 1) * size]
+                for order, size in zip(orders, sizes, strict=True)
+            ]
 
 
 def batches(
-    order: np.ndarray, global_batch: int, rank: int, ranks: int
-) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield, for each step of an epoch, this rank's row numbers and the global number of rows.
+    order: np.ndarray, global_batch: int, shares: Sequence[float]
+) -> Iterator[list[np.ndarray]]:
+    """Yield, for each step of an epoch, the row numbers of every rank.
 
     A step takes the next `global_batch` rows of `order`, and its ranks share them in contiguous
-    parts that differ by one row at most. So the union over the ranks is what one rank with the
-    global batch would take, every rank makes the same number of steps, and the parts of the last
-    step may be uneven or empty.
+    parts. So the union over the ranks is what one rank with the global batch would take, every rank
+    makes the same number of steps, and the parts of the last step may be uneven or empty.
+
+    Parameters
+    ----------
+    shares : part of a step that each rank takes, summing to 1; see `parts`.
     """
     for start in range(0, len(order), global_batch):
         step = order[start : start + global_batch]
-        yield np.array_split(step, ranks)[rank], len(step)
+        yield np.split(step, np.cumsum(parts(len(step), shares))[:-1])
+
+
+def parts(rows: int, shares: Sequence[float]) -> np.ndarray:
+    """Divide rows among ranks in proportion to their shares, int64 of shape (ranks,).
+
+    By the method of largest remainders, the lower rank first among equals: equal shares differ by
+    one row at most.
+    """
+    exact = rows * np.asarray(shares, np.float64)
+    whole = np.floor(exact + 1e-9).astype(np.int64)
+    # Rounded, so that float's last digit does not decide among equals.
+    first = np.argsort(-np.round(exact - whole, 9), kind="stable")
+    whole[first[: rows - whole.sum()]] += 1
+    return whole
+
+
+def balanced_shares(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.ndarray:
+    """Return the shares of a batch with which all ranks end a step at the same time.
+
+    Parameters
+    ----------
+    rows : two different numbers of rows.
+    seconds : float64 of shape (ranks, 2): what a step of that many rows takes each rank.
+
+    Returns
+    -------
+    float64 of shape (ranks,), summing to 1. A step of n rows is taken to last a + b n seconds, and
+    the shares solve a + b n = T for every rank with the n summing to `batch`. A rank whose a
+    exceeds T takes no rows.
+    """
+    slope = np.maximum((seconds[:, 1] - seconds[:, 0]) / (rows[1] - rows[0]), 1e-9)
+    fixed = seconds[:, 0] - slope * rows[0]
+    working = np.ones(len(slope), bool)
+    while True:
+        together = (batch + (fixed / slope)[working].sum()) / (1 / slope)[working].sum()
+        wanted = np.where(working, (together - fixed) / slope, 0.0)
+        if (wanted >= 0).all():
+            return wanted / wanted.sum()
+        working &= wanted > 0
 
 
 def row_moments(rows: np.ndarray) -> list[int]:

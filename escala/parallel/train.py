@@ -1,4 +1,4 @@
-"""The training of one rank: warm-up, epochs, evaluation, each timed under its own name."""
+"""The training of one process: warm-up, epochs, evaluation, each timed under its own name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import csv
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,28 +16,25 @@ import tensorflow as tf
 
 from escala.errors import Diverged
 from escala.parallel.data import STEP_COLUMNS, Clock, Data, digest
-from escala.parallel.shards import (
-    batches,
-    epoch_order,
-    evaluation_rows,
-    row_moments,
-    steps_per_epoch,
-)
+from escala.parallel.shards import Shards, balanced_shares, batches, evaluation_rows, row_moments
 from escala.parallel.strategies import Strategy
 from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
 
 PROGRESS_SECONDS = 2.0
+#: Steps of each size that a rank's speed is the median of.
+SPEED_STEPS = 9
 
 
-def train(request: dict, strategy: Strategy, rank: int, ranks: int, folder: Path) -> dict:
-    """Train and evaluate one rank's share, and return what was measured.
+def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
+    """Train and evaluate the ranks of one process, and return what was measured.
 
     Parameters
     ----------
-    request : what `escala.measure.run` wrote.
+    request : the run's plan, as `escala.measure.run` wrote it.
     strategy : already started.
+    total : ranks in all.
     folder : the run's `ranks/` folder; receives step times, predictions and the model.
 
     Raises
@@ -43,37 +42,43 @@ def train(request: dict, strategy: Strategy, rank: int, ranks: int, folder: Path
     Diverged : the loss became infinite or not a number.
     """
     settings, clock = request["training"], Clock()
+    process, processes = strategy.part
     work = workload(request["workload"])
     with clock.time("loading"):
         data = Data.load(request["data"])
         data.touch()
-    with clock.time("build"):
-        # Every rank draws its own weights: that they agree afterwards is the broadcast's doing.
-        tf.keras.utils.set_random_seed(request["seed"] + rank)
+    with clock.time("build"), strategy.scope():
+        # Every process draws its own weights: that they agree afterwards is the broadcast's doing.
+        tf.keras.utils.set_random_seed(request["seed"] + process)
         model = work.model(data.train.shape[1], len(request["classes"]))
         optimizer = work.optimizer(request["learning_rate"])
         optimizer.build(model.trainable_variables)
-        step = _train_step(model, optimizer, work.row_losses, strategy)
+        step = _train_step(model, optimizer, work.row_losses, strategy, strategy.exchange)
+        alone = _train_step(model, optimizer, work.row_losses, strategy, _no_exchange)
         predict = _predictor(model)
     variables = [*model.variables, *optimizer.variables]
-    with clock.time("first_step"):
-        _warm_up(step, variables, data, request["global_batch"], rank, ranks)
+    shares = np.full(total, 1 / total)
+    with clock.time("first_step"), _unchanged(variables):
+        _warm_up(step, data, request, strategy, shares)
+        if strategy.by_speed:
+            shares = _shares_by_speed(alone, data, request, strategy, total)
     with clock.time("first_prediction"):
         predict(data.test[:1])
     with clock.time("broadcast"):
         strategy.broadcast(variables)
 
     stopper = EarlyStopping(settings.get("early_stopping"))
-    board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and rank == 0)
+    first = process == 0
+    board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and first)
     epochs: list[dict] = []
-    with open(folder / f"rank{rank}.steps.csv", "w", newline="") as handle:
+    with open(folder / f"rank{process}.steps.csv", "w", newline="") as handle:
         writer = csv.writer(handle)
         writer.writerow(STEP_COLUMNS)
         for number in range(1, settings["epochs"] + 1):
             wall = time.perf_counter()
-            epoch = _epoch(number, step, data, request, strategy, rank, ranks, writer)
+            epoch = _epoch(number, step, data, request, strategy, shares, writer)
             if settings["validate"]:
-                epoch |= _validate(predict, data, strategy, rank, ranks)
+                epoch |= _validate(predict, data, strategy)
             board(epoch)
             epoch["epoch_wall_seconds"] = time.perf_counter() - wall
             epochs.append(epoch)
@@ -90,26 +95,33 @@ def train(request: dict, strategy: Strategy, rank: int, ranks: int, folder: Path
                 break
 
     with clock.time("evaluation"):
-        rows = evaluation_rows(len(data.test), rank, ranks)
+        rows = evaluation_rows(len(data.test), process, processes)
         predictions = _predict(predict, data.test[rows])
-    np.save(folder / f"rank{rank}.predictions.npy", predictions)
+    np.save(folder / f"rank{process}.predictions.npy", predictions)
     with clock.time("save"):
-        if rank == 0 and settings["save_model"]:
+        if first and settings["save_model"]:
             model.save(folder / models.FILES["gradient"])
     return {
         "epochs": epochs,
         "stopped_early": len(epochs) < settings["epochs"] and not request["max_steps"],
         "seconds": clock.seconds,
         "evaluated": [rows.start, rows.stop],
-        "weights_sha256": digest(model.get_weights()),
+        "shares": shares.tolist(),
+        "weights_sha256": [digest(weights) for weights in strategy.weights(model.variables)],
         "parameters": model.count_params(),
         "optimizer": type(optimizer).__name__,
         "train_rows": len(data.train),
     }
 
 
-def _train_step(model, optimizer, row_losses: Callable, strategy: Strategy) -> Callable:
-    """Return the compiled step: (codes, labels, weights, global rows) -> (sum of losses, right)."""
+def _no_exchange(gradients, variables) -> list[tf.Tensor]:
+    return list(gradients)
+
+
+def _train_step(
+    model, optimizer, row_losses: Callable, strategy: Strategy, exchange: Callable
+) -> Callable:
+    """Return the compiled step: (codes, labels, weights, divisor) of each rank -> losses, right."""
     signature = (
         tf.TensorSpec((None, model.input_shape[1]), tf.uint8),
         tf.TensorSpec((None,), tf.int64),
@@ -117,29 +129,35 @@ def _train_step(model, optimizer, row_losses: Callable, strategy: Strategy) -> C
         tf.TensorSpec((), tf.float32),
     )
 
-    @tf.function(input_signature=signature)
-    def step(codes, labels, weights, global_rows):
+    def step(codes, labels, weights, divisor):
         with tf.GradientTape() as tape:
             probabilities = model(codes, training=True)
             loss_sum = tf.reduce_sum(weights * row_losses(labels, probabilities))
-            share = loss_sum / global_rows
-        gradients = strategy.tape(tape).gradient(share, model.trainable_variables)
+            share = loss_sum / divisor
+        gradients = exchange(
+            tape.gradient(share, model.trainable_variables), model.trainable_variables
+        )
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         right = tf.cast(tf.equal(tf.argmax(probabilities, axis=1), labels), tf.float32)
         return loss_sum, tf.reduce_sum(weights * right)
 
-    return step
+    return strategy.compiled(step, signature)
 
 
-def _gather(data: Data, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return codes, labels and weights of a rank's rows of a step.
+def _gather(data: Data, rows: np.ndarray, divisor: float) -> tuple:
+    """Return codes, labels and weights of a rank's rows of a step, and what its loss is divided by.
 
     An empty share becomes one row of weight 0: the rank takes part in the exchange and adds
     nothing, and TensorFlow's convolutions are spared a batch without rows, which they reject.
     """
     if len(rows) == 0:
-        return data.train[:1], data.train_labels[:1], np.zeros(1, np.float32)
-    return data.train[rows], data.train_labels[rows], np.ones(len(rows), np.float32)
+        return data.train[:1], data.train_labels[:1], np.zeros(1, np.float32), np.float32(divisor)
+    return (
+        data.train[rows],
+        data.train_labels[rows],
+        np.ones(len(rows), np.float32),
+        np.float32(divisor),
+    )
 
 
 def _predictor(model) -> Callable:
@@ -150,45 +168,79 @@ def _predictor(model) -> Callable:
     return predict
 
 
-def _warm_up(step, variables, data: Data, global_batch: int, rank: int, ranks: int) -> None:
-    """Trace, compile and connect by two real steps, then put every variable back."""
+@contextmanager
+def _unchanged(variables) -> Iterator[None]:
+    """Put every variable back to the value it had before."""
     saved = [v.numpy() for v in variables]
-    order = np.arange(min(global_batch, len(data.train)))
-    for _ in range(2):
-        for rows, total in batches(order, global_batch, rank, ranks):
-            step(*_gather(data, rows), np.float32(total))
+    yield
     for variable, value in zip(variables, saved, strict=True):
         variable.assign(value)
 
 
-def _epoch(number, step, data: Data, request, strategy: Strategy, rank, ranks, writer) -> dict:
-    """Make one pass over this rank's shard and return the epoch's totals over all ranks.
+def _warm_up(step, data: Data, request: dict, strategy: Strategy, shares: np.ndarray) -> None:
+    """Trace, compile and connect by real steps, of a whole batch and of a last one."""
+    rows, ranks = min(request["global_batch"], len(data.train)), strategy.drives
+    for size in (rows, max(1, rows // 2), rows):
+        for of_rank in batches(np.arange(size), size, shares):
+            step([_gather(data, of_rank[rank], size) for rank in ranks])
+    strategy.join()
+
+
+def _shares_by_speed(alone, data: Data, request: dict, strategy: Strategy, ranks: int):
+    """Return the shares of a batch that every rank does in the same time, measured before training.
+
+    All ranks work at the same time, each by itself, so that what they take from each other counts.
+    """
+    batch = min(request["global_batch"], len(data.train))
+    sizes = (max(1, batch // (2 * ranks)), batch)
+    seconds = np.zeros((ranks, len(sizes)))
+    for column, size in enumerate(sizes):
+        rows = _gather(data, np.arange(size), size)
+        alone([rows])
+        strategy.total(np.zeros(1))
+        times = []
+        for _ in range(SPEED_STEPS):
+            start = time.perf_counter()
+            alone([rows])
+            times.append(time.perf_counter() - start)
+        seconds[strategy.place.process, column] = float(np.median(times))
+    shared = strategy.total(seconds.ravel()).reshape(seconds.shape)
+    shares = balanced_shares(sizes, shared, batch)
+    log.info("shares by speed: %s", ", ".join(f"{share:.3f}" for share in shares))
+    return shares
+
+
+def _epoch(
+    number, step, data: Data, request, strategy: Strategy, shares: np.ndarray, writer
+) -> dict:
+    """Make one pass over the shards of this process and return the epoch's totals over all ranks.
 
     `train_seconds` runs from before the first batch is gathered to after the last step.
     """
-    rows_in_epoch, batch = len(data.train), request["global_batch"]
-    order = epoch_order(rows_in_epoch, request["shuffle_seed"], number)
-    steps = steps_per_epoch(rows_in_epoch, batch)
-    if request["max_steps"]:
-        steps = min(steps, request["max_steps"])
-        order = order[: steps * batch]
+    rows_in_epoch, batch, ranks = len(data.train), request["global_batch"], strategy.drives
+    shards = Shards(
+        request["shuffle_seed"], rows_in_epoch, batch, shares, request["knobs"]["shard"]
+    )
+    steps = shards.steps(request["max_steps"])
     records, taken = [], []
     # The ranks begin together: what one of them did before is not the others' training time.
     strategy.total(np.zeros(1))
+    began = time.time()
     said = start = before = time.perf_counter()
-    for index, (rows, total) in enumerate(batches(order, batch, rank, ranks), start=1):
-        batch_of_rank = _gather(data, rows)
+    for index, of_rank in enumerate(islice(shards.of_epoch(number), steps), start=1):
+        mine = [of_rank[rank] for rank in ranks]
+        divisor = _divisors(of_rank, request["knobs"]["weighting"])
+        of_process = [_gather(data, of_rank[rank], divisor[rank]) for rank in ranks]
         gathered = time.perf_counter()
-        loss_sum, correct = step(*batch_of_rank, np.float32(total))
-        loss_sum, correct = float(loss_sum), int(correct)
+        loss_sum, correct = step(of_process)
         after = time.perf_counter()
+        rows = sum(map(len, mine))
         records.append(
-            (number, index, len(rows), gathered - before, after - gathered, loss_sum, correct)
+            (number, index, rows, gathered - before, after - gathered, loss_sum, correct)
         )
-        if not math.isfinite(loss_sum):
-            raise Diverged(f"the loss is {loss_sum} in epoch {number}, step {index}")
         if after - said > PROGRESS_SECONDS:
             said = after
+            _require_finite(records)
             log.info(
                 "epoch %d/%d: step %d/%d, %.0f samples/s",
                 number,
@@ -197,28 +249,52 @@ def _epoch(number, step, data: Data, request, strategy: Strategy, rank, ranks, w
                 steps,
                 index * batch / (after - start),
             )
-        taken.append(rows)
+        taken += mine
         before = time.perf_counter()
-    train_seconds = before - start
+    strategy.join()
+    train_seconds = time.perf_counter() - start
+    records = [(*record[:5], float(record[5]), int(float(record[6]))) for record in records]
+    _require_finite(records)
     writer.writerows(records)
     losses, right = sum(r[5] for r in records), sum(r[6] for r in records)
-    losses, right = strategy.total(np.array([losses, right], np.float64))
+    trained = sum(map(len, taken))
+    losses, right, rows = strategy.total(np.array([losses, right, trained], np.float64))
     return {
         "epoch": number,
         "steps": steps,
-        "rows": len(order),
+        "rows": int(rows),
+        "began": began,
         "train_seconds": train_seconds,
         "validation_seconds": None,
-        "loss": losses / len(order),
-        "accuracy": right / len(order),
+        "loss": losses / rows,
+        "accuracy": right / rows,
         "test_accuracy": None,
         "row_moments": row_moments(np.concatenate(taken)),
     }
 
 
-def _validate(predict, data: Data, strategy: Strategy, rank: int, ranks: int) -> dict:
+def _require_finite(records: list[tuple]) -> None:
+    """Refuse a loss that is no number; it stays none, so that the last one tells."""
+    if math.isfinite(float(records[-1][5])):
+        return
+    epoch, step, *_ = next(record for record in records if not math.isfinite(float(record[5])))
+    raise Diverged(f"the loss is not finite in epoch {epoch}, step {step}")
+
+
+def _divisors(of_rank: list[np.ndarray], weighting: str) -> list[float]:
+    """Return what each rank divides the sum of its losses by, so that the sum over ranks is a mean.
+
+    By `rows` every row counts the same. By `ranks` every rank does, however few its rows are: what
+    averaging the ranks' own means comes to.
+    """
+    if weighting == "rows":
+        return [sum(map(len, of_rank))] * len(of_rank)
+    return [max(1, len(rows)) * len(of_rank) for rows in of_rank]
+
+
+def _validate(predict, data: Data, strategy: Strategy) -> dict:
     start = time.perf_counter()
-    rows = evaluation_rows(len(data.test), rank, ranks)
+    rows = evaluation_rows(len(data.test), *strategy.part)
     right = (_predict(predict, data.test[rows]) == data.test_labels[rows]).sum()
     right = strategy.total(np.array([right], np.float64))[0]
     return {

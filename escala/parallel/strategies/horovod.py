@@ -9,6 +9,15 @@ class Horovod(Strategy):
     writes_timeline = True
 
     @staticmethod
+    def environment(knobs):
+        told = {
+            "HOROVOD_FUSION_THRESHOLD": _bytes(knobs["fusion_threshold_mib"]),
+            "HOROVOD_CYCLE_TIME": knobs["cycle_time_ms"],
+            "HOROVOD_AUTOTUNE": int(knobs["autotune"]) or None,
+        }
+        return {name: f"{value:g}" for name, value in told.items() if value is not None}
+
+    @staticmethod
     def timeline_environment(path):
         return {
             "HOROVOD_TIMELINE": str(path),
@@ -22,14 +31,25 @@ class Horovod(Strategy):
 
         self._hvd = hvd
         hvd.init()
-        return hvd.rank(), hvd.size()
+        return [hvd.rank()], hvd.size()
 
-    def tape(self, tape):
+    def exchange(self, gradients, variables):
+        import tensorflow as tf
+
+        compression = getattr(self._hvd.Compression, self.knobs["compression"])
+        if self.knobs["sparse_as_dense"]:
+            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         # Losses are already divided by the global number of rows, so gradients are summed:
         # an average would weigh the rows of a smaller shard more.
-        return self._hvd.DistributedGradientTape(
-            tape, op=self._hvd.Sum, sparse_as_dense=self.knobs["sparse_as_dense"]
-        )
+        return [
+            self._hvd.allreduce(
+                gradient,
+                op=self._hvd.Sum,
+                compression=compression,
+                name=f"gradient/{variable.name.partition(':')[0]}",
+            )
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
 
     def broadcast(self, variables):
         self._hvd.broadcast_variables(variables, root_rank=0)
@@ -39,3 +59,7 @@ class Horovod(Strategy):
 
     def stop(self):
         self._hvd.shutdown()
+
+
+def _bytes(mebibytes: float | None) -> int | None:
+    return None if mebibytes is None else round(mebibytes * 2**20)

@@ -7,11 +7,11 @@ from escala.parallel.strategies.horovod import Horovod
 
 class HorovodMPI(Horovod):
     name = "horovod-mpi"
-    launcher = "mpirun"
+    mpi = True
 
     @staticmethod
     def environment(knobs):
-        return {
+        return Horovod.environment(knobs) | {
             "HOROVOD_CONTROLLER": "mpi",
             "HOROVOD_CPU_OPERATIONS": "mpi",
             "OMPI_MCA_mpi_yield_when_idle": str(int(knobs["yield_when_idle"])),

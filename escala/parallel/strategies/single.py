@@ -7,14 +7,10 @@ from escala.parallel.strategies.base import Strategy
 
 class Single(Strategy):
     name = "single"
-    launcher = "plain"
     only_one_rank = True
 
     def start(self):
-        return 0, 1
-
-    def tape(self, tape):
-        return tape
+        return [0], 1
 
     def broadcast(self, variables):
         pass

@@ -1,0 +1,98 @@
+"""Which processes a run has, and where each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from escala.parallel.layout import Layout, assign_cores
+from escala.parallel.strategies import Strategy
+
+#: Ports of a node besides those of its processes.
+SPARE_PORTS = 2
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of a run, as it describes itself.
+
+    `cores` are the logical cores that the run may use there, in the order to use them; `interface`
+    and `address` are of the network that its ranks talk over; `ports` are some that were free.
+    """
+
+    host: str
+    interface: str
+    address: str
+    cores: list[int]
+    ports: list[int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one process of a run stands among the others.
+
+    `process` of `processes` is its number; `ranks` are those it holds; `local` is its number on its
+    `node`. `addresses` are of all processes in their order, `ADDRESS:PORT`; `spare` are two more on
+    the first node.
+    """
+
+    process: int
+    processes: int
+    ranks: list[int]
+    node: int
+    nodes: int
+    local: int
+    processes_per_node: int
+    host: str
+    cores: list[int]
+    addresses: list[str]
+    spare: list[str]
+
+    @classmethod
+    def of(cls, plan: dict, process: int) -> Place:
+        """Return the place of a process from what `places` put into a run's plan."""
+        return cls(**plan["places"][process])
+
+
+def processes_per_node(layout: Layout, strategy: type[Strategy]) -> int:
+    return 1 if strategy.one_process_per_node else layout.processes
+
+
+def places(
+    layout: Layout, strategy: type[Strategy], cores_per_process: int, nodes: Sequence[Node]
+) -> list[dict]:
+    """Return the place of every process of a run, as `Place.of` reads them.
+
+    Ranks are numbered node by node. A rank is given `cores_per_process` cores of its node, and a
+    process those of all ranks it holds.
+    """
+    per_node = processes_per_node(layout, strategy)
+    ranks_each = layout.processes // per_node
+    addresses = [
+        f"{node.address}:{node.ports[local]}" for node in nodes for local in range(per_node)
+    ]
+    spare = [f"{nodes[0].address}:{port}" for port in nodes[0].ports[per_node:]]
+    found = []
+    for number, node in enumerate(nodes):
+        for local, cores in enumerate(
+            assign_cores(per_node, cores_per_process * ranks_each, node.cores)
+        ):
+            process = number * per_node + local
+            found.append(
+                asdict(
+                    Place(
+                        process=process,
+                        processes=layout.nodes * per_node,
+                        ranks=list(range(process * ranks_each, (process + 1) * ranks_each)),
+                        node=number,
+                        nodes=layout.nodes,
+                        local=local,
+                        processes_per_node=per_node,
+                        host=node.host,
+                        cores=cores,
+                        addresses=addresses,
+                        spare=spare,
+                    )
+                )
+            )
+    return found

@@ -1,0 +1,30 @@
+"""`tf.distribute.MultiWorkerMirroredStrategy`: one process a rank, gradients summed over gRPC."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from escala.parallel.strategies.distribute import Distribute
+
+
+class MultiWorkerMirrored(Distribute):
+    name = "multiworker-mirrored"
+    listens = True
+
+    def start(self):
+        import tensorflow as tf
+
+        os.environ["TF_CONFIG"] = json.dumps(
+            {
+                "cluster": {"worker": self.place.addresses},
+                "task": {"type": "worker", "index": self.place.process},
+            }
+        )
+        communication = tf.distribute.experimental.CommunicationImplementation
+        self.replicas = tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=tf.distribute.experimental.CommunicationOptions(
+                implementation=communication[self.knobs["communication"].upper()]
+            )
+        )
+        return [self.place.process], self.replicas.num_replicas_in_sync
