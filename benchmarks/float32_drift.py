@@ -42,27 +42,23 @@ def losses(
 
     result = []
     for pieces in _pieces(len(data.train), seed, parts, steps, batch):
+        total = sum(map(len, pieces))
         done = [
             gradients(data.train[rows], data.train_labels[rows], np.float32(total))
-            for rows, total in pieces
+            for rows in pieces
             if len(rows)
         ]
         summed = [tf.add_n(list(g)) for g in zip(*(d[1] for d in done), strict=True)]
         optimizer.apply_gradients(zip(summed, variables, strict=True))
-        result.append(sum(float(d[0]) for d in done) / pieces[0][1])
+        result.append(sum(float(d[0]) for d in done) / total)
     return np.array(result)
 
 
-def _pieces(rows: int, seed: int, parts: int, steps: int, batch: int) -> Iterator[tuple]:
+def _pieces(rows: int, seed: int, parts: int, steps: int, batch: int) -> Iterator[list]:
     """Yield, for each of `steps` steps over as many epochs as it takes, the part of every rank."""
-    per_rank = (
-        zip(
-            *(batches(epoch_order(rows, seed, epoch), batch, r, parts) for r in range(parts)),
-            strict=True,
-        )
-        for epoch in count(1)
-    )
-    return islice(chain.from_iterable(per_rank), steps)
+    shares = np.full(parts, 1 / parts)
+    of_ranks = (batches(epoch_order(rows, seed, epoch), batch, shares) for epoch in count(1))
+    return islice(chain.from_iterable(of_ranks), steps)
 
 
 def main() -> None:

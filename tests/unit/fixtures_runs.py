@@ -14,6 +14,7 @@ from escala.files import write_json
 from escala.measure import timeline
 from escala.measure.evaluation import evaluate
 from escala.measure.machine import PACKAGES
+from tests.conftest import KNOBS
 
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 SUPPORT = [270, 210, 75, 75, 75]
@@ -209,13 +210,15 @@ class FakeExperiment:
         ok, train = status == "ok", sum(e["train_seconds"] for e in epochs)
         step = epoch_seconds / epochs[0]["steps"]
         return {
-            "format": 2, "status": status, "reason": reason, "experiment": self.name,
+            "format": 3, "status": status, "reason": reason, "experiment": self.name,
             "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
             "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
             "instrument": None, "session": session, "started": "2026-01-01T00:00:00+00:00",
             "wall_seconds": train + 14.0,
             "ranks": {
                 "asked": ranks, "obtained": ranks if ok else None, "oversubscribed": ranks > 2,
+                "launcher": "mpirun", "hosts": ["example"], "interface": "lo",
+                "shares": [1 / ranks] * ranks if ok else None,
                 "cores": [[r % 2] for r in range(ranks)],
                 "threads": {"intra_op": 1, "inter_op": 1},
             },
@@ -249,10 +252,8 @@ class FakeExperiment:
                 "memory_bytes": 8 * 2**30, "kernel": "6.1.0", "hostname": "example",
             },
             "versions": dict.fromkeys(("python", *PACKAGES), "1.0"),
-            "source_sha256": "0" * 64, "knobs": {
-                "cores_per_process": 1, "threads": {"intra_op": 1, "inter_op": 1},
-                "sparse_as_dense": True, "yield_when_idle": True,
-            },
+            "source_sha256": "0" * 64, "link": None,
+            "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}},
             "seeds": {"weights": 0, "shuffle": 0},
         }  # fmt: skip
 

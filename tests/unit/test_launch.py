@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -11,15 +14,17 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
+from escala.errors import InputError
 from escala.parallel import launch
+from escala.parallel.launch import Launch
 from escala.parallel.layout import Layout
+from escala.parallel.node import describe
+from escala.parallel.placement import SPARE_PORTS, Node, Place, places
 from escala.parallel.strategies import STRATEGIES
+from tests import conftest
 
-KNOBS = {
-    "threads": {"intra_op": 3, "inter_op": 1},
-    "sparse_as_dense": True,
-    "yield_when_idle": True,
-}
+KNOBS = conftest.KNOBS | {"threads": {"intra_op": 3, "inter_op": 1}}
+
 COMMAND = ["python", "-m", "rank", "request.json"]
 FOREIGN = {
     "HOROVOD_RANK": "7",
@@ -69,50 +74,126 @@ def test_each_strategy_names_its_transport():
     assert not [k for k in launch.environment("single", KNOBS) if k.startswith("HOROVOD_")]
 
 
+def test_horovods_knobs_reach_it_and_absent_ones_leave_its_own():
+    plain = launch.environment("horovod-gloo", KNOBS)
+    knobs = ("HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME", "HOROVOD_AUTOTUNE")
+    assert not set(knobs) & set(plain)
+    asked = {"fusion_threshold_mib": 0.5, "cycle_time_ms": 2.5, "autotune": True}
+    found = launch.environment("horovod-gloo", KNOBS | asked)
+    assert [found[name] for name in knobs] == ["524288", "2.5", "1"]
+
+
 @pytest.mark.parametrize(("knob", "said"), [(True, "1"), (False, "0")])
 def test_open_mpi_is_told_whether_to_yield(knob, said):
     environment = launch.environment("horovod-mpi", KNOBS | {"yield_when_idle": knob})
     assert environment["OMPI_MCA_mpi_yield_when_idle"] == said
 
 
-def test_single_starts_the_command_as_it_is():
-    with launch.launcher("single")(COMMAND, Layout(1, 1), {"A": "1"}) as started:
-        assert started == [(COMMAND, {"A": "1"})]
+HERE = Node("here", "lo", "127.0.0.1", [0, 1], [4000, 4001, 4002])
+THERE = Node("there", "eth0", "10.0.0.2", [0, 1], [4000, 4001, 4002])
+
+
+def placed(strategy: str, layout: str, nodes: list[Node]) -> list[dict]:
+    return places(Layout.parse(layout), STRATEGIES[strategy], 1, nodes)
+
+
+def start(strategy: str, launched: Launch, layout: str):
+    """Enter what starts a run's processes."""
+    of_all = placed(strategy, layout, launched.nodes)
+    return launch.started_by(launched, STRATEGIES[strategy], of_all, COMMAND)
+
+
+def test_one_node_is_started_by_itself_or_by_mpirun():
+    for name, strategy in STRATEGIES.items():
+        found = launch.survey(Layout(1, 1), strategy, None, "auto")
+        assert found.launcher == ("mpirun" if strategy.mpi else "local"), name
+        assert found.job is None
+        [node] = found.nodes
+        assert (node.interface, node.address) == ("lo", "127.0.0.1")
+        assert len(set(node.ports)) == 1 + SPARE_PORTS
+
+
+def test_several_nodes_need_an_allocation(monkeypatch):
+    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match="--profile profiles/slurm"):
+        launch.survey(Layout(2, 1), STRATEGIES["horovod-mpi"], None, "auto")
+
+
+def test_an_interface_that_is_not_there_is_named_with_those_that_are():
+    with pytest.raises(InputError, match=r"ib7.*name one of.*lo"):
+        describe("ib7", 1)
+
+
+def test_this_machine_starts_as_many_processes_as_there_are_places():
+    with start("single", Launch("local", [HERE], None), "1x1") as (arguments, added):
+        assert arguments == [sys.executable, "-m", "escala.parallel.spawn", "1", *COMMAND]
+        assert added == {}
+    with start("mirrored", Launch("local", [HERE], None), "1x2") as (arguments, _):
+        assert arguments[3] == "1", "one process holds both ranks"
+
+
+@pytest.mark.parametrize("strategy", [name for name, s in STRATEGIES.items() if s.listens])
+def test_what_listens_to_everybody_is_given_a_network_of_its_own(strategy):
+    with start(strategy, Launch("local", [HERE], None), "1x2") as (arguments, _):
+        assert "--private-network" in arguments
+
+
+def mpirun_parameters(arguments: list[str]) -> dict[str, str]:
+    return {arguments[i + 1]: arguments[i + 2] for i, o in enumerate(arguments) if o == "--mca"}
 
 
 def test_mpirun_starts_as_many_ranks_as_the_layout_has_on_this_machine_alone():
-    with launch.launcher("horovod-mpi")(COMMAND, Layout(1, 3), {"A": "1"}) as started:
-        [(arguments, environment)] = started
-    assert environment == {"A": "1"}
-    assert Path(arguments[0]).is_file()
+    with start("horovod-mpi", Launch("mpirun", [HERE], None), "1x3") as (arguments, added):
+        assert added == {}
     assert arguments[0] == f"{sys.prefix}/bin/mpirun"
+    assert Path(arguments[0]).is_file()
     assert arguments[-len(COMMAND) :] == COMMAND
-    options = arguments[1 : -len(COMMAND)]
-    assert options[options.index("-np") + 1] == "3"
-    assert options[options.index("--host") + 1] == "localhost:3"
-    assert options[options.index("--bind-to") + 1] == "none"
-    parameters = {options[i + 1]: options[i + 2] for i, o in enumerate(options) if o == "--mca"}
-    assert parameters == {"btl": "self,vader", "oob_tcp_if_include": "lo"}
+    assert arguments[arguments.index("-np") + 1] == "3"
+    assert arguments[arguments.index("--host") + 1] == "localhost:3"
+    assert arguments[arguments.index("--bind-to") + 1] == "none"
+    assert mpirun_parameters(arguments) == {"btl": "self,vader", "oob_tcp_if_include": "lo"}
 
 
-def test_gloo_starts_one_process_per_rank_each_with_its_place():
-    with launch.launcher("horovod-gloo")(COMMAND, Layout(1, 3), {"A": "1"}) as started:
-        assert [arguments for arguments, _ in started] == [COMMAND] * 3
-        places = [environment for _, environment in started]
-    for name in ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK"):
-        assert [int(place[name]) for place in places] == [0, 1, 2]
-    for name in ("HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"):
-        assert {place[name] for place in places} == {"3"}
-    assert {place["HOROVOD_GLOO_IFACE"] for place in places} == {"lo"}
-    assert {place["A"] for place in places} == {"1"}
+def test_mpirun_names_the_hosts_of_the_allocation_and_the_interface():
+    nodes = [replace(THERE, host="n1"), replace(THERE, host="n2", address="10.0.0.3")]
+    with start("horovod-mpi", Launch("mpirun", nodes, "17"), "2x2") as (arguments, _):
+        assert arguments[arguments.index("--host") + 1] == "n1:2,n2:2"
+    assert mpirun_parameters(arguments) == {
+        "btl": "self,vader,tcp",
+        "oob_tcp_if_include": "eth0",
+    }
+
+
+@pytest.mark.parametrize(("strategy", "mpi"), [("horovod-mpi", "pmix"), ("horovod-gloo", "none")])
+def test_srun_starts_the_ranks_of_every_node(strategy, mpi, monkeypatch):
+    monkeypatch.setattr(launch, "_rendezvous", lambda *_: nullcontext(4711))
+    nodes = [THERE, replace(THERE, host="n2", address="10.0.0.3")]
+    with start(strategy, Launch("srun", nodes, "17"), "2x2") as (arguments, added):
+        options = arguments[: -len(COMMAND)]
+    assert {"--jobid=17", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2"} <= set(options)
+    assert f"--mpi={mpi}" in options
+    assert "--kill-on-bad-exit=1" in options
+    if strategy == "horovod-gloo":
+        assert added == {
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.2",
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": "4711",
+            "HOROVOD_GLOO_IFACE": "eth0",
+        }
+
+
+def test_the_interface_reaches_every_rank_of_several_nodes():
+    found = launch.environment("horovod-mpi", KNOBS, Launch("srun", [THERE, THERE], "17"))
+    assert found["OMPI_MCA_btl_tcp_if_include"] == "eth0"
+    assert found["SLURM_JOB_ID"] == "17"
 
 
 def test_the_rendezvous_is_on_loopback_alone_and_ends_with_its_run():
     before = listening()
-    with launch.launcher("horovod-gloo")(COMMAND, Layout(1, 2), {}) as started:
-        _, environment = started[0]
-        address = environment["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
-        port = int(environment["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    with start("horovod-gloo", Launch("local", [HERE], None), "1x2") as (_, added):
+        address = added["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+        port = int(added["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+        assert added["HOROVOD_GLOO_IFACE"] == "lo"
         assert listening() - before == {("127.0.0.1", port)}
         assert address == "127.0.0.1"
         # An answer, if only that there is no such key yet, shows that somebody serves.
@@ -124,18 +205,92 @@ def test_the_rendezvous_is_on_loopback_alone_and_ends_with_its_run():
 def test_the_rendezvous_ends_also_when_its_run_fails():
     before = listening()
     with pytest.raises(KeyboardInterrupt):  # noqa: SIM117
-        with launch.launcher("horovod-gloo")(COMMAND, Layout(1, 2), {}):
+        with start("horovod-gloo", Launch("local", [HERE], None), "1x2"):
             raise KeyboardInterrupt
     assert listening() == before
 
 
 @pytest.mark.parametrize(
-    ("variables", "rank"),
-    [({}, 0), ({"HOROVOD_RANK": "2"}, 2), ({"OMPI_COMM_WORLD_RANK": "3"}, 3)],
+    ("variables", "number"),
+    [
+        ({}, 0),
+        ({"ESCALA_PROCESS": "2"}, 2),
+        ({"OMPI_COMM_WORLD_RANK": "3"}, 3),
+        ({"SLURM_PROCID": "1"}, 1),
+    ],
 )
-def test_a_rank_knows_its_number_from_its_launcher(monkeypatch, variables, rank):
-    for name in ("OMPI_COMM_WORLD_RANK", "HOROVOD_RANK"):
+def test_a_process_knows_its_number_from_its_launcher(monkeypatch, variables, number):
+    for name in ("ESCALA_PROCESS", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert launch.rank_of_environment() == rank
+    assert launch.process_of_environment() == number
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("layout", ["1x1", "1x3", "2x2", "3x1"])
+def test_places_hold_every_rank_once_on_cores_of_their_own(strategy, layout):
+    parsed, one = Layout.parse(layout), STRATEGIES[strategy].one_process_per_node
+    nodes = [
+        Node(f"n{i}", "eth0", f"10.0.0.{i}", [0, 1, 2, 3], [4000, 4001, 4002, 4003, 4004])
+        for i in range(parsed.nodes)
+    ]
+    found = [
+        Place.of({"places": placed(strategy, layout, nodes)}, number)
+        for number in range(parsed.nodes * (1 if one else parsed.processes))
+    ]
+    assert [rank for place in found for rank in place.ranks] == list(range(parsed.ranks))
+    for number, node in enumerate(nodes):
+        here = [place for place in found if place.node == number]
+        assert {place.host for place in here} == {node.host}
+        assert [place.local for place in here] == list(range(len(here)))
+        cores = [core for place in here for core in place.cores]
+        assert len(set(cores)) == len(cores) == parsed.processes
+    assert len({address for place in found for address in place.addresses}) == len(found)
+    assert not set(found[0].spare) & set(found[0].addresses)
+
+
+def spawned(*options: str, code: str, processes: int = 2) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "escala.parallel.spawn", *options, str(processes)]
+        + [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_spawned_processes_are_numbered_and_end_together():
+    code = "import os; os.write(1, os.environ['ESCALA_PROCESS'].encode() + b'\\n')"
+    done = spawned(code=code, processes=3)
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["0", "1", "2"])
+
+
+def test_when_one_is_killed_the_others_end_and_it_is_named():
+    code = (
+        "import os, signal, time\n"
+        "if os.environ['ESCALA_PROCESS'] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "time.sleep(600)"
+    )
+    done = spawned(code=code)
+    assert done.returncode == 1
+    assert "process rank 1 exited on signal 9" in done.stdout
+
+
+def test_in_a_private_network_only_the_processes_of_the_run_reach_each_other():
+    code = (
+        "import os, socket, psutil, time\n"
+        "names = set(psutil.net_if_addrs())\n"
+        "assert names == {'lo'}, names\n"
+        "if os.environ['ESCALA_PROCESS'] == '0':\n"
+        "    s = socket.create_server(('127.0.0.1', 45678)); s.accept()\n"
+        "else:\n"
+        "    for _ in range(200):\n"
+        "        try: socket.create_connection(('127.0.0.1', 45678)); break\n"
+        "        except ConnectionRefusedError: time.sleep(0.05)\n"
+        "    print('reached')"
+    )
+    done = spawned("--private-network", code=code)
+    if "no private network" in done.stderr:
+        pytest.skip(done.stderr)
+    assert (done.returncode, done.stdout.split()) == (0, ["reached"]), done.stderr

@@ -9,6 +9,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from escala.measure.schema import SCHEMA, validate_run
+from tests.conftest import KNOBS
 
 DIGEST = "0" * 64
 SCORES = {"precision": 0.5, "recall": 1.0, "f1": 0.6, "support": 3}
@@ -19,7 +20,7 @@ THREADS = {"intra_op": 1, "inter_op": 1}
 def ok() -> dict:
     """A run of two ranks that ended well."""
     return {
-        "format": 2,
+        "format": 3,
         "status": "ok",
         "reason": None,
         "experiment": "demo",
@@ -37,7 +38,11 @@ def ok() -> dict:
         "ranks": {
             "asked": 2,
             "obtained": 2,
+            "launcher": "mpirun",
+            "hosts": ["example"],
+            "interface": "lo",
             "oversubscribed": False,
+            "shares": [0.5, 0.5],
             "cores": [[0], [1]],
             "threads": THREADS,
         },
@@ -133,9 +138,9 @@ def ok() -> dict:
         "knobs": {
             "cores_per_process": 1,
             "threads": THREADS,
-            "sparse_as_dense": True,
-            "yield_when_idle": True,
+            **{k: v for k, v in KNOBS.items() if k not in ("cores_per_process", "threads")},
         },
+        "link": None,
         "seeds": {"weights": 0, "shuffle": 0},
     }
 

@@ -5,36 +5,78 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.parallel.shards import batches, epoch_order, evaluation_rows, steps_per_epoch
+from escala.parallel.shards import (
+    Shards,
+    balanced_shares,
+    batches,
+    epoch_order,
+    evaluation_rows,
+    parts,
+)
 
 rows = st.integers(0, 200)
 ranks = st.integers(1, 9)
 
 
-@settings(deadline=None)
 @given(rows, st.integers(1, 64), ranks, st.integers(0, 2**31 - 1))
 def test_ranks_share_every_step_of_one_rank(rows, global_batch, ranks, seed):
     order = epoch_order(rows, seed, 1)
     alone = [order[start : start + global_batch].tolist() for start in range(0, rows, global_batch)]
-    shards = [list(batches(order, global_batch, rank, ranks)) for rank in range(ranks)]
-    assert {len(shard) for shard in shards} == {len(alone)}
-    assert len(alone) == steps_per_epoch(rows, global_batch) == math.ceil(rows / global_batch)
-    for step, expected in enumerate(alone):
-        parts = [shard[step][0].tolist() for shard in shards]
-        assert [row for part in parts for row in part] == expected
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
-        assert {shard[step][1] for shard in shards} == {len(expected)}
-    seen = [row for shard in shards for part, _ in shard for row in part]
-    assert sorted(seen) == list(range(rows))
+    shards = Shards(seed, rows, global_batch, [1 / ranks] * ranks)
+    steps = [[part.tolist() for part in step] for step in shards.of_epoch(1)]
+    assert [[row for part in step for row in part] for step in steps] == alone
+    assert len(steps) == shards.steps(None) == math.ceil(rows / global_batch)
+    for step, expected in zip(steps, alone, strict=True):
+        assert step == [part.tolist() for part in np.array_split(expected, ranks)]
 
 
 def test_the_last_step_may_be_uneven_and_leave_ranks_empty():
-    shards = [list(batches(np.arange(11), 4, rank, 4)) for rank in range(4)]
-    assert [len(shard[-1][0]) for shard in shards] == [1, 1, 1, 0]
-    assert [shard[-1][1] for shard in shards] == [3] * 4
+    *_, last = batches(np.arange(11), 4, [0.25] * 4)
+    assert [part.tolist() for part in last] == [[8], [9], [10], []]
+
+
+@given(st.integers(0, 500), st.lists(st.floats(0.01, 1), min_size=1, max_size=8))
+def test_parts_are_within_one_row_of_what_the_shares_say(rows, weights):
+    shares = np.array(weights) / sum(weights)
+    found = parts(rows, shares)
+    assert found.sum() == rows
+    assert (np.abs(found - rows * shares) < 1 + 1e-6).all()
+
+
+@given(st.integers(1, 100), st.integers(1, 20), st.integers(1, 4), st.integers(0, 2**31 - 1))
+def test_without_shards_every_rank_takes_every_row_in_an_order_of_its_own(rows, each, ranks, seed):
+    shards = Shards(seed, rows, each * ranks, [1 / ranks] * ranks, disjoint=False)
+    steps = list(shards.of_epoch(1))
+    assert len(steps) == shards.steps(None) == math.ceil(rows / each)
+    taken = [np.concatenate([step[rank] for step in steps]).tolist() for rank in range(ranks)]
+    assert all(sorted(of_rank) == list(range(rows)) for of_rank in taken)
+    if rows > 20:
+        assert len({tuple(of_rank) for of_rank in taken}) == ranks
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 0.01), st.floats(1e-4, 1e-2)), min_size=1, max_size=6),
+    st.integers(64, 512),
+)
+def test_shares_by_speed_let_all_ranks_end_together(ranks, batch):
+    """Against the definition: steps of a + b n seconds, and no rank works longer than another."""
+    fixed, slope = np.array(ranks).T
+    sizes = (8, 32)
+    seconds = np.stack([fixed + slope * size for size in sizes], axis=1)
+    shares = balanced_shares(sizes, seconds, batch)
+    assert shares.sum() == pytest.approx(1) and (shares >= 0).all()
+    ends = (fixed + slope * shares * batch)[shares > 0]
+    assert ends == pytest.approx(ends[0], rel=1e-3)
+    assert (fixed[shares == 0] >= ends[0] * (1 - 1e-3)).all()
+
+
+def test_a_rank_of_half_the_speed_takes_half_the_rows_of_the_other():
+    seconds = np.array([[0.1, 0.4], [0.2, 0.8]])
+    assert balanced_shares((8, 32), seconds, 32) == pytest.approx([2 / 3, 1 / 3])
 
 
 @settings(deadline=None)

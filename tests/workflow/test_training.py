@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from sklearn.metrics import confusion_matrix
 
@@ -17,7 +18,9 @@ from escala.workloads import load
 from tests.conftest import CLASSES
 
 EPOCHS, STEPS_PER_EPOCH, ROWS = 4, 6, 161
-TWO_RANKS = [("horovod-mpi", "1x2"), ("horovod-gloo", "1x2")]
+# What computes, step by step, what one process with the same global batch does.
+TWO_RANKS = ["horovod-mpi", "horovod-gloo", "hybrid", "mirrored", "multiworker-mirrored"]
+SYNCHRONOUS = ["single", "wrapped-single", *TWO_RANKS]
 # Ten times the largest relative difference of the loss between two orders of summation in one
 # process, at this learning rate, over ten seeds: 3.1e-4 within 20 steps
 # (benchmarks/float32_drift.py; docs/decisions/008-loss-tolerance.md).
@@ -28,18 +31,17 @@ LEARNING_RATE, STEPS, TOLERANCE = 0.0001, 20, 3e-3
 def trained(small_split, request_for, tmp_path_factory) -> dict[str, tuple]:
     """One training under each strategy, with the same global batch of 32 and the same order."""
 
-    def train(strategy: str, layout: str) -> tuple[dict, pd.DataFrame, Path]:
+    def train(strategy: str) -> tuple[dict, pd.DataFrame, Path]:
+        layout = "1x2" if strategy in TWO_RANKS else "1x1"
         folder = tmp_path_factory.mktemp(strategy)
         rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
         request = request_for(strategy, layout, epochs=EPOCHS, validate=True, learning_rate=rate)
         outcome = measure(request, small_split, folder / "run.json", time_limit_seconds=300)
         assert outcome.status == "ok", outcome.reason
         result = read_json(folder / "run.json")
-        return result, steps.read(folder / "ranks", result["ranks"]["asked"]), folder
+        return result, steps.read(folder / "ranks", len(result["ranks"]["cores"])), folder
 
-    return {
-        strategy: train(strategy, layout) for strategy, layout in [("single", "1x1"), *TWO_RANKS]
-    }
+    return {strategy: train(strategy) for strategy in SYNCHRONOUS}
 
 
 @pytest.fixture(scope="module")
@@ -58,33 +60,38 @@ def losses(table: pd.DataFrame) -> np.ndarray:
     return steps.loss_per_step(table)["loss"].to_numpy()
 
 
-@pytest.mark.parametrize("strategy", [s for s, _ in TWO_RANKS])
+@pytest.mark.parametrize("strategy", [s for s in TWO_RANKS if s != "hybrid"])
 def test_two_ranks_compute_what_one_process_adding_two_halves_does(trained, halves, strategy):
     _, table, _ = trained[strategy]
     np.testing.assert_allclose(losses(table), halves, rtol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", [s for s, _ in TWO_RANKS])
-def test_two_ranks_follow_one_with_the_same_global_batch(trained, strategy):
+@pytest.mark.parametrize("strategy", SYNCHRONOUS)
+def test_every_synchronous_strategy_follows_one_process_with_the_same_global_batch(
+    trained, strategy
+):
     one, two = losses(trained["single"][1]), losses(trained[strategy][1])
     assert len(one) == len(two) == EPOCHS * STEPS_PER_EPOCH
     np.testing.assert_allclose(two[:STEPS], one[:STEPS], rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("strategy", [s for s, _ in TWO_RANKS])
+@pytest.mark.parametrize("strategy", TWO_RANKS)
 def test_ranks_share_every_row_once_per_epoch(trained, strategy):
     _, table, _ = trained[strategy]
     rows = table.pivot_table(index=["epoch", "step"], columns="rank", values="rows")
     assert (rows.groupby("epoch").sum().sum(axis=1) == ROWS).all()
-    assert rows.loc[(1, STEPS_PER_EPOCH)].tolist() == [1, 0]
+    if strategy in ("horovod-mpi", "horovod-gloo", "multiworker-mirrored"):
+        assert rows.loc[(1, STEPS_PER_EPOCH)].tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("strategy", ["single", "horovod-mpi", "horovod-gloo"])
+@pytest.mark.parametrize("strategy", SYNCHRONOUS)
 def test_a_run_says_what_it_obtained(trained, strategy):
     result, table, _ = trained[strategy]
-    ranks = 1 if strategy == "single" else 2
+    ranks = 2 if strategy in TWO_RANKS else 1
     assert result["ranks"]["obtained"] == result["ranks"]["asked"] == ranks
-    assert result["ranks"]["threads"] == {"intra_op": 1, "inter_op": 1}
+    threads = 2 if strategy == "mirrored" else 1
+    assert result["ranks"]["threads"] == {"intra_op": threads, "inter_op": threads}
+    assert sum(result["ranks"]["shares"]) == pytest.approx(1)
     assert result["training"]["epochs_done"] == EPOCHS
     assert result["step_seconds"]["count"] == EPOCHS * STEPS_PER_EPOCH
     assert result["evaluation"]["rows"] == result["training"]["test_rows"] == 69
@@ -94,6 +101,52 @@ def test_a_run_says_what_it_obtained(trained, strategy):
         assert epoch["epoch_wall_seconds"] >= epoch["train_seconds"]
     final = result["evaluation"]["accuracy"]
     assert result["epochs"][-1]["test_accuracy"] == pytest.approx(final)
+
+
+def test_the_parameter_server_trains_on_every_row_without_waiting(
+    small_split, request_for, tmp_path
+):
+    """Its losses are nobody else's; what holds is that each row was taken once and it learns."""
+    request = request_for("parameter-server", "1x2", epochs=6, validate=True)
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    result = read_json(tmp_path / "run.json")
+    assert result["ranks"]["obtained"] == 2
+    assert result["step_seconds"] is None
+    assert [epoch["rows"] for epoch in result["epochs"]] == [ROWS] * 6
+    assert result["epochs"][-1]["loss"] < result["epochs"][0]["loss"]
+    assert not running("escala.parallel.worker")
+
+
+def test_a_slow_rank_is_given_fewer_rows(small_split, request_for, tmp_path):
+    """Rank 1 shares its core with a busy process, and the union is still what one rank takes."""
+    knobs = {"busy_neighbours": [1, 1, 1]}
+    request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 128, "per": "global"})
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    fast, slow = read_json(tmp_path / "run.json")["ranks"]["shares"]
+    assert fast > slow
+    assert not running("while True: pass")
+
+
+def running(words: str) -> list[psutil.Process]:
+    """Return the processes of this machine whose command holds some words."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if words in " ".join(process.info["cmdline"] or [])
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["horovod-mpi", "multiworker-mirrored"])
+def test_without_shards_every_rank_trains_on_everything(
+    small_split, request_for, tmp_path, strategy
+):
+    request = request_for(strategy, "1x2", knobs={"shard": False})
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    (epoch,) = read_json(tmp_path / "run.json")["epochs"]
+    assert (epoch["rows"], epoch["steps"]) == (2 * ROWS, 11)
 
 
 def test_the_published_model_has_its_parameters():
