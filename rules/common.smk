@@ -25,6 +25,8 @@ from escala.errors import InputError
 from escala.figures import FIGURES
 from escala.measure import estimate, machine
 from escala.parallel.layout import Layout, available_cores
+from escala.parallel.placement import processes_per_node
+from escala.parallel.strategies import STRATEGIES
 
 environment.prepare(ROOT)
 if workflow.is_main_process:
@@ -203,11 +205,30 @@ def request(wildcards):
 
 def whole_machine(wildcards):
     """Return all cores where jobs run on this machine, so that nothing else runs beside."""
-    return workflow.cores if workflow.local_exec else cores_per_process(wildcards)
+    return workflow.cores if workflow.local_exec else cores_per_task(wildcards)
 
 
-def cores_per_process(wildcards):
-    return experiment(wildcards).settings["variants"][wildcards.variant]["cores_per_process"]
+def tasks_per_node(wildcards):
+    layout = Layout.parse(wildcards.layout)
+    return processes_per_node(layout, STRATEGIES[run_of(wildcards).strategy])
+
+
+def cores_per_task(wildcards):
+    """Return the cores of one process, which may hold several ranks."""
+    variant = experiment(wildcards).settings["variants"][wildcards.variant]
+    ranks = Layout.parse(wildcards.layout).processes // tasks_per_node(wildcards)
+    return ranks * variant["cores_per_process"]
+
+
+def several_tasks(wildcards):
+    """Say by what a job of several tasks starts them; None leaves a single one to the plugin."""
+    several = Layout.parse(wildcards.layout).nodes * tasks_per_node(wildcards) > 1
+    return experiment(wildcards).settings["launcher"] if several else None
+
+
+def slurm_extra(wildcards):
+    """Return what sbatch is told besides: a timing run has its nodes to itself."""
+    return f"--exclusive --ntasks-per-node={tasks_per_node(wildcards)}"
 
 
 def time_limit(wildcards):

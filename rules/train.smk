@@ -24,9 +24,11 @@ rule train:
     threads: whole_machine
     resources:
         nodes=lambda wildcards: Layout.parse(wildcards.layout).nodes,
-        tasks=lambda wildcards: Layout.parse(wildcards.layout).ranks,
-        mpi=lambda wildcards: "mpirun" if Layout.parse(wildcards.layout).ranks > 1 else None,
-        cpus_per_task=cores_per_process,
+        tasks=lambda wildcards: Layout.parse(wildcards.layout).nodes * tasks_per_node(wildcards),
+        # Of the plugin: several tasks, which the run starts by itself.
+        mpi=several_tasks,
+        cpus_per_task=cores_per_task,
+        slurm_extra=slurm_extra,
         mem_mb=lambda wildcards: int(
             1024
             * experiment(wildcards).settings["memory_gib"]

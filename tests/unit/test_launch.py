@@ -251,9 +251,9 @@ def test_places_hold_every_rank_once_on_cores_of_their_own(strategy, layout):
 
 
 def spawned(*options: str, code: str, processes: int = 2) -> subprocess.CompletedProcess:
+    program = [sys.executable, "-c", code]
     return subprocess.run(
-        [sys.executable, "-m", "escala.parallel.spawn", *options, str(processes)]
-        + [sys.executable, "-c", code],
+        [sys.executable, "-m", "escala.parallel.spawn", *options, str(processes), *program],
         capture_output=True,
         text=True,
         timeout=60,
