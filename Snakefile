@@ -18,7 +18,7 @@ rule all:
     default_target: True
     input:
         EXPERIMENT.run_files(),
-        EXPERIMENT.timeline_files(),
+        EXPERIMENT.instrumented_files(),
         report_files(EXPERIMENT),
     log:
         f"results/{EXPERIMENT.name}/logs/all.log",
@@ -26,7 +26,7 @@ rule all:
     conda:
         "envs/report.yaml"
     params:
-        runs=EXPERIMENT.run_files() + EXPERIMENT.timeline_files(),
+        runs=EXPERIMENT.run_files() + EXPERIMENT.instrumented_files(),
     message:
         "Check every run of the experiment"
     shell:

@@ -121,6 +121,22 @@ class Experiment:
             if STRATEGIES[run.strategy].writes_timeline
         ]
 
+    @cached_property
+    def sampled(self) -> list[Run]:
+        """The instrumented run of every configuration in which resources are sampled."""
+        if not self.settings["resources"]["enabled"]:
+            return []
+        return [
+            run
+            for run in self._cells(repeat=None, instrument="resources")
+            if WORKLOADS[run.workload].kind == "gradient"
+        ]
+
+    def of_instrument(self, instrument: str | None) -> list[Run]:
+        """Return the timing runs, or those of an instrument."""
+        kinds = {None: self.runs, "timeline": self.timelines, "resources": self.sampled}
+        return kinds[instrument]
+
     def _cells(self, **last: Any) -> Iterator[Run]:
         for dataset in self.datasets:
             for workload in self.settings["workloads"]:
@@ -153,8 +169,11 @@ class Experiment:
     def run_files(self) -> list[str]:
         return [run.file for run in self.runs]
 
-    def timeline_files(self) -> list[str]:
-        return [run.file for run in self.timelines]
+    def instrumented_files(self) -> list[str]:
+        return [run.file for run in [*self.timelines, *self.sampled]]
+
+    def resource_files(self) -> list[str]:
+        return [run.file for run in self.sampled]
 
     def dataset_files(self) -> list[str]:
         """The description of every split that some repeat trains on."""
@@ -211,18 +230,18 @@ class Experiment:
         variant: str,
         network: str,
         repeat: int | None,
+        instrument: str | None = None,
     ) -> Run:
-        """Return the timing run (or, without `repeat`, the timeline run) of these names.
+        """Return the timing run, or the instrumented one, of these names.
 
         Raises
         ------
         InputError : the experiment holds no such run.
         """
-        instrument = None if repeat else "timeline"
         wanted = Run(
             self.name, dataset, workload, strategy, layout, variant, network, repeat, instrument
         )
-        if wanted not in (self.runs if repeat else self.timelines):
+        if wanted not in self.of_instrument(instrument):
             raise InputError(
                 wanted.file,
                 f"{strategy} {layout}",
@@ -234,7 +253,7 @@ class Experiment:
     def request(self, run: Run) -> dict:
         """Return all that determines a run's result besides its data and the code.
 
-        An instrumented run is cut to some steps of one epoch: it is looked at, not compared.
+        An instrumented run is one epoch, of the timeline some steps: it is not compared.
         """
         training = self.settings["workloads"][run.workload]
         variant = self.settings["variants"][run.variant]
@@ -249,7 +268,12 @@ class Experiment:
             "link": self.settings["networks"].get(run.network, _NO_LINK),
             "launcher": self.settings["launcher"],
             "oversubscribe": self.settings["oversubscribe"],
-            "max_steps": self.settings["timeline"]["steps"] if run.instrument else None,
+            "max_steps": (
+                self.settings["timeline"]["steps"] if run.instrument == "timeline" else None
+            ),
+            "sample_seconds": (
+                self.settings["resources"]["seconds"] if run.instrument == "resources" else None
+            ),
             "compared_with": self.compared_with(run),
         }
 

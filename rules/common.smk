@@ -72,6 +72,7 @@ wildcard_constraints:
     variant=r"[A-Za-z0-9][A-Za-z0-9_-]*",
     network=r"[a-z0-9]+",
     repeat=r"rep[1-9]\d*",
+    instrument="timeline|resources",
     seed=r"\d+",
 
 
@@ -110,11 +111,13 @@ def dataset(wildcards):
 def run_of(wildcards):
     """Return the run that a job's wildcards name, which the experiment must hold."""
     repeat = getattr(wildcards, "repeat", None)
+    instrument = getattr(wildcards, "instrument", None)
     try:
         return experiment(wildcards).run(
             *(wildcards[k] for k in ("dataset", "workload", "strategy", "layout", "variant")),
             wildcards.network,
             int(repeat.removeprefix("rep")) if repeat else None,
+            instrument,
         )
     except InputError as error:
         raise WorkflowError(str(error)) from None
@@ -258,7 +261,7 @@ def requested_runs(needed_only):
     return [
         run_of(job.wildcards)
         for job in workflow.dag.jobs
-        if job.rule.name in ("train", "timeline") and (workflow.dag.needrun(job) or not needed_only)
+        if job.rule.name in ("train", "instrumented") and (workflow.dag.needrun(job) or not needed_only)
     ]
 
 

@@ -5,6 +5,7 @@
 # OUTPUTS, in results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}/:
 #   rep{n}/run.json        one timing run; its logs, step times and model stand beside it
 #   timeline/run.json      an instrumented run, whose timeline.json and trace.json stand beside it
+#   resources/run.json     an instrumented run, with what each of its processes used
 #
 # A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
 # others go on. A timing run has the machine to itself, and repeats of different configurations
@@ -53,12 +54,13 @@ rule train:
         """
 
 
-use rule train as timeline with:
+use rule train as instrumented with:
     output:
-        f"{CONFIGURATION}/timeline/run.json",
+        f"{CONFIGURATION}/{{instrument}}/run.json",
     log:
-        f"{CONFIGURATION_LOGS}/timeline.log",
+        f"{CONFIGURATION_LOGS}/{{instrument}}.log",
     priority: 0
     message:
-        "Capture the timeline of {wildcards.strategy} {wildcards.layout} {wildcards.variant} "
+        "Capture the {wildcards.instrument} of {wildcards.strategy} {wildcards.layout} "
+        "{wildcards.variant} "
         "on {wildcards.dataset}"

@@ -48,7 +48,7 @@ def main() -> None:
 
     arrays = {name: arguments.data / name for name in ARRAYS}
     cli.serve_or_make(
-        "timeline" if request["instrument"] else "train",
+        request["instrument"] or "train",
         code="scripts.train",
         chosen=machine.chosen_modules(request["workload"]),
         packages=["openmpi", "keras"],

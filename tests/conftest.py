@@ -140,6 +140,7 @@ def request_for():
             "launcher": "auto",
             "oversubscribe": True,
             "max_steps": None,
+            "sample_seconds": 0.1 if changes.get("instrument") == "resources" else None,
             "compared_with": [],
         } | changes
 

@@ -68,7 +68,7 @@ def duration(seconds: float) -> str:
 def _from_earlier_runs(run: Run, experiment: Experiment) -> float | None:
     problem = ("dataset", "workload")
     exactly = (*problem, "strategy", "layout", "variant", "network")
-    peers = experiment.runs if run.instrument is None else experiment.timelines
+    peers = experiment.of_instrument(run.instrument)
     for keys in (exactly, problem):
         seconds = _measured(
             peer for peer in peers if all(getattr(peer, k) == getattr(run, k) for k in keys)
@@ -93,12 +93,12 @@ def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
         return rows * length / REFERENCE_FIT_LETTERS_PER_SECOND + REFERENCE_FIT_STARTUP_SECONDS
     ranks = Layout.parse(run.layout).ranks
     rate = REFERENCE_ROWS_PER_SECOND * REFERENCE_LENGTH / length * ranks
-    if run.instrument:
+    if run.instrument == "timeline":
         batch = settings["batch"]["rows"] * (ranks if settings["batch"]["per"] == "rank" else 1)
         rows = experiment.settings["timeline"]["steps"] * batch
     else:
         rows = _training_rows(run, experiment)
-        rows = rows and rows * settings["epochs"]
+        rows = rows and rows * (1 if run.instrument else settings["epochs"])
     return None if rows is None else rows / rate + REFERENCE_STARTUP_SECONDS
 
 

@@ -20,7 +20,7 @@ from escala import lab
 from escala.environment import session
 from escala.errors import InputError
 from escala.files import atomic, read_json, sha256_file, write_json
-from escala.measure import evaluation, machine, steps, timeline
+from escala.measure import evaluation, machine, resources, steps, timeline
 from escala.measure.schema import validate_run
 from escala.parallel import children, launch
 from escala.parallel.launch import Launch
@@ -147,6 +147,7 @@ def _plan(request: dict, description: dict, data: Path) -> dict:
         "train_counts": [description["counts"][c]["train"] for c in description["classes"]],
         "train_rows": sum(c["balanced"] for c in description["counts"].values()),
         "max_steps": request.get("max_steps"),
+        "sample_seconds": request["sample_seconds"],
         "instrument": request["instrument"],
     }
     by_kind = {"gradient": _by_gradient, "fit": _by_fit}
@@ -283,6 +284,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         "step_seconds": None,
         "samples_per_second": None,
         "evaluation": None,
+        "resources": None,
         "weights_sha256": None,
         "data": {
             "provenance": description["provenance"],
@@ -323,7 +325,10 @@ def _supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: 
         if shutil.which(arguments[0]) is None:
             return Outcome("unavailable", f"{arguments[0]} is missing")
         launcher = children.start(arguments, environment | added, folder / "launcher.log")
+        beside = [launcher]
         try:
+            if plan["sample_seconds"]:
+                beside += launch.samplers(started, folder, plan["sample_seconds"], environment)
             while launcher.poll() is None:
                 if time.monotonic() > deadline:
                     reason = f"not finished after {limit:g} seconds{_tail(folder, 0)}"
@@ -332,7 +337,7 @@ def _supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: 
                 progress.show()
             code = launcher.poll()
         finally:
-            children.stop([launcher])
+            children.stop(beside)
             launch.end_steps(started)
             progress.show()
     return _failure(code, folder) if code else Outcome("ok")
@@ -434,6 +439,7 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "step_seconds": None if asynchronous else steps.summary(table),
         "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
         "evaluation": evaluation.evaluate(labels, predictions, plan["classes"]),
+        "resources": _resources(plan, folder, ranks[0]["epochs"]),
         "weights_sha256": weights_sha256,
     }
     result["ranks"] |= {"obtained": ranks[0]["ranks"], "shares": ranks[0]["shares"]}
@@ -444,6 +450,14 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "stopped_early": ranks[0]["stopped_early"],
     }
     return Outcome("ok")
+
+
+def _resources(plan: dict, folder: Path, epochs: list[dict]) -> list[dict] | None:
+    """Return what each process used during the training steps, if that was sampled."""
+    if not plan["sample_seconds"]:
+        return None
+    stop = epochs[-1]["began"] + epochs[-1]["train_seconds"]
+    return resources.summary(resources.read(folder), epochs[0]["began"], stop)
 
 
 def _keep_model(plan: dict, data: Path, folder: Path, weights_sha256: str) -> None:
@@ -522,7 +536,7 @@ def _remove(folder: Path, *names: str) -> None:
 
 def _tidy(ranks_folder: Path) -> None:
     """Keep logs and step times; drop what only the ranks needed."""
-    for pattern in (RAW_TIMELINE, "*.predictions.npy", "rank*.json", "model.*"):
+    for pattern in (RAW_TIMELINE, "*.predictions.npy", "rank*.json", "rank*.pid", "model.*"):
         for path in ranks_folder.glob(pattern):
             path.unlink()
     shutil.rmtree(ranks_folder / SCRATCH, ignore_errors=True)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from escala.errors import InputError
+from escala.parallel import children
 from escala.parallel.layout import Layout
 from escala.parallel.node import LOOPBACK, MARK, describe
 from escala.parallel.placement import SPARE_PORTS, Node, processes_per_node
@@ -104,7 +105,7 @@ def _ask_nodes(
     """Run `escala.parallel.node` on each node; again without MPI where `srun` does not serve it."""
     options = ["--ports", str(ports), "--addresses", json.dumps(_addresses())]
     options += ["--interface", interface] if interface else []
-    base = _srun(job, layout.nodes, layout.nodes, overlap=False)
+    base = _srun(job, layout.nodes, layout.nodes)
     program = [sys.executable, "-m", "escala.parallel.node", *options]
     calls = [[*base, "--mpi=none", *program]]
     if mpi and "pmix" in _output(["srun", "--mpi=list"]):
@@ -228,7 +229,9 @@ def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command
 
 def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
     return [
-        *_srun(launch.job, len(launch.nodes), processes, overlap=False),
+        *_srun(launch.job, len(launch.nodes), processes),
+        # What samples the ranks is a step beside this one.
+        "--overlap",
         f"--mpi={'pmix' if strategy.mpi else 'none'}",
         "--kill-on-bad-exit=1",
         f"--job-name={step_name(launch.job)}",
@@ -238,7 +241,7 @@ def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Comman
 _STARTERS = {LOCAL: _local, MPIRUN: _mpirun, SRUN: _by_srun}
 
 
-def _srun(job: str, nodes: int, tasks: int, overlap: bool) -> Command:
+def _srun(job: str, nodes: int, tasks: int) -> Command:
     """Return the `srun` of a step over all nodes whose processes bind themselves."""
     return [
         "srun",
@@ -248,9 +251,24 @@ def _srun(job: str, nodes: int, tasks: int, overlap: bool) -> Command:
         f"--ntasks-per-node={tasks // nodes}",
         "--distribution=block",
         "--cpu-bind=none",
-        "--overlap" if overlap else "--quit-on-interrupt",
         "--export=ALL",
     ]
+
+
+def samplers(
+    launch: Launch, folder: Path, seconds: float, environment: Environment
+) -> list[subprocess.Popen]:
+    """Start, on each node of a run, what samples its ranks; they end when the ranks have."""
+    interface = launch.nodes[0].interface
+    program = [sys.executable, "-m", "escala.measure.resources", str(folder)]
+    program += ["--interface", interface, "--seconds", f"{seconds:g}"]
+    if launch.launcher == SRUN or len(launch.nodes) > 1:
+        nodes = len(launch.nodes)
+        beside = [*_srun(launch.job, nodes, nodes), "--overlap", "--mpi=none"]
+        program = [*beside, f"--job-name={step_name(launch.job)}", *program]
+    else:
+        program += ["--node", "0"]
+    return [children.start(program, environment, folder / "resources.log")]
 
 
 def _slurm_environment(job: str) -> Environment:

@@ -21,6 +21,7 @@ import psutil
 
 from escala.errors import Diverged
 from escala.files import read_json, write_json
+from escala.measure.resources import announce
 from escala.parallel import children
 from escala.parallel.launch import process_of_environment
 from escala.parallel.placement import Place
@@ -41,6 +42,8 @@ def main(request_file: str) -> int:
     # TensorFlow leaves files for the code it generates where a rank is killed.
     tempfile.tempdir = str(folder / SCRATCH)
     Path(tempfile.tempdir).mkdir(exist_ok=True)
+    if request["sample_seconds"]:
+        announce(folder, rank, place.node)
     os.sched_setaffinity(0, place.cores)
     try:
         with _busy_neighbours(request["knobs"]["busy_neighbours"].count(rank)):

@@ -252,7 +252,7 @@ class FakeExperiment:
                 "memory_bytes": 8 * 2**30, "kernel": "6.1.0", "hostname": "example",
             },
             "versions": dict.fromkeys(("python", *PACKAGES), "1.0"),
-            "source_sha256": "0" * 64, "link": None,
+            "source_sha256": "0" * 64, "link": None, "resources": None,
             "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}},
             "seeds": {"weights": 0, "shuffle": 0},
         }  # fmt: skip

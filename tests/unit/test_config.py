@@ -458,7 +458,7 @@ def test_the_files_of_an_experiment_are_all_different_and_complete():
     assert len(files) == len(set(files)) == 2 * (2 * 2 + 2) * 3
     assert "results/small/runs/e/virus-cnn/horovod-gloo/1x4/tuned/native/rep3/run.json" in files
     assert not any("horovod-gloo" in file and "untuned" in file for file in files)
-    timelines = experiment.timeline_files()
+    timelines = experiment.instrumented_files()
     assert len(timelines) == len(set(timelines)) == 2 * (2 + 2)
     assert all(file.endswith("/timeline/run.json") for file in timelines)
     assert not any("/single/" in file for file in timelines)
