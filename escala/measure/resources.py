@@ -1,0 +1,367 @@
+"""What the ranks of one node use while they run, sampled from outside them.
+
+`python -m escala.measure.resources FOLDER --node N --interface NAME` looks at the ranks that have
+announced themselves in a run's `ranks/` folder, and writes `node{n}.resources.csv` there until all
+of them have ended. What cannot be read is empty, never 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import os
+import re
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from escala import cli
+from escala.files import read_json, write_json
+from escala.parallel.children import die_with_parent
+
+if (
+    TYPE_CHECKING
+):  # The sampler is there while ranks start: it does not load what it has no use for.
+    import pandas as pd
+
+SAMPLE_SECONDS = 0.5
+
+#: Of `node{n}.resources.csv`: one row per rank and sample.
+COLUMNS = (
+    "seconds",
+    "rank",
+    "cpu_percent",
+    "threads",
+    "threads_running",
+    "voluntary_switches",
+    "involuntary_switches",
+    "rss_bytes",
+    "sent_bytes",
+    "received_bytes",
+    "gpu_percent",
+    "gpu_memory_bytes",
+)
+
+# The time of boot, to which the kernel's start times are relative, is rounded and follows the
+# clock. No process id comes round again within so short a time.
+_SAME_START_SECONDS = 2.0
+_STATE = re.compile(rb"^State:\s+(\S)", re.MULTILINE)
+_SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
+
+
+def announce(folder: Path, rank: int, node: int) -> None:
+    """Let the sampler of `node` know this process: write `rank{rank}.pid` into `folder`."""
+    me = psutil.Process()
+    content = {"node": node, "pid": me.pid, "started": me.create_time()}
+    write_json(folder / f"rank{rank}.pid", content)
+
+
+def sample(folder: Path, node: int, interface: str, seconds: float = SAMPLE_SECONDS) -> Path:
+    """Write a row for each of the node's ranks every `seconds`, until all of them have ended.
+
+    Ranks may announce themselves at any time, and end at any time. If none ever does, this goes on
+    until it is stopped.
+
+    Parameters
+    ----------
+    folder : the run's `ranks/` folder.
+    interface : the network interface to read the counters of, as each rank's own network namespace
+        has them.
+
+    Returns
+    -------
+    The table written, with `COLUMNS`. `seconds` is since the epoch; `cpu_percent` is of the time
+    since the rank's sample before, 100 for one core; `threads_running` counts threads that run or
+    wait for a core; switches are totals over all threads, also of those that have ended, as last
+    seen; bytes are what the interface has counted, for all processes that share it; `gpu_percent`
+    is the sum over the GPUs the rank computes on, for all processes that do.
+    """
+    output = folder / f"node{node}.resources.csv"
+    ranks: dict[int, _Rank] = {}
+    gpus = Gpus()
+    begin = time.monotonic()
+    with open(output, "w", newline="", buffering=1) as handle:
+        writer = csv.DictWriter(handle, COLUMNS)
+        writer.writeheader()
+        for number in count(1):
+            _meet(folder, node, ranks)
+            on_gpus = gpus.use()
+            for rank in ranks.values():
+                row = rank.sample(interface)
+                if row is not None:
+                    percent, memory = on_gpus.get(rank.pid, (None, None))
+                    writer.writerow(row | {"gpu_percent": percent, "gpu_memory_bytes": memory})
+            if ranks and all(rank.ended for rank in ranks.values()):
+                return output
+            time.sleep(max(0.0, begin + number * seconds - time.monotonic()))
+
+
+def _meet(folder: Path, node: int, ranks: dict[int, _Rank]) -> None:
+    """Add to `ranks` those of the node that have announced themselves since."""
+    for path in folder.glob("rank*.pid"):
+        number = int(re.search(r"\d+", path.name)[0])
+        if number not in ranks:
+            announced = read_json(path)
+            if announced["node"] == node:
+                ranks[number] = _Rank(number, announced["pid"], announced["started"])
+
+
+class _Rank:
+    """A rank's process, and what is remembered of it from one sample to the next."""
+
+    def __init__(self, number: int, pid: int, started: float):
+        self.number, self.pid = number, pid
+        self._process = _process(pid, started)
+        self._cpu: tuple[float, float] | None = None
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._switches = (0, 0)
+
+    @property
+    def ended(self) -> bool:
+        return self._process is None
+
+    def sample(self, interface: str) -> dict | None:
+        """Return the row of this moment, or None if the process has ended."""
+        if self._process is None:
+            return None
+        try:
+            return self._row(self._process, interface)
+        except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            self._process = None
+            return None
+
+    def _row(self, process: psutil.Process, interface: str) -> dict:
+        # A new process with the same id, or one that is only waiting to be reaped.
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            raise psutil.NoSuchProcess(self.pid)
+        seconds = time.time()
+        with process.oneshot():
+            cpu_percent = _unless_denied(self._cpu_percent, process)
+            memory = _unless_denied(process.memory_info)
+        threads = _unless_denied(_threads, self.pid)
+        voluntary, involuntary = self._count(threads) if threads else (None, None)
+        sent, received = _unless_denied(_traffic, self.pid, interface) or (None, None)
+        return {
+            "seconds": f"{seconds:.6f}",
+            "rank": self.number,
+            "cpu_percent": cpu_percent,
+            "threads": threads and len(threads),
+            "threads_running": threads and sum(state == b"R" for state, _ in threads.values()),
+            "voluntary_switches": voluntary,
+            "involuntary_switches": involuntary,
+            "rss_bytes": memory and memory.rss,
+            "sent_bytes": sent,
+            "received_bytes": received,
+        }
+
+    def _cpu_percent(self, process: psutil.Process) -> float | None:
+        """Return the share of the time since the last call that its threads ran, first None."""
+        times = process.cpu_times()
+        now = (time.monotonic(), times.user + times.system)
+        before, self._cpu = self._cpu, now
+        if before is None:
+            return None
+        return round(100 * (now[1] - before[1]) / (now[0] - before[0]), 2)
+
+    def _count(self, threads: dict[str, tuple[bytes, tuple[int, int]]]) -> tuple[int, int]:
+        """Add what the threads have counted since: those that end take their counters along."""
+        for thread, (_, counted) in threads.items():
+            before = self._seen.get(thread, (0, 0))
+            self._switches = tuple(
+                total + now - then
+                for total, now, then in zip(self._switches, counted, before, strict=True)
+            )
+        self._seen = {thread: counted for thread, (_, counted) in threads.items()}
+        return self._switches
+
+
+def _process(pid: int, started: float) -> psutil.Process | None:
+    """Return the process that announced itself, None if it has ended."""
+    try:
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - started) < _SAME_START_SECONDS
+    except psutil.NoSuchProcess:
+        return None
+    return process if same else None
+
+
+def _threads(pid: int) -> dict[str, tuple[bytes, tuple[int, int]]]:
+    """Return the state, and the voluntary and involuntary switches, of each thread (man 5 proc).
+
+    `psutil.Process.num_ctx_switches` has those of the main thread alone.
+    """
+    found = {}
+    for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - twice as fast
+        try:
+            status = Path(f"/proc/{pid}/task/{thread}/status").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # It has ended since it was listed.
+        voluntary, involuntary = map(int, _SWITCHES.findall(status))
+        found[thread] = (_STATE.search(status)[1], (voluntary, involuntary))
+    if not found:
+        raise ProcessLookupError(f"process {pid} has no threads left")
+    return found
+
+
+def _traffic(pid: int, interface: str) -> tuple[int, int] | None:
+    """Return the bytes an interface of a process's network namespace has sent and received."""
+    for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == interface:
+            received, sent = (int(counters.split()[place]) for place in (0, 8))
+            return sent, received
+    return None
+
+
+def _unless_denied(read: Callable, *arguments: object) -> Any:
+    try:
+        return read(*arguments)
+    except (psutil.AccessDenied, PermissionError):
+        return None
+
+
+class Gpus:
+    """The NVIDIA GPUs of this node; none where there is no driver."""
+
+    def __init__(self):
+        import pynvml
+
+        self._nvml = pynvml
+        try:
+            pynvml.nvmlInit()
+            number = pynvml.nvmlDeviceGetCount()
+            self._devices = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(number)]
+        except pynvml.NVMLError:
+            self._devices = []
+
+    def use(self) -> dict[int, tuple[float | None, int | None]]:
+        """Return, by process id, use in percent and memory in bytes over the GPUs it computes on.
+
+        Use is of the whole GPU, by all its processes; memory is that of the process.
+        """
+        found: dict[int, tuple[float | None, int | None]] = {}
+        for device in self._devices:
+            rates = self._read(self._nvml.nvmlDeviceGetUtilizationRates, device)
+            processes = self._read(self._nvml.nvmlDeviceGetComputeRunningProcesses, device)
+            for process in processes or []:
+                before = found.get(process.pid, (0, 0))
+                here = (rates and rates.gpu, process.usedGpuMemory)
+                found[process.pid] = tuple(map(_sum, before, here))
+        return found
+
+    def _read(self, read: Callable, device: object) -> Any:
+        try:
+            return read(device)
+        except self._nvml.NVMLError:
+            return None
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+def read(folder: Path) -> pd.DataFrame:
+    """Return the samples of all nodes of a run, in `COLUMNS`, what could not be read as NaN.
+
+    Raises
+    ------
+    ValueError : the folder holds none.
+    """
+    import pandas as pd
+
+    return pd.concat(
+        [pd.read_csv(path) for path in sorted(folder.glob("node*.resources.csv"))],
+        ignore_index=True,
+    )
+
+
+def summary(
+    table: pd.DataFrame, start: float | None = None, stop: float | None = None
+) -> list[dict]:
+    """Summarise the samples of each rank taken from `start` to `stop`, both included.
+
+    What a counter (context switches, bytes) has grown by is between the first and the last of
+    those samples, and so is a rate, per second. Bytes are those of the interface: ranks that share
+    one have the same, which must not be added up.
+
+    Parameters
+    ----------
+    table : of `read`.
+    start, stop : seconds since the epoch; all samples without them.
+
+    Returns
+    -------
+    One entry per rank of the table, in their order; None stands for what was not read, or takes
+    more samples than there are.
+    """
+    within = table["seconds"].between(
+        -math.inf if start is None else start, math.inf if stop is None else stop
+    )
+    return [
+        {"rank": int(rank), **_summary(samples[within.loc[samples.index]])}
+        for rank, samples in table.groupby("rank")
+    ]
+
+
+def _summary(samples: pd.DataFrame) -> dict:
+    sent, sent_rate = _growth(samples, "sent_bytes")
+    received, received_rate = _growth(samples, "received_bytes")
+    return {
+        "samples": len(samples),
+        "cpu_percent_mean": _number(samples["cpu_percent"].mean()),
+        "rss_bytes_max": _whole(samples["rss_bytes"].max()),
+        "threads_max": _whole(samples["threads"].max()),
+        "threads_running_mean": _number(samples["threads_running"].mean()),
+        "voluntary_switches_per_second": _growth(samples, "voluntary_switches")[1],
+        "involuntary_switches_per_second": _growth(samples, "involuntary_switches")[1],
+        "sent_bytes": sent,
+        "sent_bytes_per_second": sent_rate,
+        "received_bytes": received,
+        "received_bytes_per_second": received_rate,
+        "gpu_percent_mean": _number(samples["gpu_percent"].mean()),
+        "gpu_memory_bytes_max": _whole(samples["gpu_memory_bytes"].max()),
+    }
+
+
+def _growth(samples: pd.DataFrame, counter: str) -> tuple[int | None, float | None]:
+    """Return what a counter has grown by, and that per second."""
+    known = samples.sort_values("seconds").dropna(subset=counter)
+    if len(known) < 2:
+        return None, None
+    grown, seconds = (float(known[c].iloc[-1] - known[c].iloc[0]) for c in (counter, "seconds"))
+    return int(grown), grown / seconds
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _whole(value: float) -> int | None:
+    return None if math.isnan(value) else int(value)
+
+
+def main() -> None:
+    die_with_parent()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("folder", type=Path, help="the run's ranks/ folder")
+    parser.add_argument("--node", type=int, required=True, help="its number, from 0")
+    parser.add_argument("--interface", required=True, help="that the ranks talk over, as eth0")
+    parser.add_argument("--seconds", type=_positive, default=SAMPLE_SECONDS, help="between samples")
+    arguments = parser.parse_args()
+    sample(arguments.folder, arguments.node, arguments.interface, arguments.seconds)
+
+
+def _positive(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return seconds
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

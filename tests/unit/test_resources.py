@@ -1,0 +1,462 @@
+"""What ranks use: tables summarised by plain loops, and real processes of known behaviour."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escala.measure import resources
+
+PATIENCE_SECONDS = 60.0
+INTERVAL_SECONDS = 0.05
+
+# A rank announces itself, and goes on when it is told to; what it has found out it prints.
+RANK = """
+import json, pathlib, sys
+from escala.measure import resources
+resources.announce(pathlib.Path({folder!r}), {rank}, {node})
+print("ready", flush=True)
+sys.stdin.readline()
+{body}
+sys.stdin.readline()
+"""
+
+# Three threads of C code that does not hold the interpreter's lock, on one core.
+BUSY = """
+import hashlib, os, resource, threading, time
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+def spin():
+    while True:
+        hashlib.pbkdf2_hmac("sha256", b"x", b"y", 20_000)
+for _ in range(3):
+    threading.Thread(target=spin, daemon=True).start()
+def used():
+    mine = resource.getrusage(resource.RUSAGE_SELF)
+    return time.time(), mine.ru_utime + mine.ru_stime
+before = used()
+print(json.dumps(before), flush=True)
+sys.stdin.readline()
+print(json.dumps(used()), flush=True)
+"""
+
+# Threads other than the first wait, one after the other: each ends, and takes its counters along.
+WAITING = """
+import resource, threading, time
+def wait():
+    for _ in range(100):
+        time.sleep(0.001)
+    time.sleep({settle})
+def switches():
+    mine = resource.getrusage(resource.RUSAGE_SELF)
+    return mine.ru_nvcsw, mine.ru_nivcsw
+before = switches()
+for _ in range(3):
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+after = switches()
+print(json.dumps([now - then for now, then in zip(after, before)]), flush=True)
+"""
+
+SENDING = """
+import socket, threading
+server = socket.create_server(("127.0.0.1", 0))
+def receive():
+    connection, _ = server.accept()
+    while connection.recv(1 << 20):
+        pass
+thread = threading.Thread(target=receive)
+thread.start()
+with socket.create_connection(server.getsockname()) as connection:
+    connection.sendall(bytes(10_000_000))
+thread.join()
+print("sent", flush=True)
+"""
+
+ALLOCATING = """
+held = bytearray(200_000_000)  # Written to: filled with zeros.
+print("held", flush=True)
+"""
+
+
+def until(condition: Callable[[], object]) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class Run:
+    """A `ranks/` folder, the processes that stand for ranks, and samplers beside them."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.processes: list[subprocess.Popen] = []
+
+    def rank(self, body: str = "", rank: int = 0, node: int = 0, within: tuple[str, ...] = ()):
+        program = RANK.format(folder=str(self.folder), rank=rank, node=node, body=body)
+        process = self._start([*within, sys.executable, "-c", program])
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    def sampler(self, node: int = 0, interface: str = "lo") -> subprocess.Popen:
+        options = {"--node": node, "--interface": interface, "--seconds": INTERVAL_SECONDS}
+        arguments = [str(word) for option in options.items() for word in option]
+        command = [sys.executable, "-m", "escala.measure.resources", str(self.folder)]
+        return self._start([*command, *arguments])
+
+    def table(self) -> pd.DataFrame:
+        """Return what was written so far; a sampler has just begun where there is nothing yet."""
+        try:
+            return resources.read(self.folder)
+        except ValueError:
+            return pd.DataFrame(columns=resources.COLUMNS)
+
+    def samples(self, more: int, rank: int = 0) -> None:
+        """Wait for further samples of a rank."""
+        before = self._number(rank)
+        assert until(lambda: self._number(rank) >= before + more)
+
+    def _number(self, rank: int) -> int:
+        return int((self.table()["rank"] == rank).sum())
+
+    def summary(self, **interval: float) -> dict:
+        [found] = resources.summary(self.table(), **interval)
+        return found
+
+    def _start(self, command: list[str]) -> subprocess.Popen:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        self.processes.append(process)
+        return process
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = Run(tmp_path)
+    yield run
+    for process in run.processes:
+        process.kill()
+        process.communicate()
+
+
+def tell(process: subprocess.Popen) -> None:
+    process.stdin.write("go on\n")
+    process.stdin.flush()
+
+
+def ask(process: subprocess.Popen) -> str:
+    tell(process)
+    return process.stdout.readline()
+
+
+def test_busy_threads_fill_the_core_they_share(run):
+    rank = run.rank(BUSY)
+    run.sampler()
+    began, used_before = json.loads(ask(rank))
+    run.samples(2)
+    start = run.table()["seconds"].max()
+    run.samples(20)
+    ended, used = json.loads(ask(rank))
+    found = run.summary(start=start, stop=ended)
+    own = 100 * (used - used_before) / (ended - began)
+    assert found["cpu_percent_mean"] == pytest.approx(own, rel=0.25)
+    # Two of the three wait for the core at any time, and the first thread waits for its input.
+    assert found["threads_running_mean"] == pytest.approx(3, abs=0.5)
+    assert found["threads_max"] == 4
+
+
+def test_a_sleeper_uses_nothing(run):
+    run.rank()
+    run.sampler()
+    run.samples(20)
+    found = run.summary()
+    assert found["samples"] >= 20
+    assert found["cpu_percent_mean"] < 5
+    assert found["threads_running_mean"] < 0.2
+    assert found["threads_max"] == 1
+    assert found["voluntary_switches_per_second"] < 5
+
+
+def test_switches_are_those_of_all_threads_also_of_those_that_have_ended(run):
+    rank = run.rank(WAITING.format(settle=20 * INTERVAL_SECONDS))
+    run.sampler()
+    run.samples(2)
+    before = run.table().iloc[-1]
+    voluntary, involuntary = json.loads(ask(rank))
+    run.samples(2)
+    after = run.table().iloc[-1]
+    assert voluntary >= 300
+    assert after["threads"] == 1
+    counted = after["voluntary_switches"] - before["voluntary_switches"]
+    assert counted == pytest.approx(voluntary, abs=20)
+    counted = after["involuntary_switches"] - before["involuntary_switches"]
+    assert counted == pytest.approx(involuntary, abs=20)
+
+
+def test_memory_held_is_seen(run):
+    rank = run.rank(ALLOCATING)
+    run.sampler()
+    run.samples(2)
+    before = run.summary()["rss_bytes_max"]
+    assert ask(rank) == "held\n"
+    run.samples(2)
+    assert run.summary()["rss_bytes_max"] - before == pytest.approx(2e8, rel=0.1)
+
+
+def test_bytes_are_those_of_the_interface_in_the_ranks_own_namespace(run):
+    within = ("unshare", "--map-root-user", "--net", "--")
+    up = ("sh", "-c", 'ip link set lo up && exec "$@"', "-")
+    try:
+        subprocess.run([*within, *up, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no network namespace of one's own; run as root, with iproute2 installed")
+    rank = run.rank(SENDING, within=(*within, *up))
+    run.sampler()
+    run.samples(2)
+    assert ask(rank) == "sent\n"
+    run.samples(2)
+    found = run.summary()
+    # Nobody else is in there: what comes on top are headers and acknowledgements.
+    for direction in ("sent", "received"):
+        assert 10_000_000 < found[f"{direction}_bytes"] < 11_000_000
+        rows = run.table()
+        seconds = rows["seconds"].iloc[-1] - rows["seconds"].iloc[0]
+        assert found[f"{direction}_bytes_per_second"] * seconds == pytest.approx(
+            found[f"{direction}_bytes"], rel=1e-3
+        )
+
+
+def test_what_cannot_be_read_is_empty(run):
+    """An interface that does not exist, and GPUs where there is no driver."""
+    run.rank()
+    run.sampler(interface="none0")
+    run.samples(3)
+    table = run.table()
+    assert table[["sent_bytes", "received_bytes"]].isna().all(axis=None)
+    assert table[["cpu_percent"]].isna().sum().item() == 1
+    found = run.summary()
+    assert found["sent_bytes"] is found["received_bytes_per_second"] is None
+    if not resources.Gpus().use():
+        assert found["gpu_percent_mean"] is found["gpu_memory_bytes_max"] is None
+
+
+def test_a_rank_that_ends_is_no_error_and_the_last_to_end_ends_the_sampler(run):
+    first, second = run.rank(rank=0), run.rank(rank=1)
+    sampler = run.sampler()
+    for rank in (0, 1):
+        run.samples(2, rank)
+    first.kill()  # Not reaped: it stays as a zombie.
+    assert until(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE)
+    run.samples(2, rank=1)
+    of_first = (run.table()["rank"] == 0).sum()
+    run.samples(3, rank=1)
+    assert (run.table()["rank"] == 0).sum() == of_first
+    assert sampler.poll() is None
+    second.kill()
+    assert sampler.wait(PATIENCE_SECONDS) == 0
+    assert sampler.stderr.read() == ""
+    assert [entry["rank"] for entry in resources.summary(run.table())] == [0, 1]
+
+
+def test_ranks_may_come_later_and_those_of_other_nodes_are_left_alone(run):
+    sampler = run.sampler(node=1)
+    assert until((run.folder / "node1.resources.csv").exists)
+    run.rank(rank=0, node=0)
+    run.rank(rank=2, node=1)
+    run.samples(2, rank=2)
+    run.rank(rank=3, node=1)
+    run.samples(2, rank=3)
+    assert set(run.table()["rank"]) == {2, 3}
+    assert sampler.poll() is None
+
+
+def test_a_process_that_was_given_the_id_of_a_rank_is_not_the_rank(run):
+    run.rank()
+    file = run.folder / "rank0.pid"
+    announced = json.loads(file.read_text())
+    file.write_text(json.dumps(announced | {"started": announced["started"] - 60}))
+    assert run.sampler().wait(PATIENCE_SECONDS) == 0
+    assert run.table().empty
+
+
+def test_the_sampler_dies_with_its_parent(run):
+    run.rank()
+    program = (
+        "import subprocess, sys, time\n"
+        f"command = ['-m', 'escala.measure.resources', {str(run.folder)!r}]\n"
+        "options = ['--node', '0', '--interface', 'lo', '--seconds', '0.05']\n"
+        "child = subprocess.Popen([sys.executable, *command, *options])\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    sampler = psutil.Process(int(parent.stdout.readline()))
+    try:
+        run.samples(2)
+        parent.kill()
+        parent.communicate()
+        assert until(lambda: not sampler.is_running() or sampler.status() == "zombie")
+    finally:
+        if sampler.is_running():
+            os.kill(sampler.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
+def test_an_interval_that_is_none_is_refused(tmp_path, seconds):
+    command = [sys.executable, "-m", "escala.measure.resources", str(tmp_path)]
+    options = ["--node", "0", "--interface", "lo", f"--seconds={seconds}"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--seconds" in done.stderr and seconds in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    command = [sys.executable, "-m", "escala.measure.resources", str(tmp_path / "none")]
+    options = ["--node", "0", "--interface", "lo"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"{tmp_path}/none" in done.stderr and "Traceback" not in done.stderr
+
+
+class Nvml(types.SimpleNamespace):
+    """A driver of some GPUs: of each, its use in percent and the memory of every process."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, gpus: list[tuple[int | None, dict[int, int | None]]] | None):
+        self.gpus = gpus
+
+    def nvmlInit(self) -> None:
+        if self.gpus is None:
+            raise self.NVMLError("no driver")
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, number: int):
+        return self.gpus[number]
+
+    def nvmlDeviceGetUtilizationRates(self, gpu):
+        if gpu[0] is None:
+            raise self.NVMLError("not supported")
+        return types.SimpleNamespace(gpu=gpu[0])
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu):
+        return [types.SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in gpu[1].items()]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        (None, {}),
+        ([], {}),
+        ([(0, {})], {}),
+        ([(0, {7: 100})], {7: (0, 100)}),
+        ([(60, {7: 100, 8: 10}), (30, {7: 50})], {7: (90, 150), 8: (60, 10)}),
+        ([(None, {7: 100}), (30, {7: 50})], {7: (None, 150)}),
+        ([(40, {7: None}), (30, {7: 50})], {7: (70, None)}),
+    ],
+)
+def test_gpus_are_counted_for_the_processes_that_compute_on_them(monkeypatch, gpus, expected):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(gpus))
+    assert resources.Gpus().use() == expected
+
+
+def test_a_gpu_is_written_beside_the_rank_that_computes_on_it(monkeypatch, run):
+    ranks = [run.rank(rank=r) for r in (0, 1)]
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml([(55, {ranks[1].pid: 3_000})]))
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+
+    monkeypatch.setattr(resources, "time", types.SimpleNamespace(**vars(time) | {"sleep": sleep}))
+    resources.sample(run.folder, 0, "lo")
+    without, with_one = resources.summary(run.table())
+    assert (without["gpu_percent_mean"], without["gpu_memory_bytes_max"]) == (None, None)
+    assert (with_one["gpu_percent_mean"], with_one["gpu_memory_bytes_max"]) == (55, 3_000)
+
+
+def samples_of(ranks: int, number: int, seed: int, missing: float) -> pd.DataFrame:
+    """Return random samples; counters grow, and some of what could be read was not."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for rank in range(ranks):
+        total = random.integers(0, 1000, len(resources.COLUMNS))
+        for index in range(number):
+            total = total + random.integers(0, 100, len(total))
+            values = [float(v) if random.random() >= missing else np.nan for v in total]
+            rows.append([1000.0 + index + random.random() / 2, rank, *values[2:]])
+    return pd.DataFrame(rows, columns=resources.COLUMNS)
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.integers(0, 999),
+    st.sampled_from([0.0, 0.4, 1.0]),
+    st.one_of(st.none(), st.floats(999, 1007)),
+    st.one_of(st.none(), st.floats(999, 1007)),
+)
+def test_summaries_are_those_of_plain_loops(ranks, number, seed, missing, start, stop):
+    table = samples_of(ranks, number, seed, missing)
+    found = resources.summary(table.sample(frac=1, random_state=seed), start, stop)
+    assert [entry["rank"] for entry in found] == list(range(ranks))
+    for entry in found:
+        rows = [
+            row
+            for row in table.to_dict("records")
+            if row["rank"] == entry["rank"]
+            and (start is None or start <= row["seconds"])
+            and (stop is None or row["seconds"] <= stop)
+        ]
+        assert entry.pop("samples") == len(rows)
+        entry.pop("rank")
+        expected = {}
+        for column in ("cpu_percent", "threads_running", "gpu_percent"):
+            known = [row[column] for row in rows if row[column] == row[column]]
+            expected[f"{column}_mean"] = sum(known) / len(known) if known else None
+        for column in ("rss_bytes", "threads", "gpu_memory_bytes"):
+            known = [row[column] for row in rows if row[column] == row[column]]
+            expected[f"{column}_max"] = max(known) if known else None
+        for column in (
+            "voluntary_switches",
+            "involuntary_switches",
+            "sent_bytes",
+            "received_bytes",
+        ):
+            known = [row for row in rows if row[column] == row[column]]
+            grown = rate = None
+            if len(known) > 1:
+                grown = known[-1][column] - known[0][column]
+                rate = grown / (known[-1]["seconds"] - known[0]["seconds"])
+            expected[f"{column}_per_second"] = rate
+            if "bytes" in column:
+                expected[column] = grown
+        assert entry.keys() == expected.keys()
+        for name, value in expected.items():
+            assert entry[name] == (None if value is None else pytest.approx(value)), name
+        json.dumps(entry, allow_nan=False)
