@@ -22,7 +22,7 @@ from escala import config as experiments
 from escala import acquire, environment, store
 from escala.acquire.files import expanded_path
 from escala.errors import InputError
-from escala.figures import FIGURES
+from escala.figures import FIGURES, NODES_FIGURE, RESOURCES_FIGURE, SOME_FIGURES
 from escala.measure import estimate, machine
 from escala.parallel.layout import Layout, available_cores
 from escala.parallel.placement import processes_per_node
@@ -240,7 +240,9 @@ def time_limit(wildcards):
 
 def drawn_files(e):
     """Return the figures of an experiment, as SVG."""
-    return [f"results/{e.name}/figures/{figure}.svg" for figure in FIGURES] + [
+    several = any(Layout.parse(run.layout).nodes > 1 for run in e.runs)
+    names = [*FIGURES, *[NODES_FIGURE] * several, *[RESOURCES_FIGURE] * bool(e.sampled)]
+    return [f"results/{e.name}/figures/{figure}.svg" for figure in names] + [
         f"{TIMELINE}.svg".format(**vars(run) | {"part": part})
         for run in e.timelines
         for part in ("run", "allreduce")
@@ -261,7 +263,8 @@ def requested_runs(needed_only):
     return [
         run_of(job.wildcards)
         for job in workflow.dag.jobs
-        if job.rule.name in ("train", "instrumented") and (workflow.dag.needrun(job) or not needed_only)
+        if job.rule.name in ("train", "instrumented")
+        and (workflow.dag.needrun(job) or not needed_only)
     ]
 
 

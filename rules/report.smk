@@ -24,11 +24,13 @@ CATEGORIES = {
     "splits": "Quality",
     "seconds_per_epoch": "Time",
     "speedup": "Time",
+    "nodes_and_rates": "Time",
+    "resources": "Resources",
 }
 
 
 wildcard_constraints:
-    figure="|".join(FIGURES),
+    figure="|".join([*FIGURES, *SOME_FIGURES]),
     part="run|allreduce",
 
 
@@ -38,6 +40,7 @@ rule tables:
         datasets=lambda wildcards: experiment(wildcards).dataset_files(),
         classes=lambda wildcards: experiment(wildcards).class_files(),
         leakage=lambda wildcards: experiment(wildcards).leakage_files(),
+        resources=lambda wildcards: experiment(wildcards).resource_files(),
     output:
         **{
             table: report(
@@ -62,6 +65,7 @@ rule tables:
             --runs {input.runs:q} \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
+            --resources {input.resources:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 

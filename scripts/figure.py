@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.figures import FIGURES, TIMELINE_FIGURES
+from escala.figures import FIGURES, SOME_FIGURES, TIMELINE_FIGURES
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=(*FIGURES, *TIMELINE_FIGURES))
+    parser.add_argument("name", choices=(*FIGURES, *SOME_FIGURES, *TIMELINE_FIGURES))
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--tables", type=Path, help="folder of the tables")
     source.add_argument(

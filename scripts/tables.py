@@ -14,6 +14,7 @@ def main() -> None:
     parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
     parser.add_argument("--classes", required=True, nargs="+", type=Path, metavar="classes.csv")
+    parser.add_argument("--resources", nargs="*", default=[], type=Path, metavar="run.json")
     parser.add_argument(
         "--output",
         required=True,
@@ -27,7 +28,9 @@ def main() -> None:
     def make() -> None:
         from escala.explain import tables
 
-        frames = tables.tables(arguments.runs, arguments.datasets, arguments.classes)
+        frames = tables.tables(
+            arguments.runs, arguments.datasets, arguments.classes, arguments.resources
+        )
         tables.write(frames, arguments.output[0].parent)
 
     cli.serve_or_make(
@@ -43,6 +46,7 @@ def main() -> None:
 def _read(arguments: argparse.Namespace) -> Iterator[Path]:
     """Yield the files that the tables are made of, those beside the files named included."""
     yield from arguments.classes
+    yield from arguments.resources
     for run in arguments.runs:
         yield run
         yield from sorted(run.parent.glob("sessions/*.json"))

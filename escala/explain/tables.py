@@ -104,8 +104,14 @@ def tables(
     run_files: Iterable[str | Path],
     dataset_files: Iterable[str | Path],
     class_files: Iterable[str | Path],
+    resource_files: Iterable[str | Path] = (),
 ) -> dict[str, pd.DataFrame]:
-    """Build every table of `TABLES` from run.json, dataset.json and classes.csv files."""
+    """Build every table of `TABLES` from run.json, dataset.json and classes.csv files.
+
+    Parameters
+    ----------
+    resource_files : run.json files of the runs whose resources were sampled.
+    """
     found = measurements(run_files)
     runs = _frame("runs", map(_run, found))
     return {
@@ -120,6 +126,7 @@ def tables(
         "leakage": _frame("leakage", leakage.rows(_scored(found), dataset_files)),
         "configurations": _frame("configurations", _configurations(runs)),
         "speedup": _frame("speedup", _speedup(runs)),
+        "resources": _frame("resources", _resources(resource_files)),
     }
 
 
@@ -195,6 +202,8 @@ def _run(run: Measurement) -> dict:
         "ranks": ranks["asked"],
         "ranks_obtained": ranks["obtained"],
         "oversubscribed": ranks["oversubscribed"],
+        **{key: (run.get("link") or {}).get(key) for key in ("mbit_per_second", "latency_ms")},
+        "launcher": ranks.get("launcher"),
         "cores": ";".join(",".join(map(str, cores)) for cores in ranks["cores"]),
         "intra_op_threads": ranks["threads"]["intra_op"],
         "inter_op_threads": ranks["threads"]["inter_op"],
@@ -419,6 +428,15 @@ def _speedup(runs: pd.DataFrame) -> Iterator[dict]:
             "provenance": group["provenance"].iloc[0],
             "leaky": group["leaky"].iloc[0],
         }
+
+
+def _resources(files: Iterable[str | Path]) -> Iterator[dict]:
+    for run in map(_read, map(Path, files)):
+        name = {key: run[key] for key in (*CONFIGURATION, "session", "status", "reason")}
+        name |= {"oversubscribed": run["ranks"]["oversubscribed"]}
+        unread = dict.fromkeys(_dtypes("resources"))
+        for process in run["resources"] or [{}]:
+            yield unread | name | process | _data(run)
 
 
 def _unpaired(name: Mapping[str, str], group: pd.DataFrame, runs: pd.DataFrame) -> str:

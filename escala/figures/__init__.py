@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-#: Drawn from the tables of an experiment: `draw(tables)`.
+#: Drawn from the tables of every experiment: `draw(tables)`.
 FIGURES = (
     "class_distribution",
     "accuracy_per_epoch",
@@ -15,6 +15,8 @@ FIGURES = (
     "splits",
     "speedup",
 )
+#: The same, of experiments that have several nodes, or sample resources.
+NODES_FIGURE, RESOURCES_FIGURE = SOME_FIGURES = ("nodes_and_rates", "resources")
 #: Drawn from one instrumented run: `draw(run, events)`.
 TIMELINE_FIGURES = ("timeline_run", "timeline_allreduce")
 

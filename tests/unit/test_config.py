@@ -572,7 +572,7 @@ def test_a_run_is_found_by_its_names():
     experiment = Experiment(with_fits(matrix()), "e.yaml")
     for run in experiment.runs + experiment.timelines:
         names = (run.dataset, run.workload, run.strategy, run.layout, run.variant, run.network)
-        assert experiment.run(*names, run.repeat) == run
+        assert experiment.run(*names, run.repeat, run.instrument) == run
 
 
 @pytest.mark.parametrize(
