@@ -1,0 +1,304 @@
+"""The lab as a whole: put up, told about, taken down."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from escala.errors import InputError
+from escala.lab import daemons, network
+from escala.lab.state import FOLDER, LOGS, SPOOL, Lab, Node, alone, call, keep, location, require
+from escala.parallel.layout import available_cores
+
+#: SLURM strips `SLURM_CONF` from the environment of jobs, so its configuration must stand here.
+CONFIGURATION = Path("/etc/slurm/slurm.conf")
+MARKER = "# Written by Escala's lab, which removes it: scripts/lab.py down"
+PARTITION = "lab"
+READY_SECONDS = 60
+
+# What is called -> Debian's package of it.
+_PROGRAMS = {
+    "munged": "munge",
+    "slurmctld": "slurm-wlm",
+    "slurmd": "slurm-wlm",
+    "sbatch": "slurm-wlm",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "iperf3": "iperf3",
+    "ping": "iputils-ping",
+    "nsenter": "util-linux",
+    "taskset": "util-linux",
+    "hostname": "hostname",
+}
+
+# `%n` is a node's name. Nodes share the machine's /tmp, where PMIx would mix their folders: TmpFS.
+_SLURM = f"""\
+{MARKER}
+ClusterName=escala
+SlurmctldHost={daemons.SCHEDULER}({network.SCHEDULER})
+CommunicationParameters=NoCtldInAddrAny
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={daemons.SOCKET}
+StateSaveLocation={SPOOL}/slurmctld
+SlurmdSpoolDir={SPOOL}/%n
+TmpFS={SPOOL}/tmp_%n
+SlurmctldPidFile={FOLDER}/slurmctld.pid
+SlurmdPidFile={FOLDER}/slurmd_%n.pid
+SlurmctldLogFile={LOGS}/slurmctld.log
+SlurmdLogFile={LOGS}/slurmd_%n.log
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+MailProg=/bin/true
+SlurmdParameters=config_overrides
+JobRequeue=0
+KillWait=5
+SlurmdTimeout=10
+ReturnToService=2
+{{nodes}}
+PartitionName={PARTITION} Nodes=ALL Default=YES State=UP MaxTime=INFINITE OverSubscribe=NO
+"""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a node is like now.
+
+    Attributes
+    ----------
+    node : the node.
+    state : SLURM's word for it, or why there is none.
+    daemon : whether its `slurmd` runs.
+    rates : of its link's ends, at the bridge and in the node, in Mbit/s; None is native.
+    """
+
+    node: Node
+    state: str
+    daemon: bool
+    rates: list[float | None]
+
+
+def up(count: int, cores_per_node: int | None, say: Callable[[str], None] = print) -> Lab:
+    """Put a lab up, and wait until all of its nodes are idle; one that is up is left as it is.
+
+    Parameters
+    ----------
+    count : number of nodes, `n1` and so on.
+    cores_per_node : absent, the machine's are divided, at least one each. Nodes share cores where
+        there are too few.
+    say : is told what has been done.
+
+    Raises
+    ------
+    InputError : the machine lacks something, or the lab would overwrite what is not its own.
+    OSError : something could not be started; what had been made is taken down.
+    """
+    require_machine()
+    with alone(FOLDER.parent):
+        found = location()
+        if found:
+            say(f"The lab is up, with {len(found.nodes)} nodes.")
+            return found
+        if _remains():
+            raise InputError(
+                FOLDER, str(FOLDER), "is left of a lab", "remove it: python scripts/lab.py down"
+            )
+        _refuse_foreign_configuration()
+        lab = Lab(nodes_of(count, cores_per_node, available_cores()))
+        try:
+            _build(lab, say)
+        except BaseException:
+            say("Taking down what has been made.")
+            _remove()
+            raise
+    return lab
+
+
+def _build(lab: Lab, say: Callable[[str], None]) -> None:
+    for folder in (LOGS, SPOOL / "slurmctld", *(SPOOL / f"tmp_{n.name}" for n in lab.nodes)):
+        folder.mkdir(parents=True)
+    network.create(lab.nodes)
+    say(f"network: bridge {network.BRIDGE} and {len(lab.nodes)} links")
+    CONFIGURATION.write_text(configuration(lab.nodes))
+    addresses = [(network.SCHEDULER, daemons.SCHEDULER), *((n.address, n.name) for n in lab.nodes)]
+    lines = ["127.0.0.1 localhost", *(" ".join(pair) for pair in addresses)]
+    daemons.HOSTS.write_text("\n".join(lines) + "\n")
+    daemons.start_munge()
+    daemons.start_scheduler()
+    say("daemons: munged and slurmctld")
+    for node in lab.nodes:
+        daemons.start_node(node)
+        say(f"daemons: slurmd of {node.name}, {node.address}, cores {_listed(node.cores)}")
+    _wait(lab, say)
+    keep(lab)
+
+
+def _wait(lab: Lab, say: Callable[[str], None]) -> None:
+    deadline, before = time.monotonic() + READY_SECONDS, -1
+    while True:
+        states = _states()
+        idle = sum(states.get(node.name) == "idle" for node in lab.nodes)
+        if idle != before:
+            say(f"nodes: {idle} of {len(lab.nodes)} idle")
+        if idle == len(lab.nodes):
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                0, f"not all nodes are idle after {READY_SECONDS} s\n{_last_words()}", "lab"
+            )
+        before = idle
+        time.sleep(0.5)
+
+
+def down() -> None:
+    """Take down the lab, or whatever is left of one; nothing where there is none.
+
+    Raises
+    ------
+    InputError : this is not root, or the machine lacks something.
+    """
+    require_machine()
+    with alone(FOLDER.parent):
+        _remove()
+
+
+def _remove() -> None:
+    daemons.stop_all()
+    network.remove()
+    if _own_configuration():
+        CONFIGURATION.unlink()
+    for folder in (SPOOL, FOLDER):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def status() -> list[State]:
+    """Return what every node is like now.
+
+    Raises
+    ------
+    InputError : no lab is up.
+    """
+    require_machine()
+    lab = require()
+    states = _states()
+    return [
+        State(
+            node,
+            states.get(node.name, "unknown: slurmctld does not answer"),
+            daemons.runs(node),
+            network.rates(node),
+        )
+        for node in lab.nodes
+    ]
+
+
+def shared_cores(nodes: Sequence[Node]) -> list[int]:
+    """Return the cores that more than one node runs on."""
+    taken = [core for node in nodes for core in node.cores]
+    return sorted({core for core in taken if taken.count(core) > 1})
+
+
+def nodes_of(count: int, cores_per_node: int | None, cores: Sequence[int]) -> list[Node]:
+    """Return the nodes of a lab: cores are dealt in turn, and memory is divided.
+
+    Raises
+    ------
+    InputError : there are too many, or one would have more cores than there are.
+    """
+    if not 1 <= count <= network.MOST_NODES:
+        raise InputError("nodes", count, "cannot be", f"ask for 1 to {network.MOST_NODES}")
+    each = max(1, len(cores) // count) if cores_per_node is None else cores_per_node
+    if not 1 <= each <= len(cores):
+        raise InputError(
+            "cores per node", each, f"cannot be: there are {len(cores)}", "ask for fewer"
+        )
+    memory = psutil.virtual_memory().total // 2**20 // count
+    return [
+        Node(
+            f"n{number}",
+            network.address(number),
+            [cores[(each * (number - 1) + core) % len(cores)] for core in range(each)],
+            memory,
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def configuration(nodes: Sequence[Node]) -> str:
+    """Return the text of SLURM's configuration."""
+    lines = [
+        f"NodeName={node.name} NodeHostname={node.name} NodeAddr={node.address} "
+        f"CPUs={len(node.cores)} RealMemory={node.memory_mib} "
+        f"State=UNKNOWN"
+        for node in nodes
+    ]
+    memory = min(node.memory_mib // len(node.cores) for node in nodes)
+    return _SLURM.format(nodes="\n".join([f"DefMemPerCPU={memory}", *lines]))
+
+
+def require_machine() -> None:
+    """Refuse a machine on which there can be no lab.
+
+    Raises
+    ------
+    InputError : programs are not installed, or this is not root.
+    """
+    lacking = [program for program in _PROGRAMS if shutil.which(program) is None]
+    if lacking:
+        packages = " ".join(sorted({_PROGRAMS[program] for program in lacking}))
+        raise InputError(
+            "lab",
+            ", ".join(lacking),
+            "not on the PATH",
+            f"on Debian: apt-get install --no-install-recommends {packages}",
+        )
+    if os.geteuid() != 0:
+        raise InputError("lab", "user", "is not root, who alone can make networks", "use sudo")
+
+
+def _refuse_foreign_configuration() -> None:
+    if CONFIGURATION.exists() and not _own_configuration():
+        raise InputError(
+            CONFIGURATION,
+            str(CONFIGURATION),
+            "belongs to a SLURM cluster that is not the lab",
+            "use that cluster (--profile profiles/slurm), or move the file away",
+        )
+
+
+def _own_configuration() -> bool:
+    return CONFIGURATION.exists() and CONFIGURATION.read_text().startswith(MARKER)
+
+
+def _remains() -> bool:
+    return FOLDER.exists() or SPOOL.exists() or bool(network.namespaces())
+
+
+def _states() -> dict[str, str]:
+    """Return SLURM's word for each node, or nothing while it does not answer."""
+    try:
+        said = call("sinfo", "--noheader", "--Node", "--format=%N %t", timeout=15)
+    except OSError:
+        return {}
+    return dict(line.split() for line in said.splitlines())
+
+
+def _last_words() -> str:
+    """Return the last line of every log."""
+    lines = {path: path.read_text().splitlines() for path in sorted(LOGS.iterdir())}
+    return "\n".join(f"{path.name}: {said[-1]}" for path, said in lines.items() if said)
+
+
+def _listed(cores: Sequence[int]) -> str:
+    return ",".join(map(str, cores))

@@ -1,0 +1,125 @@
+"""The daemons of the lab: `munged`, `slurmctld`, and a `slurmd` per node.
+
+They go to the background by themselves. Each carries a mark in its environment, so that it is found
+even where whoever started it was killed before it could write anything down.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from escala.lab.network import inside, namespaces
+from escala.lab.state import FOLDER, LOGS, Node, call, require
+
+MUNGE = FOLDER / "munge"
+SOCKET = MUNGE / "socket"
+HOSTS = FOLDER / "hosts"
+
+_MARK = "ESCALA_LAB"
+#: Host name of the scheduler; it listens on the address of that name alone.
+SCHEDULER = "scheduler"
+
+_START_SECONDS, _STOP_SECONDS = 30, 5
+
+_ENTER = 'hostname "$0" && mount --bind "$1" /etc/hosts && shift && exec "$@"'
+
+
+def start_munge() -> None:
+    """Start a `munged` with a key and a socket of the lab's own: the machine's is not concerned."""
+    MUNGE.mkdir()
+    key = MUNGE / "key"
+    key.touch(mode=0o600)
+    key.write_bytes(secrets.token_bytes(128))
+    files = {"key": key, "socket": SOCKET, "log": LOGS / "munged.log"}
+    files |= {"pid": MUNGE / "pid", "seed": MUNGE / "seed"}
+    options = [f"--{name}-file={path}" for name, path in files.items() if name != "socket"]
+    _start("munged", *options, f"--socket={SOCKET}")
+
+
+def start_scheduler() -> None:
+    """Start `slurmctld`, which goes on with the jobs it knew."""
+    _start(*_named(SCHEDULER), "slurmctld")
+
+
+def restart_scheduler() -> None:
+    """Stop `slurmctld` and start it again.
+
+    Raises
+    ------
+    InputError : no lab is up.
+    """
+    require()
+    _end([process for process in processes() if process.name() == "slurmctld"])
+    start_scheduler()
+
+
+def start_node(node: Node) -> None:
+    """Start the `slurmd` of a node, in its network and on its cores."""
+    _start(*inside(node), *_named(node.name), "slurmd", "-N", node.name)
+
+
+def stop_node(node: Node) -> None:
+    """Stop the `slurmd` of a node; what runs there goes on."""
+    _end([process for process in _in_network(node) if process.name() == "slurmd"])
+
+
+def runs(node: Node) -> bool:
+    """Say whether the `slurmd` of a node runs."""
+    return any(process.name() == "slurmd" for process in _in_network(node))
+
+
+def stop_all() -> None:
+    """End every process of the lab: daemons, and the jobs on its nodes."""
+    # A daemon may have started another process while the others were being listed.
+    while found := list(processes()):
+        _end(found)
+
+
+def processes() -> Iterator[psutil.Process]:
+    """Yield the processes of the lab: those in its networks, and its daemons outside of them."""
+    networks = {path.stat().st_ino for path in namespaces()}
+    for process in psutil.process_iter():
+        # A process may have ended by now.
+        with suppress(psutil.Error, OSError):
+            if _network(process) in networks or _MARK in process.environ():
+                yield process
+
+
+def _in_network(node: Node) -> list[psutil.Process]:
+    [inode] = [path.stat().st_ino for path in namespaces() if path.name == node.link]
+    return [process for process in processes() if _network(process) == inode]
+
+
+def _network(process: psutil.Process) -> int | None:
+    try:
+        return Path(f"/proc/{process.pid}/ns/net").stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _named(name: str) -> list[str]:
+    """Return the start of a command that has a host name of its own, and knows all of the lab's.
+
+    Mounts that the machine makes later still reach it.
+    """
+    unshare = ["unshare", "--uts", "--mount", "--propagation=slave"]
+    return [*unshare, "sh", "-c", _ENTER, name, str(HOSTS)]
+
+
+def _start(*command: str) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
+    call(*command, env=environment | {_MARK: str(FOLDER)}, cwd="/", timeout=_START_SECONDS)
+
+
+def _end(found: list[psutil.Process]) -> None:
+    for send in (psutil.Process.terminate, psutil.Process.kill):
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                send(process)
+        _, found = psutil.wait_procs(found, timeout=_STOP_SECONDS)

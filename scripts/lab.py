@@ -1,0 +1,133 @@
+"""A SLURM cluster on this machine, to run and measure over links of a chosen rate.
+
+    python scripts/lab.py up --nodes 2      nodes n1 and n2, each on cores of its own
+    python scripts/lab.py shape 100mbit     every link, in both directions
+    python scripts/lab.py measure           what the links have, by iperf3 and ping
+    snakemake --profile profiles/lab TARGET
+    python scripts/lab.py down              nothing is left
+
+It takes root on Linux, and says what else it lacks. SLURM's own commands (sinfo, squeue, sbatch)
+work while it is up. Logs of its daemons are in /run/escala-lab/log.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+from escala import cli
+from escala.lab import cluster, daemons, network
+from escala.lab.state import require
+
+say = partial(print, flush=True)
+
+
+def main() -> int | None:
+    arguments = _parser().parse_args()
+    return arguments.command(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(command=run)
+        return added
+
+    up = command("up", _up, "put it up and wait until its nodes are idle; harmless if it is up")
+    up.add_argument("--nodes", type=int, default=2, metavar="N", help="how many (default: 2)")
+    up.add_argument(
+        "--cores-per-node",
+        type=int,
+        metavar="C",
+        help="absent, this machine's are divided, at least one each; nodes share cores where there "
+        "are too few",
+    )
+    command("status", _status, "say what each node and its link are like; 1 where no lab is up")
+    command("down", _down, "end its jobs and daemons, and remove all of it, also of half of one")
+    shape = command("shape", _shape, "give every link a rate, in both directions")
+    shape.add_argument("rate", help="10mbit, 100mbit, 1gbit, … or native: as fast as it goes")
+    measure = command("measure", _measure, "measure the way from one node to another")
+    measure.add_argument("source", nargs="?", default="n1", help="a node (default: n1)")
+    measure.add_argument("target", nargs="?", default="n2", help="another (default: n2)")
+    for name, run, text in (
+        ("cut", _cut, "take the link of a node down"),
+        ("mend", _mend, "take it up again"),
+        ("stop-node", _stop_node, "stop the slurmd of a node"),
+        ("start-node", _start_node, "start it again"),
+    ):
+        command(name, run, text).add_argument("node", help="its name, as n2")
+    command("restart-scheduler", _restart_scheduler, "stop slurmctld and start it again")
+    return parser
+
+
+def _up(arguments: argparse.Namespace) -> None:
+    cluster.up(arguments.nodes, arguments.cores_per_node, say)
+    _status(arguments)
+
+
+def _status(arguments: argparse.Namespace) -> None:
+    row = "{:6}{:14}{:>8}{:>12}  {:12}{:10}{}".format
+    say(row("node", "address", "cores", "memory", "state", "slurmd", "link"))
+    states = cluster.status()
+    for each in states:
+        node, cores = each.node, ",".join(map(str, each.node.cores))
+        daemon = "runs" if each.daemon else "stopped"
+        memory = f"{node.memory_mib} MiB"
+        say(row(node.name, node.address, cores, memory, each.state, daemon, _rate(each.rates)))
+    shared = cluster.shared_cores([each.node for each in states])
+    if shared:
+        cores = ", ".join(map(str, shared))
+        say(f"oversubscribed: nodes share the cores {cores}; their times are not those of nodes")
+
+
+def _rate(rates: list[float | None]) -> str:
+    """Say the rate of a link's ends, once where it is the same."""
+    said = ["native" if rate is None else f"{rate:g} Mbit/s" for rate in rates]
+    return " and ".join(dict.fromkeys(said))
+
+
+def _down(arguments: argparse.Namespace) -> None:
+    cluster.down()
+    say("No lab is up, and nothing of one is left.")
+
+
+def _shape(arguments: argparse.Namespace) -> None:
+    network.shape(arguments.rate)
+    say(f"links: {arguments.rate}")
+
+
+def _measure(arguments: argparse.Namespace) -> None:
+    found = network.measure(arguments.source, arguments.target)
+    say(
+        f"{arguments.source} to {arguments.target}: {found['mbit_per_second']:.4g} Mbit/s, "
+        f"{found['latency_ms']:.3g} ms there and back"
+    )
+
+
+def _cut(arguments: argparse.Namespace) -> None:
+    network.cut(arguments.node)
+
+
+def _mend(arguments: argparse.Namespace) -> None:
+    network.mend(arguments.node)
+
+
+def _stop_node(arguments: argparse.Namespace) -> None:
+    daemons.stop_node(require().node(arguments.node))
+
+
+def _start_node(arguments: argparse.Namespace) -> None:
+    daemons.start_node(require().node(arguments.node))
+
+
+def _restart_scheduler(arguments: argparse.Namespace) -> None:
+    daemons.restart_scheduler()
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))
