@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         help="absent, this machine's are divided, at least one each; nodes share cores where there "
         "are too few",
     )
-    command("status", _status, "say what each node and its link are like; 1 where no lab is up")
+    command("status", _status, "say what each node and its link are like; fails where no lab is up")
     command("down", _down, "end its jobs and daemons, and remove all of it, also of half of one")
     shape = command("shape", _shape, "give every link a rate, in both directions")
     shape.add_argument("rate", help="10mbit, 100mbit, 1gbit, … or native: as fast as it goes")
@@ -72,23 +72,23 @@ def _up(arguments: argparse.Namespace) -> None:
 
 def _status(arguments: argparse.Namespace) -> None:
     row = "{:6}{:14}{:>8}{:>12}  {:12}{:10}{}".format
-    say(row("node", "address", "cores", "memory", "state", "slurmd", "link"))
     states = cluster.status()
+    say(row("node", "address", "cores", "memory", "state", "slurmd", "link"))
     for each in states:
         node, cores = each.node, ",".join(map(str, each.node.cores))
         daemon = "runs" if each.daemon else "stopped"
         memory = f"{node.memory_mib} MiB"
-        say(row(node.name, node.address, cores, memory, each.state, daemon, _rate(each.rates)))
+        say(row(node.name, node.address, cores, memory, each.state, daemon, _link(each)))
     shared = cluster.shared_cores([each.node for each in states])
     if shared:
         cores = ", ".join(map(str, shared))
         say(f"oversubscribed: nodes share the cores {cores}; their times are not those of nodes")
 
 
-def _rate(rates: list[float | None]) -> str:
-    """Say the rate of a link's ends, once where it is the same."""
-    said = ["native" if rate is None else f"{rate:g} Mbit/s" for rate in rates]
-    return " and ".join(dict.fromkeys(said))
+def _link(state: cluster.State) -> str:
+    """Say what a link is like; the rate of its ends once where it is the same."""
+    rates = ["native" if rate is None else f"{rate:g} Mbit/s" for rate in state.rates]
+    return "cut" if state.cut else " and ".join(dict.fromkeys(rates))
 
 
 def _down(arguments: argparse.Namespace) -> None:

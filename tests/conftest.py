@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from escala.errors import InputError
+
 # A busy machine is no failure.
 settings.register_profile("escala", deadline=None)
 settings.load_profile("escala")
@@ -42,9 +44,20 @@ def _chromium() -> str | None:
     return None if shutil.which("chromedriver") else "no ChromeDriver on the PATH"
 
 
+def _cluster() -> str | None:
+    from escala.lab.cluster import require_machine
+
+    try:
+        require_machine()
+    except InputError as error:
+        return str(error).rstrip(".")
+    return None
+
+
 # marker -> its name in ESCALA_REQUIRE, what is lacking (or None), the remedy
 NEEDS = {
     "real_data": ("real-data", _genomes, "set it to a folder of CLASS.fasta[.gz] files"),
+    "cluster": ("cluster", _cluster, "docs/how-to/lab.md tells what the lab takes"),
     "browser": (
         "browser",
         _chromium,

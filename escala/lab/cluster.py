@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from escala.parallel.layout import available_cores
 
 #: SLURM strips `SLURM_CONF` from the environment of jobs, so its configuration must stand here.
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
-MARKER = "# Written by Escala's lab, which removes it: scripts/lab.py down"
+# It is a link to this file: it appears at once, and it is seen whose it is.
+_OWN = FOLDER / "slurm.conf"
 PARTITION = "lab"
 READY_SECONDS = 60
 
@@ -37,9 +40,11 @@ _PROGRAMS = {
     "hostname": "hostname",
 }
 
+# Opened by SLURM under this name, by which Debian has it among what is for development.
+_PMIX = "libpmix.so"
+
 # `%n` is a node's name. Nodes share the machine's /tmp, where PMIx would mix their folders: TmpFS.
 _SLURM = f"""\
-{MARKER}
 ClusterName=escala
 SlurmctldHost={daemons.SCHEDULER}({network.SCHEDULER})
 CommunicationParameters=NoCtldInAddrAny
@@ -80,12 +85,14 @@ class State:
     node : the node.
     state : SLURM's word for it, or why there is none.
     daemon : whether its `slurmd` runs.
+    cut : whether its link is down.
     rates : of its link's ends, at the bridge and in the node, in Mbit/s; None is native.
     """
 
     node: Node
     state: str
     daemon: bool
+    cut: bool
     rates: list[float | None]
 
 
@@ -126,11 +133,13 @@ def up(count: int, cores_per_node: int | None, say: Callable[[str], None] = prin
 
 
 def _build(lab: Lab, say: Callable[[str], None]) -> None:
-    for folder in (LOGS, SPOOL / "slurmctld", *(SPOOL / f"tmp_{n.name}" for n in lab.nodes)):
+    own = [SPOOL / folder.format(n.name) for n in lab.nodes for folder in ("{}", "tmp_{}")]
+    for folder in (LOGS, SPOOL / "slurmctld", *own):
         folder.mkdir(parents=True)
     network.create(lab.nodes)
     say(f"network: bridge {network.BRIDGE} and {len(lab.nodes)} links")
-    CONFIGURATION.write_text(configuration(lab.nodes))
+    _OWN.write_text(configuration(lab.nodes))
+    CONFIGURATION.symlink_to(_OWN)
     addresses = [(network.SCHEDULER, daemons.SCHEDULER), *((n.address, n.name) for n in lab.nodes)]
     lines = ["127.0.0.1 localhost", *(" ".join(pair) for pair in addresses)]
     daemons.HOSTS.write_text("\n".join(lines) + "\n")
@@ -179,7 +188,8 @@ def _remove() -> None:
     if _own_configuration():
         CONFIGURATION.unlink()
     for folder in (SPOOL, FOLDER):
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(folder)
 
 
 def status() -> list[State]:
@@ -197,6 +207,7 @@ def status() -> list[State]:
             node,
             states.get(node.name, "unknown: slurmctld does not answer"),
             daemons.runs(node),
+            network.is_cut(node),
             network.rates(node),
         )
         for node in lab.nodes
@@ -239,8 +250,7 @@ def configuration(nodes: Sequence[Node]) -> str:
     """Return the text of SLURM's configuration."""
     lines = [
         f"NodeName={node.name} NodeHostname={node.name} NodeAddr={node.address} "
-        f"CPUs={len(node.cores)} RealMemory={node.memory_mib} "
-        f"State=UNKNOWN"
+        f"CPUs={len(node.cores)} RealMemory={node.memory_mib} State=UNKNOWN"
         for node in nodes
     ]
     memory = min(node.memory_mib // len(node.cores) for node in nodes)
@@ -255,16 +265,27 @@ def require_machine() -> None:
     InputError : programs are not installed, or this is not root.
     """
     lacking = [program for program in _PROGRAMS if shutil.which(program) is None]
+    packages = {_PROGRAMS[program] for program in lacking}
+    if not _has_pmix():
+        lacking.append(_PMIX)
+        packages.add("libpmix-dev")
     if lacking:
-        packages = " ".join(sorted({_PROGRAMS[program] for program in lacking}))
         raise InputError(
             "lab",
             ", ".join(lacking),
-            "not on the PATH",
-            f"on Debian: apt-get install --no-install-recommends {packages}",
+            "not found",
+            f"on Debian: apt-get install --no-install-recommends {' '.join(sorted(packages))}",
         )
     if os.geteuid() != 0:
         raise InputError("lab", "user", "is not root, who alone can make networks", "use sudo")
+
+
+def _has_pmix() -> bool:
+    try:
+        ctypes.CDLL(_PMIX)
+    except OSError:
+        return False
+    return True
 
 
 def _refuse_foreign_configuration() -> None:
@@ -278,11 +299,12 @@ def _refuse_foreign_configuration() -> None:
 
 
 def _own_configuration() -> bool:
-    return CONFIGURATION.exists() and CONFIGURATION.read_text().startswith(MARKER)
+    return CONFIGURATION.is_symlink() and CONFIGURATION.readlink() == _OWN
 
 
 def _remains() -> bool:
-    return FOLDER.exists() or SPOOL.exists() or bool(network.namespaces())
+    folders = FOLDER.exists() or SPOOL.exists()
+    return folders or _own_configuration() or bool(network.namespaces())
 
 
 def _states() -> dict[str, str]:

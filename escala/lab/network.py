@@ -8,6 +8,7 @@ its own end, and what it receives the end at the bridge, whoever it comes from.
 from __future__ import annotations
 
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 from escala.errors import InputError
 from escala.lab.state import FOLDER, Node, alone, call, require
 
+#: Name of the bridge, and of the namespace it is in, the machine's own: jobs reach it by that.
 BRIDGE = "escala"
 #: Of the network that RFC 2544 sets aside for benchmarks: no machine should have it in use.
 SCHEDULER = "198.18.0.1"
@@ -51,6 +53,7 @@ def create(nodes: Sequence[Node]) -> None:
     ------
     OSError : the system does not let it.
     """
+    _ip(f"netns attach {BRIDGE} {os.getpid()}")
     _ip(f"link add {BRIDGE} type bridge")
     _ip(f"address add {SCHEDULER}/24 dev {BRIDGE}")
     _ip(f"link set {BRIDGE} up")
@@ -68,7 +71,7 @@ def remove() -> None:
     for link in json.loads(_ip("-json link show")):
         if link["ifname"] == BRIDGE or _LINK.fullmatch(link["ifname"]):
             _ip(f"link delete {link['ifname']}")
-    for path in namespaces():
+    for path in [*namespaces(), *_NAMESPACES.glob(BRIDGE)]:
         _ip(f"netns delete {path.name}")
     # `ip` makes this folder, a mount of itself, for the first namespace and never removes it.
     if _NAMESPACES.is_dir() and not any(_NAMESPACES.iterdir()):
@@ -104,8 +107,8 @@ def shape(rate: str) -> None:
     lab = require()
     with alone(FOLDER):
         for node in lab.nodes:
-            call("tc", *f"qdisc replace dev {node.link} root {queue}".split())
-            call(*inside(node), "tc", *f"qdisc replace dev eth0 root {queue}".split())
+            for namespace, device in _ends(node):
+                _tc(f"-n {namespace} qdisc replace dev {device} root {queue}")
 
 
 def bits_per_second(rate: str) -> int:
@@ -134,9 +137,13 @@ def rates(node: Node) -> list[float | None]:
 
     In Mbit/s; None is native.
     """
-    at_bridge = call("tc", "-json", "qdisc", "show", "dev", node.link)
-    in_node = call(*inside(node), "tc", "-json", "qdisc", "show", "dev", "eth0")
-    return [_mbit(json.loads(said)) for said in (at_bridge, in_node)]
+    said = [_tc(f"-json -n {within} qdisc show dev {device}") for within, device in _ends(node)]
+    return [_mbit(json.loads(queues)) for queues in said]
+
+
+def _ends(node: Node) -> list[tuple[str, str]]:
+    """Return namespace and name of the interfaces of a link, at the bridge and in the node."""
+    return [(BRIDGE, node.link), (node.link, "eth0")]
 
 
 def _mbit(queues: list[dict]) -> float | None:
@@ -144,7 +151,7 @@ def _mbit(queues: list[dict]) -> float | None:
     return buckets[0] * 8 / 1e6 if buckets else None
 
 
-def measure(source: str, target: str, seconds: int = 2) -> dict[str, float]:
+def measure(source: str, target: str, seconds: int = 3) -> dict[str, float]:
     """Measure the way from one node to another, with nothing else on it.
 
     Parameters
@@ -197,6 +204,12 @@ def _iperf(sender: Node, receiver: Node, seconds: int) -> float:
     return json.loads(said)["end"]["sum_received"]["bits_per_second"] / 1e6
 
 
+def is_cut(node: Node) -> bool:
+    """Say whether a node's link is down."""
+    [link] = json.loads(_ip(f"-json -n {BRIDGE} link show {node.link}"))
+    return "UP" not in link["flags"]
+
+
 def cut(name: str) -> None:
     """Take the link of a node down, at the bridge: neither other nodes nor the scheduler reach it.
 
@@ -204,13 +217,17 @@ def cut(name: str) -> None:
     ------
     InputError : there is no such node, or no lab is up.
     """
-    _ip(f"link set {require().node(name).link} down")
+    _ip(f"-n {BRIDGE} link set {require().node(name).link} down")
 
 
 def mend(name: str) -> None:
     """Take the link of a node up again; see `cut`."""
-    _ip(f"link set {require().node(name).link} up")
+    _ip(f"-n {BRIDGE} link set {require().node(name).link} up")
 
 
 def _ip(arguments: str) -> str:
     return call("ip", *arguments.split())
+
+
+def _tc(arguments: str) -> str:
+    return call("tc", *arguments.split())

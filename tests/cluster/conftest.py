@@ -1,0 +1,78 @@
+"""The lab, put up once for all tests that ask for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from escala.lab import cluster, location
+from escala.lab.state import Lab
+from tests.conftest import ROOT
+
+DAEMONS = {"munged", "slurmctld", "slurmd", "slurmstepd"}
+
+
+def lab_command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "scripts.lab", *words]
+
+
+def run_lab(*words: str, **options) -> subprocess.CompletedProcess:
+    """Run scripts/lab.py."""
+    return subprocess.run(
+        lab_command(*words), cwd=ROOT, capture_output=True, text=True, timeout=120, **options
+    )
+
+
+def output(*command: str) -> str:
+    """Run a command that has to succeed, and return what it printed."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def machine() -> dict[str, list[str]]:
+    """Return what a lab could leave behind: interfaces, mounts, daemons, files."""
+    folders = [Path(name) for name in ("/run", "/etc/slurm", "/etc/munge", "/var/spool")]
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    return {
+        "interfaces": sorted(psutil.net_if_stats()),
+        "mounts": sorted(line.split()[4] for line in mounts),
+        "daemons": sorted(
+            process.name() for process in psutil.process_iter() if _is_daemon(process)
+        ),
+        "files": sorted(str(path) for folder in folders for path in folder.iterdir()),
+    }
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    # One that has ended waits for the machine's first process to take note of it.
+    return process.name() in DAEMONS and process.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.fixture(scope="session")
+def bare_machine() -> dict[str, list[str]]:
+    """What the machine was like before there was a lab."""
+    if location():
+        pytest.fail("a lab is up, which tests would change: python scripts/lab.py down")
+    return machine()
+
+
+@pytest.fixture(scope="session")
+def lab(bare_machine: dict) -> Iterator[Lab]:
+    """A lab of two nodes with a core each."""
+    yield cluster.up(2, 1)
+    cluster.down()
+
+
+@pytest.fixture
+def no_lab(lab: Lab) -> Iterator[None]:
+    """For the length of a test, no lab."""
+    cluster.down()
+    yield
+    cluster.down()
+    cluster.up(2, 1)

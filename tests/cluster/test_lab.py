@@ -1,0 +1,214 @@
+"""The lab: a real SLURM, real networks, and nothing left of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from escala.errors import InputError
+from escala.lab import cluster, location, measure, network, shape
+from escala.lab.state import FOLDER
+from tests.cluster.conftest import lab_command, machine, output, run_lab
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.cluster
+
+
+def in_job(*command: str) -> list[str]:
+    """Run a command on n1, in a job, and return the lines it printed."""
+    return output("srun", "--nodelist=n1", "--ntasks=1", *command).splitlines()
+
+
+def eventually(holds) -> bool:
+    deadline = time.monotonic() + 60
+    while not (held := holds()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return held
+
+
+def state(node: str) -> str:
+    return output("sinfo", "--noheader", f"--nodes={node}", "--format=%t").strip()
+
+
+def processes(command: str) -> list[int]:
+    """Return the numbers of the processes of that command line."""
+    listed = output("ps", "-eo", "pid=,args=").splitlines()
+    return [int(line.split()[0]) for line in listed if line.split(maxsplit=1)[1] == command]
+
+
+def test_every_node_is_idle_and_a_job_runs_on_each(lab):
+    assert eventually(lambda: {state("n1"), state("n2")} == {"idle"})
+    assert sorted(output("srun", "--nodes=2", "hostname").split()) == ["n1", "n2"]
+
+
+def test_a_node_has_its_own_address_and_cores(lab):
+    ask = (
+        "import os, psutil, json;"
+        "print(json.dumps([psutil.net_if_addrs()['eth0'][0].address, *os.sched_getaffinity(0)]))"
+    )
+    said = output("srun", "--nodes=2", "--label", sys.executable, "-c", ask)
+    found = sorted(json.loads(line.partition(": ")[2]) for line in said.splitlines())
+    assert found == [[node.address, *node.cores] for node in lab.nodes]
+    assert not set(lab.nodes[0].cores) & set(lab.nodes[1].cores)
+
+
+def test_a_job_reaches_the_other_node_by_name_over_its_link(lab, tmp_path):
+    answer = tmp_path / "answer"
+    script = f"ping -c 1 -W 2 -I eth0 n2 >{answer}; echo $? >>{answer}"
+    submit = ["sbatch", "--wait", "--nodelist=n1", "--output=/dev/null", f"--wrap={script}"]
+    output(*submit)
+    assert answer.read_text().splitlines()[-1] == "0"
+    network.cut("n2")
+    try:
+        output("sbatch", *submit[1:])
+        assert answer.read_text().splitlines()[-1] == "1"
+        assert "cut" in run_lab("status").stdout
+        with pytest.raises(OSError, match="100% packet loss"):
+            measure("n1", "n2")
+    finally:
+        network.mend("n2")
+    assert measure("n1", "n2")["latency_ms"] > 0
+
+
+@pytest.mark.parametrize("rate", ["10mbit", "100mbit", "1gbit"])
+def test_a_job_gives_the_links_a_rate_that_is_measured(lab, rate):
+    asked = network.bits_per_second(rate) / 1e6
+    program = (
+        "import sys, json; from escala import lab; lab.shape(sys.argv[1]);"
+        "print(json.dumps([lab.measure('n1', 'n2'), lab.measure('n2', 'n1')]))"
+    )
+    try:
+        [line] = in_job(sys.executable, "-c", program, rate)
+        for found in json.loads(line):
+            assert found["mbit_per_second"] == pytest.approx(asked, rel=0.1)
+            assert found["latency_ms"] > 0
+        assert [network.rates(node) for node in lab.nodes] == [[asked, asked]] * 2
+        assert f"{asked:g} Mbit/s" in run_lab("status").stdout
+    finally:
+        shape("native")
+    assert [network.rates(node) for node in lab.nodes] == [[None, None]] * 2
+
+
+def test_what_is_no_rate_changes_nothing(lab):
+    done = run_lab("shape", "fast")
+    assert done.returncode == 2
+    assert "100mbit" in done.stderr
+    assert network.rates(lab.nodes[0]) == [None, None]
+
+
+def test_ranks_on_two_nodes_exchange_over_the_links(lab):
+    floats = 1_000_000
+    program = (
+        "import tensorflow as tf, horovod.tensorflow as hvd; hvd.init();"
+        f"print(float(hvd.allreduce(tf.ones({floats}), op=hvd.Sum)[-1]), hvd.size())"
+    )
+    prefix = Path(sys.prefix)
+    environment = {
+        "LD_LIBRARY_PATH": prefix / "lib",
+        "OPAL_PREFIX": prefix,
+        "OMPI_MCA_btl_tcp_if_include": "eth0",
+        "OMPI_ALLOW_RUN_AS_ROOT": 1,
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 1,
+    }
+    settings = [f"{name}={value}" for name, value in environment.items()]
+    before = psutil.net_io_counters(pernic=True)
+    step = ["srun", "--mpi=pmix", "--nodes=2", "--ntasks=2"]
+    said = output(*step, "env", *settings, sys.executable, "-c", program)
+    after = psutil.net_io_counters(pernic=True)
+    assert said.splitlines() == ["2.0 2"] * 2
+    for node in lab.nodes:
+        assert after[node.link].bytes_recv - before[node.link].bytes_recv > 4 * floats / 2
+
+
+def test_a_stopped_node_is_noticed_and_comes_back(lab):
+    assert run_lab("stop-node", "n2").returncode == 0
+    assert "stopped" in run_lab("status").stdout
+    assert eventually(lambda: state("n2").endswith("*"))
+    assert run_lab("start-node", "n2").returncode == 0
+    assert eventually(lambda: state("n2") == "idle")
+
+
+def test_a_job_outlives_a_restart_of_the_scheduler(lab):
+    job = output("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 500").strip()
+    running = ["squeue", "--noheader", f"--jobs={job}", "--format=%T"]
+    assert eventually(lambda: output(*running).strip() == "RUNNING")
+    pid = FOLDER / "slurmctld.pid"
+    before = pid.read_text()
+    assert run_lab("restart-scheduler").returncode == 0
+    assert pid.read_text() != before
+    assert output(*running).strip() == "RUNNING"
+    output("scancel", job)
+    assert eventually(lambda: state("n1") == state("n2") == "idle")
+
+
+def test_a_lab_that_is_up_is_left_as_it_is(lab):
+    done = run_lab("up", "--nodes", "5")
+    assert done.returncode == 0
+    assert "is up, with 2 nodes" in done.stdout
+    assert location() == lab
+
+
+def test_down_leaves_nothing_also_of_its_jobs(no_lab, bare_machine):
+    cluster.up(2, 1)
+    output("sbatch", "--nodes=2", "--output=/dev/null", "--wrap=srun sleep 98765")
+    sleepers = partial(processes, "sleep 98765")
+    assert eventually(sleepers)
+    assert machine() != bare_machine
+    for _ in range(2):
+        assert run_lab("down").returncode == 0
+        assert not sleepers()
+        assert machine() == bare_machine
+        assert location() is None
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_up_leaves_nothing(no_lab, bare_machine, how):
+    process = subprocess.Popen(
+        lab_command("up"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout.readline().startswith("network")
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    assert location() is None
+    if how == signal.SIGKILL:
+        assert machine() != bare_machine
+        refused = run_lab("up")
+        assert refused.returncode == 2
+        assert "down" in refused.stderr
+        assert run_lab("down").returncode == 0
+    assert machine() == bare_machine
+
+
+def test_what_fails_half_way_is_taken_down_and_told(no_lab, bare_machine, monkeypatch):
+    monkeypatch.setitem(cluster.__dict__, "_SLURM", cluster._SLURM + "NoSuchKey=1\n")
+    with pytest.raises(OSError, match="NoSuchKey"):
+        cluster.up(2, 1)
+    assert machine() == bare_machine
+
+
+def test_a_configuration_of_another_cluster_is_refused_and_kept(no_lab, bare_machine):
+    cluster.CONFIGURATION.write_text("ClusterName=other\n")
+    try:
+        with pytest.raises(InputError, match="not the lab"):
+            cluster.up(2, 1)
+        cluster.down()
+        assert cluster.CONFIGURATION.read_text() == "ClusterName=other\n"
+    finally:
+        cluster.CONFIGURATION.unlink()
+    assert machine() == bare_machine
+
+
+def test_more_nodes_than_cores_share_them_and_it_is_said(no_lab):
+    cores = str(psutil.cpu_count())
+    done = run_lab("up", "--nodes", "3", "--cores-per-node", cores)
+    assert done.returncode == 0, done.stderr
+    assert "oversubscribed" in done.stdout
+    assert len(output("srun", "--nodes=3", "hostname").split()) == 3
