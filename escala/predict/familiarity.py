@@ -69,7 +69,16 @@ class Familiarity:
         return float(bits.mean())
 
     def threshold(self, false_alarms: float) -> float:
-        """Return the share below which at most `false_alarms` of the held-out rows lie."""
+        """Return the share below which at most `false_alarms` of the held-out rows lie.
+
+        Raises
+        ------
+        InputError : `false_alarms` is no share from 0 to below 1.
+        """
+        if not 0 <= false_alarms < 1:
+            raise InputError(
+                "false_alarms", false_alarms, "is no share from 0 to below 1", "give 0.05, say"
+            )
         if not len(self.held_out):
             return float("nan")
         return float(self.held_out[int(false_alarms * len(self.held_out))])

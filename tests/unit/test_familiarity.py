@@ -8,6 +8,7 @@ from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from escala.errors import InputError
 from escala.predict.familiarity import Familiarity, K
 from escala.prepare.encode import encode, letters, reverse_complement
 
@@ -59,3 +60,10 @@ def test_the_threshold_lets_the_stated_share_of_held_out_rows_be_flagged(tmp_pat
     for _ in range(20):
         assert familiarity.share(random.permutation(genome[:1000])) < threshold
     assert familiarity.share(genome[100:900]) >= threshold
+
+
+@pytest.mark.parametrize("false_alarms", [-0.1, 1, float("nan")])
+def test_false_alarms_are_a_share(false_alarms):
+    row = codes_of("ACGTTGCAAGCTTAGC")
+    with pytest.raises(InputError, match="no share"):
+        Familiarity.learn([row[None]], [row[None]]).threshold(false_alarms)
