@@ -172,7 +172,7 @@ def _of_networks(tables: Tables) -> list[str]:
     lowest = " and ".join(_lowest(pooled, rate) for rate in ("precision", "recall"))
     apart = _apart(pooled)
     equality = (
-        "" if len(scored) == 1
+        "" if scored.groupby(["dataset", "workload"]).size().max() == 1
         else "the intervals of all configurations overlap for every class" if not apart
         else f"the intervals do not all overlap for {_joined(apart)}"
     )  # fmt: skip

@@ -83,6 +83,14 @@ def test_different_quality_is_said(tmp_path):
     assert "do not all overlap for the precision of COVID" in _sentences(experiment)[3]
 
 
+def test_the_only_configuration_of_a_dataset_is_not_said_to_equal_itself(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    other = FakeExperiment(tmp_path, dataset="other").add_dataset()
+    experiment.runs += other.add("single", "1x1", 5.0, accuracy=0.7).runs
+    quality = _sentences(experiment)[3]
+    assert "The median accuracy is between" in quality and "overlap" not in quality
+
+
 def test_what_is_unavailable_is_said(tmp_path):
     failed = dict.fromkeys((1, 2, 3), ("failed", "a `quoted`\nreason | <b>"))
     experiment = FakeExperiment(tmp_path).add_dataset()
