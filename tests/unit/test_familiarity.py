@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from escala.errors import InputError
-from escala.predict.familiarity import Familiarity, K
+from escala.predict.familiarity import Familiarity, K, learn
 from escala.prepare.encode import encode, letters, reverse_complement
 
 texts = st.lists(st.text(alphabet="ACGTN", min_size=1, max_size=60), min_size=1, max_size=4)
@@ -67,3 +67,14 @@ def test_false_alarms_are_a_share(false_alarms):
     row = codes_of("ACGTTGCAAGCTTAGC")
     with pytest.raises(InputError, match="no share"):
         Familiarity.learn([row[None]], [row[None]]).threshold(false_alarms)
+
+
+@pytest.mark.parametrize("held_out", [[], ["ACGTTGCAAGN"]])
+def test_without_a_held_out_kmer_nothing_is_learnt(tmp_path, held_out):
+    trained = codes_of("ACGTTGCAAGC")[None]
+    np.save(tmp_path / "train.npy", trained)
+    np.save(tmp_path / "train_genomes.npy", np.zeros(1, np.int32))
+    np.save(tmp_path / "test.npy", np.array([codes_of(t) for t in held_out]).reshape(-1, 11))
+    with pytest.raises(InputError, match="false alarms cannot be measured"):
+        learn(tmp_path, tmp_path / "familiarity.npz")
+    assert not (tmp_path / "familiarity.npz").exists()
