@@ -188,8 +188,8 @@ def leakage(similarity: np.ndarray, threshold: float) -> float:
 
     Parameters
     ----------
-    similarity : of the nearest training genome, float32 of shape (test rows,); NaN, for a row that
-        SMOTEN made, counts as a near-duplicate.
+    similarity : of the nearest training genome, float32 of shape (test rows,); NaN, unknown, counts
+        as a near-duplicate.
     threshold : similarity from which a genome is one.
     """
     return float((~(similarity < np.float32(threshold))).mean())
