@@ -78,3 +78,13 @@ def test_without_a_held_out_kmer_nothing_is_learnt(tmp_path, held_out):
     with pytest.raises(InputError, match="false alarms cannot be measured"):
         learn(tmp_path, tmp_path / "familiarity.npz")
     assert not (tmp_path / "familiarity.npz").exists()
+
+
+def test_what_smoten_made_is_not_learnt(tmp_path):
+    random = np.random.default_rng(1)
+    real, made = random.integers(1, 5, (2, 200), dtype=np.uint8)
+    np.save(tmp_path / "train.npy", np.stack([real, made]))
+    np.save(tmp_path / "train_genomes.npy", np.array([0, -1], np.int32))
+    np.save(tmp_path / "test.npy", real[None])
+    learnt = learn(tmp_path, tmp_path / "familiarity.npz")
+    assert (learnt.share(real), learnt.share(made)) == (1, 0)
