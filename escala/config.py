@@ -541,7 +541,10 @@ def _description(schema: dict, path: Iterable[str | int]) -> str:
 
 def _first_sentence(description: str) -> str:
     first = description.split(". ")[0].strip().rstrip(".")
-    return f" ({first[0].lower()}{first[1:]})" if first else ""
+    if not first:
+        return ""
+    # NCBI and FASTA stay as they are.
+    return f" ({first if first[:2].isupper() else first[0].lower() + first[1:]})"
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
@@ -610,6 +613,13 @@ def _check_splits(experiment: Experiment) -> None:
                 None,
                 "the key is missing",
                 "name a TSV with the columns accession, class and group",
+            )
+        if "within" in dataset["oversample"] and dataset["oversample"]["method"] != "windows":
+            raise experiment.error(
+                f"{key}.oversample.within",
+                dataset["oversample"]["within"],
+                f"{dataset['oversample']['method']} draws no windows",
+                "set oversample.method: windows, or remove it",
             )
         if by != "random" and order == "before-split":
             raise experiment.error(

@@ -1,7 +1,7 @@
 # A user's sequences classified with a model trained here.
 #
 # REQUIRED INPUTS:
-#   the FASTA file that predict.inputs names, plain
+#   the FASTA file that predict.inputs names, plain or gzipped
 #   results/{experiment}/runs/…/rep{n}/run.json        the model stands beside it
 #   results/{experiment}/data/{dataset}/split{seed}/    the arrays it was trained on
 # OUTPUTS:

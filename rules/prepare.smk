@@ -3,8 +3,8 @@
 # REQUIRED INPUTS:
 #   results/{experiment}/data/{dataset}/sequences/{class}.fasta
 # OUTPUTS:
-#   results/{experiment}/data/{dataset}/codes.npy       uint8, one row per record kept
-#   results/{experiment}/data/{dataset}/records.tsv     the records behind those rows
+#   results/{experiment}/data/{dataset}/codes.npy       uint8, the letters of all records kept
+#   results/{experiment}/data/{dataset}/records.tsv     the records kept, and where each begins
 #   results/{experiment}/data/{dataset}/classes.csv     what each class holds
 #   results/{experiment}/data/{dataset}/sketches.npz    k-mers of every genome, a sample of them
 #   results/{experiment}/data/{dataset}/clusters.tsv    which genomes are near-duplicates

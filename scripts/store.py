@@ -59,16 +59,27 @@ def _parser() -> argparse.ArgumentParser:
         "only lost time: what is asked for again is made again. A measurement is measured again.",
     )
     prune.add_argument(
-        "--older-than", type=float, metavar="DAYS", help="entries not stored or served for so long"
+        "--older-than",
+        type=_amount,
+        metavar="DAYS",
+        help="entries not stored or served for so long",
     )
     prune.add_argument(
         "--larger-than",
-        type=float,
+        type=_amount,
         metavar="GB",
         help="least recently used entries, until the store is no larger (1 GB is 1e9 bytes)",
     )
     prune.add_argument("--dry-run", action="store_true", help="say what would go; remove nothing")
     return parser
+
+
+def _amount(text: str) -> float:
+    """Return a number, 0 or more; a slip of the pen must not empty the store."""
+    amount = float(text)
+    if not 0 <= amount < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number from 0")
+    return amount
 
 
 def _size(folder: Path, arguments: argparse.Namespace) -> None:

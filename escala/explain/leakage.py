@@ -19,8 +19,8 @@ def rows(runs: Iterable[Mapping[str, Any]], dataset_files: Iterable[str | Path])
     runs : current measurements that ended ok, each with the `file` it was read from;
         `predictions.npy` (int, one per test row) stands beside it.
     dataset_files : the `dataset.json` of every split; `test_labels.npy` and `test_similarity.npy`
-        (float32, how similar the most similar training genome is to that of each test row, NaN for
-        rows that SMOTEN made) stand beside it.
+        (float32, how similar the most similar training genome is to that of each test row, NaN
+        where that is unknown) stand beside it.
     """
     splits = {}
     for path in map(Path, dataset_files):
@@ -31,7 +31,8 @@ def rows(runs: Iterable[Mapping[str, Any]], dataset_files: Iterable[str | Path])
         labels = np.load(folder / "test_labels.npy", allow_pickle=False)
         similarity = np.load(folder / "test_similarity.npy", allow_pickle=False)
         predictions = np.load(Path(run["file"]).with_name("predictions.npy"), allow_pickle=False)
-        # A row that SMOTEN made on both sides of the split is as good as a copy.
+        # Rows that SMOTEN made on both sides of the split are as good as copies, and where nothing
+        # is known a genome may be one.
         rest = similarity < np.float32(description["similarity"])
         right = predictions == labels
         yield {

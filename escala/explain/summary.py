@@ -58,7 +58,7 @@ def _setting(tables: Tables, name: str) -> str:
     ]
     data = [
         f"{_joined(group['workload'].unique())} on {dataset} ({_data(group)}; "
-        f"{group['train_rows'].iloc[0]} training and {group['test_rows'].iloc[0]} test rows)"
+        f"{_span(group['train_rows'])} training and {_span(group['test_rows'])} test rows)"
         for dataset, group in current.groupby("dataset", sort=False)
     ]
     return (
@@ -81,7 +81,9 @@ def _gain(tables: Tables, name: str) -> str:
     tables = by_gradient(tables)
     speedup = _labelled(tables["speedup"], tables)
     if speedup.empty:
-        return f"Nothing was compared with {' '.join(BASELINE)}: it is the only configuration."
+        return (
+            f"Nothing was compared with {' '.join(BASELINE)}: nothing was trained in another way."
+        )
     return (
         f"Against {' '.join(BASELINE)}, in pairs of the same session and repeat, "
         + "; ".join(map(_verdict, speedup.itertuples()))
@@ -172,7 +174,7 @@ def _of_networks(tables: Tables) -> list[str]:
     lowest = " and ".join(_lowest(pooled, rate) for rate in ("precision", "recall"))
     apart = _apart(pooled)
     equality = (
-        "" if len(scored) == 1
+        "" if scored.groupby(["dataset", "workload"]).size().max() == 1
         else "the intervals of all configurations overlap for every class" if not apart
         else f"the intervals do not all overlap for {_joined(apart)}"
     )  # fmt: skip
@@ -344,6 +346,11 @@ def _quoted(reason: str, letters: int = 200) -> str:
 def _joined(parts: Iterable[str]) -> str:
     *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def _span(numbers: pd.Series) -> str:
+    """Return the smallest and the largest number, or the only one."""
+    return " to ".join(f"{number:.0f}" for number in sorted({numbers.min(), numbers.max()}))
 
 
 def _count(number: int, thing: str) -> str:

@@ -87,9 +87,12 @@ def _reading(frame: pd.DataFrame) -> str:
         for dataset, group in frame.groupby("dataset", sort=False)
     )
     limits = ", ".join(f"{limit:g}" for limit in sorted(frame["similarity"].unique()))
+    runs = " and ".join(
+        " ".join(pair) for pair in frame[["strategy", "layout"]].drop_duplicates().to_numpy()
+    )
     return (
-        f"Points: runs of {' '.join(BASELINE)}, each on its own split; bars: their median. Test "
-        f"rows with a near-duplicate in training (at least {limits} of their k-mers in common): "
+        f"Points: runs of {runs}, each on the split of its repeat; bars: their median. Test rows "
+        f"with a near-duplicate in training (at least {limits} of their k-mers in common): "
         f"{shares}."
     )
 

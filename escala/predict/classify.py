@@ -34,7 +34,7 @@ def predict(
     fasta : plain or gzipped, letters in either case; either strand, if the model knows both.
     run : folder of the trained run.
     familiarity : what `learn` wrote for the split of that run.
-    false_alarms : share of held-out rows that may be flagged, 0 to 1.
+    false_alarms : share of held-out rows that may be flagged, from 0 to below 1.
 
     Returns
     -------
@@ -44,7 +44,8 @@ def predict(
 
     Raises
     ------
-    InputError : the run did not end ok or kept no model, or the file is no nucleotide FASTA.
+    InputError : the run did not end ok or kept no model, the file is no nucleotide FASTA, or
+        `false_alarms` is no share.
     """
     classifier, known = _model(run), Familiarity.load(familiarity)
     threshold = known.threshold(false_alarms)

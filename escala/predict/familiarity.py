@@ -69,7 +69,16 @@ class Familiarity:
         return float(bits.mean())
 
     def threshold(self, false_alarms: float) -> float:
-        """Return the share below which at most `false_alarms` of the held-out rows lie."""
+        """Return the share below which at most `false_alarms` of the held-out rows lie.
+
+        Raises
+        ------
+        InputError : `false_alarms` is no share from 0 to below 1.
+        """
+        if not 0 <= false_alarms < 1:
+            raise InputError(
+                "false_alarms", false_alarms, "is no share from 0 to below 1", "give 0.05, say"
+            )
         if not len(self.held_out):
             return float("nan")
         return float(self.held_out[int(false_alarms * len(self.held_out))])
@@ -101,20 +110,26 @@ def learn(split: Path, output: Path) -> Familiarity:
 
     Raises
     ------
-    InputError : the split has no test rows to measure false alarms on.
+    InputError : no test row has a k-mer, so that false alarms cannot be measured.
     """
     train, test = (
         np.load(split / f"{side}.npy", mmap_mode="r", allow_pickle=False)
         for side in ("train", "test")
     )
-    if not len(test):
-        raise InputError(split, "test.npy", "holds no rows", "choose a split with test rows")
     # What SMOTEN made is no sequence that anything has.
     real = np.load(split / "train_genomes.npy", allow_pickle=False) >= 0
     familiarity = Familiarity.learn(
         _blocks(train, np.flatnonzero(real), "trained on"),
         _blocks(test, np.arange(len(test)), "held out"),
     )
+    if not len(familiarity.held_out):
+        raise InputError(
+            split,
+            "test.npy",
+            f"holds no row with {K} letters in a row that are A, C, G or T: false alarms cannot be "
+            "measured",
+            "choose a split with such test rows",
+        )
     familiarity.save(output)
     return familiarity
 

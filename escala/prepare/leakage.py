@@ -21,16 +21,18 @@ def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
 
     Returns
     -------
-    float32 of shape (test rows,); NaN for a row that SMOTEN made, which is no genome.
+    float32 of shape (test rows,); NaN, unknown, for a row that SMOTEN made, which is no genome, and
+    for a genome of which no k-mer was kept.
     """
     train, test = (
         np.load(split / f"{side}_genomes.npy", allow_pickle=False) for side in ("train", "test")
     )
     genomes, place = np.unique(test, return_inverse=True)
     found = np.full(len(genomes), np.nan, np.float32)
-    real = genomes >= 0
     matrix = Sketches.load(sketches).matrix()
-    found[real], _ = nearest(matrix, np.unique(train[train >= 0]), genomes[real])
+    known = genomes >= 0
+    known[known] = np.diff(matrix.indptr)[genomes[known]] > 0
+    found[known], _ = nearest(matrix, np.unique(train[train >= 0]), genomes[known])
     with atomic(output) as temporary:
         np.save(temporary, found[place], allow_pickle=False)
     return found[place]

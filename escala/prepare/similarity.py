@@ -188,8 +188,8 @@ def leakage(similarity: np.ndarray, threshold: float) -> float:
 
     Parameters
     ----------
-    similarity : of the nearest training genome, float32 of shape (test rows,); NaN, for a row that
-        SMOTEN made, counts as a near-duplicate.
+    similarity : of the nearest training genome, float32 of shape (test rows,); NaN, unknown, counts
+        as a near-duplicate.
     threshold : similarity from which a genome is one.
     """
     return float((~(similarity < np.float32(threshold))).mean())
@@ -246,21 +246,22 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
 
     Raises
     ------
-    InputError : the file or a column is missing, a record has no group or two, or a group holds
-        records of several classes.
+    InputError : the file or a column is missing, it is no table, a record has no group or two, or a
+        group holds records of several classes.
     """
     if not path.is_file():
         raise InputError(path, path.name, "no such file", "name a group file in split.groups")
-    table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
-    table = table.rename(columns={"lineage": "group"})
+    remedy = "give a TSV with the columns accession, class and group"
+    try:
+        # A spreadsheet may end lines in a tab, which is no reason to take accessions for an index.
+        table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, index_col=False)
+    except ValueError as error:
+        raise InputError(path, path.name, f"is no TSV ({str(error).strip()})", remedy) from None
+    if "group" not in table:
+        table = table.rename(columns={"lineage": "group"})
     for column in ("accession", "class", "group"):
         if column not in table:
-            raise InputError(
-                path,
-                list(table.columns),
-                f"has no column {column}",
-                "give a TSV with the columns accession, class and group",
-            )
+            raise InputError(path, list(table.columns), f"has no column {column}", remedy)
     table = table[table["class"].isin(records["class"].unique())]
     twice = table[table.duplicated(["accession", "class"])]
     if len(twice):

@@ -91,6 +91,12 @@ def test_a_gzipped_file_is_read_and_a_very_long_record_is_sampled(run):
     assert table.loc["long", "windows"] == classify.WINDOWS
 
 
+def test_a_very_long_record_is_sampled_evenly(run):
+    half = LENGTH * classify.WINDOWS
+    row = predicted(run, f">long\n{'A' * half}{'C' * half}\n").loc["long"]
+    assert row["probability_X"] == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -226,6 +226,47 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(path, value, reason, 
     assert remedy in error.remedy
 
 
+@pytest.mark.parametrize(
+    ("settings", "key", "reason"),
+    [
+        ({"split": {"groups": "g.tsv"}}, "split.groups", "by random has no group file"),
+        ({"split": {"leave_out": ["g"]}}, "split.leave_out", "by random has no group file"),
+        ({"split": {"by": "cluster", "groups": "g.tsv"}}, "split.groups", "has no group file"),
+        (
+            {"split": {"by": "group-file"}, "source": {"type": "files", "folder": "f"}},
+            "split.groups",
+            "the key is missing",
+        ),
+        ({"oversample": {"within": 9}}, "oversample.within", "smoten draws no windows"),
+        ({"oversample": {"method": "none", "within": 9}}, "oversample.within", "none draws no"),
+        (
+            {"split": {"by": "cluster"}, "oversample": {"order": "before-split"}},
+            "oversample.order",
+            "breaks up",
+        ),
+        (
+            {"deduplicate": "encoded", "window": {"method": "tiles"}},
+            "deduplicate",
+            "starts of genomes",
+        ),
+    ],
+)
+def test_settings_of_a_dataset_that_do_not_fit_together_are_refused(settings, key, reason):
+    split = {"split": {"seeds": [4], **settings.get("split", {})}}
+    error = refusal(small(lambda content: content["datasets"]["d"].update(settings | split)))
+    assert error.where == f"e.yaml: datasets.d.{key}"
+    assert reason in error.reason
+
+
+def test_simulated_genomes_know_their_groups():
+    split = {"by": "group-file", "leave_out": ["A.1"], "seeds": [4]}
+    assert Experiment(small(put("datasets.d.split", split)), "e.yaml").runs
+
+
+def test_a_name_in_capitals_stays_so_in_a_remedy():
+    assert "(FASTA files by name)" in refusal(small(put("predict", {"inputs": 3}))).remedy
+
+
 @pytest.mark.parametrize("layout", ["", "2", "0x1", "1x0", "1x2\n", "1X2", "x", "99999x1", "1x2x3"])
 def test_what_is_no_layout_is_refused_with_the_form(layout):
     error = refusal(small(put("configurations.1.layouts", ["1x2", layout])))

@@ -8,7 +8,8 @@ from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.predict.familiarity import Familiarity, K
+from escala.errors import InputError
+from escala.predict.familiarity import Familiarity, K, learn
 from escala.prepare.encode import encode, letters, reverse_complement
 
 texts = st.lists(st.text(alphabet="ACGTN", min_size=1, max_size=60), min_size=1, max_size=4)
@@ -59,3 +60,31 @@ def test_the_threshold_lets_the_stated_share_of_held_out_rows_be_flagged(tmp_pat
     for _ in range(20):
         assert familiarity.share(random.permutation(genome[:1000])) < threshold
     assert familiarity.share(genome[100:900]) >= threshold
+
+
+@pytest.mark.parametrize("false_alarms", [-0.1, 1, float("nan")])
+def test_false_alarms_are_a_share(false_alarms):
+    row = codes_of("ACGTTGCAAGCTTAGC")
+    with pytest.raises(InputError, match="no share"):
+        Familiarity.learn([row[None]], [row[None]]).threshold(false_alarms)
+
+
+@pytest.mark.parametrize("held_out", [[], ["ACGTTGCAAGN"]])
+def test_without_a_held_out_kmer_nothing_is_learnt(tmp_path, held_out):
+    trained = codes_of("ACGTTGCAAGC")[None]
+    np.save(tmp_path / "train.npy", trained)
+    np.save(tmp_path / "train_genomes.npy", np.zeros(1, np.int32))
+    np.save(tmp_path / "test.npy", np.array([codes_of(t) for t in held_out]).reshape(-1, 11))
+    with pytest.raises(InputError, match="false alarms cannot be measured"):
+        learn(tmp_path, tmp_path / "familiarity.npz")
+    assert not (tmp_path / "familiarity.npz").exists()
+
+
+def test_what_smoten_made_is_not_learnt(tmp_path):
+    random = np.random.default_rng(1)
+    real, made = random.integers(1, 5, (2, 200), dtype=np.uint8)
+    np.save(tmp_path / "train.npy", np.stack([real, made]))
+    np.save(tmp_path / "train_genomes.npy", np.array([0, -1], np.int32))
+    np.save(tmp_path / "test.npy", real[None])
+    learnt = learn(tmp_path, tmp_path / "familiarity.npz")
+    assert (learnt.share(real), learnt.share(made)) == (1, 0)

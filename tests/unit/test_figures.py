@@ -212,6 +212,14 @@ def test_the_timeline_of_a_run_shows_tensors_and_times(tmp_path, run):
     assert "waiting for all ranks (negotiation):\n0.016 s" in words
 
 
+def test_scores_by_split_name_the_runs_they_are_of(tmp_path, drawn):
+    assert "Points: runs of single 1x1, each" in drawn["splits"]
+    experiment = FakeExperiment(tmp_path).add_dataset().add("horovod-mpi", "1x2", 4.0)
+    assert "Points: runs of horovod-mpi 1x2, each" in _drawn(
+        tmp_path, "splits", _tables(experiment)
+    )
+
+
 def test_the_rest_of_an_operation_is_what_its_parts_leave():
     phases = timeline.intervals(timeline.repair(timeline_text(1)))
     # 0.2 ms of the broadcast, and 0.103 ms after the allreduce's last part.

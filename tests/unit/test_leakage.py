@@ -12,14 +12,14 @@ from escala.prepare.similarity import Sketches
 
 
 def test_the_similarity_of_a_row_is_that_of_its_genome_to_the_nearest_in_training(tmp_path):
-    # Genomes as sets of k-mers: 0 and 3 share 3 of 4, 1 and 2 nothing.
-    sets = [[1, 2, 3, 4], [5, 6], [7, 8, 9], [1, 2, 3, 10, 11]]
+    # Genomes as sets of k-mers: 0 and 3 share 3 of 4, 1 and 2 nothing, of 4 none was kept.
+    sets = [[1, 2, 3, 4], [5, 6], [7, 8, 9], [1, 2, 3, 10, 11], []]
     hashes = np.array([k for own in sets for k in own], np.uint64)
     Sketches(hashes, np.cumsum([len(own) for own in sets])).save(tmp_path / "sketches.npz")
     np.save(tmp_path / "train_genomes.npy", np.array([0, 0, 1, -1], np.int32))
-    np.save(tmp_path / "test_genomes.npy", np.array([3, 2, 3, -1], np.int32))
+    np.save(tmp_path / "test_genomes.npy", np.array([3, 2, 3, -1, 4], np.int32))
     found = write_similarity(tmp_path, tmp_path / "sketches.npz", tmp_path / "out.npy")
-    np.testing.assert_array_equal(found, np.float32([0.75, 0, 0.75, np.nan]))
+    np.testing.assert_array_equal(found, np.float32([0.75, 0, 0.75, np.nan, np.nan]))
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy", allow_pickle=False), found)
 
 

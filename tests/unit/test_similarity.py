@@ -189,7 +189,11 @@ RECORDS = pd.DataFrame({"accession": ["a", "b", "NA"], "class": ["X", "X", "Y"]}
     ("content", "value", "reason"),
     [
         (None, "groups.tsv", "no such file"),
+        ("", "groups.tsv", "is no TSV"),
+        ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\th\n", "groups.tsv", "is no TSV"),
+        ('accession\tclass\tgroup\na\tX\t"g\n', "groups.tsv", "is no TSV"),
         ("accession\tclass\n", ["accession", "class"], "no column group"),
+        ("accession,class,group\n", ["accession,class,group"], "no column accession"),
         ("accession\tclass\tgroup\na\tX\tg\na\tX\th\n", "a", "stands there twice"),
         ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\n", "NA", "has no group"),
         ("accession\tclass\tgroup\na\tX\tg\nb\tX\t\nNA\tY\th\n", "b", "has no group"),
@@ -204,6 +208,20 @@ def test_a_group_file_that_does_not_fit_is_refused(tmp_path, content, value, rea
         read_groups(path, RECORDS)
     assert (caught.value.where, caught.value.value) == (path, value)
     assert reason in caught.value.reason
+
+
+def test_a_file_that_is_not_text_is_no_group_file(tmp_path):
+    path = tmp_path / "groups.tsv"
+    path.write_text("accession\tclass\tgroup\na\tX\tg\n", encoding="utf-16")
+    with pytest.raises(InputError, match="is no TSV"):
+        read_groups(path, RECORDS)
+
+
+def test_groups_come_before_lineages_and_lines_may_end_as_a_spreadsheet_ends_them(tmp_path):
+    path = tmp_path / "groups.tsv"
+    head = "accession\tclass\tgroup\tlineage\r\n"
+    path.write_text(head + "".join(f"{n}\t{c}\t{c}.{n}\tL\t\r\n" for n, c in ("aX", "bX")))
+    assert read_groups(path, RECORDS.iloc[:2]).tolist() == ["X.a", "X.b"]
 
 
 def test_a_group_file_may_call_groups_lineages_and_hold_more(tmp_path):

@@ -632,6 +632,18 @@ def test_the_command_verifies_and_prunes(step, folder, run_command):
     assert not entries(folder)
 
 
+@pytest.mark.parametrize("limit", ["--older-than", "--larger-than"])
+@pytest.mark.parametrize("amount", ["-1", "nan", "inf"])
+def test_the_command_prunes_nothing_by_a_limit_that_is_none(
+    step, folder, run_command, capsys, limit, amount
+):
+    step()
+    with pytest.raises(SystemExit) as caught:
+        run_command("prune", f"{limit}={amount}")
+    assert caught.value.code == 2 and f"{amount} is no number from 0" in capsys.readouterr().err
+    assert entries(folder)
+
+
 @pytest.mark.parametrize("where", ["off", "nowhere", "."])
 def test_the_command_touches_no_folder_that_is_no_store(tmp_path, run_command, monkeypatch, where):
     monkeypatch.chdir(tmp_path)

@@ -10,6 +10,7 @@ from fixtures_runs import FakeExperiment, three_configurations, with_fits
 
 from escala.explain import tables
 from escala.explain.summary import summary
+from escala.files import read_json, write_json
 
 
 def _sentences(experiment: FakeExperiment) -> list[str]:
@@ -83,6 +84,14 @@ def test_different_quality_is_said(tmp_path):
     assert "do not all overlap for the precision of COVID" in _sentences(experiment)[3]
 
 
+def test_the_only_configuration_of_a_dataset_is_not_said_to_equal_itself(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    other = FakeExperiment(tmp_path, dataset="other").add_dataset()
+    experiment.runs += other.add("single", "1x1", 5.0, accuracy=0.7).runs
+    quality = _sentences(experiment)[3]
+    assert "The median accuracy is between" in quality and "overlap" not in quality
+
+
 def test_what_is_unavailable_is_said(tmp_path):
     failed = dict.fromkeys((1, 2, 3), ("failed", "a `quoted`\nreason | <b>"))
     experiment = FakeExperiment(tmp_path).add_dataset()
@@ -94,6 +103,14 @@ def test_what_is_unavailable_is_said(tmp_path):
     assert "unavailable" in elsewhere
     assert "unavailable" in quality
     assert "rep 1, 2, 3 (failed: `a 'quoted' reason | <b>`)" in gaps
+
+
+def test_rows_that_differ_between_splits_are_said_as_a_range(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    result = read_json(experiment.runs[0])
+    result["training"]["train_rows"] -= 50
+    write_json(experiment.runs[0], result)
+    assert "3100 to 3150 training and 705 test rows" in _sentences(experiment)[0]
 
 
 def test_a_baseline_alone_is_compared_with_nothing(tmp_path):
