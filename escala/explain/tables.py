@@ -32,7 +32,7 @@ from escala.parallel.layout import Layout
 SCHEMAS = Path(__file__).resolve().parent.parent.parent / "schemas" / "tables"
 TABLES = (
     "classes", "runs", "epochs", "reports", "pooled", "confusion", "leakage", "configurations",
-    "speedup",
+    "speedup", "resources",
 )  # fmt: skip
 
 #: What names a configuration, and with `repeat` a run.
