@@ -39,9 +39,9 @@ def state(node: str) -> str:
 
 
 def processes(command: str) -> list[int]:
-    """Return the numbers of the processes of that command line."""
+    """Return the numbers of the processes of that command line, of a program on the PATH."""
     listed = output("ps", "-eo", "pid=,args=").splitlines()
-    return [int(line.split()[0]) for line in listed if line.split(maxsplit=1)[1] == command]
+    return [int(line.split()[0]) for line in listed if line.endswith(f"/{command}")]
 
 
 def test_every_node_is_idle_and_a_job_runs_on_each(lab):
