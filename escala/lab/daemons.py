@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -114,7 +115,34 @@ def _named(name: str) -> list[str]:
 
 def _start(*command: str) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
-    call(*command, env=environment | {_MARK: str(FOLDER)}, cwd="/", timeout=_START_SECONDS)
+    with _uninterrupted():
+        call(
+            *command,
+            env=environment | {_MARK: str(FOLDER)},
+            cwd="/",
+            timeout=_START_SECONDS,
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until the block ends.
+
+    A process that has been forked and does not carry the mark yet would not be found.
+    """
+    held = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {
+        each: signal.signal(each, lambda caught, _: held.append(caught)) for each in numbers
+    }
+    try:
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        for caught in held[:1]:
+            signal.raise_signal(caught)
 
 
 def _end(found: list[psutil.Process]) -> None:
