@@ -35,13 +35,13 @@ sys.stdin.readline()
 sys.stdin.readline()
 """
 
-# Three threads of C code that does not hold the interpreter's lock, on one core.
+# Three threads of C code, a second and more at a time without the interpreter's lock, on one core.
 BUSY = """
 import hashlib, os, resource, threading, time
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 def spin():
     while True:
-        hashlib.pbkdf2_hmac("sha256", b"x", b"y", 20_000)
+        hashlib.pbkdf2_hmac("sha256", b"x", b"y", 2_000_000)
 for _ in range(3):
     threading.Thread(target=spin, daemon=True).start()
 def used():
@@ -176,7 +176,7 @@ def test_busy_threads_fill_the_core_they_share(run):
     ended, used = json.loads(ask(rank))
     found = run.summary(start=start, stop=ended)
     own = 100 * (used - used_before) / (ended - began)
-    assert found["cpu_percent_mean"] == pytest.approx(own, rel=0.25)
+    assert found["cpu_percent_mean"] == pytest.approx(own, rel=0.4)
     # Two of the three wait for the core at any time, and the first thread waits for its input.
     assert found["threads_running_mean"] == pytest.approx(3, abs=0.5)
     assert found["threads_max"] == 4
@@ -311,7 +311,7 @@ def test_the_sampler_dies_with_its_parent(run):
     try:
         run.samples(2)
         parent.kill()
-        parent.communicate()
+        parent.wait()
         assert until(lambda: not sampler.is_running() or sampler.status() == "zombie")
     finally:
         if sampler.is_running():
