@@ -30,7 +30,7 @@ NETWORK = "native"
 # Settings of a workload that a variant may give in its stead.
 _TRAINING_OF_VARIANT = ("batch", "learning_rate")
 # The network of a layout of one node need not be named.
-_NO_LINK = {"interface": None, "rate": None}
+_NO_LINK = {"interface": None, "rate": None, "steps": None}
 
 
 @dataclass(frozen=True)
@@ -259,18 +259,21 @@ class Experiment:
         variant = self.settings["variants"][run.variant]
         if WORKLOADS[run.workload].kind == "gradient":
             training |= {key: variant[key] for key in _TRAINING_OF_VARIANT if key in variant}
-        if run.instrument:
+        link = self.settings["networks"].get(run.network, _NO_LINK)
+        steps = link["steps"]
+        if run.instrument == "timeline":
+            steps = self.settings["timeline"]["steps"]
+        if run.instrument or steps:
             training = training | {"epochs": 1, "validate": False, "save_model": False}
+            training.pop("target_accuracy", None)
         return {
             **asdict(run),
             "training": training,
             "knobs": {k: v for k, v in variant.items() if k not in _TRAINING_OF_VARIANT},
-            "link": self.settings["networks"].get(run.network, _NO_LINK),
+            "link": {key: link[key] for key in ("interface", "rate")},
             "launcher": self.settings["launcher"],
             "oversubscribe": self.settings["oversubscribe"],
-            "max_steps": (
-                self.settings["timeline"]["steps"] if run.instrument == "timeline" else None
-            ),
+            "max_steps": steps,
             "sample_seconds": (
                 self.settings["resources"]["seconds"] if run.instrument == "resources" else None
             ),

@@ -119,7 +119,7 @@ def _elsewhere(tables: Tables, name: str) -> str:
     """Say where the time goes outside the steps: of the baselines and of the fastest beside."""
     tables = by_gradient(tables)
     timed = _labelled(tables["configurations"], tables)
-    timed = timed[timed["kind"] == "measured"]
+    timed = timed[timed["kind"] != "unavailable"]
     if tables["runs"].empty:
         return "No workload was trained over epochs."
     if timed.empty:
@@ -309,7 +309,8 @@ def _table(tables: Tables) -> str:
 
 def _training_seconds(row: pd.Series, is_fit: bool) -> str:
     if not is_fit:
-        return _with_interval(row, "train", "_seconds_per_epoch")
+        estimated = " estimated" * (row["kind"] == "estimated")
+        return _with_interval(row, "train", "_seconds_per_epoch") + estimated
     seconds = row["train_seconds_per_epoch"]
     return "unavailable" if pd.isna(seconds) else f"– (fit: {seconds:.2f} s)"
 

@@ -194,10 +194,13 @@ def _run(run: Measurement) -> dict:
     ranks, training, machine = run["ranks"], run["training"], run["machine"]
     seconds, steps = run["seconds"] or {}, run["step_seconds"] or {}
     evaluation, epochs = run["evaluation"] or {}, run["epochs"]
-    ok = run["status"] == "ok"
+    ok, cut = run["status"] == "ok", _is_cut(run)
+    if cut:
+        evaluation = {}
     return {
         **_names(run),
         **{key: run[key] for key in ("current", "comparable", "status", "reason", "started")},
+        "kind": "unavailable" if not ok else "estimated" if cut else "measured",
         "training_kind": training["kind"],
         "ranks": ranks["asked"],
         "ranks_obtained": ranks["obtained"],
@@ -209,9 +212,11 @@ def _run(run: Measurement) -> dict:
         "inter_op_threads": ranks["threads"]["inter_op"],
         **{key: training[key] for key in _TRAINING},
         "train_seconds": seconds.get("train"),
-        "train_seconds_per_epoch": seconds["train"] / len(epochs) if ok else None,
+        "train_seconds_per_epoch": _seconds_per_epoch(run) if ok else None,
         "epoch_wall_seconds_per_epoch": (
-            float(np.mean([epoch["epoch_wall_seconds"] for epoch in epochs])) if ok else None
+            float(np.mean([epoch["epoch_wall_seconds"] for epoch in epochs]))
+            if ok and not cut
+            else None
         ),
         "step_median_seconds": steps.get("median"),
         "step_p90_seconds": steps.get("p90"),
@@ -228,6 +233,20 @@ def _run(run: Measurement) -> dict:
         "source_sha256": run["source_sha256"],
         "file": run["file"],
     }
+
+
+def _is_cut(run: Measurement) -> bool:
+    """Say whether an epoch was cut to some of its steps; older runs never were."""
+    whole = run["training"].get("steps_per_epoch")
+    return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
+
+
+def _seconds_per_epoch(run: Measurement) -> float:
+    """Return the training seconds of an epoch; of one that was cut, in proportion to its steps."""
+    spent, epochs = run["seconds"]["train"], run["epochs"]
+    if not _is_cut(run):
+        return spent / len(epochs)
+    return spent / sum(e["steps"] for e in epochs) * run["training"]["steps_per_epoch"]
 
 
 def _time_to_target(run: Measurement) -> dict:
@@ -255,8 +274,8 @@ def _epochs(run: Measurement) -> Iterator[dict]:
 
 
 def _scored(found: Iterable[Measurement]) -> list[Measurement]:
-    """Return the current measurements that ended ok: the runs whose scores count."""
-    return [run for run in found if run["current"] and run["status"] == "ok"]
+    """Return the current measurements of whole epochs that ended ok: those whose scores count."""
+    return [run for run in found if run["current"] and run["status"] == "ok" and not _is_cut(run)]
 
 
 def _report(run: Measurement) -> Iterator[dict]:
@@ -334,6 +353,12 @@ def _kind(interval: Interval) -> str:
     return "unavailable" if interval.estimate is None else "measured"
 
 
+def _poorest(kinds: pd.Series) -> str:
+    """Return what figures made of several may be called."""
+    known = set(kinds)
+    return "unavailable" if not known else "estimated" if "estimated" in known else "measured"
+
+
 def _configurations(runs: pd.DataFrame) -> Iterator[dict]:
     for names, group in runs.groupby(list(CONFIGURATION), sort=False):
         current, ok = group[group["current"]], group[group["status"] == "ok"]
@@ -349,7 +374,7 @@ def _configurations(runs: pd.DataFrame) -> Iterator[dict]:
             "runs_failed": len(failed),
             "measurements": len(timed),
             "sessions": timed["session"].nunique(),
-            "kind": "measured" if len(timed) else "unavailable",
+            "kind": _poorest(timed["kind"]),
             "reason": None if len(timed) else _reasons(failed),
             **_interval("train", _over(timed, "train_seconds_per_epoch"), "_seconds_per_epoch"),
             **_interval("step", _over(timed, "step_median_seconds"), "_seconds"),
@@ -420,7 +445,9 @@ def _speedup(runs: pd.DataFrame) -> Iterator[dict]:
             "ranks": ranks,
             "oversubscribed": bool(group["oversubscribed"].any()),
             "pairs": len(mine),
-            "kind": _kind(ratio),
+            "kind": _poorest(group.loc[group["session"].isin(mine["session"]), "kind"])
+            if len(mine)
+            else "unavailable",
             "reason": None if len(mine) else _unpaired(name, group, runs),
             **_interval("ratio", ratio),
             **_interval("speedup", speedup),

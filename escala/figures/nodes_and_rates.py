@@ -29,7 +29,7 @@ def draw(tables: Tables) -> Figure:
     """Draw medians with their 95 % intervals; one process on one node is where lines begin."""
     tables = by_gradient(tables)
     configurations = tables["configurations"]
-    measured = configurations[configurations["kind"] == "measured"]
+    measured = configurations[configurations["kind"] != "unavailable"]
     measured = measured.assign(nodes=[Layout.parse(layout).nodes for layout in measured["layout"]])
     across = measured[measured["nodes"] > 1]
     if across.empty:
@@ -100,5 +100,9 @@ def _line(axes: Axes, line: pd.DataFrame, colour: tuple, shape: str, name: str) 
         face = "white" if row.oversubscribed else colour
         axes.plot(row.nodes, value, shape, color=colour, markerfacecolor=face, markersize=7)
         axes.annotate(
-            row.layout, (row.nodes, value), (6, 4), textcoords="offset points", fontsize=7
+            row.layout + " (estimated)" * (row.kind == "estimated"),
+            (row.nodes, value),
+            (6, 4),
+            textcoords="offset points",
+            fontsize=7,
         )

@@ -32,7 +32,7 @@ def draw(tables: Tables) -> Figure:
     if tables["runs"].empty:
         return nothing_by_epochs(WHAT, everything)
     configurations = labelled(tables["configurations"], tables["runs"])
-    if not (configurations["kind"] == "measured").any():
+    if not (configurations["kind"] != "unavailable").any():
         return without_data(WHAT, tables)
     runs = labelled(tables["runs"], tables["runs"])
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]

@@ -34,11 +34,11 @@ def draw(tables: Tables) -> Figure:
     if tables["runs"].empty:
         return nothing_by_epochs(WHAT, everything)
     speedup = tables["speedup"]
-    if not (speedup["kind"] == "measured").any():
+    if not (speedup["kind"] != "unavailable").any():
         return empty(WHAT, described(tables["runs"]), _why_nothing(tables))
     varying = [key for key in ("variant", "network") if speedup[key].nunique() > 1]
     speedup = speedup.assign(series=speedup[["strategy", *varying]].agg(" ".join, axis=1))
-    names = list(speedup.loc[speedup["kind"] == "measured", "series"].unique())
+    names = list(speedup.loc[speedup["kind"] != "unavailable", "series"].unique())
     parts = panels(speedup)
     most = max(len(_layouts(frame)) for _, frame in parts)
     figure = new(max(9.5, 3 + 2 * most * (0.4 + 0.36 * len(names))), 3.4 * len(parts) + 1.0)
@@ -70,7 +70,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str, names: list[str]) -> Non
     for at, ranks in enumerate(layouts.values()):
         ideal = ranks if value == "speedup" else 1
         axes.hlines(ideal, at - 0.45, at + 0.45, color="0.4", linestyle="--", linewidth=1)
-    measured = frame[frame["kind"] == "measured"]
+    measured = frame[frame["kind"] != "unavailable"]
     for name, group in measured.groupby("series", sort=False):
         shift = 0.8 * ((names.index(name) + 0.5) / len(names) - 0.5)
         x = group["layout"].map(list(layouts).index).astype(float) + shift
@@ -114,7 +114,7 @@ def _layouts(frame: pd.DataFrame) -> dict[str, int]:
 
 def _missing(tables: Tables) -> list[str]:
     """Say which configurations ran, and still have no ratio."""
-    ran = tables["configurations"][lambda frame: frame["kind"] == "measured"]
+    ran = tables["configurations"][lambda frame: frame["kind"] != "unavailable"]
     missing = tables["speedup"][lambda frame: frame["kind"] == "unavailable"]
     missing = labelled(
         missing.merge(ran[list(CONFIGURATION)], on=list(CONFIGURATION)), tables["runs"]

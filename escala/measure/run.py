@@ -271,6 +271,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "learning_rate": plan["learning_rate"],
             "optimizer": None,
             "epochs_asked": plan["epochs"],
+            "steps_per_epoch": _shards(plan, [1.0] * plan["ranks"]).steps(None),
             "epochs_done": 0,
             "stopped_early": False,
             "parameters": None,
@@ -511,15 +512,19 @@ def _broken_promise(
 def _expected_rows(plan: dict, rank: dict, epoch: int) -> np.ndarray:
     if plan["kind"] == "fit":
         return np.arange(plan["train_rows"])
-    shards = Shards(
+    of_epoch = _shards(plan, rank["shares"]).of_epoch(epoch)
+    steps = islice(of_epoch, rank["epochs"][epoch - 1]["steps"])
+    return np.concatenate([rows for of_rank in steps for rows in of_rank])
+
+
+def _shards(plan: dict, shares: list[float]) -> Shards:
+    return Shards(
         plan["shuffle_seed"],
-        rank["train_rows"],
+        plan["train_rows"],
         plan["global_batch"],
-        rank["shares"],
+        shares,
         plan["knobs"]["shard"],
     )
-    steps = islice(shards.of_epoch(epoch), rank["epochs"][epoch - 1]["steps"])
-    return np.concatenate([rows for of_rank in steps for rows in of_rank])
 
 
 def _clean(folder: Path) -> None:

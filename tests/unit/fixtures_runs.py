@@ -226,6 +226,7 @@ class FakeExperiment:
                 "kind": "gradient", "global_batch": 32 * ranks, "rows_per_rank": 32,
                 "learning_rate": 0.001,
                 "optimizer": "RMSprop" if ok else None, "epochs_asked": 3,
+                "steps_per_epoch": epochs[0]["steps"],
                 "epochs_done": 3 if ok else 0, "stopped_early": False,
                 "parameters": 2067181 if ok else None, "train_rows": rows, "test_rows": 705,
                 "target_accuracy": 0.95,

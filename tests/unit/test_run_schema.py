@@ -53,6 +53,7 @@ def ok() -> dict:
             "learning_rate": 0.001,
             "optimizer": "RMSprop",
             "epochs_asked": 1,
+            "steps_per_epoch": 4,
             "epochs_done": 1,
             "stopped_early": False,
             "parameters": 2067181,
