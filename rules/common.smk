@@ -310,6 +310,19 @@ onstart:
         refuse_impossible_layouts()
 
 
+onerror:
+    # A job that ended without a result, as one whose node went away, is a failed run all the same.
+    with chdir(WORKDIR):
+        for job in workflow.scheduler.failed if workflow.scheduler else ():
+            if job.rule.name in ("train", "instrumented"):
+                run = run_of(job.wildcards)
+                if not Path(run.file).exists():
+                    reason = "its job ended without a result; what it said: " + "; ".join(job.log)
+                    call = ["--request", request(job.wildcards), "--data", job.params.data]
+                    call += ["--output", run.file, "--lost", reason]
+                    subprocess.run([sys.executable, "-m", "scripts.train", *call])
+
+
 onsuccess:
     # The whole experiment ends with the same check, as the last job.
     names = {job.rule.name for job in workflow.dag.jobs}

@@ -34,10 +34,19 @@ def main() -> None:
         help="the run's identity, training settings, knobs and seeds",
     )
     parser.add_argument("--data", required=True, type=Path, help="folder of the split")
-    parser.add_argument("--time-limit", required=True, type=float, metavar="MINUTES")
+    parser.add_argument("--time-limit", type=float, default=60, metavar="MINUTES")
     parser.add_argument("--output", required=True, type=Path, help="the run.json to write")
+    parser.add_argument(
+        "--lost", metavar="REASON", help="do not run: write that the run ended without a result"
+    )
     arguments = parser.parse_args()
     request, output = arguments.request, arguments.output
+
+    if arguments.lost:
+        from escala.measure.run import lost
+
+        lost(request, arguments.data, output, arguments.lost)
+        return
 
     def make() -> bool:
         from escala.measure.run import measure

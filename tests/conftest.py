@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KNOBS = {
     "cores_per_process": 1,
     "threads": {},
+    "bind": True,
     "sparse_as_dense": True,
     "yield_when_idle": True,
     "fusion_threshold_mib": None,

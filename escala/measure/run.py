@@ -76,15 +76,29 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
         _tidy(ranks_folder)
     if outcome.status != "ok":
         _remove(folder, PREDICTIONS, *MODEL_FILES)
-    result |= {
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "wall_seconds": time.monotonic() - clock,
-    }
-    validate_run(result)
-    write_json(folder / "sessions" / f"{result['session']}.json", result)
-    write_json(output, result)
+    _finish(result, outcome, output, time.monotonic() - clock)
     return outcome
+
+
+def lost(request: dict, data: Path, output: Path, reason: str) -> None:
+    """Write the `run.json` of a run that ended without one: its job was killed, or never began.
+
+    Parameters
+    ----------
+    request, data, output : as of `measure`.
+    """
+    started, description = datetime.now(UTC), _description(data)
+    _clean(output.parent)
+    plan = _plan(request, description, data)
+    result = _identity(request, plan, description, started)
+    _finish(result, Outcome("failed", reason), output, 0.0)
+
+
+def _finish(result: dict, outcome: Outcome, output: Path, wall_seconds: float) -> None:
+    result |= {"status": outcome.status, "reason": outcome.reason, "wall_seconds": wall_seconds}
+    validate_run(result)
+    write_json(output.parent / "sessions" / f"{result['session']}.json", result)
+    write_json(output, result)
 
 
 def _attempt(
@@ -172,23 +186,21 @@ def _placed(request: dict, plan: dict, result: dict) -> Launch:
             f"needs {needed} cores on each node, and {available} are available",
             "ask for fewer processes or set oversubscribe: true",
         )
-    plan["places"] = places(layout, strategy, per_process, started.nodes)
+    plan["places"] = places(layout, strategy, plan["knobs"], started.nodes)
     result["ranks"] |= {
         "launcher": started.launcher,
         "hosts": [node.host for node in started.nodes],
         "interface": started.nodes[0].interface,
-        "oversubscribed": result["ranks"]["oversubscribed"] or _shared(plan["places"]),
+        "oversubscribed": needed > available or _shared(started),
         "cores": [place["cores"] for place in plan["places"]],
     }
     return started
 
 
-def _shared(of_all: list[dict]) -> bool:
-    """Say whether two processes of a node share a core, or two nodes do that are one machine's."""
-    taken = [(place["node"], core) for place in of_all for core in place["cores"]]
-    if lab.location():
-        taken = [core for _, core in taken]
-    return len(set(taken)) < len(taken)
+def _shared(started: Launch) -> bool:
+    """Say whether nodes share cores, as those of the lab may: they are one machine's."""
+    taken = [core for node in started.nodes for core in node.cores]
+    return lab.location() is not None and len(set(taken)) < len(taken)
 
 
 def _linked(request: dict, started: Launch, result: dict) -> Outcome:
@@ -226,8 +238,9 @@ def _by_gradient(plan: dict, repeat: int) -> dict:
 
 def _by_fit(plan: dict, repeat: int) -> dict:
     """Return the same for a fit: one step over all rows in their order, nothing drawn at random."""
+    threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
     return {
-        "knobs": plan["knobs"] | {"threads": plan["knobs"]["threads"] | {"inter_op": 1}},
+        "knobs": plan["knobs"] | {"threads": {"intra_op": threads, "inter_op": 1}},
         "epochs": 1,
         "global_batch": plan["train_rows"],
         "learning_rate": None,

@@ -33,6 +33,8 @@ from escala.parallel.strategies import STRATEGIES, Strategy
 
 LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
 
+MPIRUN_PROGRAM = "mpirun"
+
 Command = list[str]
 Environment = dict[str, str]
 
@@ -156,7 +158,7 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
         inherited
         | _own_mpi()
         | {
-            "OMP_NUM_THREADS": str(knobs["threads"]["intra_op"]),
+            **{"OMP_NUM_THREADS": str(n) for n in [knobs["threads"]["intra_op"]] if n},
             "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         }
         | across
@@ -224,7 +226,7 @@ def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command
     }
     arguments = [word for key, values in options.items() for word in [*key.split(), *values]]
     # Of the environment, whatever else is on the PATH.
-    return [str(Path(sys.prefix) / "bin" / "mpirun"), *arguments]
+    return [str(Path(sys.prefix) / "bin" / MPIRUN_PROGRAM), *arguments]
 
 
 def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:

@@ -59,12 +59,12 @@ def processes_per_node(layout: Layout, strategy: type[Strategy]) -> int:
 
 
 def places(
-    layout: Layout, strategy: type[Strategy], cores_per_process: int, nodes: Sequence[Node]
+    layout: Layout, strategy: type[Strategy], knobs: dict, nodes: Sequence[Node]
 ) -> list[dict]:
     """Return the place of every process of a run, as `Place.of` reads them.
 
     Ranks are numbered node by node. A rank is given `cores_per_process` cores of its node, and a
-    process those of all ranks it holds.
+    process those of all ranks it holds; one that is not bound is given all cores of the node.
     """
     per_node = processes_per_node(layout, strategy)
     ranks_each = layout.processes // per_node
@@ -75,7 +75,7 @@ def places(
     found = []
     for number, node in enumerate(nodes):
         for local, cores in enumerate(
-            assign_cores(per_node, cores_per_process * ranks_each, node.cores)
+            assign_cores(per_node, knobs["cores_per_process"] * ranks_each, node.cores)
         ):
             process = number * per_node + local
             found.append(
@@ -89,7 +89,7 @@ def places(
                         local=local,
                         processes_per_node=per_node,
                         host=node.host,
-                        cores=cores,
+                        cores=cores if knobs["bind"] else sorted(node.cores),
                         addresses=addresses,
                         spare=spare,
                     )

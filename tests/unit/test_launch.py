@@ -94,7 +94,7 @@ THERE = Node("there", "eth0", "10.0.0.2", [0, 1], [4000, 4001, 4002])
 
 
 def placed(strategy: str, layout: str, nodes: list[Node]) -> list[dict]:
-    return places(Layout.parse(layout), STRATEGIES[strategy], 1, nodes)
+    return places(Layout.parse(layout), STRATEGIES[strategy], KNOBS, nodes)
 
 
 def start(strategy: str, launched: Launch, layout: str):
@@ -248,6 +248,12 @@ def test_places_hold_every_rank_once_on_cores_of_their_own(strategy, layout):
         assert len(set(cores)) == len(cores) == parsed.processes
     assert len({address for place in found for address in place.addresses}) == len(found)
     assert not set(found[0].spare) & set(found[0].addresses)
+
+
+def test_a_process_that_is_not_bound_may_use_all_cores_of_its_node():
+    free = KNOBS | {"bind": False}
+    found = places(Layout(1, 2), STRATEGIES["horovod-mpi"], free, [HERE])
+    assert [place["cores"] for place in found] == [[0, 1], [0, 1]]
 
 
 def spawned(*options: str, code: str, processes: int = 2) -> subprocess.CompletedProcess:

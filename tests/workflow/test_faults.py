@@ -56,7 +56,7 @@ def says(folder: Path, rank: int, words: str) -> Callable[[], bool]:
 
 
 def kill_rank(folder: Path, rank: int) -> None:
-    names = {"OMPI_COMM_WORLD_RANK": str(rank), "HOROVOD_RANK": str(rank)}
+    names = {"OMPI_COMM_WORLD_RANK": str(rank), "ESCALA_PROCESS": str(rank)}
     for process in ranks_of(folder):
         if any(process.environ().get(name) == value for name, value in names.items()):
             process.kill()
@@ -124,7 +124,7 @@ def test_damaged_arrays_are_refused(small_split, request_for, tmp_path):
 def test_a_launcher_that_is_missing_makes_the_run_unavailable(
     small_split, request_for, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(launch, "MPIRUN", "no-such-mpirun")
+    monkeypatch.setattr(launch, "MPIRUN_PROGRAM", "no-such-mpirun")
     outcome = measure(request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run.json", 300)
     assert outcome.status == "unavailable" and "no-such-mpirun" in outcome.reason
     assert read_json(tmp_path / "run.json")["status"] == "unavailable"
