@@ -146,7 +146,7 @@ def _output(command: Command) -> str:
 def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Environment:
     """Return the environment of every process: this one's, cleaned, with what libraries need."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
-    across = {}
+    threads, across = knobs["threads"]["intra_op"], {}
     if launch and launch.job:
         interface = launch.nodes[0].interface
         across = {
@@ -158,9 +158,9 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
         inherited
         | _own_mpi()
         | {
-            **{"OMP_NUM_THREADS": str(n) for n in [knobs["threads"]["intra_op"]] if n},
             "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         }
+        | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
         | across
         | STRATEGIES[strategy].environment(knobs)
     )

@@ -1,4 +1,4 @@
-"""Runs over two nodes, through sbatch: what they measure, and how they end when something breaks."""
+"""Runs over two nodes, through sbatch: what they measure, and how they end in faults."""
 
 from __future__ import annotations
 
@@ -109,6 +109,7 @@ def test_what_each_node_used_is_sampled_beside_the_run(across):
         assert 0.3 * gradients < process["sent_bytes"] < 1.5 * gradients
 
 
+SBATCH = "sbatch --wait --nodes=2 --ntasks=2 --ntasks-per-node=1 --exclusive".split()
 JOB = """
 import json, sys
 from pathlib import Path
@@ -138,10 +139,9 @@ def while_training(folder: Path, act: Callable[[], None]) -> threading.Thread:
 def in_a_job(request: dict, split: Path, folder: Path, limit: float) -> subprocess.Popen:
     """Start a run inside an allocation of two nodes, as a job of the workflow would."""
     argument = json.dumps([request, str(split), str(folder / "run.json"), limit])
+    program = f"{sys.executable} -c '{JOB}' '{argument}'"
     return subprocess.Popen(
-        ["sbatch", "--wait", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--exclusive"]
-        + ["--output", f"{folder}.out", "--wrap"]
-        + [f"cd {ROOT} && exec {sys.executable} -c '{JOB}' '{argument}'"],
+        [*SBATCH, f"--output={folder}.out", f"--wrap=cd {ROOT} && exec {program}"],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
 

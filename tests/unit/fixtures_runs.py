@@ -263,7 +263,8 @@ def as_fit(run: dict, workload: str) -> None:
     """Make a run one of a workload that is fitted at once."""
     run |= {"workload": workload, "seeds": {"weights": None, "shuffle": None}}
     run["training"] |= {
-        "kind": "fit", "learning_rate": None, "epochs_asked": 1, "steps_per_epoch": 1, "target_accuracy": None,
+        "kind": "fit", "learning_rate": None, "epochs_asked": 1, "steps_per_epoch": 1,
+        "target_accuracy": None,
         "global_batch": run["training"]["train_rows"],
     }  # fmt: skip
     if run["status"] == "ok":
