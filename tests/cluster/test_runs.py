@@ -109,7 +109,7 @@ def test_what_each_node_used_is_sampled_beside_the_run(across):
         assert 0.3 * gradients < process["sent_bytes"] < 1.5 * gradients
 
 
-SBATCH = "sbatch --wait --nodes=2 --ntasks=2 --ntasks-per-node=1 --exclusive".split()
+SBATCH = ["sbatch", "--wait", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--exclusive"]
 JOB = """
 import json, sys
 from pathlib import Path
