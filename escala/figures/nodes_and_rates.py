@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,6 +10,8 @@ from matplotlib.figure import Figure
 from escala.explain.tables import BASELINE, by_gradient
 from escala.figures.common import (
     Tables,
+    described,
+    empty,
     gaps,
     legend_of,
     markers,
@@ -17,7 +20,6 @@ from escala.figures.common import (
     palette,
     panel_title,
     title,
-    without_data,
 )
 from escala.parallel.layout import Layout
 
@@ -33,7 +35,8 @@ def draw(tables: Tables) -> Figure:
     measured = measured.assign(nodes=[Layout.parse(layout).nodes for layout in measured["layout"]])
     across = measured[measured["nodes"] > 1]
     if across.empty:
-        return without_data(WHAT, tables)
+        why = ["No layout of several nodes was measured.", *gaps(tables["runs"])]
+        return empty(WHAT, described(tables["runs"]), " ".join(why))
     parts = list(across.groupby(_PANEL, sort=False))
     rates = tables["runs"].groupby("network")["mbit_per_second"].median().dropna()
     names = {
@@ -90,7 +93,7 @@ def _line(axes: Axes, line: pd.DataFrame, colour: tuple, shape: str, name: str) 
     axes.errorbar(
         line["nodes"],
         values,
-        yerr=[values - low, high - values],
+        yerr=np.array([values - low, high - values]),
         color=colour,
         capsize=3,
         linewidth=1.5,

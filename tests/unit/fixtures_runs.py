@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 from sklearn.metrics import precision_recall_fscore_support
 
-from escala.files import write_json
+from escala.files import read_json, write_json
 from escala.measure import timeline
 from escala.measure.evaluation import evaluate
 from escala.measure.machine import PACKAGES
+from escala.measure.schema import SCHEMA, validate_run
 from tests.conftest import KNOBS
 
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
@@ -356,3 +358,26 @@ def with_fits(root: Path, repeats: int = 3, **keywords) -> FakeExperiment:
         .add("single", "1x1", 0.4, repeats, accuracy=0.97, workload="kmer-logreg")
         .add("single", "1x1", 0.001, repeats, accuracy=0.4, workload="majority")
     )
+
+
+def changed(paths: list[Path], **changes: object) -> None:
+    """Change run.json files, and what their session folders keep of them."""
+    for path in paths:
+        run = read_json(path) | changes
+        run["training"] |= changes.get("training", {})
+        write_json(path, run)
+        write_json(path.parent / "sessions" / f"{run['session']}.json", run)
+
+
+def sampled(root: Path) -> list[Path]:
+    """Return two runs whose resources were sampled, the second of which failed."""
+    experiment = three_configurations(root)
+    good, bad = experiment.runs[3], experiment.runs[-1]
+    schema = yaml.safe_load(SCHEMA.read_text())["properties"]["resources"]["items"]["properties"]
+    process = dict.fromkeys(schema) | {"samples": 4, "cpu_percent_mean": 97.5}
+    processes = [process | {"rank": rank} for rank in (0, 1)]
+    changed([good], instrument="resources", repeat=None, resources=processes)
+    changed([bad], instrument="resources", repeat=None)
+    for path in (good, bad):
+        validate_run(read_json(path))
+    return [good, bad]

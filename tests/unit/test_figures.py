@@ -10,6 +10,7 @@ import pytest
 from fixtures_runs import (
     CLASSES,
     FakeExperiment,
+    sampled,
     three_configurations,
     timeline_text,
     with_fits,
@@ -26,7 +27,7 @@ from escala.figures import (
 from escala.figures.timeline_allreduce import largest_allreduce
 from escala.figures.timeline_run import covered_seconds
 from escala.figures.timelines import OTHER, family
-from escala.files import read_json
+from escala.files import read_json, write_json
 from escala.measure import timeline
 
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
@@ -278,3 +279,24 @@ def test_more_tensors_than_fit_are_counted(tmp_path, run):
 )
 def test_phases_belong_to_families(phase, name):
     assert family(phase) == name
+
+
+def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path):
+    experiment = three_configurations(tmp_path).add("horovod-mpi", "2x1", 4.0)
+    for path in experiment.runs:
+        run = read_json(path)
+        if run["layout"] == "2x1":
+            link = {"rate": "100mbit", "mbit_per_second": 95.5, "latency_ms": 0.06}
+            write_json(path, run | {"network": "slow", "link": link})
+    words = _drawn(tmp_path, "nodes_and_rates", _tables(experiment))
+    for expected in ("slow: 95.5", "2x1", "nodes", "demo-1000 (simulated)"):
+        assert expected in words
+    alone = three_configurations(tmp_path / "alone")
+    assert "No layout of several nodes" in _drawn(tmp_path, "nodes_and_rates", _tables(alone))
+
+
+def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path):
+    frames = tables.tables([], [], [], sampled(tmp_path))
+    words = _drawn(tmp_path, "resources", frames)
+    for expected in ("processor (%)", "horovod-mpi 1x2", "unavailable", "No samples: horovod-gloo"):
+        assert expected in words

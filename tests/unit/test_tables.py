@@ -8,7 +8,15 @@ import jsonschema
 import pandas as pd
 import pytest
 import yaml
-from fixtures_runs import CLASSES, SESSION, FakeExperiment, three_configurations, with_fits
+from fixtures_runs import (
+    CLASSES,
+    SESSION,
+    FakeExperiment,
+    changed,
+    sampled,
+    three_configurations,
+    with_fits,
+)
 
 from escala.explain import tables
 from escala.files import read_json, write_json
@@ -271,3 +279,35 @@ def test_time_to_accuracy_is_censored_where_it_was_not_reached(tmp_path, reached
     assert row["time_to_target_kind"] == kind
     assert row["target_reached_runs"] == sum(epoch is not None for epoch in reached_in)
     assert pd.isna(row["time_to_target_low_seconds"]) == (None in reached_in)
+
+
+def test_an_epoch_that_was_cut_is_estimated_and_has_no_scores(tmp_path):
+    experiment = three_configurations(tmp_path)
+    before = _tables(experiment)
+    cut = [path for path in experiment.runs if "horovod-mpi" in path.parts]
+    training = read_json(cut[0])["training"]
+    changed(cut, training=training | {"steps_per_epoch": 3 * training["steps_per_epoch"]})
+    after = _tables(experiment)
+    for name, column in (
+        ("configurations", "train_seconds_per_epoch"),
+        ("speedup", "ratio"),
+    ):
+        old, new = (_row(frames[name], "horovod-mpi") for frames in (before, after))
+        assert (old["kind"], new["kind"]) == ("measured", "estimated")
+        assert new[column] == pytest.approx(3 * old[column])
+    assert pd.isna(_row(after["configurations"], "horovod-mpi")["accuracy"])
+    for name in ("reports", "pooled", "confusion"):
+        assert "horovod-mpi" in set(before[name]["strategy"])
+        assert "horovod-mpi" not in set(after[name]["strategy"])
+    others = after["configurations"][after["configurations"]["strategy"] == "single"]
+    assert set(others["kind"]) == {"measured"}
+    tables.write(after, tmp_path)
+
+
+def test_resources_have_a_row_for_each_process_and_one_for_a_run_that_failed(tmp_path):
+    frame = tables.tables([], [], [], sampled(tmp_path))["resources"]
+    assert frame["status"].tolist() == ["ok", "ok", "failed"]
+    assert frame["rank"].tolist()[:2] == [0, 1] and pd.isna(frame["rank"].iloc[2])
+    assert frame["cpu_percent_mean"].tolist()[:2] == [97.5, 97.5]
+    assert frame["sent_bytes"].isna().all(), "what was not read is no zero"
+    tables.write({"resources": frame}, tmp_path)
