@@ -16,6 +16,7 @@ from escala.workloads import WORKLOADS
 
 PACKAGES = (
     "tensorflow-cpu",
+    "tensorflow",
     "horovod",
     "openmpi",
     "numpy",
