@@ -125,6 +125,7 @@ def ok() -> dict:
             (
                 "python",
                 "tensorflow-cpu",
+                "tensorflow",
                 "horovod",
                 "openmpi",
                 "numpy",
