@@ -202,3 +202,27 @@ def test_a_scheduler_that_is_restarted_disturbs_no_run(lab, request_for, small_s
     run = ended(folder, in_a_job(request, small_split, folder, 120))
     restarter.join()
     assert run["status"] == "ok", run["reason"]
+
+
+def test_a_job_that_the_scheduler_ends_is_a_failed_run(lab, tmp_path):
+    experiment = experiment_of(
+        "across",
+        SIMULATED,
+        dataset={"oversample": {"method": "none"}, "length": 100},
+        workloads={"virus-cnn": {"epochs": 100_000, "save_model": False}},
+        configurations=[
+            {"strategy": "single", "layouts": ["1x1"]},
+            {"strategy": "horovod-gloo", "layouts": ["2x1"]},
+        ],
+    )
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+    folder = tmp_path / runs_folder("horovod-gloo", "2x1", "native")
+    cancel = ["scancel", "--user=root"]
+    canceller = while_training(folder, lambda: subprocess.run(cancel, check=True))
+    done = snakemake(tmp_path, str((folder / "run.json").relative_to(tmp_path)))
+    canceller.join()
+    assert done.returncode != 0
+    run = read_json(folder / "run.json")
+    assert run["status"] == "failed"
+    assert "its job ended without a result" in run["reason"]
+    assert not ranks_of(folder)

@@ -15,7 +15,7 @@ import pytest
 
 from escala.errors import InputError
 from escala.files import read_json
-from escala.measure.run import measure
+from escala.measure.run import lost, measure
 from escala.parallel import launch
 
 PATIENCE_SECONDS = 120
@@ -128,6 +128,14 @@ def test_a_launcher_that_is_missing_makes_the_run_unavailable(
     outcome = measure(request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run.json", 300)
     assert outcome.status == "unavailable" and "no-such-mpirun" in outcome.reason
     assert read_json(tmp_path / "run.json")["status"] == "unavailable"
+
+
+def test_a_run_whose_job_was_lost_is_a_failed_run(small_split, request_for, tmp_path):
+    request = request_for("horovod-mpi", "2x1")
+    lost(request, small_split, tmp_path / "run.json", "its job ended without a result")
+    run = read_json(tmp_path / "run.json")
+    assert (run["status"], run["reason"]) == ("failed", "its job ended without a result")
+    assert (run["layout"], run["ranks"]["obtained"], run["epochs"]) == ("2x1", None, [])
 
 
 @BOTH
