@@ -19,6 +19,7 @@ from escala.figures.common import (
     note,
     palette,
     panel_title,
+    significant,
     title,
 )
 from escala.parallel.layout import Layout
@@ -40,7 +41,7 @@ def draw(tables: Tables) -> Figure:
     parts = list(across.groupby(_PANEL, sort=False))
     rates = tables["runs"].groupby("network")["mbit_per_second"].median().dropna()
     names = {
-        network: f"{network}: {rates[network]:.3g}" if network in rates else network
+        network: f"{network}: {significant(rates[network])}" if network in rates else network
         for network in across["network"].unique()
     }
     figure = new(7.5, 3.6 * len(parts) + 1.0)
@@ -74,6 +75,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, baseline: pd.DataFrame, names: dict[
     colours, shapes = palette(list(names)), markers(list(names))
     for row in baseline.itertuples():
         axes.axhline(row.train_seconds_per_epoch, color="0.4", linestyle="--", linewidth=1)
+        axes.plot(1, row.train_seconds_per_epoch, "o", color="0.4", markersize=7)
     frame = frame.assign(processes=[Layout.parse(layout).processes for layout in frame["layout"]])
     # One line goes through layouts of as many processes a node.
     for (network, _), line in frame.groupby(["network", "processes"], sort=False):
@@ -81,7 +83,9 @@ def _panel(axes: Axes, frame: pd.DataFrame, baseline: pd.DataFrame, names: dict[
     most = int(frame["nodes"].max())
     axes.set_xticks(range(1, most + 1))
     axes.set(xlabel="nodes", ylabel="training time\nper epoch (s)", xlim=(0.8, most + 0.4))
-    axes.set_ylim(bottom=0)
+    # From 10 Mbit/s to a copy in memory times differ a hundredfold.
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
 
 
 def _line(axes: Axes, line: pd.DataFrame, colour: tuple, shape: str, name: str) -> None:

@@ -16,8 +16,9 @@ import psutil
 import pytest
 import yaml
 
+from escala.config import Experiment, load
 from escala.files import read_json
-from escala.lab import daemons, network
+from escala.lab import network
 from escala.measure import steps
 from tests.conftest import ROOT
 from tests.workflow.conftest import SIMULATED, experiment_of
@@ -30,32 +31,16 @@ RATE = 100  # Mbit/s
 TOLERANCE = 3e-3
 
 
-def snakemake(folder: Path, *targets: str, profile: str = "lab") -> subprocess.CompletedProcess:
-    command = [Path(sys.executable).parent / "snakemake", *targets]
-    command += ["--snakefile", ROOT / "Snakefile", "--directory", folder]
-    command += ["--profile", ROOT / "profiles" / profile]
-    command += ["--configfile", folder / "experiment.yaml"]
-    return subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, timeout=600, cwd=folder
-    )
-
-
-def runs_folder(strategy: str, layout: str, net: str) -> str:
-    return f"results/across/runs/small/virus-cnn/{strategy}/{layout}/tuned/{net}/rep1"
-
-
-@pytest.fixture(scope="module")
-def across(lab, tmp_path_factory) -> Path:
-    """One process and two nodes under each strategy, with the same global batch."""
-    folder = tmp_path_factory.mktemp("across")
+def experiment(**changes: object) -> dict:
+    """Return an experiment of one process and two nodes, on sequences so short that it is quick."""
     rate = {"value": 0.0001, "reference_batch": 32, "rule": "constant"}
     training = {"epochs": 1, "save_model": False, "learning_rate": rate}
     training["batch"] = {"rows": 32, "per": "global"}
-    experiment = experiment_of(
+    return experiment_of(
         "across",
         SIMULATED | {"records": dict.fromkeys(SIMULATED["records"], 60)},
         dataset={"oversample": {"method": "none"}, "length": 100},
-        workloads={"virus-cnn": training},
+        workloads={"virus-cnn": training | changes},
         configurations=[
             {"strategy": "single", "layouts": ["1x1"]},
             *({"strategy": strategy, "layouts": ["2x1"]} for strategy in ACROSS),
@@ -63,19 +48,74 @@ def across(lab, tmp_path_factory) -> Path:
         networks={"slow": {"rate": f"{RATE}mbit"}},
         resources={"enabled": True, "seconds": 0.1},
     )
-    (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment))
-    targets = [runs_folder("single", "1x1", "native") + "/run.json"]
-    targets += [runs_folder(strategy, "2x1", "slow") + "/run.json" for strategy in ACROSS]
-    targets += [targets[1].replace("rep1", "resources")]
-    done = snakemake(folder, *targets)
+
+
+def snakemake(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [Path(sys.executable).parent / "snakemake", *arguments]
+    command += ["--snakefile", ROOT / "Snakefile", "--directory", folder]
+    command += ["--configfile", folder / "experiment.yaml"]
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=300, cwd=folder
+    )
+
+
+def prepared(folder: Path, settings: dict) -> Experiment:
+    """Write an experiment into a folder and prepare its data there, on this machine."""
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(settings))
+    found = load(folder / "experiment.yaml")
+    done = snakemake(folder, *found.dataset_files(), "--cores", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return found
+
+
+def through_sbatch(folder: Path, target: str) -> subprocess.CompletedProcess:
+    return snakemake(folder, target, "--profile", str(ROOT / "profiles" / "lab"))
+
+
+JOB = """
+import json, sys
+from pathlib import Path
+from escala.measure.run import measure
+for request, data, output, limit in json.loads(sys.argv[1]):
+    measure(request, Path(data), Path(output), limit)
+"""
+SBATCH = ["sbatch", "--wait", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--exclusive"]
+
+
+def in_a_job(folder: Path, *runs: tuple[dict, Path, Path, float]) -> subprocess.Popen:
+    """Start runs, one after the other, inside an allocation of two nodes."""
+    argument = json.dumps(
+        [[request, str(data), str(output), limit] for request, data, output, limit in runs]
+    )
+    program = f"{sys.executable} -c '{JOB}' '{argument}'"
+    return subprocess.Popen(
+        [*SBATCH, f"--output={folder}/job.out", f"--wrap=cd {ROOT} && exec {program}"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+@pytest.fixture(scope="module")
+def across(lab, tmp_path_factory) -> dict[str, Path]:
+    """The folders of one process and of two nodes under each strategy, with the same batch.
+
+    The workflow submits one of them; the others follow each other in one job.
+    """
+    folder = tmp_path_factory.mktemp("across")
+    found = prepared(folder, experiment())
+    named = {run.strategy: run for run in found.runs} | {"resources": found.sampled[1]}
+    done = through_sbatch(folder, named["horovod-mpi"].file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    split = folder / found.split_folder("small", 4)
+    others = [run for name, run in named.items() if name != "horovod-mpi"]
+    job = in_a_job(folder, *((found.request(run), split, folder / run.file, 120) for run in others))
+    assert job.wait(timeout=300) == 0, (folder / "job.out").read_text()
+    return {name: folder / run.folder for name, run in named.items()}
 
 
 @pytest.mark.parametrize("strategy", ACROSS)
 def test_two_nodes_are_obtained_and_their_link_is_measured(across, strategy):
-    run = read_json(across / runs_folder(strategy, "2x1", "slow") / "run.json")
-    assert run["status"] == "ok"
+    run = read_json(across[strategy] / "run.json")
+    assert run["status"] == "ok", run["reason"]
     assert run["ranks"]["obtained"] == run["ranks"]["asked"] == 2
     assert run["ranks"]["hosts"] == ["n1", "n2"]
     assert run["ranks"]["interface"] == "eth0"
@@ -88,18 +128,15 @@ def test_two_nodes_are_obtained_and_their_link_is_measured(across, strategy):
 @pytest.mark.parametrize("strategy", ACROSS)
 def test_two_nodes_follow_one_process_with_the_same_batch(across, strategy):
     one, two = (
-        steps.loss_per_step(steps.read(across / folder / "ranks", ranks))["loss"]
-        for folder, ranks in (
-            (runs_folder("single", "1x1", "native"), 1),
-            (runs_folder(strategy, "2x1", "slow"), 2),
-        )
+        steps.loss_per_step(steps.read(across[name] / "ranks", ranks))["loss"]
+        for name, ranks in (("single", 1), (strategy, 2))
     )
     np.testing.assert_allclose(two, one, rtol=TOLERANCE)
 
 
 def test_what_each_node_used_is_sampled_beside_the_run(across):
-    folder = runs_folder("horovod-mpi", "2x1", "slow").replace("rep1", "resources")
-    run = read_json(across / folder / "run.json")
+    run = read_json(across["resources"] / "run.json")
+    assert (run["strategy"], run["layout"]) == ("horovod-mpi", "2x1")
     assert [process["rank"] for process in run["resources"]] == [0, 1]
     gradients = 4 * run["training"]["parameters"] * sum(e["steps"] for e in run["epochs"])
     for process in run["resources"]:
@@ -107,16 +144,6 @@ def test_what_each_node_used_is_sampled_beside_the_run(across):
         assert process["rss_bytes_max"] > 2**27
         # Each of two ranks sends the gradients of a step once, but for what is not sampled.
         assert 0.3 * gradients < process["sent_bytes"] < 1.5 * gradients
-
-
-SBATCH = ["sbatch", "--wait", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--exclusive"]
-JOB = """
-import json, sys
-from pathlib import Path
-from escala.measure.run import measure
-request, data, output, limit = json.loads(sys.argv[1])
-measure(request, Path(data), Path(output), limit)
-"""
 
 
 def while_training(folder: Path, act: Callable[[], None]) -> threading.Thread:
@@ -134,16 +161,6 @@ def while_training(folder: Path, act: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=wait)
     thread.start()
     return thread
-
-
-def in_a_job(request: dict, split: Path, folder: Path, limit: float) -> subprocess.Popen:
-    """Start a run inside an allocation of two nodes, as a job of the workflow would."""
-    argument = json.dumps([request, str(split), str(folder / "run.json"), limit])
-    program = f"{sys.executable} -c '{JOB}' '{argument}'"
-    return subprocess.Popen(
-        [*SBATCH, f"--output={folder}.out", f"--wrap=cd {ROOT} && exec {program}"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
 
 
 def ranks_of(folder: Path) -> list[psutil.Process]:
@@ -165,7 +182,7 @@ def kill_rank(folder: Path, number: int) -> None:
 def ended(folder: Path, job: subprocess.Popen) -> dict:
     job.wait(timeout=200)
     assert not ranks_of(folder)
-    assert (folder / "run.json").exists(), Path(f"{folder}.out").read_text()
+    assert (folder / "run.json").exists(), (folder.parent / "job.out").read_text()
     return read_json(folder / "run.json")
 
 
@@ -174,55 +191,41 @@ def endless(request_for) -> dict:
     return request_for("horovod-mpi", "2x1", epochs=100_000)
 
 
+def broken_by(act: Callable[[], None], request: dict, split: Path, folder: Path, limit: float):
+    """Do something while a run over two nodes trains, and return its result."""
+    actor = while_training(folder, act)
+    run = ended(folder, in_a_job(folder.parent, (request, split, folder / "run.json", limit)))
+    actor.join()
+    return run
+
+
 def test_a_rank_killed_on_the_other_node_ends_the_run(lab, endless, small_split, tmp_path):
     folder = tmp_path / "run"
-    killer = while_training(folder, lambda: kill_rank(folder, 1))
-    run = ended(folder, in_a_job(endless, small_split, folder, 120))
-    killer.join()
+    run = broken_by(lambda: kill_rank(folder, 1), endless, small_split, folder, 120)
     assert run["status"] == "failed"
     assert "rank 1 was ended by signal 9" in run["reason"]
 
 
 def test_a_link_that_is_cut_ends_the_run_with_a_reason(lab, endless, small_split, tmp_path):
-    folder = tmp_path / "run"
     try:
-        cutter = while_training(folder, lambda: network.cut("n2"))
-        run = ended(folder, in_a_job(endless, small_split, folder, 60))
-        cutter.join()
+        folder = tmp_path / "run"
+        run = broken_by(lambda: network.cut("n2"), endless, small_split, folder, 35)
     finally:
         network.mend("n2")
     assert run["status"] in ("timeout", "failed")
     assert run["reason"]
 
 
-def test_a_scheduler_that_is_restarted_disturbs_no_run(lab, request_for, small_split, tmp_path):
-    folder = tmp_path / "run"
-    request = request_for("horovod-gloo", "2x1", epochs=30)
-    restarter = while_training(folder, daemons.restart_scheduler)
-    run = ended(folder, in_a_job(request, small_split, folder, 120))
-    restarter.join()
-    assert run["status"] == "ok", run["reason"]
-
-
 def test_a_job_that_the_scheduler_ends_is_a_failed_run(lab, tmp_path):
-    experiment = experiment_of(
-        "across",
-        SIMULATED,
-        dataset={"oversample": {"method": "none"}, "length": 100},
-        workloads={"virus-cnn": {"epochs": 100_000, "save_model": False}},
-        configurations=[
-            {"strategy": "single", "layouts": ["1x1"]},
-            {"strategy": "horovod-gloo", "layouts": ["2x1"]},
-        ],
-    )
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(experiment))
-    folder = tmp_path / runs_folder("horovod-gloo", "2x1", "native")
+    found = prepared(tmp_path, experiment(epochs=100_000))
+    [run] = [run for run in found.runs if run.strategy == "horovod-gloo"]
+    folder = tmp_path / run.folder
     cancel = ["scancel", "--user=root"]
     canceller = while_training(folder, lambda: subprocess.run(cancel, check=True))
-    done = snakemake(tmp_path, str((folder / "run.json").relative_to(tmp_path)))
+    done = through_sbatch(tmp_path, run.file)
     canceller.join()
     assert done.returncode != 0
-    run = read_json(folder / "run.json")
-    assert run["status"] == "failed"
-    assert "its job ended without a result" in run["reason"]
+    result = read_json(folder / "run.json")
+    assert result["status"] == "failed"
+    assert "its job ended without a result" in result["reason"]
     assert not ranks_of(folder)
