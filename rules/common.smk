@@ -310,6 +310,15 @@ onstart:
         refuse_impossible_layouts()
 
 
+def last_words(job):
+    """Return what SLURM said last of a job, from where its executor plugin keeps it."""
+    folder = Path(".snakemake/slurm_logs") / f"rule_{job.rule.name}" / "_".join(job.wildcards)
+    logs = sorted(folder.glob("*.log"), key=lambda log: log.stat().st_mtime)
+    lines = logs[-1].read_text(errors="replace").splitlines() if logs else []
+    said = [line for line in lines if "error: *** " in line]
+    return f": {said[-1].partition('error: ')[2]}" if said else ""
+
+
 onerror:
     # A job that ended without a result, as one whose node went away, is a failed run all the same.
     with chdir(WORKDIR):
@@ -317,7 +326,7 @@ onerror:
             if job.rule.name in ("train", "instrumented"):
                 run = run_of(job.wildcards)
                 if not Path(run.file).exists():
-                    reason = "its job ended without a result; what it said: " + "; ".join(job.log)
+                    reason = f"its job ended without a result{last_words(job)}; see {job.log[0]}"
                     call = ["--request", request(job.wildcards), "--data", job.params.data]
                     call += ["--output", run.file, "--lost", reason]
                     subprocess.run([sys.executable, "-m", "scripts.train", *call])

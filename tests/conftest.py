@@ -73,6 +73,13 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file together, and all those of the lab: there is one on a machine."""
+    for item in items:
+        one = "cluster" if item.get_closest_marker("cluster") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(one))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what this machine lacks, with the remedy, or fail where ESCALA_REQUIRE names it."""
     required = os.environ.get("ESCALA_REQUIRE", "").split(",")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -35,13 +36,22 @@ def output(*command: str) -> str:
     return done.stdout
 
 
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (held := holds()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return held
+
+
 def machine() -> dict[str, list[str]]:
     """Return what a lab could leave behind: interfaces, mounts, daemons, files."""
     folders = [Path(name) for name in ("/run", "/etc/slurm", "/etc/munge", "/var/spool")]
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     return {
         "interfaces": sorted(psutil.net_if_stats()),
-        "mounts": sorted(line.split()[4] for line in mounts),
+        "mounts": sorted(
+            path for path in (line.split()[4] for line in mounts) if not path.startswith("/tmp")
+        ),
         "daemons": sorted(
             process.name() for process in psutil.process_iter() if _is_daemon(process)
         ),

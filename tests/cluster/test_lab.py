@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 from escala.errors import InputError
 from escala.lab import cluster, location, measure, network, shape
 from escala.lab.state import FOLDER
-from tests.cluster.conftest import lab_command, machine, output, run_lab
+from tests.cluster.conftest import eventually, lab_command, machine, output, run_lab
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cluster
@@ -25,13 +24,6 @@ pytestmark = pytest.mark.cluster
 def in_job(*command: str) -> list[str]:
     """Run a command on n1, in a job, and return the lines it printed."""
     return output("srun", "--nodelist=n1", "--ntasks=1", *command).splitlines()
-
-
-def eventually(holds) -> bool:
-    deadline = time.monotonic() + 60
-    while not (held := holds()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return held
 
 
 def state(node: str) -> str:
