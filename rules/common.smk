@@ -326,7 +326,9 @@ onerror:
             if job.rule.name in ("train", "instrumented"):
                 run = run_of(job.wildcards)
                 if not Path(run.file).exists():
-                    reason = f"its job ended without a result{last_words(job)}; see {job.log[0]}"
+                    reason = (
+                        f"its job ended without a result{last_words(job)}; see {job.log[0]}"
+                    )
                     call = ["--request", request(job.wildcards), "--data", job.params.data]
                     call += ["--output", run.file, "--lost", reason]
                     subprocess.run([sys.executable, "-m", "scripts.train", *call])
