@@ -114,9 +114,12 @@ def up(count: int, cores_per_node: int | None, say: Callable[[str], None] = prin
     require_machine()
     with alone(FOLDER.parent):
         found = location()
-        if found:
+        if found and runs():
             say(f"The lab is up, with {len(found.nodes)} nodes.")
             return found
+        if found:
+            say("All processes of the lab were killed: taking down what is left of it.")
+            _remove()
         if _remains():
             raise InputError(
                 FOLDER, str(FOLDER), "is left of a lab", "remove it: python scripts/lab.py down"
@@ -168,6 +171,11 @@ def _wait(lab: Lab, say: Callable[[str], None]) -> None:
             )
         before = idle
         time.sleep(0.5)
+
+
+def runs() -> bool:
+    """Say whether any process of a lab runs."""
+    return any(True for _ in daemons.processes())
 
 
 def down() -> None:

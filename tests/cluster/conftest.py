@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from escala.lab import cluster, location
+from escala.lab import cluster
 from escala.lab.state import Lab
 from tests.conftest import ROOT
 
@@ -67,8 +67,10 @@ def _is_daemon(process: psutil.Process) -> bool:
 @pytest.fixture(scope="session")
 def bare_machine() -> dict[str, list[str]]:
     """What the machine was like before there was a lab."""
-    if location():
+    if cluster.runs():
         pytest.fail("a lab is up, which tests would change: python scripts/lab.py down")
+    # Tests that were killed may have left one without a process.
+    cluster.down()
     return machine()
 
 

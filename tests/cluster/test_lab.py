@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from escala.errors import InputError
-from escala.lab import cluster, location, measure, network, shape
+from escala.lab import cluster, daemons, location, measure, network, shape
 from escala.lab.state import FOLDER
 from tests.cluster.conftest import eventually, lab_command, machine, output, run_lab
 from tests.conftest import ROOT
@@ -177,6 +177,17 @@ def test_an_interrupted_up_leaves_nothing(no_lab, bare_machine, how):
         assert "down" in refused.stderr
         assert run_lab("down").returncode == 0
     assert machine() == bare_machine
+
+
+def test_a_lab_whose_processes_were_all_killed_is_put_up_anew(no_lab):
+    cluster.up(2, 1)
+    for process in daemons.processes():
+        process.kill()
+    assert eventually(lambda: not cluster.runs())
+    done = run_lab("up", "--nodes", "2", "--cores-per-node", "1")
+    assert done.returncode == 0, done.stderr
+    assert "were killed" in done.stdout
+    assert sorted(output("srun", "--nodes=2", "hostname").split()) == ["n1", "n2"]
 
 
 def test_what_fails_half_way_is_taken_down_and_told(no_lab, bare_machine, monkeypatch):
