@@ -84,6 +84,7 @@ class Experiment:
             _check_splits,
             _check_references,
             _check_layouts,
+            _check_slowdown,
             _check_fitted,
             _check_targets,
         ):
@@ -683,6 +684,20 @@ def _check_layouts(experiment: Experiment) -> None:
                 raise experiment.error(
                     key, layout, "this strategy stays on one node", "use a layout 1xN"
                 )
+
+
+def _check_slowdown(experiment: Experiment) -> None:
+    for entry in experiment.settings["configurations"]:
+        strategy = STRATEGIES[entry["strategy"]]
+        if strategy.asynchronous or strategy.one_process_per_node:
+            for variant in entry.get("variants", experiment.settings["variants"]):
+                if experiment.settings["variants"][variant]["slowdown"]:
+                    raise experiment.error(
+                        f"configurations: {strategy.name}",
+                        variant,
+                        "slowdown is for strategies whose ranks are processes that step together",
+                        "use busy_neighbours, or another strategy",
+                    )
 
 
 def _check_fitted(experiment: Experiment) -> None:

@@ -32,6 +32,8 @@ KNOBS = {
     "weighting": "rows",
     "timeline": False,
     "busy_neighbours": [],
+    "slowdown": [],
+    "accumulation": 1,
 }
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 

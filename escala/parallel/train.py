@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -47,14 +48,18 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     with clock.time("loading"):
         data = Data.load(request["data"])
         data.touch()
+    slowdown = dict(enumerate(request["knobs"]["slowdown"])).get(process, 1.0)
     with clock.time("build"), strategy.scope():
         # Every process draws its own weights: that they agree afterwards is the broadcast's doing.
         tf.keras.utils.set_random_seed(request["seed"] + process)
         model = work.model(data.train.shape[1], len(request["classes"]))
         optimizer = work.optimizer(request["learning_rate"])
         optimizer.build(model.trainable_variables)
-        step = _train_step(model, optimizer, work.row_losses, strategy, strategy.exchange)
-        alone = _train_step(model, optimizer, work.row_losses, strategy, _no_exchange)
+        compute = _computing(model, work.row_losses)
+        compute = _accumulated(compute, request["knobs"]["accumulation"])
+        compute = _slowed(compute, slowdown)
+        make = partial(_train_step, model, optimizer, strategy, compute)
+        step, alone = make(strategy.exchange), make(_no_exchange)
         predict = _predictor(model)
     variables = [*model.variables, *optimizer.variables]
     shares = np.full(total, 1 / total)
@@ -118,8 +123,76 @@ def _no_exchange(gradients, variables) -> list[tf.Tensor]:
     return list(gradients)
 
 
+def _computing(model, row_losses: Callable) -> Callable:
+    """Return what takes a rank's arrays of a step to gradients, sum of losses and number right."""
+
+    def compute(codes, labels, weights, divisor):
+        with tf.GradientTape() as tape:
+            probabilities = model(codes, training=True)
+            loss_sum = tf.reduce_sum(weights * row_losses(labels, probabilities))
+            share = loss_sum / divisor
+        right = tf.cast(tf.equal(tf.argmax(probabilities, axis=1), labels), tf.float32)
+        gradients = tape.gradient(share, model.trainable_variables)
+        return gradients, loss_sum, tf.reduce_sum(weights * right)
+
+    return compute
+
+
+def _accumulated(compute: Callable, parts: int) -> Callable:
+    """Compute a rank's rows in that many parts, one after the other, and sum what they give.
+
+    Fewer rows than parts are as many parts as rows.
+    """
+    if parts == 1:
+        return compute
+
+    def add_up(codes, labels, weights, divisor):
+        rows = tf.shape(codes)[0]
+        size = -(-rows // parts)
+
+        def part(start):
+            of_part = [array[start : start + size] for array in (codes, labels, weights)]
+            gradients, *sums = compute(*of_part, divisor)
+            return [tf.convert_to_tensor(gradient) for gradient in gradients], *sums
+
+        def add(start, *sums):
+            added = tf.nest.map_structure(tf.add, sums, part(start))
+            return start + size, *added
+
+        _, *sums = tf.while_loop(lambda start, *_: start < rows, add, (size, *part(0)))
+        return tuple(sums)
+
+    return add_up
+
+
+def _slowed(compute: Callable, factor: float) -> Callable:
+    """Make what computes tensors take `factor` times as long, as on a slower processor.
+
+    It sleeps: the core is free meanwhile, and nothing that follows is slowed.
+    """
+    if factor == 1:
+        return compute
+
+    def sleep(started: float) -> float:
+        seconds = (factor - 1) * (time.time() - started)
+        time.sleep(max(0.0, seconds))
+        return seconds
+
+    def slow(*arguments):
+        started = tf.timestamp()
+        with tf.control_dependencies([started]):
+            arguments = [tf.identity(argument) for argument in arguments]
+        results = compute(*arguments)
+        with tf.control_dependencies(tf.nest.flatten(results, expand_composites=True)):
+            slept = tf.numpy_function(sleep, [started], tf.float64)
+        with tf.control_dependencies([slept]):
+            return tf.nest.map_structure(tf.identity, results, expand_composites=True)
+
+    return slow
+
+
 def _train_step(
-    model, optimizer, row_losses: Callable, strategy: Strategy, exchange: Callable
+    model, optimizer, strategy: Strategy, compute: Callable, exchange: Callable
 ) -> Callable:
     """Return the compiled step: (codes, labels, weights, divisor) of each rank -> losses, right."""
     signature = (
@@ -130,16 +203,10 @@ def _train_step(
     )
 
     def step(codes, labels, weights, divisor):
-        with tf.GradientTape() as tape:
-            probabilities = model(codes, training=True)
-            loss_sum = tf.reduce_sum(weights * row_losses(labels, probabilities))
-            share = loss_sum / divisor
-        gradients = exchange(
-            tape.gradient(share, model.trainable_variables), model.trainable_variables
-        )
+        gradients, loss_sum, right = compute(codes, labels, weights, divisor)
+        gradients = exchange(gradients, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        right = tf.cast(tf.equal(tf.argmax(probabilities, axis=1), labels), tf.float32)
-        return loss_sum, tf.reduce_sum(weights * right)
+        return loss_sum, right
 
     return strategy.compiled(step, signature)
 

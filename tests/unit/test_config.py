@@ -267,6 +267,21 @@ def test_a_name_in_capitals_stays_so_in_a_remedy():
     assert "(FASTA files by name)" in refusal(small(put("predict", {"inputs": 3}))).remedy
 
 
+@pytest.mark.parametrize("strategy", ["mirrored", "parameter-server"])
+def test_a_slowdown_of_a_strategy_that_cannot_have_one_is_refused(strategy):
+    configurations = [
+        {"strategy": "single", "layouts": ["1x1"]},
+        {"strategy": strategy, "layouts": ["1x2"]},
+    ]
+
+    def change(settings: dict) -> None:
+        settings["configurations"] = configurations
+        settings["variants"] = {"slow": {"slowdown": [1, 2]}}
+
+    error = refusal(small(change))
+    assert (error.where, error.value) == (f"e.yaml: configurations: {strategy}", "slow")
+
+
 @pytest.mark.parametrize("layout", ["", "2", "0x1", "1x0", "1x2\n", "1X2", "x", "99999x1", "1x2x3"])
 def test_what_is_no_layout_is_refused_with_the_form(layout):
     error = refusal(small(put("configurations.1.layouts", ["1x2", layout])))

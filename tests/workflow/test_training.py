@@ -118,9 +118,20 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(
     assert not running("escala.parallel.worker")
 
 
-def test_a_slow_rank_is_given_fewer_rows(small_split, request_for, tmp_path):
-    """Rank 1 shares its core with a busy process, and the union is still what one rank takes."""
-    knobs = {"busy_neighbours": [1, 1, 1]}
+def test_parts_of_a_batch_add_up_to_what_it_gives_whole(small_split, request_for, tmp_path, halves):
+    """The last of the steps has a row less than parts."""
+    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
+    request = request_for(
+        "single", "1x1", epochs=EPOCHS, learning_rate=rate, knobs={"accumulation": 2}
+    )
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 1)), halves, rtol=1e-6)
+
+
+@pytest.mark.parametrize("knobs", [{"slowdown": [1, 4]}, {"busy_neighbours": [1, 1, 1]}])
+def test_a_slow_rank_is_given_fewer_rows(small_split, request_for, tmp_path, knobs):
+    """Rank 1 is made slow, and the union is still what one rank takes."""
     request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 128, "per": "global"})
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
