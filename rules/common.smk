@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import chdir
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -24,6 +25,7 @@ from escala.acquire.files import expanded_path
 from escala.errors import InputError
 from escala.figures import FIGURES, NODES_FIGURE, RESOURCES_FIGURE, SOME_FIGURES
 from escala.measure import estimate, machine
+from escala.parallel import slurm
 from escala.parallel.layout import Layout, available_cores
 from escala.parallel.placement import processes_per_node
 from escala.parallel.strategies import STRATEGIES
@@ -82,6 +84,7 @@ ARRAYS = [
     *(f"{side}{part}.npy" for side in ("train", "test") for part in ("", "_labels", "_genomes")),
     "dataset.json",
 ]
+SLURM_LOGS = Path(".snakemake/slurm_logs")
 DATA = "results/{experiment}/data/{dataset}"
 NAMES = "{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}"
 CONFIGURATION = f"results/{{experiment}}/runs/{NAMES}"
@@ -231,11 +234,18 @@ def several_tasks(wildcards):
 
 def slurm_extra(wildcards):
     """Return what sbatch is told besides: a timing run has its nodes to itself."""
-    return f"--exclusive --ntasks-per-node={tasks_per_node(wildcards)}"
+    queue = experiment(wildcards).settings["queue_minutes"]
+    end = [f"--deadline=now+{ceil(60 * (queue + job_minutes(wildcards)))}seconds"] if queue else []
+    return " ".join(["--exclusive", f"--ntasks-per-node={tasks_per_node(wildcards)}", *end])
 
 
 def time_limit(wildcards):
     return experiment(wildcards).settings["time_limit_minutes"]
+
+
+def job_minutes(wildcards):
+    """Return the minutes that a run's job may take: the run ends by itself before."""
+    return int(time_limit(wildcards)) + 5
 
 
 def drawn_files(e):
@@ -310,15 +320,6 @@ onstart:
         refuse_impossible_layouts()
 
 
-def last_words(job):
-    """Return what SLURM said last of a job, from where its executor plugin keeps it."""
-    folder = Path(".snakemake/slurm_logs") / f"rule_{job.rule.name}" / "_".join(job.wildcards)
-    logs = sorted(folder.glob("*.log"), key=lambda log: log.stat().st_mtime)
-    lines = logs[-1].read_text(errors="replace").splitlines() if logs else []
-    said = [line for line in lines if "error: *** " in line]
-    return f": {said[-1].partition('error: ')[2]}" if said else ""
-
-
 onerror:
     # A job that ended without a result, as one whose node went away, is a failed run all the same.
     with chdir(WORKDIR):
@@ -326,11 +327,17 @@ onerror:
             if job.rule.name in ("train", "instrumented"):
                 run = run_of(job.wildcards)
                 if not Path(run.file).exists():
-                    reason = (
-                        f"its job ended without a result{last_words(job)}; see {job.log[0]}"
+                    status, reason = slurm.ending(
+                        job.rule.name, list(job.wildcards), SLURM_LOGS
                     )
                     call = ["--request", request(job.wildcards), "--data", job.params.data]
-                    call += ["--output", run.file, "--lost", reason]
+                    call += [
+                        "--output",
+                        run.file,
+                        "--lost",
+                        status,
+                        f"{reason}; see {job.log[0]}",
+                    ]
                     subprocess.run([sys.executable, "-m", "scripts.train", *call])
 
 

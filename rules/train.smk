@@ -36,7 +36,7 @@ rule train:
             * Layout.parse(wildcards.layout).processes
         ),
         time_limit=time_limit,
-        runtime=lambda wildcards: int(time_limit(wildcards)) + 5,
+        runtime=job_minutes,
     params:
         code=lambda wildcards: code("scripts.train", *machine.chosen_modules(wildcards.workload)),
         request=request,

@@ -37,7 +37,10 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=60, metavar="MINUTES")
     parser.add_argument("--output", required=True, type=Path, help="the run.json to write")
     parser.add_argument(
-        "--lost", metavar="REASON", help="do not run: write that the run ended without a result"
+        "--lost",
+        nargs=2,
+        metavar=("STATUS", "REASON"),
+        help="do not run: write that the run ended without a result",
     )
     arguments = parser.parse_args()
     request, output = arguments.request, arguments.output
@@ -45,7 +48,7 @@ def main() -> None:
     if arguments.lost:
         from escala.measure.run import lost
 
-        lost(request, arguments.data, output, arguments.lost)
+        lost(request, arguments.data, output, *arguments.lost)
         return
 
     def make() -> bool:

@@ -156,6 +156,7 @@ def request_for():
                     "seed": 0,
                     "validate": False,
                     "tensorboard": False,
+                    "checkpoint_epochs": None,
                 },
             )
             | training,

@@ -41,8 +41,8 @@ BASELINE = ("single", "1x1")
 STAGES = ("records", "kept", "train", "balanced", "test")
 #: Parts of a run outside the training steps, in the order they happen.
 PARTS = (
-    "startup", "loading", "build", "first_step", "first_prediction", "broadcast", "evaluation",
-    "save",
+    "startup", "loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint",
+    "evaluation", "save",
 )  # fmt: skip
 
 _TRAINING = (
@@ -88,7 +88,7 @@ def _read(path: Path) -> dict:
 
 def _conditions(run: Measurement) -> tuple:
     """Return all that must agree for two measurements of a run to be pooled."""
-    outcomes = {"epochs_done", "stopped_early", "optimizer", "parameters"}
+    outcomes = {"epochs_done", "stopped_early", "resumed_after", "optimizer", "parameters"}
     return (
         {key: value for key, value in run["training"].items() if key not in outcomes},
         run["data"],
@@ -211,6 +211,7 @@ def _run(run: Measurement) -> dict:
         "intra_op_threads": ranks["threads"]["intra_op"],
         "inter_op_threads": ranks["threads"]["inter_op"],
         **{key: training[key] for key in _TRAINING},
+        "resumptions": len(training.get("resumed_after", [])),
         "train_seconds": seconds.get("train"),
         "train_seconds_per_epoch": _seconds_per_epoch(run) if ok else None,
         "epoch_wall_seconds_per_epoch": (
@@ -362,7 +363,7 @@ def _poorest(kinds: pd.Series) -> str:
 def _configurations(runs: pd.DataFrame) -> Iterator[dict]:
     for names, group in runs.groupby(list(CONFIGURATION), sort=False):
         current, ok = group[group["current"]], group[group["status"] == "ok"]
-        timed = ok[ok["comparable"]]
+        timed = ok[ok["comparable"] & (ok["resumptions"] == 0)]
         scored = ok[ok["current"]]
         failed = current[current["status"] != "ok"]
         yield {
@@ -429,7 +430,7 @@ def _configuration_target(timed: pd.DataFrame) -> dict:
 
 
 def _speedup(runs: pd.DataFrame) -> Iterator[dict]:
-    ok = runs[runs["status"] == "ok"]
+    ok = runs[(runs["status"] == "ok") & (runs["resumptions"] == 0)]
     pairs = paired_ratios(ok, "train_seconds_per_epoch", BASELINE)
     pairs = pairs[pairs["comparable"]]
     for names, group in runs.groupby(list(CONFIGURATION), sort=False):
@@ -477,7 +478,9 @@ def _unpaired(name: Mapping[str, str], group: pd.DataFrame, runs: pd.DataFrame) 
         return f"the experiment has no {' '.join(BASELINE)} beside it"
     if not (baseline["status"] == "ok").any():
         return f"no run of the baseline ended ok: {_reasons(baseline[baseline['current']])}"
-    return "no run that ended ok shares session and repeat with one of the baseline"
+    return (
+        "no run that ended ok, at one sitting, shares session and repeat with one of the baseline"
+    )
 
 
 def _classes(

@@ -43,6 +43,7 @@ _PROGRAMS = {
 # Opened by SLURM under this name, by which Debian has it among what is for development.
 _PMIX = "libpmix.so"
 
+# Memory is watched by looking at the processes of a job, as there may be no cgroups to be had.
 # `%n` is a node's name. Nodes share the machine's /tmp, where PMIx would mix their folders: TmpFS.
 _SLURM = f"""\
 ClusterName=escala
@@ -64,7 +65,9 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=5
+JobAcctGatherParams=OverMemoryKill
 MailProg=/bin/true
 SlurmdParameters=config_overrides
 JobRequeue=0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 import signal
@@ -22,7 +24,7 @@ from escala.errors import InputError
 from escala.files import atomic, read_json, sha256_file, write_json
 from escala.measure import evaluation, machine, resources, steps, timeline
 from escala.measure.schema import validate_run
-from escala.parallel import children, launch
+from escala.parallel import checkpoint, children, launch
 from escala.parallel.launch import Launch
 from escala.parallel.layout import Layout
 from escala.parallel.placement import places
@@ -69,33 +71,40 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     ranks_folder.mkdir(parents=True)
     description = _description(data)
     plan = _plan(request, description, data)
+    plan |= _resumption(plan, description, folder)
     result = _identity(request, plan, description, started)
     try:
         outcome = _attempt(request, plan, data, ranks_folder, result, time_limit_seconds)
     finally:
         _tidy(ranks_folder)
-    if outcome.status != "ok":
+    if outcome.status == "ok":
+        checkpoint.forget(folder)
+    else:
         _remove(folder, PREDICTIONS, *MODEL_FILES)
     _finish(result, outcome, output, time.monotonic() - clock)
     return outcome
 
 
-def lost(request: dict, data: Path, output: Path, reason: str) -> None:
+def lost(request: dict, data: Path, output: Path, status: str, reason: str) -> None:
     """Write the `run.json` of a run that ended without one: its job was killed, or never began.
 
     Parameters
     ----------
     request, data, output : as of `measure`.
+    status, reason : of an `Outcome`.
     """
     started, description = datetime.now(UTC), _description(data)
     _clean(output.parent)
     plan = _plan(request, description, data)
     result = _identity(request, plan, description, started)
-    _finish(result, Outcome("failed", reason), output, 0.0)
+    _finish(result, Outcome(status, reason), output, 0.0)
 
 
 def _finish(result: dict, outcome: Outcome, output: Path, wall_seconds: float) -> None:
-    result |= {"status": outcome.status, "reason": outcome.reason, "wall_seconds": wall_seconds}
+    reason, kept = outcome.reason, checkpoint.latest(output.parent)
+    if kept:
+        reason = f"{reason}; repeated, it goes on after epoch {kept}"
+    result |= {"status": outcome.status, "reason": reason, "wall_seconds": wall_seconds}
     validate_run(result)
     write_json(output.parent / "sessions" / f"{result['session']}.json", result)
     write_json(output, result)
@@ -166,6 +175,20 @@ def _plan(request: dict, description: dict, data: Path) -> dict:
     }
     by_kind = {"gradient": _by_gradient, "fit": _by_fit}
     return common | by_kind[common["kind"]](common, request["repeat"] or 1)
+
+
+def _resumption(plan: dict, description: dict, folder: Path) -> dict:
+    """Return after which epoch the run goes on, 0 if it begins, and what a checkpoint is known by.
+
+    A checkpoint of a run under other settings, on other data or by other code is removed.
+    """
+    own = {key: value for key, value in plan.items() if key not in ("data", "sample_seconds")}
+    own |= {"sha256": description["sha256"], "source": machine.source_sha256(plan["workload"])}
+    digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+    epoch = checkpoint.latest(folder, digest)
+    if epoch is None:
+        checkpoint.forget(folder)
+    return {"digest": digest, "resume_after": epoch or 0}
 
 
 def _placed(request: dict, plan: dict, result: dict) -> Launch:
@@ -287,6 +310,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "steps_per_epoch": _shards(plan, [1.0] * plan["ranks"]).steps(None),
             "epochs_done": 0,
             "stopped_early": False,
+            "resumed_after": [],
             "parameters": None,
             "train_rows": plan["train_rows"],
             "test_rows": sum(c["test"] for c in description["counts"].values()),
@@ -462,6 +486,7 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "parameters": ranks[0]["parameters"],
         "epochs_done": len(epochs),
         "stopped_early": ranks[0]["stopped_early"],
+        "resumed_after": ranks[0]["resumed_after"],
     }
     return Outcome("ok")
 
@@ -541,7 +566,7 @@ def _shards(plan: dict, shares: list[float]) -> Shards:
 
 
 def _clean(folder: Path) -> None:
-    """Remove what an earlier attempt at the same run left, but not its finished measurements."""
+    """Remove what an earlier attempt at the same run left, but for measurements and checkpoint."""
     for name in ("ranks", "tensorboard"):
         shutil.rmtree(folder / name, ignore_errors=True)
     _remove(folder, PREDICTIONS, *MODEL_FILES, TIMELINE, TRACE, "run.json")

@@ -19,7 +19,7 @@ from escala.workloads import models, workload
 log = logging.getLogger("escala")
 
 #: What a fit does not have: no graph to compile, no ranks to agree.
-_ABSENT = ("build", "first_step", "first_prediction", "broadcast")
+_ABSENT = ("build", "first_step", "first_prediction", "broadcast", "checkpoint")
 
 
 def fit(request: dict, folder: Path) -> dict:
@@ -88,6 +88,7 @@ def fit(request: dict, folder: Path) -> dict:
     return {
         "epochs": [epoch],
         "stopped_early": False,
+        "resumed_after": [],
         "seconds": clock.seconds | dict.fromkeys(_ABSENT),
         "evaluated": [0, len(data.test)],
         "shares": [1.0],

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from escala.errors import Diverged
+from escala.parallel.checkpoint import FOLDER, Checkpoint
 from escala.parallel.data import STEP_COLUMNS, Clock, Data, digest
 from escala.parallel.shards import Shards, balanced_shares, batches, evaluation_rows, row_moments
 from escala.parallel.strategies import Strategy
@@ -62,24 +63,38 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
         step, alone = make(strategy.exchange), make(_no_exchange)
         predict = _predictor(model)
     variables = [*model.variables, *optimizer.variables]
+    checkpoint = Checkpoint(
+        folder.parent / FOLDER, settings["checkpoint_epochs"], request["digest"], process
+    )
+    steps_file, done = folder / f"rank{process}.steps.csv", request["resume_after"]
     shares = np.full(total, 1 / total)
     with clock.time("first_step"), _unchanged(variables):
         _warm_up(step, data, request, strategy, shares)
-        if strategy.by_speed:
+        if strategy.by_speed and not done:
             shares = _shares_by_speed(alone, data, request, strategy, total)
     with clock.time("first_prediction"):
         predict(data.test[:1])
+    epochs: list[dict] = []
+    resumed_after: list[int] = []
+    with clock.time("checkpoint"):
+        if done:
+            state = checkpoint.restore(done, variables, steps_file)
+            epochs, shares = state["epochs"], np.array(state["shares"])
+            resumed_after = [*state["resumed_after"], done]
+            log.info("going on after epoch %d", done)
     with clock.time("broadcast"):
         strategy.broadcast(variables)
 
     stopper = EarlyStopping(settings.get("early_stopping"))
+    for epoch in epochs:
+        stopper.stops(epoch["loss"])
     first = process == 0
     board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and first)
-    epochs: list[dict] = []
-    with open(folder / f"rank{process}.steps.csv", "w", newline="") as handle:
+    with open(steps_file, "a", newline="") as handle:
         writer = csv.writer(handle)
-        writer.writerow(STEP_COLUMNS)
-        for number in range(1, settings["epochs"] + 1):
+        if not done:
+            writer.writerow(STEP_COLUMNS)
+        for number in range(done + 1, settings["epochs"] + 1):
             wall = time.perf_counter()
             epoch = _epoch(number, step, data, request, strategy, shares, writer)
             if settings["validate"]:
@@ -98,6 +113,14 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
             if stopper.stops(epoch["loss"]):
                 log.info("early stopping: the loss has not fallen for %d epochs", stopper.patience)
                 break
+            if checkpoint.due(number, settings["epochs"]):
+                handle.flush()
+                state = {"epochs": epochs, "shares": shares.tolist()}
+                state["resumed_after"] = resumed_after
+                with clock.time("checkpoint"):
+                    checkpoint.keep(
+                        number, variables, state, steps_file, lambda: strategy.total(np.zeros(1))
+                    )
 
     with clock.time("evaluation"):
         rows = evaluation_rows(len(data.test), process, processes)
@@ -109,6 +132,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     return {
         "epochs": epochs,
         "stopped_early": len(epochs) < settings["epochs"] and not request["max_steps"],
+        "resumed_after": resumed_after,
         "seconds": clock.seconds,
         "evaluated": [rows.start, rows.stop],
         "shares": shares.tolist(),

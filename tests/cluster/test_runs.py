@@ -230,6 +230,30 @@ def test_a_run_whose_job_is_ended_is_a_failed_run_with_the_schedulers_words(lab,
     result = read_json(folder / "run.json")
     assert result["status"] == "failed"
     assert "its job ended without a result" in result["reason"]
-    assert "NODE FAILURE" in result["reason"]
+    assert "NODE_FAIL" in result["reason"]
     # The rank on the node that could not be reached ends when SLURM reaches it again.
     assert eventually(lambda: not ranks_of(folder))
+
+
+def test_a_job_that_waits_too_long_in_the_queue_is_a_timeout(lab, tmp_path):
+    found = prepared(tmp_path, experiment() | {"queue_minutes": 0.1, "time_limit_minutes": 1})
+    [run] = [run for run in found.runs if run.strategy == "single"]
+    other = output(*SBATCH, "--output=/dev/null", "--wrap=sleep 600").strip()
+    try:
+        done = through_sbatch(tmp_path, run.file)
+    finally:
+        output("scancel", other)
+    assert done.returncode != 0
+    result = read_json(tmp_path / run.file)
+    assert result["status"] == "timeout"
+    assert "DEADLINE: it had not begun after queue_minutes" in result["reason"]
+
+
+def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, tmp_path):
+    found = prepared(tmp_path, experiment(epochs=100_000) | {"memory_gib": 0.25})
+    [run] = [run for run in found.runs if run.strategy == "horovod-mpi"]
+    done = through_sbatch(tmp_path, run.file)
+    assert done.returncode != 0
+    result = read_json(tmp_path / run.file)
+    assert result["status"] == "out-of-memory", result["reason"]
+    assert eventually(lambda: not ranks_of(tmp_path / run.folder))

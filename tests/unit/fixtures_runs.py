@@ -230,14 +230,15 @@ class FakeExperiment:
                 "optimizer": "RMSprop" if ok else None, "epochs_asked": 3,
                 "steps_per_epoch": epochs[0]["steps"],
                 "epochs_done": 3 if ok else 0, "stopped_early": False,
-                "parameters": 2067181 if ok else None, "train_rows": rows, "test_rows": 705,
+                "resumed_after": [], "parameters": 2067181 if ok else None,
+                "train_rows": rows, "test_rows": 705,
                 "target_accuracy": 0.95,
             },
             "epochs": epochs if ok else [],
             "seconds": {
                 "startup": 3.1, "loading": 0.02, "build": 0.4, "first_step": 1.9 + 0.3 * ranks,
                 "first_prediction": 0.3, "broadcast": 0.1 * (ranks - 1), "train": train,
-                "evaluation": 0.7, "save": 0.2,
+                "checkpoint": 0.0, "evaluation": 0.7, "save": 0.2,
             } if ok else None,
             "step_seconds": {
                 "median": step, "p90": 1.2 * step, "count": 3 * epochs[0]["steps"],
@@ -274,7 +275,7 @@ def as_fit(run: dict, workload: str) -> None:
         run["epochs"] = [run["epochs"][0] | {"steps": 1, "rows": rows, "test_accuracy": None}]
         run["training"] |= {"optimizer": "lbfgs", "epochs_done": 1}
         run["seconds"] |= {
-            **dict.fromkeys(("build", "first_step", "first_prediction", "broadcast")),
+            **dict.fromkeys(("build", "first_step", "first_prediction", "broadcast", "checkpoint")),
             "train": run["epochs"][0]["train_seconds"],
         }
 

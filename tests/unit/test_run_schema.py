@@ -56,6 +56,7 @@ def ok() -> dict:
             "steps_per_epoch": 4,
             "epochs_done": 1,
             "stopped_early": False,
+            "resumed_after": [],
             "parameters": 2067181,
             "train_rows": 210,
             "test_rows": 6,
@@ -82,6 +83,7 @@ def ok() -> dict:
                 "first_step",
                 "first_prediction",
                 "broadcast",
+                "checkpoint",
                 "train",
                 "evaluation",
                 "save",
@@ -152,7 +154,7 @@ def ok() -> dict:
 def fitted(ok: dict) -> dict:
     """A run that was fitted at once: one epoch of one step, and nothing compiled or drawn."""
     ok["training"] |= {"kind": "fit", "learning_rate": None, "optimizer": "lbfgs"}
-    absent = dict.fromkeys(("build", "first_step", "first_prediction", "broadcast"))
+    absent = dict.fromkeys(("build", "first_step", "first_prediction", "broadcast", "checkpoint"))
     ok["seconds"] |= absent
     ok["seeds"] = {"weights": None, "shuffle": None}
     return ok
@@ -198,7 +200,9 @@ def test_a_fit_is_valid_and_has_no_rate(fitted):
         validate_run(fitted)
 
 
-@pytest.mark.parametrize("part", ["build", "first_step", "first_prediction", "broadcast"])
+@pytest.mark.parametrize(
+    "part", ["build", "first_step", "first_prediction", "broadcast", "checkpoint"]
+)
 def test_gradient_steps_have_every_part(ok, part):
     ok["seconds"][part] = None
     with pytest.raises(ValueError, match=part):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from escala.errors import InputError
 from escala.files import read_json
+from escala.measure import steps
 from escala.measure.run import lost, measure
 from escala.parallel import launch
 
@@ -93,6 +95,62 @@ def test_a_timeline_of_a_killed_run_is_valid_json(small_split, request_for, tmp_
     assert read_json(tmp_path / "trace.json")["traceEvents"]
 
 
+@pytest.mark.parametrize(
+    ("strategy", "layout"),
+    [
+        ("single", "1x1"),
+        ("horovod-mpi", "1x2"),
+        ("hybrid", "1x2"),
+        ("multiworker-mirrored", "1x2"),
+    ],
+)
+def test_a_run_that_was_ended_goes_on_from_its_checkpoint_to_the_same_losses(
+    small_split, request_for, tmp_path, strategy, layout
+):
+    epochs, folder = 12, tmp_path / "broken"
+    rate = {"value": 0.0001, "reference_batch": 32, "rule": "constant"}
+    request = request_for(
+        strategy, layout, epochs=epochs, checkpoint_epochs=2, learning_rate=rate, save_model=True
+    )
+    killer = when(says(folder, 0, "epoch 5/"), lambda: kill_rank(folder, 0))
+    outcome = measure(request, small_split, folder / "run.json", PATIENCE_SECONDS)
+    killer.join()
+    assert outcome.status == "failed"
+    [after] = re.findall(
+        r"repeated, it goes on after epoch (\d+)", read_json(folder / "run.json")["reason"]
+    )
+    assert int(after) >= 4
+
+    outcome = measure(request, small_split, folder / "run.json", PATIENCE_SECONDS)
+    assert outcome.status == "ok", outcome.reason
+    resumed = read_json(folder / "run.json")
+    assert resumed["training"]["resumed_after"] == [int(after)]
+    assert [epoch["epoch"] for epoch in resumed["epochs"]] == list(range(1, epochs + 1))
+    assert not (folder / "checkpoint").exists()
+
+    # The shares of a hybrid are measured anew in another run.
+    request = request if strategy != "hybrid" else request | {"strategy": "horovod-mpi"}
+    outcome = measure(request, small_split, tmp_path / "whole" / "run.json", PATIENCE_SECONDS)
+    assert outcome.status == "ok", outcome.reason
+    ranks = resumed["ranks"]["asked"]
+    one, two = (
+        steps.loss_per_step(steps.read(path / "ranks", ranks))["loss"]
+        for path in (tmp_path / "whole", folder)
+    )
+    assert len(one) == len(two)
+    np.testing.assert_allclose(two, one, rtol=1e-6 if strategy != "hybrid" else 3e-3)
+
+
+def test_a_checkpoint_of_other_settings_is_not_gone_on_from(small_split, request_for, tmp_path):
+    request = request_for("single", "1x1", epochs=100_000, checkpoint_epochs=1)
+    measure(request, small_split, tmp_path / "run.json", time_limit_seconds=15)
+    assert "goes on after epoch" in read_json(tmp_path / "run.json")["reason"]
+    request = request_for("single", "1x1", epochs=2, checkpoint_epochs=1)
+    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
+    assert outcome.status == "ok", outcome.reason
+    assert read_json(tmp_path / "run.json")["training"]["resumed_after"] == []
+
+
 def test_a_run_that_takes_too_long_is_stopped(small_split, request_for, tmp_path):
     request = request_for("horovod-mpi", "1x2", epochs=100_000)
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=3)
@@ -132,9 +190,9 @@ def test_a_launcher_that_is_missing_makes_the_run_unavailable(
 
 def test_a_run_whose_job_was_lost_is_a_failed_run(small_split, request_for, tmp_path):
     request = request_for("horovod-mpi", "2x1")
-    lost(request, small_split, tmp_path / "run.json", "its job ended without a result")
+    lost(request, small_split, tmp_path / "run.json", "timeout", "its job ended without a result")
     run = read_json(tmp_path / "run.json")
-    assert (run["status"], run["reason"]) == ("failed", "its job ended without a result")
+    assert (run["status"], run["reason"]) == ("timeout", "its job ended without a result")
     assert (run["layout"], run["ranks"]["obtained"], run["epochs"]) == ("2x1", None, [])
 
 

@@ -1,0 +1,108 @@
+"""What a run needs to go on after an epoch, in case it is ended before its last.
+
+In the folder `checkpoint/` beside `run.json` stand one `epoch{n}/`, and `latest.json`, which names
+it: a checkpoint that is not whole is never the latest one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from escala.files import atomic, read_json, write_json
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+FOLDER = "checkpoint"
+_LATEST, _VARIABLES = "latest.json", "variables.npz"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The checkpoint of one process of a run.
+
+    Attributes
+    ----------
+    folder : of the run's checkpoint.
+    every : epochs between two of them; None keeps none.
+    run : digest of what determines the run: another run's checkpoint is not its own.
+    process : number among the processes that train.
+    """
+
+    folder: Path
+    every: int | None
+    run: str
+    process: int
+
+    def due(self, epoch: int, epochs: int) -> bool:
+        """Say whether a checkpoint is kept after that epoch; the last one needs none."""
+        return self.every is not None and epoch % self.every == 0 and epoch < epochs
+
+    def keep(
+        self,
+        epoch: int,
+        variables: Sequence[tf.Variable],
+        state: dict,
+        steps: Path,
+        together: Callable[[], object],
+    ) -> None:
+        """Keep all that there is after an epoch; every process calls it.
+
+        Parameters
+        ----------
+        variables : of model and optimizer, alike in all processes: the first one keeps them.
+        state : whatever else this process goes on with, as JSON knows it.
+        steps : its file of step times, of which a copy is kept.
+        together : waits for the other processes.
+        """
+        into = self.folder / f"epoch{epoch}"
+        into.mkdir(parents=True, exist_ok=True)
+        write_json(into / f"rank{self.process}.json", state)
+        shutil.copy(steps, into / steps.name)
+        if self.process == 0:
+            with atomic(into / _VARIABLES) as temporary:
+                np.savez(temporary, *[variable.numpy() for variable in variables])
+        together()
+        if self.process == 0:
+            write_json(self.folder / _LATEST, {"run": self.run, "epoch": epoch})
+            for older in self.folder.glob("epoch*"):
+                if older != into:
+                    shutil.rmtree(older)
+
+    def restore(self, epoch: int, variables: Sequence[tf.Variable], steps: Path) -> dict:
+        """Give the variables the values they had after an epoch, and return the state of then.
+
+        `steps` receives the step times up to there.
+        """
+        kept = self.folder / f"epoch{epoch}"
+        with np.load(kept / _VARIABLES, allow_pickle=False) as values:
+            for variable, name in zip(variables, values.files, strict=True):
+                variable.assign(values[name])
+        shutil.copy(kept / steps.name, steps)
+        return read_json(kept / f"rank{self.process}.json")
+
+
+def latest(folder: Path, run: str | None = None) -> int | None:
+    """Return the epoch after which a run can go on, or None.
+
+    Parameters
+    ----------
+    folder : the run's.
+    run : digest of what determines the run; None asks for anybody's.
+    """
+    file = folder / FOLDER / _LATEST
+    if not file.exists():
+        return None
+    found = read_json(file)
+    return found["epoch"] if run in (None, found["run"]) else None
+
+
+def forget(folder: Path) -> None:
+    """Remove the checkpoint of the run in that folder, if there is one."""
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
