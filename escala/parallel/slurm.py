@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,8 @@ STATUSES = {
 }
 _MEANINGS = {"DEADLINE": "it had not begun after queue_minutes"}
 _OVER_MEMORY = "exceeded memory limit"
+# On some clusters with the name of the node.
+_WORDS = re.compile(r"^slurmstepd\S*: error: (.+)$", re.MULTILINE)
 _SECONDS = 60
 
 
@@ -27,9 +30,9 @@ def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
     """
     name = "_".join(wildcards)
     state, said = _state(f"rule_{rule}_wildcards_{name}"), _said(logs / f"rule_{rule}" / name)
-    if state and _OVER_MEMORY in said:
+    if any(_OVER_MEMORY in line for line in said):
         state = "OUT_OF_MEMORY"
-    words = [state or "", _MEANINGS.get(state or "", ""), said]
+    words = [state or "", _MEANINGS.get(state or "", ""), *said[:1]]
     return (
         STATUSES.get(state or "", "failed"),
         ": ".join(["its job ended without a result", *filter(None, words)]),
@@ -46,14 +49,12 @@ def _state(comment: str) -> str | None:
         text=True,
         timeout=_SECONDS,
     )
-    jobs = [line.strip().split("|", 2) for line in done.stdout.splitlines()]
+    jobs = [line.strip().split("|", 2) for line in done.stdout.splitlines() if "|" in line]
     states = {int(number): state for number, state, of in jobs if of == comment}
     return states[max(states)] if states else None
 
 
-def _said(folder: Path) -> str:
-    """Return the last of the scheduler's own words in the newest log of a job."""
+def _said(folder: Path) -> list[str]:
+    """Return the scheduler's own words in the newest log of a job."""
     logs = sorted(folder.glob("*.log"), key=lambda log: log.stat().st_mtime)
-    lines = logs[-1].read_text(errors="replace").splitlines() if logs else []
-    said = [line.partition("error: ")[2] for line in lines if line.startswith("slurmstepd: error")]
-    return said[-1] if said else ""
+    return _WORDS.findall(logs[-1].read_text(errors="replace")) if logs else []

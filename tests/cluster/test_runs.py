@@ -250,10 +250,11 @@ def test_a_job_that_waits_too_long_in_the_queue_is_a_timeout(lab, tmp_path):
 
 
 def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, tmp_path):
-    found = prepared(tmp_path, experiment(epochs=100_000) | {"memory_gib": 0.25})
+    found = prepared(tmp_path, experiment(epochs=100_000) | {"memory_gib": 0.35})
     [run] = [run for run in found.runs if run.strategy == "horovod-mpi"]
     done = through_sbatch(tmp_path, run.file)
     assert done.returncode != 0
     result = read_json(tmp_path / run.file)
     assert result["status"] == "out-of-memory", result["reason"]
+    assert "exceeded memory limit" in result["reason"]
     assert eventually(lambda: not ranks_of(tmp_path / run.folder))

@@ -1,0 +1,62 @@
+"""What is made of SLURM's words about a job that ended without a result."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from escala.parallel import slurm
+
+WILDCARDS = ["across", "small", "rep1"]
+NAME = "across_small_rep1"
+KILLED = (
+    "Job 0: Train\nslurmstepd-n1: error: StepId=4.batch exceeded memory limit (2 > 1), being killed"
+    "\nslurmstepd-n1: error: Exceeded job memory limit\n"
+)
+CANCELLED = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-01-02 DUE TO NODE FAILURE ***\n"
+
+
+@pytest.fixture
+def squeue(tmp_path, monkeypatch):
+    """Answer as `squeue` does, with jobs that a test names."""
+
+    def answer(*jobs: str) -> None:
+        program = tmp_path / "squeue"
+        lines = "\n".join(jobs)
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}\nEND\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "status", "reason"),
+    [
+        ("DEADLINE", None, "timeout", "DEADLINE: it had not begun after queue_minutes"),
+        ("TIMEOUT", "", "timeout", "TIMEOUT"),
+        ("OUT_OF_MEMORY", "", "out-of-memory", "OUT_OF_MEMORY"),
+        ("FAILED", KILLED, "out-of-memory", "StepId=4.batch exceeded memory limit"),
+        ("NODE_FAIL", CANCELLED, "failed", "DUE TO NODE FAILURE"),
+    ],
+)
+def test_the_newest_job_of_a_run_says_how_it_ended(squeue, tmp_path, state, log, status, reason):
+    squeue(
+        f"9|COMPLETED|rule_train_wildcards_{NAME}",
+        f"10|{state}|rule_train_wildcards_{NAME}",
+        "11|RUNNING|rule_train_wildcards_another_rep1",
+    )
+    if log is not None:
+        folder = tmp_path / "rule_train" / NAME
+        folder.mkdir(parents=True)
+        (folder / "10.log").write_text(log)
+    found, said = slurm.ending("train", WILDCARDS, tmp_path)
+    assert found == status
+    assert said.startswith("its job ended without a result") and reason in said
+
+
+def test_a_job_that_nobody_remembers_has_failed(squeue, tmp_path):
+    squeue()
+    ending = slurm.ending("train", WILDCARDS, tmp_path)
+    assert ending == ("failed", "its job ended without a result")
