@@ -78,9 +78,10 @@ def test_horovods_knobs_reach_it_and_absent_ones_leave_its_own():
     plain = launch.environment("horovod-gloo", KNOBS)
     knobs = ("HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME", "HOROVOD_AUTOTUNE")
     assert not set(knobs) & set(plain)
-    asked = {"fusion_threshold_mib": 0.5, "cycle_time_ms": 2.5, "autotune": True}
+    asked = {"fusion_threshold_mib": 64, "cycle_time_ms": 2.5, "autotune": True}
     found = launch.environment("horovod-gloo", KNOBS | asked)
-    assert [found[name] for name in knobs] == ["524288", "2.5", "1"]
+    # Horovod reads bytes as digits alone, up to the first other character.
+    assert [found[name] for name in knobs] == ["67108864", "2.5", "1"]
 
 
 @pytest.mark.parametrize(("knob", "said"), [(True, "1"), (False, "0")])
