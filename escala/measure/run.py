@@ -307,7 +307,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "learning_rate": plan["learning_rate"],
             "optimizer": None,
             "epochs_asked": plan["epochs"],
-            "steps_per_epoch": _shards(plan, [1.0] * plan["ranks"]).steps(None),
+            "steps_per_epoch": _shards(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None),
             "epochs_done": 0,
             "stopped_early": False,
             "resumed_after": [],
