@@ -151,6 +151,17 @@ def test_a_checkpoint_of_other_settings_is_not_gone_on_from(small_split, request
     assert read_json(tmp_path / "run.json")["training"]["resumed_after"] == []
 
 
+def test_a_damaged_checkpoint_does_not_keep_a_run_from_being_repeated(
+    small_split, request_for, tmp_path
+):
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "latest.json").touch()
+    request = request_for("single", "1x1", epochs=2, checkpoint_epochs=1)
+    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
+    assert outcome.status == "ok", outcome.reason
+    assert read_json(tmp_path / "run.json")["training"]["resumed_after"] == []
+
+
 def test_a_run_that_takes_too_long_is_stopped(small_split, request_for, tmp_path):
     request = request_for("horovod-mpi", "1x2", epochs=100_000)
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=3)
