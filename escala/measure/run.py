@@ -234,7 +234,8 @@ def _linked(request: dict, started: Launch, result: dict) -> Outcome:
         return Outcome("ok")
     if rate and not emulated:
         return Outcome(
-            "unavailable", f"the rate {rate} can be set on the links of the lab alone; docs/lab"
+            "unavailable",
+            f"the rate {rate} can be set on the links of the lab alone; docs/how-to/lab.md",
         )
     result["link"] = {"rate": rate, "mbit_per_second": None, "latency_ms": None}
     if emulated:
