@@ -115,9 +115,6 @@ def _attempt(
 ) -> Outcome:
     """Run the ranks and write what they measured into `result`; whatever fails is an outcome."""
     try:
-        lacking = STRATEGIES[request["strategy"]].unavailable()
-        if lacking:
-            return Outcome("unavailable", lacking)
         started = _placed(request, plan, result)
         outcome = _linked(request, started, result)
         if outcome.status != "ok":

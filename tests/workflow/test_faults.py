@@ -211,6 +211,18 @@ def test_damaged_arrays_are_refused(small_split, request_for, tmp_path):
         measure(request_for("single", "1x1"), split, tmp_path / "run" / "run.json", 300)
 
 
+def test_what_takes_gpus_is_unavailable_where_there_are_none(small_split, request_for, tmp_path):
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("this machine has a GPU")
+    request = request_for("multiworker-mirrored", "1x2", knobs={"communication": "nccl"})
+    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
+    assert outcome.status == "unavailable"
+    assert "takes GPUs, and there are none" in outcome.reason
+    assert not ranks_of(tmp_path)
+
+
 def test_a_launcher_that_is_missing_makes_the_run_unavailable(
     small_split, request_for, tmp_path, monkeypatch
 ):
