@@ -527,7 +527,11 @@ def _explained(error: ValidationError, schema: dict, origin: str) -> InputError:
         patterns = error.schema.get("patternProperties", {})
         unknown = min(k for k in content if k not in allowed and not _matches(patterns, k))
         if not allowed:
-            return refused(path, unknown, "not allowed as a name", _NAME_RULE)
+            [pattern] = patterns
+            general = pattern == schema["$defs"]["name"]["pattern"]
+            matching = "use what matches " + pattern.replace("\\Z", "$")
+            rule = _NAME_RULE if general else matching
+            return refused(path, unknown, "not allowed as a name", rule)
         remedy = _with_suggestion(unknown, allowed, f"use one of {', '.join(allowed)}")
         return refused([*path, unknown], content[unknown], "unknown key", remedy)
     if error.validator == "required":

@@ -458,6 +458,12 @@ def test_a_layout_must_fit_this_machine(layout, cores, oversubscribe, available,
     assert caught.value.value == layout
 
 
+def test_the_name_of_a_network_is_refused_with_its_own_rule():
+    error = refusal(small(put("networks", {"InfiniBand": {}})))
+    assert (error.where, error.value) == ("e.yaml: networks", "InfiniBand")
+    assert "^[a-z0-9]{1,32}$" in error.remedy
+
+
 def test_what_slurm_starts_is_refused_on_this_machine():
     experiment = Experiment(small(put("launcher", "srun")), "e.yaml")
     with pytest.raises(InputError, match="is of SLURM") as caught:
