@@ -18,6 +18,7 @@ from jsonschema.protocols import Validator
 
 from escala.acquire.queries import QUERIES
 from escala.errors import InputError
+from escala.parallel.launch import LOCAL, SRUN
 from escala.parallel.layout import Layout
 from escala.parallel.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
@@ -29,7 +30,7 @@ NETWORK = "native"
 
 # Settings of a workload that a variant may give in its stead.
 _TRAINING_OF_VARIANT = ("batch", "learning_rate")
-# The network of a layout of one node need not be named.
+# A layout of one node uses no network, whatever is said of one called as its own.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
 
 
@@ -84,7 +85,9 @@ class Experiment:
             _check_splits,
             _check_references,
             _check_layouts,
+            _check_launcher,
             _check_slowdown,
+            _check_slow_ranks,
             _check_fitted,
             _check_targets,
         ):
@@ -260,7 +263,8 @@ class Experiment:
         variant = self.settings["variants"][run.variant]
         if WORKLOADS[run.workload].kind == "gradient":
             training |= {key: variant[key] for key in _TRAINING_OF_VARIANT if key in variant}
-        link = self.settings["networks"].get(run.network, _NO_LINK)
+        several = Layout.parse(run.layout).nodes > 1
+        link = self.settings["networks"][run.network] if several else _NO_LINK
         steps = link["steps"]
         if run.instrument == "timeline":
             steps = self.settings["timeline"]["steps"]
@@ -282,13 +286,21 @@ class Experiment:
         }
 
     def require_cores(self, run: Run, available: int) -> None:
-        """Refuse a run this machine cannot hold, unless `oversubscribe` is set.
+        """Refuse a run this machine cannot start, or cannot hold unless `oversubscribe` is set.
 
         Raises
         ------
-        InputError : its layout asks for more nodes, or more cores, than there are.
+        InputError : its layout asks for more nodes, or more cores, than there are, or SLURM is to
+            start it.
         """
         key = f"configurations: {run.strategy}"
+        if self.settings["launcher"] == SRUN:
+            raise self.error(
+                "launcher",
+                SRUN,
+                "is of SLURM, and this is no job of it",
+                "use auto, or run through SLURM: --profile profiles/slurm",
+            )
         if Layout.parse(run.layout).nodes > 1:
             raise self.error(
                 key,
@@ -515,7 +527,11 @@ def _explained(error: ValidationError, schema: dict, origin: str) -> InputError:
         patterns = error.schema.get("patternProperties", {})
         unknown = min(k for k in content if k not in allowed and not _matches(patterns, k))
         if not allowed:
-            return refused(path, unknown, "not allowed as a name", _NAME_RULE)
+            [pattern] = patterns
+            general = pattern == schema["$defs"]["name"]["pattern"]
+            matching = "use what matches " + pattern.replace("\\Z", "$")
+            rule = _NAME_RULE if general else matching
+            return refused(path, unknown, "not allowed as a name", rule)
         remedy = _with_suggestion(unknown, allowed, f"use one of {', '.join(allowed)}")
         return refused([*path, unknown], content[unknown], "unknown key", remedy)
     if error.validator == "required":
@@ -686,6 +702,21 @@ def _check_layouts(experiment: Experiment) -> None:
                 )
 
 
+def _check_launcher(experiment: Experiment) -> None:
+    """Refuse to start by hand processes that find each other through MPI, or on other machines."""
+    if experiment.settings["launcher"] != LOCAL:
+        return
+    for run in experiment.runs:
+        layout, strategy = Layout.parse(run.layout), STRATEGIES[run.strategy]
+        if layout.nodes > 1 or (strategy.mpi and layout.ranks > 1):
+            raise experiment.error(
+                "launcher",
+                LOCAL,
+                f"cannot start {run.strategy} {run.layout}",
+                "use auto, or leave that configuration out",
+            )
+
+
 def _check_slowdown(experiment: Experiment) -> None:
     for entry in experiment.settings["configurations"]:
         strategy = STRATEGIES[entry["strategy"]]
@@ -698,6 +729,27 @@ def _check_slowdown(experiment: Experiment) -> None:
                         "slowdown is for strategies whose ranks are processes that step together",
                         "use busy_neighbours, or another strategy",
                     )
+
+
+def _check_slow_ranks(experiment: Experiment) -> None:
+    """Refuse to slow ranks that no layout has: nothing would be slow, and nothing would say so."""
+    most: dict[str, int] = {}
+    for run in experiment.runs:
+        most[run.variant] = max(most.get(run.variant, 0), Layout.parse(run.layout).ranks)
+    for name, ranks in most.items():
+        variant = experiment.settings["variants"][name]
+        named = {
+            "slowdown": len(variant["slowdown"]),
+            "busy_neighbours": max(variant["busy_neighbours"], default=-1) + 1,
+        }
+        for knob, needed in named.items():
+            if needed > ranks:
+                raise experiment.error(
+                    f"variants.{name}.{knob}",
+                    variant[knob],
+                    f"names rank {needed - 1}, and no layout under this variant has it",
+                    f"name ranks 0 to {ranks - 1}, or add a layout",
+                )
 
 
 def _check_fitted(experiment: Experiment) -> None:

@@ -27,5 +27,9 @@ def _shown(value: object, limit: int = 120) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+class Unavailable(RuntimeError):
+    """This machine has not what a run takes."""
+
+
 class Diverged(ArithmeticError):
     """The training loss is infinite or not a number."""

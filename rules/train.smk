@@ -44,13 +44,14 @@ rule train:
     message:
         "Train {wildcards.workload} on {wildcards.dataset}: {wildcards.strategy} "
         "{wildcards.layout} {wildcards.variant}, {wildcards.repeat}"
+    # In the place of the shell, it learns when Snakemake is killed.
     shell:
         """
-        python -m scripts.train \
+        exec python -m scripts.train \
             --request {params.request:q} \
             --data {params.data:q} \
             --time-limit {resources.time_limit} \
-            --output {output:q} 2>&1 | tee -i {log:q}
+            --output {output:q} > >(tee -i {log:q}) 2>&1
         """
 
 

@@ -24,6 +24,7 @@ say = partial(print, flush=True)
 
 def main() -> int | None:
     arguments = _parser().parse_args()
+    cluster.require_machine()
     return arguments.command(arguments)
 
 

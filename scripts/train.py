@@ -9,6 +9,7 @@ from pathlib import Path
 from escala import cli
 from escala.files import read_json, write_json
 from escala.measure import machine
+from escala.parallel.children import die_with_parent
 
 #: What a run leaves beside its run.json; only some runs leave all of it.
 BESIDE = (
@@ -43,6 +44,8 @@ def main() -> None:
         help="do not run: write that the run ended without a result",
     )
     arguments = parser.parse_args()
+    # Ranks must not go on where Snakemake was killed: it would start the run again beside them.
+    die_with_parent()
     request, output = arguments.request, arguments.output
 
     if arguments.lost:

@@ -115,9 +115,6 @@ def _attempt(
 ) -> Outcome:
     """Run the ranks and write what they measured into `result`; whatever fails is an outcome."""
     try:
-        lacking = STRATEGIES[request["strategy"]].unavailable()
-        if lacking:
-            return Outcome("unavailable", lacking)
         started = _placed(request, plan, result)
         outcome = _linked(request, started, result)
         if outcome.status != "ok":
@@ -234,7 +231,8 @@ def _linked(request: dict, started: Launch, result: dict) -> Outcome:
         return Outcome("ok")
     if rate and not emulated:
         return Outcome(
-            "unavailable", f"the rate {rate} can be set on the links of the lab alone; docs/lab"
+            "unavailable",
+            f"the rate {rate} can be set on the links of the lab alone; docs/how-to/lab.md",
         )
     result["link"] = {"rate": rate, "mbit_per_second": None, "latency_ms": None}
     if emulated:
@@ -307,7 +305,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "learning_rate": plan["learning_rate"],
             "optimizer": None,
             "epochs_asked": plan["epochs"],
-            "steps_per_epoch": _shards(plan, [1.0] * plan["ranks"]).steps(None),
+            "steps_per_epoch": _shards(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None),
             "epochs_done": 0,
             "stopped_early": False,
             "resumed_after": [],

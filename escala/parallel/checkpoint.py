@@ -1,7 +1,7 @@
 """What a run needs to go on after an epoch, in case it is ended before its last.
 
 In the folder `checkpoint/` beside `run.json` stand one `epoch{n}/`, and `latest.json`, which names
-it: a checkpoint that is not whole is never the latest one.
+it and the digests of its files: a checkpoint that is not whole, or damaged, is never gone on from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from escala.files import atomic, read_json, write_json
+from escala.files import atomic, read_json, sha256_file, write_json
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -70,7 +70,10 @@ class Checkpoint:
                 np.savez(temporary, *[variable.numpy() for variable in variables])
         together()
         if self.process == 0:
-            write_json(self.folder / _LATEST, {"run": self.run, "epoch": epoch})
+            files = sorted(path for path in into.iterdir() if path.is_file())
+            digests = {file.name: sha256_file(file) for file in files}
+            content = {"run": self.run, "epoch": epoch, "sha256": digests}
+            write_json(self.folder / _LATEST, content)
             for older in self.folder.glob("epoch*"):
                 if older != into:
                     shutil.rmtree(older)
@@ -89,18 +92,20 @@ class Checkpoint:
 
 
 def latest(folder: Path, run: str | None = None) -> int | None:
-    """Return the epoch after which a run can go on, or None.
+    """Return the epoch after which a run can go on, or None: there is no checkpoint that is whole.
 
     Parameters
     ----------
     folder : the run's.
     run : digest of what determines the run; None asks for anybody's.
     """
-    file = folder / FOLDER / _LATEST
-    if not file.exists():
+    try:
+        found = read_json(folder / FOLDER / _LATEST)
+        kept = folder / FOLDER / f"epoch{found['epoch']}"
+        whole = all(sha256_file(kept / name) == sha for name, sha in found["sha256"].items())
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    found = read_json(file)
-    return found["epoch"] if run in (None, found["run"]) else None
+    return found["epoch"] if whole and run in (None, found["run"]) else None
 
 
 def forget(folder: Path) -> None:

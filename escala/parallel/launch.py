@@ -75,28 +75,25 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
 
     Raises
     ------
-    InputError : more than one node outside an allocation of SLURM, or fewer nodes than asked for.
+    InputError : more than one node, or `srun`, outside an allocation of SLURM.
     """
     ports = processes_per_node(layout, strategy) + SPARE_PORTS
-    if layout.nodes == 1:
+    if layout.nodes == 1 and asked != SRUN:
         chosen = MPIRUN if strategy.mpi else LOCAL
         return Launch(chosen if asked == "auto" else asked, [describe(LOOPBACK, ports)], None)
     job = next((os.environ[name] for name in _ALLOCATION if os.environ.get(name)), None)
     if job is None or shutil.which("srun") is None:
+        several = layout.nodes > 1
         raise InputError(
-            "layout",
-            str(layout),
-            "asks for more than one node, and this is one machine",
-            "use a layout 1xN, or run through SLURM: snakemake --profile profiles/slurm",
+            "layout" if several else "launcher",
+            str(layout) if several else asked,
+            "asks for more than one node, and this is one machine"
+            if several
+            else "is of SLURM, and this is no job of it",
+            f"use {'a layout 1xN' if several else 'auto'}, or run through SLURM: "
+            "snakemake --profile profiles/slurm",
         )
     nodes, world = _ask_nodes(job, layout, interface, ports, strategy.mpi)
-    if len(nodes) != layout.nodes:
-        raise InputError(
-            "layout",
-            str(layout),
-            f"asks for {layout.nodes} nodes, and the allocation has {len(nodes)}",
-            "see the job's resources: nodes must reach sbatch",
-        )
     chosen = SRUN if not strategy.mpi or world == layout.nodes else MPIRUN
     return Launch(chosen if asked == "auto" else asked, nodes, job)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from escala.errors import Diverged
+from escala.errors import Diverged, Unavailable
 from escala.files import read_json, write_json
 from escala.measure.resources import announce
 from escala.parallel import children
@@ -144,6 +144,8 @@ def _failure(error: Exception) -> dict:
     exhausted = (tensorflow.errors.ResourceExhaustedError,) if tensorflow else ()
     if isinstance(error, Diverged):
         status = "diverged"
+    elif isinstance(error, Unavailable):
+        status = "unavailable"
     elif isinstance(error, (MemoryError, *exhausted)):
         status = "out-of-memory"
     else:

@@ -24,7 +24,7 @@ class Shards:
     global_batch : rows of a step over all ranks.
     shares : part of a step that each rank takes, summing to 1.
     disjoint : whether the ranks share the rows of an epoch. Otherwise each goes through all of them
-        in an order of its own, so that an epoch holds every row once per rank.
+        in an order of its own, so that an epoch holds every row once per rank that takes any.
     """
 
     seed: int
@@ -35,8 +35,12 @@ class Shards:
 
     def steps(self, at_most: int | None) -> int:
         """Return the steps of an epoch, which may be cut to some."""
-        passes = 1 if self.disjoint else len(self.shares)
-        steps = -(-self.rows * passes // self.global_batch)
+        taken = self.global_batch
+        if not self.disjoint:
+            # The rank that takes the fewest rows of a step goes through all of them last.
+            sizes = parts(self.global_batch, self.shares)
+            taken = int(sizes[sizes > 0].min())
+        steps = -(-self.rows // taken)
         return min(steps, at_most) if at_most else steps
 
     def of_epoch(self, epoch: int) -> Iterator[list[np.ndarray]]:

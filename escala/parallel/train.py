@@ -70,7 +70,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     shares = np.full(total, 1 / total)
     with clock.time("first_step"), _unchanged(variables):
         _warm_up(step, data, request, strategy, shares)
-        if strategy.by_speed and not done:
+        if strategy.by_speed and total > 1 and not done:
             shares = _shares_by_speed(alone, data, request, strategy, total)
     with clock.time("first_prediction"):
         predict(data.test[:1])
@@ -180,7 +180,10 @@ def _accumulated(compute: Callable, parts: int) -> Callable:
             return [tf.convert_to_tensor(gradient) for gradient in gradients], *sums
 
         def add(start, *sums):
-            added = tf.nest.map_structure(tf.add, sums, part(start))
+            # Parts at the same time would take the memory of all of them.
+            with tf.control_dependencies(tf.nest.flatten(sums)):
+                next_one = tf.identity(start)
+            added = tf.nest.map_structure(tf.add, sums, part(next_one))
             return start + size, *added
 
         _, *sums = tf.while_loop(lambda start, *_: start < rows, add, (size, *part(0)))

@@ -404,6 +404,15 @@ def test_what_is_no_address_is_refused(email):
          "workloads.virus-cnn.target_accuracy", 0.9, "after each epoch"),
         ([put("workloads.virus-cnn.batch", {"rows": 1, "per": "global"})],
          "workloads.virus-cnn.batch.rows", 1, "without rows"),
+        ([put("launcher", "local")],
+         "launcher", "local", "cannot start horovod-mpi 1x2"),
+        ([put("launcher", "local"), put("configurations.1", {"strategy": "horovod-gloo",
+                                                             "layouts": ["2x1"]})],
+         "launcher", "local", "cannot start horovod-gloo 2x1"),
+        ([put("variants.tuned.slowdown", [1, 1, 2])],
+         "variants.tuned.slowdown", [1, 1, 2], "names rank 2"),
+        ([put("variants.tuned.busy_neighbours", [0, 7])],
+         "variants.tuned.busy_neighbours", [0, 7], "names rank 7"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_together(changes, where, value, reason):
@@ -447,6 +456,19 @@ def test_a_layout_must_fit_this_machine(layout, cores, oversubscribe, available,
         experiment.require_cores(run, available)
     assert caught.value.where == "e.yaml: configurations: horovod-mpi"
     assert caught.value.value == layout
+
+
+def test_the_name_of_a_network_is_refused_with_its_own_rule():
+    error = refusal(small(put("networks", {"InfiniBand": {}})))
+    assert (error.where, error.value) == ("e.yaml: networks", "InfiniBand")
+    assert "^[a-z0-9]{1,32}$" in error.remedy
+
+
+def test_what_slurm_starts_is_refused_on_this_machine():
+    experiment = Experiment(small(put("launcher", "srun")), "e.yaml")
+    with pytest.raises(InputError, match="is of SLURM") as caught:
+        experiment.require_cores(experiment.runs[0], 8)
+    assert caught.value.where == "e.yaml: launcher"
 
 
 def resolved(schema: dict) -> dict:
@@ -714,6 +736,13 @@ def test_training_settings_knobs_and_steps_change_the_runs_that_use_them():
     assert changed(matrix(), slower) == everything
     assert changed(matrix(), plain) == {f for f in everything if "/untuned/" in f}
     assert changed(matrix(), longer) == {f for f in everything if "/timeline/" in f}
+
+
+def test_a_network_bears_on_layouts_of_several_nodes_alone():
+    across = small(put("configurations.1.layouts", ["1x2", "2x1"]))
+    slow = copy.deepcopy(across)
+    put("networks", {"native": {"rate": "10mbit", "steps": 10}})(slow)
+    assert changed(across, slow) == {file for file in requests(across) if "/2x1/" in file}
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 from escala.errors import InputError
 from escala.lab import cluster, network
+from scripts import lab
 from tests.conftest import ROOT
 
 
@@ -48,6 +50,20 @@ def test_rates(rate, bits):
 def test_what_is_no_rate_is_refused(rate):
     with pytest.raises(InputError, match="10mbit"):
         network.bits_per_second(rate)
+
+
+COMMANDS = ["up", "status", "down", "shape 1gbit", "measure", "cut n2", "mend n2", "stop-node n2"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "start-node n2", "restart-scheduler"])
+def test_whoever_is_not_root_is_told_so_by_every_command(command, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["lab.py", *command.split()])
+    monkeypatch.setattr(shutil, "which", lambda program: program)
+    monkeypatch.setattr(cluster, "_has_pmix", lambda: True)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(InputError, match="is not root"):
+        lab.main()
+    assert capsys.readouterr().out == ""
 
 
 def test_what_a_machine_lacks_is_told_at_once_with_the_remedy():

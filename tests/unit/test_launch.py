@@ -78,9 +78,10 @@ def test_horovods_knobs_reach_it_and_absent_ones_leave_its_own():
     plain = launch.environment("horovod-gloo", KNOBS)
     knobs = ("HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME", "HOROVOD_AUTOTUNE")
     assert not set(knobs) & set(plain)
-    asked = {"fusion_threshold_mib": 0.5, "cycle_time_ms": 2.5, "autotune": True}
+    asked = {"fusion_threshold_mib": 64, "cycle_time_ms": 2.5, "autotune": True}
     found = launch.environment("horovod-gloo", KNOBS | asked)
-    assert [found[name] for name in knobs] == ["524288", "2.5", "1"]
+    # Horovod reads bytes as digits alone, up to the first other character.
+    assert [found[name] for name in knobs] == ["67108864", "2.5", "1"]
 
 
 @pytest.mark.parametrize(("knob", "said"), [(True, "1"), (False, "0")])
@@ -113,11 +114,15 @@ def test_one_node_is_started_by_itself_or_by_mpirun():
         assert len(set(node.ports)) == 1 + SPARE_PORTS
 
 
-def test_several_nodes_need_an_allocation(monkeypatch):
+@pytest.mark.parametrize(
+    ("nodes", "asked", "where"), [(2, "auto", "layout"), (1, "srun", "launcher")]
+)
+def test_several_nodes_and_srun_need_an_allocation(monkeypatch, nodes, asked, where):
     for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(InputError, match="--profile profiles/slurm"):
-        launch.survey(Layout(2, 1), STRATEGIES["horovod-mpi"], None, "auto")
+    with pytest.raises(InputError, match="--profile profiles/slurm") as caught:
+        launch.survey(Layout(nodes, 1), STRATEGIES["horovod-mpi"], None, asked)
+    assert caught.value.where == where
 
 
 def test_an_interface_that_is_not_there_is_named_with_those_that_are():

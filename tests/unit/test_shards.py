@@ -58,6 +58,18 @@ def test_without_shards_every_rank_takes_every_row_in_an_order_of_its_own(rows, 
         assert len({tuple(of_rank) for of_rank in taken}) == ranks
 
 
+@given(st.integers(1, 100), st.integers(3, 40), st.integers(2, 3), st.floats(0.1, 0.9))
+def test_without_shards_ranks_of_unequal_parts_take_every_row_too(rows, batch, ranks, share):
+    shares = [share, *[(1 - share) / (ranks - 1)] * (ranks - 1)]
+    shards = Shards(0, rows, batch, shares, disjoint=False)
+    steps = list(shards.of_epoch(1))
+    assert len(steps) == shards.steps(None)
+    assert any(map(len, steps[-1]))
+    for rank, size in enumerate(parts(batch, shares)):
+        taken = np.concatenate([step[rank] for step in steps]).tolist()
+        assert sorted(taken) == list(range(rows if size else 0))
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 0.01), st.floats(1e-4, 1e-2)), min_size=1, max_size=6),
     st.integers(64, 512),

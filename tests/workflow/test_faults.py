@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -13,12 +15,14 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import yaml
 
 from escala.errors import InputError
 from escala.files import read_json
 from escala.measure import steps
 from escala.measure.run import lost, measure
 from escala.parallel import launch
+from tests.workflow.conftest import SIMULATED, command, experiment_of
 
 PATIENCE_SECONDS = 120
 TRAINING = "epoch 1/"
@@ -151,6 +155,34 @@ def test_a_checkpoint_of_other_settings_is_not_gone_on_from(small_split, request
     assert read_json(tmp_path / "run.json")["training"]["resumed_after"] == []
 
 
+def test_a_damaged_checkpoint_does_not_keep_a_run_from_being_repeated(
+    small_split, request_for, tmp_path
+):
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "latest.json").touch()
+    request = request_for("single", "1x1", epochs=2, checkpoint_epochs=1)
+    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
+    assert outcome.status == "ok", outcome.reason
+    assert read_json(tmp_path / "run.json")["training"]["resumed_after"] == []
+
+
+def test_ranks_do_not_go_on_where_snakemake_is_killed(tmp_path):
+    endless = {"virus-cnn": {"epochs": 100_000, "save_model": False}}
+    experiment = experiment_of("killed", SIMULATED, workloads=endless)
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+    folder = Path("results/killed/runs/small/virus-cnn/horovod-mpi/1x2/tuned/native/rep1")
+    with open(tmp_path / "log", "w") as log:
+        snakemake = subprocess.Popen(
+            command(tmp_path, str(folder / "run.json")), cwd=tmp_path, stdout=log, stderr=log
+        )
+    when(says(tmp_path / folder, 1, TRAINING), snakemake.kill).join()
+    assert snakemake.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()
+    deadline = time.monotonic() + 10
+    while ranks_of(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not ranks_of(tmp_path)
+
+
 def test_a_run_that_takes_too_long_is_stopped(small_split, request_for, tmp_path):
     request = request_for("horovod-mpi", "1x2", epochs=100_000)
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=3)
@@ -177,6 +209,18 @@ def test_damaged_arrays_are_refused(small_split, request_for, tmp_path):
     np.save(split / "train_labels.npy", np.zeros_like(labels))
     with pytest.raises(InputError, match=r"train_labels.npy.*is damaged.*remove .*split4"):
         measure(request_for("single", "1x1"), split, tmp_path / "run" / "run.json", 300)
+
+
+def test_what_takes_gpus_is_unavailable_where_there_are_none(small_split, request_for, tmp_path):
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("this machine has a GPU")
+    request = request_for("multiworker-mirrored", "1x2", knobs={"communication": "nccl"})
+    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
+    assert outcome.status == "unavailable"
+    assert "takes GPUs, and there are none" in outcome.reason
+    assert not ranks_of(tmp_path)
 
 
 def test_a_launcher_that_is_missing_makes_the_run_unavailable(

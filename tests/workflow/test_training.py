@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,41 @@ def test_parts_of_a_batch_add_up_to_what_it_gives_whole(small_split, request_for
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
     np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 1)), halves, rtol=1e-6)
+
+
+def test_parts_are_computed_one_after_the_other():
+    """Together they would take the memory of the whole batch."""
+    import tensorflow as tf
+
+    from escala.parallel.train import _accumulated
+
+    present, most = [], []
+
+    def visit(weight: np.ndarray) -> np.ndarray:
+        present.append(weight)
+        time.sleep(0.02)
+        most.append(len(present))
+        present.pop()
+        return weight
+
+    def compute(codes, labels, weights, divisor):
+        # Stateless, as all that a model computes: TensorFlow may do several at the same time.
+        total = tf.numpy_function(visit, [tf.reduce_sum(weights)], tf.float32, stateful=False)
+        total.set_shape(())
+        return [total / divisor], total, total
+
+    rows, accumulated = 15, tf.function(_accumulated(compute, 8))
+    codes, labels = tf.zeros((rows, 3), tf.uint8), tf.zeros(rows, tf.int64)
+    (gradient,), total, _ = accumulated(codes, labels, tf.ones(rows), tf.constant(4.0))
+    assert (float(gradient), float(total)) == (3.75, 15.0)
+    assert (len(most), max(most)) == (8, 1)
+
+
+def test_a_hybrid_of_one_rank_takes_a_batch_of_one_row(small_split, request_for, tmp_path):
+    request = request_for("hybrid", "1x1", batch={"rows": 1, "per": "global"}, max_steps=3)
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    assert read_json(tmp_path / "run.json")["ranks"]["shares"] == [1.0]
 
 
 @pytest.mark.parametrize("knobs", [{"slowdown": [1, 4]}, {"busy_neighbours": [1, 1, 1]}])

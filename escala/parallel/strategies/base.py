@@ -59,14 +59,14 @@ class Strategy(ABC):
         """Return what makes its library write a timeline to `path`, if it `writes_timeline`."""
         return {}
 
-    @staticmethod
-    def unavailable() -> str | None:
-        """Return why it cannot run on this machine at all, if so."""
-        return None
-
     @abstractmethod
     def start(self) -> tuple[list[int], int]:
-        """Join the others; return the ranks this process holds and how many there are in all."""
+        """Join the others; return the ranks this process holds and how many there are in all.
+
+        Raises
+        ------
+        Unavailable : this machine has not what it takes.
+        """
 
     @property
     def trains(self) -> bool:

@@ -15,7 +15,7 @@ class Horovod(Strategy):
             "HOROVOD_CYCLE_TIME": knobs["cycle_time_ms"],
             "HOROVOD_AUTOTUNE": int(knobs["autotune"]) or None,
         }
-        return {name: f"{value:g}" for name, value in told.items() if value is not None}
+        return {name: str(value) for name, value in told.items() if value is not None}
 
     @staticmethod
     def timeline_environment(path):

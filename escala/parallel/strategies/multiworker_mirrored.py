@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+from escala.errors import Unavailable
 from escala.parallel.strategies.distribute import Distribute
 
 
@@ -15,6 +16,10 @@ class MultiWorkerMirrored(Distribute):
     def start(self):
         import tensorflow as tf
 
+        asked = self.knobs["communication"]
+        # TensorFlow would exchange otherwise, and say nothing of it.
+        if asked == "nccl" and not tf.config.list_physical_devices("GPU"):
+            raise Unavailable(f"communication: {asked} takes GPUs, and there are none")
         os.environ["TF_CONFIG"] = json.dumps(
             {
                 "cluster": {"worker": self.place.addresses},
@@ -24,7 +29,7 @@ class MultiWorkerMirrored(Distribute):
         communication = tf.distribute.experimental.CommunicationImplementation
         self.replicas = tf.distribute.MultiWorkerMirroredStrategy(
             communication_options=tf.distribute.experimental.CommunicationOptions(
-                implementation=communication[self.knobs["communication"].upper()]
+                implementation=communication[asked.upper()]
             )
         )
         return [self.place.process], self.replicas.num_replicas_in_sync

@@ -1,0 +1,84 @@
+"""A checkpoint is gone on from only while it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from escala.parallel.checkpoint import FOLDER, Checkpoint, latest
+
+
+class Variable:
+    def __init__(self, value: list[float]):
+        self.value = np.array(value)
+
+    def numpy(self) -> np.ndarray:
+        return self.value
+
+    def assign(self, value: np.ndarray) -> None:
+        self.value = value
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return the folder of a run of two processes that was kept after epochs 2 and 4."""
+    for epoch in (2, 4):
+        for process in (1, 0):
+            steps = tmp_path / f"rank{process}.steps.csv"
+            steps.write_text(f"{epoch} of {process}\n")
+            kept = Checkpoint(tmp_path / FOLDER, 2, "mine", process)
+            variables = [Variable([epoch, 1.5]), Variable([2.5])]
+            kept.keep(epoch, variables, {"epochs": [epoch] * process}, steps, lambda: None)
+    return tmp_path
+
+
+def test_the_last_checkpoint_gives_back_what_it_was_given(run):
+    assert latest(run) == latest(run, "mine") == 4
+    assert latest(run, "another") is None
+    variables, steps = [Variable([0, 0]), Variable([0])], run / "rank1.steps.csv"
+    steps.write_text("later\n")
+    state = Checkpoint(run / FOLDER, 2, "mine", 1).restore(4, variables, steps)
+    assert state == {"epochs": [4]}
+    assert [variable.value.tolist() for variable in variables] == [[4, 1.5], [2.5]]
+    assert steps.read_text() == "4 of 1\n"
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def list_instead(path: Path) -> None:
+    path.write_text("[4]")
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("latest.json", empty),
+        ("latest.json", cut),
+        ("latest.json", list_instead),
+        ("latest.json", Path.unlink),
+        ("epoch4/variables.npz", cut),
+        ("epoch4/variables.npz", Path.unlink),
+        ("epoch4/rank1.json", empty),
+        ("epoch4/rank1.json", Path.unlink),
+        ("epoch4/rank0.steps.csv", cut),
+    ],
+)
+def test_a_damaged_checkpoint_is_none(run, file: str, damage: Callable):
+    damage(run / FOLDER / file)
+    assert latest(run) is None
+
+
+def test_what_a_killed_process_left_half_written_is_no_part_of_it(run):
+    (run / FOLDER / "epoch6" / ".variables.npz.x1").mkdir(parents=True)
+    steps = run / "rank0.steps.csv"
+    Checkpoint(run / FOLDER, 2, "mine", 0).keep(6, [Variable([1])], {}, steps, lambda: None)
+    assert latest(run) == 6
