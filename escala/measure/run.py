@@ -38,6 +38,7 @@ POLL_SECONDS = 0.1
 RAW_TIMELINE, TIMELINE, TRACE = "timeline.raw", "timeline.json", "trace.json"
 PREDICTIONS = "predictions.npy"
 MODEL_FILES = (*models.FILES.values(), models.DESCRIPTION)
+PRODUCTS = (PREDICTIONS, *MODEL_FILES, TIMELINE, TRACE)
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,9 @@ def lost(request: dict, data: Path, output: Path, status: str, reason: str) -> N
     status, reason : of an `Outcome`.
     """
     started, description = datetime.now(UTC), _description(data)
-    _clean(output.parent)
+    # What the ranks logged tells how far it got.
+    _tidy(output.parent / "ranks")
+    _remove(output.parent, *PRODUCTS)
     plan = _plan(request, description, data)
     result = _identity(request, plan, description, started)
     _finish(result, Outcome(status, reason), output, 0.0)
@@ -567,7 +570,7 @@ def _clean(folder: Path) -> None:
     """Remove what an earlier attempt at the same run left, but for measurements and checkpoint."""
     for name in ("ranks", "tensorboard"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    _remove(folder, PREDICTIONS, *MODEL_FILES, TIMELINE, TRACE, "run.json")
+    _remove(folder, *PRODUCTS, "run.json")
 
 
 def _remove(folder: Path, *names: str) -> None:

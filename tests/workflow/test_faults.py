@@ -233,11 +233,17 @@ def test_a_launcher_that_is_missing_makes_the_run_unavailable(
 
 
 def test_a_run_whose_job_was_lost_is_a_failed_run(small_split, request_for, tmp_path):
-    request = request_for("horovod-mpi", "2x1")
+    request, log = request_for("horovod-mpi", "2x1"), tmp_path / "ranks" / "rank1.log"
+    log.parent.mkdir()
+    log.write_text("so far")
+    (log.parent / "model.keras").touch()
+    (tmp_path / "predictions.npy").touch()
     lost(request, small_split, tmp_path / "run.json", "timeout", "its job ended without a result")
     run = read_json(tmp_path / "run.json")
     assert (run["status"], run["reason"]) == ("timeout", "its job ended without a result")
     assert (run["layout"], run["ranks"]["obtained"], run["epochs"]) == ("2x1", None, [])
+    assert log.read_text() == "so far"
+    assert not [*tmp_path.rglob("model.*"), *tmp_path.rglob("*.npy")]
 
 
 @BOTH
