@@ -148,6 +148,8 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
         interface = launch.nodes[0].interface
         across = {
             "SLURM_JOB_ID": launch.job,
+            # By this older name mpirun knows that srun starts its daemons.
+            "SLURM_JOBID": launch.job,
             "OMPI_MCA_btl_tcp_if_include": interface,
             "OMPI_MCA_oob_tcp_if_include": interface,
         }
@@ -221,6 +223,13 @@ def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command
         "--mca btl": ["self,vader,tcp" if across else "self,vader"],
         "--mca oob_tcp_if_include": [launch.nodes[0].interface],
     }
+    if across:
+        # mpirun starts its daemons on the other nodes by srun, which it leaves to choose them.
+        options["--mca plm_slurm_args"] = [
+            f"--nodes={len(hosts) - 1} --nodelist={','.join(hosts[1:])}"
+        ]
+        # The hosts above are all it needs to know of the allocation.
+        options["--mca ras"] = ["^slurm"]
     arguments = [word for key, values in options.items() for word in [*key.split(), *values]]
     # Of the environment, whatever else is on the PATH.
     return [str(Path(sys.prefix) / "bin" / MPIRUN_PROGRAM), *arguments]

@@ -116,9 +116,13 @@ def across(lab, tmp_path_factory) -> dict[str, Path]:
     assert done.returncode == 0, done.stdout + done.stderr
     split = folder / found.split_folder("small", 4)
     others = [run for name, run in named.items() if name != "horovod-mpi"]
-    job = in_a_job(folder, *((found.request(run), split, folder / run.file, 120) for run in others))
+    runs = [(found.request(run), split, folder / run.file, 120) for run in others]
+    by_mpirun = found.request(named["horovod-mpi"]) | {"launcher": "mpirun"}
+    runs.append((by_mpirun, split, folder / "mpirun" / "run.json", 120))
+    job = in_a_job(folder, *runs)
     assert eventually(lambda: is_over(job), seconds=300), (folder / "job.out").read_text()
-    return {name: folder / run.folder for name, run in named.items()}
+    folders = {name: folder / run.folder for name, run in named.items()}
+    return folders | {"mpirun": folder / "mpirun"}
 
 
 @pytest.mark.parametrize("strategy", ACROSS)
@@ -141,6 +145,16 @@ def test_two_nodes_follow_one_process_with_the_same_batch(across, strategy):
         for name, ranks in (("single", 1), (strategy, 2))
     )
     np.testing.assert_allclose(two, one, rtol=TOLERANCE)
+
+
+def test_mpirun_starts_the_same_ranks_where_it_is_asked_to(across):
+    by_srun, by_mpirun = (
+        read_json(across[name] / "run.json") for name in ("horovod-mpi", "mpirun")
+    )
+    assert by_mpirun["status"] == "ok", by_mpirun["reason"]
+    assert by_mpirun["ranks"]["launcher"] == "mpirun"
+    assert by_mpirun["ranks"]["hosts"] == by_srun["ranks"]["hosts"]
+    assert by_mpirun["weights_sha256"] == by_srun["weights_sha256"]
 
 
 def test_what_each_node_used_is_sampled_beside_the_run(across):

@@ -167,6 +167,8 @@ def test_mpirun_names_the_hosts_of_the_allocation_and_the_interface():
     assert mpirun_parameters(arguments) == {
         "btl": "self,vader,tcp",
         "oob_tcp_if_include": "eth0",
+        "plm_slurm_args": "--nodes=1 --nodelist=n2",
+        "ras": "^slurm",
     }
 
 
