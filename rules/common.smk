@@ -74,7 +74,7 @@ wildcard_constraints:
     variant=r"[A-Za-z0-9][A-Za-z0-9_-]*",
     network=r"[a-z0-9]+",
     repeat=r"rep[1-9]\d*",
-    instrument="timeline|resources",
+    instrument="timeline|resources|clocks",
     seed=r"\d+",
 
 
