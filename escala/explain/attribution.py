@@ -21,12 +21,16 @@ unexplained. All times are of one clock, hence of ranks on one machine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from escala.files import read_json
 from escala.measure import timeline
+from escala.parallel.strategies import STRATEGIES
 
 #: Parts of a step; the first that covers an instant has it.
 PARTS = (
@@ -53,6 +57,45 @@ _PART_OF_FAMILY = {
 }
 
 Intervals = np.ndarray
+
+
+def of_run(run_file: Path) -> pd.DataFrame:
+    """Return `summary` of a run that ended ok, from what stands beside its run.json.
+
+    A process that holds several ranks has the clock of all of them, under its own number.
+    """
+    strategy = STRATEGIES[read_json(run_file)["strategy"]]
+    phases = _phases(run_file.with_name("timeline.json"))
+    steps = per_step(_clocks(run_file), phases)
+    return summary(steps, alone=not strategy.exchanges, has_timeline=phases is not None)
+
+
+def clock_files(run_file: Path) -> list[Path]:
+    """Return what the ranks of a run wrote of their clocks, in no certain order."""
+    return list(run_file.parent.glob("ranks/rank*.clocks.csv"))
+
+
+def _clocks(run_file: Path) -> pd.DataFrame:
+    # The moments of a whole step have no tensor; no variable's name is missing.
+    return pd.concat(
+        [
+            pd.read_csv(path, keep_default_na=False).assign(
+                rank=int(re.search(r"\d+", path.name)[0])
+            )
+            for path in clock_files(run_file)
+        ],
+        ignore_index=True,
+    )
+
+
+def _phases(path: Path) -> pd.DataFrame | None:
+    """Return the intervals of a timeline in seconds since the epoch, or None if there is none."""
+    if not path.exists():
+        return None
+    events = timeline.repair(path)
+    phases = timeline.intervals(events)
+    phases[["start_seconds", "end_seconds"]] += timeline.started(events)
+    return phases
 
 
 def covered(parts: Mapping[str, Intervals], begins: float, ends: float) -> dict[str, float]:
