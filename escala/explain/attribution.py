@@ -70,11 +70,6 @@ def of_run(run_file: Path) -> pd.DataFrame:
     return summary(steps, alone=not strategy.exchanges, has_timeline=phases is not None)
 
 
-def clock_files(run_file: Path) -> list[Path]:
-    """Return what the ranks of a run wrote of their clocks, in no certain order."""
-    return list(run_file.parent.glob("ranks/rank*.clocks.csv"))
-
-
 def _clocks(run_file: Path) -> pd.DataFrame:
     # The moments of a whole step have no tensor; no variable's name is missing.
     return pd.concat(
@@ -82,7 +77,7 @@ def _clocks(run_file: Path) -> pd.DataFrame:
             pd.read_csv(path, keep_default_na=False).assign(
                 rank=int(re.search(r"\d+", path.name)[0])
             )
-            for path in clock_files(run_file)
+            for path in sorted(run_file.parent.glob("ranks/rank*.clocks.csv"))
         ],
         ignore_index=True,
     )
