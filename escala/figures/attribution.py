@@ -66,7 +66,8 @@ def _remarks(parts: pd.DataFrame) -> list[str]:
     lines = [
         "In a run of its own, in which ranks note the moments of their steps. Transfer, copies "
         "and negotiation are seen by rank 0, and estimated by it for the others. Overlapped is the "
-        "part of transfer and copies that went on while ranks computed."
+        "part of transfer and copies that went on while ranks computed. Medians of parts need not "
+        "add up to that of the whole."
     ]
     known = parts.dropna(subset="slowdown").drop_duplicates(["dataset", "workload", "label"])
     slow = [f"{row.label} {row.slowdown:.2f}" for row in known.itertuples()]
