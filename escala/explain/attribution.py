@@ -28,9 +28,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from escala.files import read_json
 from escala.measure import timeline
-from escala.parallel.strategies import STRATEGIES
 
 #: Parts of a step; the first that covers an instant has it.
 PARTS = (
@@ -59,15 +57,20 @@ _PART_OF_FAMILY = {
 Intervals = np.ndarray
 
 
-def of_run(run_file: Path) -> pd.DataFrame:
+def of_run(run_file: Path, alone: bool) -> pd.DataFrame:
     """Return `summary` of a run that ended ok, from what stands beside its run.json.
 
+    Parameters
+    ----------
+    alone : whether its strategy exchanges nothing.
+
+    Notes
+    -----
     A process that holds several ranks has the clock of all of them, under its own number.
     """
-    strategy = STRATEGIES[read_json(run_file)["strategy"]]
     phases = _phases(run_file.with_name("timeline.json"))
     steps = per_step(_clocks(run_file), phases)
-    return summary(steps, alone=not strategy.exchanges, has_timeline=phases is not None)
+    return summary(steps, alone, has_timeline=phases is not None)
 
 
 def _clocks(run_file: Path) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What an experiment found, in six or seven sentences, from its tables alone."""
+"""What an experiment found, in six sentences or seven, from its tables alone."""
 
 from __future__ import annotations
 

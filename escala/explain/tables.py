@@ -479,7 +479,7 @@ def _attribution(files: Iterable[str | Path], runs: pd.DataFrame) -> Iterator[di
             yield dict.fromkeys(_dtypes("attribution")) | name | {"kind": "unavailable"}
             continue
         name |= {"slowdown": _slowdown(run, runs)}
-        for part in attribution.of_run(path).to_dict("records"):
+        for part in attribution.of_run(path, run["strategy"] == BASELINE[0]).to_dict("records"):
             yield name | part
 
 

@@ -47,7 +47,9 @@ def attributed(small_split, request_for, tmp_path_factory):
         )
         outcome = measure(request, small_split, folder / "run.json", time_limit_seconds=300)
         assert outcome.status == "ok", outcome.reason
-        return attribution.of_run(folder / "run.json").set_index(["rank", "part"])
+        return attribution.of_run(folder / "run.json", strategy == "single").set_index(
+            ["rank", "part"]
+        )
 
     return run
 

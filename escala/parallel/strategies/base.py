@@ -44,8 +44,6 @@ class Strategy(ABC):
     by_speed: ClassVar[bool] = False
     #: Whether ranks train on weights that others have changed meanwhile.
     asynchronous: ClassVar[bool] = False
-    #: Whether its ranks exchange anything.
-    exchanges: ClassVar[bool] = True
     writes_timeline: ClassVar[bool] = False
     #: Whether the moments inside a step can be read by its own process.
     shows_steps: ClassVar[bool] = True

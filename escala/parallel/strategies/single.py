@@ -8,7 +8,6 @@ from escala.parallel.strategies.base import Strategy
 class Single(Strategy):
     name = "single"
     only_one_rank = True
-    exchanges = False
 
     def start(self):
         return [0], 1
