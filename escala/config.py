@@ -136,9 +136,26 @@ class Experiment:
             if WORKLOADS[run.workload].kind == "gradient"
         ]
 
+    @cached_property
+    def clocked(self) -> list[Run]:
+        """The instrumented run of every configuration whose steps are split into parts."""
+        if not self.settings["clocks"]["enabled"]:
+            return []
+        return [
+            run
+            for run in self._cells(repeat=None, instrument="clocks")
+            if WORKLOADS[run.workload].kind == "gradient"
+            and not STRATEGIES[run.strategy].asynchronous
+        ]
+
     def of_instrument(self, instrument: str | None) -> list[Run]:
         """Return the timing runs, or those of an instrument."""
-        kinds = {None: self.runs, "timeline": self.timelines, "resources": self.sampled}
+        kinds = {
+            None: self.runs,
+            "timeline": self.timelines,
+            "resources": self.sampled,
+            "clocks": self.clocked,
+        }
         return kinds[instrument]
 
     def _cells(self, **last: Any) -> Iterator[Run]:
@@ -174,10 +191,13 @@ class Experiment:
         return [run.file for run in self.runs]
 
     def instrumented_files(self) -> list[str]:
-        return [run.file for run in [*self.timelines, *self.sampled]]
+        return [run.file for run in [*self.timelines, *self.sampled, *self.clocked]]
 
     def resource_files(self) -> list[str]:
         return [run.file for run in self.sampled]
+
+    def clock_files(self) -> list[str]:
+        return [run.file for run in self.clocked]
 
     def dataset_files(self) -> list[str]:
         """The description of every split that some repeat trains on."""
@@ -257,7 +277,7 @@ class Experiment:
     def request(self, run: Run) -> dict:
         """Return all that determines a run's result besides its data and the code.
 
-        An instrumented run is one epoch, of the timeline some steps: it is not compared.
+        An instrumented run is one epoch, with a timeline some of its steps: it is not compared.
         """
         training = self.settings["workloads"][run.workload]
         variant = self.settings["variants"][run.variant]
@@ -266,8 +286,8 @@ class Experiment:
         several = Layout.parse(run.layout).nodes > 1
         link = self.settings["networks"][run.network] if several else _NO_LINK
         steps = link["steps"]
-        if run.instrument == "timeline":
-            steps = self.settings["timeline"]["steps"]
+        if run.instrument in ("timeline", "clocks"):
+            steps = self.settings[run.instrument]["steps"]
         if run.instrument or steps:
             training = training | {"epochs": 1, "validate": False, "save_model": False}
             training.pop("target_accuracy", None)

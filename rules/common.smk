@@ -23,7 +23,7 @@ from escala import config as experiments
 from escala import acquire, environment, store
 from escala.acquire.files import expanded_path
 from escala.errors import InputError
-from escala.figures import FIGURES, NODES_FIGURE, RESOURCES_FIGURE, SOME_FIGURES
+from escala.figures import ATTRIBUTION_FIGURE, FIGURES, NODES_FIGURE, RESOURCES_FIGURE, SOME_FIGURES
 from escala.measure import estimate, machine
 from escala.parallel import slurm
 from escala.parallel.layout import Layout, available_cores
@@ -74,7 +74,7 @@ wildcard_constraints:
     variant=r"[A-Za-z0-9][A-Za-z0-9_-]*",
     network=r"[a-z0-9]+",
     repeat=r"rep[1-9]\d*",
-    instrument="timeline|resources",
+    instrument="timeline|resources|clocks",
     seed=r"\d+",
 
 
@@ -252,6 +252,7 @@ def drawn_files(e):
     """Return the figures of an experiment, as SVG."""
     several = any(Layout.parse(run.layout).nodes > 1 for run in e.runs)
     names = [*FIGURES, *[NODES_FIGURE] * several, *[RESOURCES_FIGURE] * bool(e.sampled)]
+    names += [ATTRIBUTION_FIGURE] * bool(e.clocked)
     return [f"results/{e.name}/figures/{figure}.svg" for figure in names] + [
         f"{TIMELINE}.svg".format(**vars(run) | {"part": part})
         for run in e.timelines

@@ -3,6 +3,7 @@
 # REQUIRED INPUTS:
 #   results/{experiment}/runs/…/rep{n}/run.json              every timing run, also failed ones
 #   results/{experiment}/runs/…/timeline/run.json            instrumented runs; timeline.json beside
+#   results/{experiment}/runs/…/clocks/run.json              the same, with ranks/*.clocks.csv
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
 #   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy
 #   results/{experiment}/data/{dataset}/classes.csv
@@ -25,6 +26,7 @@ CATEGORIES = {
     "seconds_per_epoch": "Time",
     "speedup": "Time",
     "nodes_and_rates": "Time",
+    "attribution": "Time",
     "resources": "Resources",
 }
 
@@ -41,6 +43,7 @@ rule tables:
         classes=lambda wildcards: experiment(wildcards).class_files(),
         leakage=lambda wildcards: experiment(wildcards).leakage_files(),
         resources=lambda wildcards: experiment(wildcards).resource_files(),
+        clocks=lambda wildcards: experiment(wildcards).clock_files(),
     output:
         **{
             table: report(
@@ -66,6 +69,7 @@ rule tables:
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
             --resources {input.resources:q} \
+            --clocks {input.clocks:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 

@@ -6,6 +6,7 @@
 #   rep{n}/run.json        one timing run; its logs, step times and model stand beside it
 #   timeline/run.json      an instrumented run, whose timeline.json and trace.json stand beside it
 #   resources/run.json     an instrumented run, with what each of its processes used
+#   clocks/run.json        an instrumented run, with the moments of its steps in ranks/*.clocks.csv
 #
 # A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
 # others go on. A timing run has the machine to itself, and repeats of different configurations

@@ -1,4 +1,4 @@
-"""Say in six sentences what an experiment found."""
+"""Say in a few sentences what an experiment found."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ def main() -> None:
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
     parser.add_argument("--classes", required=True, nargs="+", type=Path, metavar="classes.csv")
     parser.add_argument("--resources", nargs="*", default=[], type=Path, metavar="run.json")
+    parser.add_argument("--clocks", nargs="*", default=[], type=Path, metavar="run.json")
     parser.add_argument(
         "--output",
         required=True,
@@ -29,7 +30,11 @@ def main() -> None:
         from escala.explain import tables
 
         frames = tables.tables(
-            arguments.runs, arguments.datasets, arguments.classes, arguments.resources
+            arguments.runs,
+            arguments.datasets,
+            arguments.classes,
+            arguments.resources,
+            arguments.clocks,
         )
         tables.write(frames, arguments.output[0].parent)
 
@@ -47,6 +52,10 @@ def _read(arguments: argparse.Namespace) -> Iterator[Path]:
     """Yield the files that the tables are made of, those beside the files named included."""
     yield from arguments.classes
     yield from arguments.resources
+    for run in arguments.clocks:
+        yield run
+        yield from sorted(run.parent.glob("ranks/rank*.clocks.csv"))
+        yield from run.parent.glob("timeline.json")
     for run in arguments.runs:
         yield run
         yield from sorted(run.parent.glob("sessions/*.json"))

@@ -1,4 +1,4 @@
-"""What an experiment found, in six sentences, from its tables alone."""
+"""What an experiment found, in six sentences or seven, from its tables alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
+from escala.explain.attribution import PARTS, UNEXPLAINED, WHOLE
 from escala.explain.tables import (
     BASELINE,
     CONFIGURATION,
@@ -15,6 +16,16 @@ from escala.explain.tables import (
     untested,
 )
 
+_PART_NAMES = {
+    "input": "on input",
+    "dispatch": "entering and leaving the compiled step",
+    "compute": "computing forward and backward",
+    "optimiser": "in the optimiser",
+    "skew": "waiting for the slowest rank",
+    "transfer": "in transfer and reduction",
+    "copies": "copying to and from fusion buffers",
+    "negotiation": "in negotiation and cycles",
+}
 #: The range of n values covers their median with probability 1 - 2 / 2**n: 95 % needs six.
 PAIRS_FOR_INTERVAL = 6
 Tables = Mapping[str, pd.DataFrame]
@@ -29,10 +40,10 @@ def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) ->
     name, title : of the experiment.
     files : figures and tables to link to, relative to the summary.
     """
-    sentences = (_setting, _gain, _elsewhere, _quality, _leakage, _gaps)
+    sentences = (_setting, _gain, _elsewhere, _within, _quality, _leakage, _gaps)
     parts = [
         f"# {title}",
-        *(sentence(tables, name) for sentence in sentences),
+        *filter(None, (sentence(tables, name) for sentence in sentences)),
         "## Configurations",
         _table(tables),
         "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
@@ -141,6 +152,32 @@ def _parts(row) -> str:
         f"the evaluation and {rest:.1f} s loading, building, broadcasting and saving, of "
         f"{row.wall_seconds:.1f} s in all"
     )
+
+
+def _within(tables: Tables, name: str) -> str:
+    """Say where the time of a step goes, on rank 0, where ranks noted its moments."""
+    table = tables["attribution"].dropna(subset=["part"])
+    if table.empty:
+        return ""
+    named = _labelled(table[table["rank"] == 0], tables)
+    shown = [_shares(label, group) for label, group in named.groupby("label", sort=False)]
+    return f"Within a training step (medians, rank 0), {'; '.join(shown)}."
+
+
+def _shares(label: str, parts: pd.DataFrame) -> str:
+    by_part = parts.set_index("part")
+    whole, unexplained = by_part.loc[WHOLE], by_part.loc[UNEXPLAINED]
+    shares = by_part["share"].reindex(PARTS).dropna().sort_values(ascending=False)
+    said = [f"{100 * share:.0f} % {_PART_NAMES[part]}" for part, share in shares.items() if share]
+    slowdown = (
+        "" if pd.isna(whole.slowdown) else f", {whole.slowdown:.2f} times that of timing runs"
+    )
+    rest = (
+        "the rest is unavailable" if pd.isna(unexplained.share)
+        else f"and {100 * unexplained.share:.1f} % are unexplained"
+    )  # fmt: skip
+    step = f"{1000 * whole.median_seconds:.1f} ms{slowdown}"
+    return f"{label} spends of {step}, {_joined(said)}, {rest}"
 
 
 def _quality(tables: Tables, name: str) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 import yaml
 from jsonschema import Draft202012Validator
 
-from escala.explain import leakage
+from escala.explain import attribution, leakage
 from escala.explain.statistics import (
     Interval,
     Rates,
@@ -32,7 +32,7 @@ from escala.parallel.layout import Layout
 SCHEMAS = Path(__file__).resolve().parent.parent.parent / "schemas" / "tables"
 TABLES = (
     "classes", "runs", "epochs", "reports", "pooled", "confusion", "leakage", "configurations",
-    "speedup", "resources",
+    "speedup", "resources", "attribution",
 )  # fmt: skip
 
 #: What names a configuration, and with `repeat` a run.
@@ -105,12 +105,14 @@ def tables(
     dataset_files: Iterable[str | Path],
     class_files: Iterable[str | Path],
     resource_files: Iterable[str | Path] = (),
+    clock_files: Iterable[str | Path] = (),
 ) -> dict[str, pd.DataFrame]:
     """Build every table of `TABLES` from run.json, dataset.json and classes.csv files.
 
     Parameters
     ----------
     resource_files : run.json files of the runs whose resources were sampled.
+    clock_files : run.json files of the runs whose ranks noted the moments of their steps.
     """
     found = measurements(run_files)
     runs = _frame("runs", map(_run, found))
@@ -127,6 +129,7 @@ def tables(
         "configurations": _frame("configurations", _configurations(runs)),
         "speedup": _frame("speedup", _speedup(runs)),
         "resources": _frame("resources", _resources(resource_files)),
+        "attribution": _frame("attribution", _attribution(clock_files, runs)),
     }
 
 
@@ -465,6 +468,26 @@ def _resources(files: Iterable[str | Path]) -> Iterator[dict]:
         unread = dict.fromkeys(_dtypes("resources"))
         for process in run["resources"] or [{}]:
             yield unread | name | process | _data(run)
+
+
+def _attribution(files: Iterable[str | Path], runs: pd.DataFrame) -> Iterator[dict]:
+    for path in map(Path, files):
+        run = _read(path)
+        name = {key: run[key] for key in (*CONFIGURATION, "session", "status", "reason")}
+        name |= {"oversubscribed": run["ranks"]["oversubscribed"]} | _data(run)
+        if run["status"] != "ok":
+            yield dict.fromkeys(_dtypes("attribution")) | name | {"kind": "unavailable"}
+            continue
+        name |= {"slowdown": _slowdown(run, runs)}
+        for part in attribution.of_run(path, run["strategy"] == BASELINE[0]).to_dict("records"):
+            yield name | part
+
+
+def _slowdown(run: Measurement, runs: pd.DataFrame) -> float | None:
+    """Return how much longer than a timing run's an instrumented run's median step takes."""
+    same = (runs[list(CONFIGURATION)] == [run[key] for key in CONFIGURATION]).all(axis=1)
+    timed = runs.loc[same & runs["comparable"], "step_median_seconds"].dropna()
+    return run["step_seconds"]["median"] / timed.median() if len(timed) else None
 
 
 def _unpaired(name: Mapping[str, str], group: pd.DataFrame, runs: pd.DataFrame) -> str:

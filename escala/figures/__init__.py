@@ -15,8 +15,12 @@ FIGURES = (
     "splits",
     "speedup",
 )
-#: The same, of experiments that have several nodes, or sample resources.
-NODES_FIGURE, RESOURCES_FIGURE = SOME_FIGURES = ("nodes_and_rates", "resources")
+#: The same, of experiments that have several nodes, sample resources, or note moments of steps.
+NODES_FIGURE, RESOURCES_FIGURE, ATTRIBUTION_FIGURE = SOME_FIGURES = (
+    "nodes_and_rates",
+    "resources",
+    "attribution",
+)
 #: Drawn from one instrumented run: `draw(run, events)`.
 TIMELINE_FIGURES = ("timeline_run", "timeline_allreduce")
 

@@ -7,17 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from escala.figures.common import new, note
-from escala.figures.timelines import (
-    COLOURS,
-    FAMILIES,
-    OTHER,
-    family,
-    heading,
-    nothing,
-    short,
-    spans,
-)
-from escala.measure.timeline import intervals, union_seconds
+from escala.figures.timelines import COLOURS, heading, nothing, short, spans
+from escala.measure.timeline import FAMILIES, OTHER, family, intervals, union_seconds
 
 WHAT = "Horovod timeline of a whole run"
 MOST_TENSORS = 60

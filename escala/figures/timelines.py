@@ -6,21 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from escala.figures.common import describe, empty, palette
+from escala.measure.timeline import FAMILIES, OTHER
 
-#: What a phase's time goes into, by the start of its name; the first that fits counts.
-FAMILIES = {
-    "waiting for all ranks (negotiation)": ("NEGOTIATE_",),
-    "waiting for data or other tensors": ("QUEUE", "WAIT_FOR_"),
-    "copying to and from the fusion buffer": ("INIT_FUSION_BUFFER", "MEMCPY_", "ALLOCATE_"),
-    "communication": ("MPI_", "GLOO_", "NCCL_", "CCL_"),
-}
-OTHER = "rest of the operation"
 COLOURS = palette([*FAMILIES, OTHER])
-
-
-def family(phase: str) -> str:
-    """Return what a phase's time goes into."""
-    return next((name for name, starts in FAMILIES.items() if phase.startswith(starts)), OTHER)
 
 
 def heading(figure: Figure, what: str, run: dict) -> None:

@@ -343,8 +343,11 @@ def _supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: 
     """Start the ranks, echo rank 0's progress, and end all of them when one fails."""
     strategy = STRATEGIES[request["strategy"]]
     environment = launch.environment(request["strategy"], plan["knobs"], started)
-    if request["instrument"] == "timeline" or plan["knobs"]["timeline"]:
-        environment |= strategy.timeline_environment(folder / RAW_TIMELINE)
+    if request["instrument"] in ("timeline", "clocks") or plan["knobs"]["timeline"]:
+        # Clocks tell by themselves which rank was ready when.
+        environment |= strategy.timeline_environment(
+            folder / RAW_TIMELINE, negotiation=request["instrument"] != "clocks"
+        )
     command = [sys.executable, "-m", "escala.parallel.rank", str(folder / "request.json")]
     title = " ".join(
         filter(

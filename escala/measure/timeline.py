@@ -22,6 +22,22 @@ from escala.files import atomic
 
 MICROSECONDS = 1e-6
 CYCLE = "CYCLE_START"
+#: What stands before a variable's name in the name of its gradient.
+GRADIENT = "gradient/"
+#: What a phase's time goes into, by the start of its name; the first that fits counts.
+NEGOTIATION, WAITING, COPYING, COMMUNICATION = (
+    "waiting for all ranks (negotiation)",
+    "waiting for data or other tensors",
+    "copying to and from the fusion buffer",
+    "communication",
+)
+FAMILIES = {
+    NEGOTIATION: ("NEGOTIATE_",),
+    WAITING: ("QUEUE", "WAIT_FOR_"),
+    COPYING: ("INIT_FUSION_BUFFER", "MEMCPY_", "ALLOCATE_"),
+    COMMUNICATION: ("MPI_", "GLOO_", "NCCL_", "CCL_"),
+}
+OTHER = "rest of the operation"
 _BETWEEN = re.compile(r"[\s,\[]*")
 # NumPy has no bfloat16, which Horovod reduces.
 _ITEM_BYTES = {"bfloat16": 2}
@@ -71,6 +87,25 @@ def tensors(events: list[dict]) -> dict[int, str]:
         for event in events
         if event["ph"] == "M" and event["name"] == "process_name" and "name" in event["args"]
     }
+
+
+def family(phase: str) -> str:
+    """Return what a phase's time goes into."""
+    return next((name for name, starts in FAMILIES.items() if phase.startswith(starts)), OTHER)
+
+
+def started(events: list[dict]) -> float:
+    """Return when Horovod started, in seconds since the epoch.
+
+    Raises
+    ------
+    ValueError : the timeline does not tell.
+    """
+    key = "start_time_since_epoch_in_micros"
+    for event in events:
+        if key in event.get("args", {}):
+            return event["args"][key] * MICROSECONDS
+    raise ValueError(f"the timeline has no {key}")
 
 
 def intervals(events: list[dict]) -> pd.DataFrame:

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import tensorflow as tf
 
 from escala.errors import Diverged
 from escala.parallel.checkpoint import FOLDER, Checkpoint
+from escala.parallel.clocks import Clocks
 from escala.parallel.data import STEP_COLUMNS, Clock, Data, digest
 from escala.parallel.shards import Shards, balanced_shares, batches, evaluation_rows, row_moments
 from escala.parallel.strategies import Strategy
@@ -59,8 +59,9 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
         compute = _computing(model, work.row_losses)
         compute = _accumulated(compute, request["knobs"]["accumulation"])
         compute = _slowed(compute, slowdown)
-        make = partial(_train_step, model, optimizer, strategy, compute)
-        step, alone = make(strategy.exchange), make(_no_exchange)
+        clocks = _clocks(request, strategy, model.trainable_variables, folder)
+        step = _train_step(model, optimizer, strategy, compute, strategy.exchange, clocks)
+        alone = _train_step(model, optimizer, strategy, compute, _no_exchange)
         predict = _predictor(model)
     variables = [*model.variables, *optimizer.variables]
     checkpoint = Checkpoint(
@@ -96,7 +97,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
             writer.writerow(STEP_COLUMNS)
         for number in range(done + 1, settings["epochs"] + 1):
             wall = time.perf_counter()
-            epoch = _epoch(number, step, data, request, strategy, shares, writer)
+            epoch = _epoch(number, step, data, request, strategy, shares, writer, clocks)
             if settings["validate"]:
                 epoch |= _validate(predict, data, strategy)
             board(epoch)
@@ -122,6 +123,8 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
                         number, variables, state, steps_file, lambda: strategy.total(np.zeros(1))
                     )
 
+    if clocks:
+        clocks.write()
     with clock.time("evaluation"):
         rows = evaluation_rows(len(data.test), process, processes)
         predictions = _predict(predict, data.test[rows])
@@ -218,8 +221,22 @@ def _slowed(compute: Callable, factor: float) -> Callable:
     return slow
 
 
+def _clocks(request: dict, strategy: Strategy, variables, folder: Path) -> Clocks | None:
+    """Return what notes the moments of this process's steps, if the run is to know them."""
+    if request["instrument"] != "clocks":
+        return None
+    return Clocks(
+        folder / f"rank{strategy.place.process}.clocks.csv", variables, strategy.shows_steps
+    )
+
+
 def _train_step(
-    model, optimizer, strategy: Strategy, compute: Callable, exchange: Callable
+    model,
+    optimizer,
+    strategy: Strategy,
+    compute: Callable,
+    exchange: Callable,
+    clocks: Clocks | None = None,
 ) -> Callable:
     """Return the compiled step: (codes, labels, weights, divisor) of each rank -> losses, right."""
     signature = (
@@ -235,6 +252,17 @@ def _train_step(
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss_sum, right
 
+    def apply(gradients):
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return model.trainable_variables
+
+    if clocks and strategy.shows_steps:
+        step = clocks.step(
+            compute,
+            strategy.local,
+            lambda gradients: exchange(gradients, model.trainable_variables),
+            apply,
+        )
     return strategy.compiled(step, signature)
 
 
@@ -305,7 +333,14 @@ def _shares_by_speed(alone, data: Data, request: dict, strategy: Strategy, ranks
 
 
 def _epoch(
-    number, step, data: Data, request, strategy: Strategy, shares: np.ndarray, writer
+    number,
+    step,
+    data: Data,
+    request,
+    strategy: Strategy,
+    shares: np.ndarray,
+    writer,
+    clocks: Clocks | None,
 ) -> dict:
     """Make one pass over the shards of this process and return the epoch's totals over all ranks.
 
@@ -332,6 +367,8 @@ def _epoch(
         records.append(
             (number, index, rows, gathered - before, after - gathered, loss_sum, correct)
         )
+        if clocks:
+            clocks.note(number, index, before, gathered, after)
         if after - said > PROGRESS_SECONDS:
             said = after
             _require_finite(records)

@@ -382,3 +382,92 @@ def sampled(root: Path) -> list[Path]:
     for path in (good, bad):
         validate_run(read_json(path))
     return [good, bad]
+
+
+def clocks_of_rank(rank: int, steps: int = 3, begins: float = 1000.0) -> pd.DataFrame:
+    """Return the clocks of a rank whose steps last 100 ms, and 20 ms more for each rank before.
+
+    Of two tensors the second is ready at the end of 50 ms of computing, 20 ms later on rank 1. Both
+    are exchanged within 25 ms after the slowest rank, and their updates take 10 ms together.
+    """
+    late, rows = 0.02 * rank, []
+    for step in range(1, steps + 1):
+        start = begins + step
+        moments = [
+            ("gather_begins", "", 0.0),
+            ("gather_ends", "", 0.002),
+            ("step_begins", "", 0.003),
+            ("gradient_ready", "a/kernel", 0.033 + late),
+            ("gradient_ready", "b/kernel", 0.053 + late),
+            ("exchanged", "a/kernel", 0.098),
+            ("exchanged", "b/kernel", 0.098),
+            ("updated", "a/kernel", 0.104),
+            ("updated", "b/kernel", 0.108),
+            ("returned", "", 0.109),
+        ]
+        rows += [(1, step, name, tensor, start + after) for name, tensor, after in moments]
+    return pd.DataFrame(rows, columns=["epoch", "step", "moment", "tensor", "seconds"])
+
+
+def horovod_events(steps: int = 3, begins: float = 1000.0) -> list[dict]:
+    """Return the timeline that goes with `clocks_of_rank` of two ranks.
+
+    Tensor a goes alone, while rank 1 computes; b starts 2 ms after it is ready on both ranks, is
+    copied for 1 ms, reduced for 18 ms and copied for 1 ms.
+    """
+    events = [
+        {
+            "name": "process_name",
+            "ph": "M",
+            "pid": 0,
+            "args": {"start_time_since_epoch_in_micros": round(begins * 1e6)},
+        }
+    ]
+    for pid, name in ((1, "gradient/a/kernel"), (2, "gradient/b/kernel")):
+        events.append({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}})
+    operations = {
+        1: [("MPI_ALLREDUCE", 55, 60)],
+        2: [
+            ("MEMCPY_IN_FUSION_BUFFER", 75, 76),
+            ("MPI_ALLREDUCE", 76, 94),
+            ("MEMCPY_OUT_FUSION_BUFFER", 94, 95),
+        ],
+    }
+    for step in range(1, steps + 1):
+        for pid, parts in operations.items():
+            spans = [("ALLREDUCE", parts[0][1], None), *parts, (None, None, parts[-1][2])]
+            for name, first, last in spans:
+                at = {"pid": pid}
+                if first is not None:
+                    events.append(
+                        at | {"ph": "B", "name": name, "ts": 1_000_000 * step + 1000 * first}
+                    )
+                if last is not None:
+                    events.append(at | {"ph": "E", "ts": 1_000_000 * step + 1000 * last})
+    return events
+
+
+def clocked(root: Path) -> tuple[FakeExperiment, list[Path]]:
+    """Return an experiment and the runs with clocks of three of its configurations.
+
+    The runs are one of each: one process, two whose timeline is known, and one that failed.
+    """
+    experiment = three_configurations(root)
+    found = []
+    for strategy in ("single", "horovod-mpi", "horovod-gloo"):
+        timed = [path for path in experiment.runs if f"/{strategy}/" in str(path)][-1]
+        path = timed.parent.with_name("clocks") / "run.json"
+        run = read_json(timed) | {"instrument": "clocks", "repeat": None}
+        if run["status"] == "ok":
+            run["step_seconds"] |= {"median": 0.109}
+            (path.parent / "ranks").mkdir(parents=True)
+            for rank in range(1 if strategy == "single" else 2):
+                clocks_of_rank(rank).to_csv(
+                    path.parent / "ranks" / f"rank{rank}.clocks.csv", index=False
+                )
+        if strategy == "horovod-mpi":
+            write_json(path.with_name("timeline.json"), horovod_events())
+        validate_run(run)
+        write_json(path, run)
+        found.append(path)
+    return experiment, found

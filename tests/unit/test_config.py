@@ -543,6 +543,19 @@ def test_the_files_of_an_experiment_are_all_different_and_complete():
     assert not set(files) & set(timelines)
 
 
+def test_steps_are_split_where_ranks_step_together_if_that_is_asked_for():
+    settings = with_fits(matrix())
+    settings["configurations"].append({"strategy": "parameter-server", "layouts": ["1x2"]})
+    assert Experiment(settings, "e.yaml").clocked == []
+    experiment = Experiment(settings | {"clocks": {"enabled": True, "steps": 7}}, "e.yaml")
+    found = experiment.clocked
+    assert {run.strategy for run in found} == {"single", "horovod-mpi", "horovod-gloo"}
+    assert {run.workload for run in found} == {"virus-cnn"}
+    assert all(file.endswith("/clocks/run.json") for file in experiment.clock_files())
+    assert set(experiment.clock_files()) <= set(experiment.instrumented_files())
+    assert {experiment.request(run)["max_steps"] for run in found} == {7}
+
+
 def test_repeats_are_interleaved():
     repeats = [run.repeat for run in Experiment(matrix(), "e.yaml").runs]
     assert repeats == sorted(repeats)

@@ -10,6 +10,7 @@ import pytest
 from fixtures_runs import (
     CLASSES,
     FakeExperiment,
+    clocked,
     sampled,
     three_configurations,
     timeline_text,
@@ -26,9 +27,9 @@ from escala.figures import (
 )
 from escala.figures.timeline_allreduce import largest_allreduce
 from escala.figures.timeline_run import covered_seconds
-from escala.figures.timelines import OTHER, family
 from escala.files import read_json, write_json
 from escala.measure import timeline
+from escala.measure.timeline import OTHER, family
 
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
 
@@ -299,4 +300,20 @@ def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path):
     frames = tables.tables([], [], [], sampled(tmp_path))
     words = _drawn(tmp_path, "resources", frames)
     for expected in ("processor (%)", "horovod-mpi 1x2", "unavailable", "No samples: horovod-gloo"):
+        assert expected in words
+
+
+def test_the_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(tmp_path):
+    experiment, runs = clocked(tmp_path)
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+    )
+    words = _drawn(tmp_path, "attribution", frames)
+    for expected in (
+        "horovod-mpi 1x2, rank 1",
+        "forward and backward",
+        "5.0 ms overlapped",
+        "No clocks: horovod-gloo",
+        "Step against that of the timing runs: single 1x1",
+    ):
         assert expected in words

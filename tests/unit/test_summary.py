@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from fixtures_runs import FakeExperiment, three_configurations, with_fits
+from fixtures_runs import FakeExperiment, clocked, three_configurations, with_fits
 
 from escala.explain import tables
 from escala.explain.summary import summary
@@ -176,3 +176,15 @@ def test_it_says_what_relatives_in_training_add_by_the_kind_of_split(tmp_path):
     assert "COVID and SARS cannot be separated and have no score" in said
     assert "on demo-lineage, split by group-file, 100 %" in said
     assert "accuracy on the rest is unavailable (0 rows)" in said
+
+
+def test_it_says_where_the_time_of_a_step_goes_if_that_was_measured(tmp_path):
+    experiment, runs = clocked(tmp_path)
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+    )
+    within = summary(frames, "demo", "A title").split("\n\n")[4]
+    assert within.startswith("Within a training step (medians, rank 0), single 1x1 spends of 109.0")
+    assert "46 % computing forward and backward" in within
+    assert "18 % waiting for the slowest rank" in within
+    assert "and 2.8 % are unexplained" in within

@@ -45,6 +45,8 @@ class Strategy(ABC):
     #: Whether ranks train on weights that others have changed meanwhile.
     asynchronous: ClassVar[bool] = False
     writes_timeline: ClassVar[bool] = False
+    #: Whether the moments inside a step can be read by its own process.
+    shows_steps: ClassVar[bool] = True
 
     def __init__(self, knobs: dict, place: Place):
         self.knobs, self.place = knobs, place
@@ -55,8 +57,11 @@ class Strategy(ABC):
         return {}
 
     @staticmethod
-    def timeline_environment(path: Path) -> dict[str, str]:
-        """Return what makes its library write a timeline to `path`, if it `writes_timeline`."""
+    def timeline_environment(path: Path, negotiation: bool = True) -> dict[str, str]:
+        """Return what makes its library write a timeline to `path`, if it `writes_timeline`.
+
+        With its `negotiation` it tells which rank was ready when, which costs time.
+        """
         return {}
 
     @abstractmethod
@@ -109,6 +114,10 @@ class Strategy(ABC):
             return [float(value) for value in function(*only)]
 
         return run
+
+    def local(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return a rank's own gradients in the form in which they are exchanged."""
+        return list(gradients)
 
     def exchange(
         self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]

@@ -8,6 +8,7 @@ from escala.parallel.strategies.base import Strategy
 class Distribute(Strategy):
     """Replicas of one `tf.distribute` strategy; its optimizers sum the gradients over all."""
 
+    shows_steps = False
     #: Set by `start`: the `tf.distribute.Strategy`.
     replicas = None
 

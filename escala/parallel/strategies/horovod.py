@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from escala.measure.timeline import GRADIENT
 from escala.parallel.strategies.base import Strategy
 
 
@@ -18,13 +19,13 @@ class Horovod(Strategy):
         return {name: str(value) for name, value in told.items() if value is not None}
 
     @staticmethod
-    def timeline_environment(path):
-        return {
-            "HOROVOD_TIMELINE": str(path),
+    def timeline_environment(path, negotiation=True):
+        details = {
             "HOROVOD_TIMELINE_MARK_CYCLES": "1",
             # With a warm response cache Horovod no longer logs who negotiated when.
             "HOROVOD_CACHE_CAPACITY": "0",
         }
+        return {"HOROVOD_TIMELINE": str(path)} | (details if negotiation else {})
 
     def start(self):
         import horovod.tensorflow as hvd
@@ -33,12 +34,15 @@ class Horovod(Strategy):
         hvd.init()
         return [hvd.rank()], hvd.size()
 
-    def exchange(self, gradients, variables):
+    def local(self, gradients):
         import tensorflow as tf
 
-        compression = getattr(self._hvd.Compression, self.knobs["compression"])
         if self.knobs["sparse_as_dense"]:
-            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+            return [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return list(gradients)
+
+    def exchange(self, gradients, variables):
+        compression = getattr(self._hvd.Compression, self.knobs["compression"])
         # Losses are already divided by the global number of rows, so gradients are summed:
         # an average would weigh the rows of a smaller shard more.
         return [
@@ -46,9 +50,9 @@ class Horovod(Strategy):
                 gradient,
                 op=self._hvd.Sum,
                 compression=compression,
-                name=f"gradient/{variable.name.partition(':')[0]}",
+                name=f"{GRADIENT}{variable.name.partition(':')[0]}",
             )
-            for gradient, variable in zip(gradients, variables, strict=True)
+            for gradient, variable in zip(self.local(gradients), variables, strict=True)
         ]
 
     def broadcast(self, variables):

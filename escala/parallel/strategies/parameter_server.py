@@ -24,6 +24,7 @@ class ParameterServer(Strategy):
     name = "parameter-server"
     listens = True
     asynchronous = True
+    shows_steps = False
 
     @property
     def trains(self):

@@ -1,0 +1,102 @@
+"""The moments of every step, written down by each rank in a run of its own.
+
+They are seconds since the epoch, on one machine by one clock for all ranks and for Horovod's
+timeline. Inside the compiled step a moment is read once the tensor it belongs to is there.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+#: Of `rank{r}.clocks.csv`; `tensor` is empty where a moment is of the whole step.
+COLUMNS = ("epoch", "step", "moment", "tensor", "seconds")
+#: Moments outside the compiled step, inside it as a whole, and of each of its tensors.
+GATHER_BEGINS, GATHER_ENDS, RETURNED = OUTSIDE = ("gather_begins", "gather_ends", "returned")
+STEP_BEGINS = "step_begins"
+GRADIENT_READY, EXCHANGED, UPDATED = OF_TENSOR = ("gradient_ready", "exchanged", "updated")
+
+
+class Clocks:
+    """Writes down when the parts of each step of one process begin and end.
+
+    Parameters
+    ----------
+    path : the CSV file to write, in the columns `COLUMNS`.
+    variables : those that are trained.
+    inside : whether moments inside the step can be read, as `Strategy.shows_steps` tells.
+    """
+
+    def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
+        self._path, self._inside = path, inside
+        names = [variable.name.partition(":")[0] for variable in variables]
+        self._moments = [(STEP_BEGINS, ""), *((m, name) for m in OF_TENSOR for name in names)]
+        self._rows: list[tuple] = []
+        if inside:
+            self._stamps = tf.Variable(tf.zeros(len(self._moments), tf.float64), trainable=False)
+
+    def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
+        """Return a rank's step that also notes its moments.
+
+        Parameters
+        ----------
+        compute : takes the arrays of a step to gradients, sum of losses and number right.
+        local : brings gradients into the form they are exchanged in.
+        exchange : takes gradients to their sums over all ranks.
+        apply : updates the variables by these; returns the variables, in the order of gradients.
+        """
+
+        def noted(*arguments):
+            begun = _now()
+            with tf.control_dependencies([begun]):
+                gradients, *sums = compute(*arguments)
+                gradients = local(gradients)
+            gradients, ready = _each_stamped(gradients)
+            gradients, exchanged = _each_stamped(exchange(gradients), after=ready)
+            _, updated = _each_stamped([variable.read_value() for variable in apply(gradients)])
+            self._stamps.assign(tf.stack([begun, *ready, *exchanged, *updated]))
+            return tuple(sums)
+
+        return noted
+
+    def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
+        """Note the moments of a step that is done; those given are of `time.perf_counter`."""
+        to_epoch = time.time() - time.perf_counter()
+        outside = [moment + to_epoch for moment in (began, gathered, returned)]
+        moments = [*zip(OUTSIDE, [""] * len(OUTSIDE), outside, strict=True)]
+        if self._inside:
+            stamps = self._stamps.numpy().tolist()
+            moments += [(*name, at) for name, at in zip(self._moments, stamps, strict=True)]
+        self._rows += [(epoch, step, *moment) for moment in moments]
+
+    def write(self) -> None:
+        with open(self._path, "w", newline="") as handle:
+            csv.writer(handle).writerows([COLUMNS, *self._rows])
+
+
+def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[list, list]:
+    """Return values, and for each the time at which it was there and all of `after` were.
+
+    A value is passed on once its own time is read; none waits for another's. What `after` holds
+    back are the updates: begun between the computations of the backward pass, as TensorFlow may,
+    neither of the two could be told from the other.
+    """
+    passed, stamps = [], []
+    for value in values:
+        with tf.control_dependencies([*tf.nest.flatten(value, expand_composites=True), *after]):
+            stamp = _now()
+        with tf.control_dependencies([stamp]):
+            passed.append(tf.nest.map_structure(tf.identity, value, expand_composites=True))
+        stamps.append(stamp)
+    return passed, stamps
+
+
+def _now() -> tf.Tensor:
+    """Return the time at which this is computed; TensorFlow would chain plain `tf.timestamp`s."""
+    stamp = tf.timestamp()
+    stamp.graph.experimental_acd_manager.run_independently(stamp.op)
+    return stamp

@@ -1,0 +1,110 @@
+"""Real steps split into parts, against what was done to them on purpose."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from escala.explain import attribution
+from escala.measure.run import measure
+
+STEPS = 24
+# Of a quiet step on this machine; what other processes take from it falls into every part.
+MOST_UNEXPLAINED = 0.05
+SLEEP_SECONDS = 0.03
+# What Python imports by itself at its start: every batch is handed out late.
+SLEEPING = f"""
+import time
+from escala.parallel.shards import Shards
+
+of_epoch = Shards.of_epoch
+
+def slowly(*arguments):
+    for rows in of_epoch(*arguments):
+        time.sleep({SLEEP_SECONDS})
+        yield rows
+
+Shards.of_epoch = slowly
+"""
+
+
+@pytest.fixture(scope="module")
+def attributed(small_split, request_for, tmp_path_factory):
+    """Return a function that runs with clocks and gives the parts of every rank, in seconds."""
+
+    def run(strategy: str, layout: str, **knobs: object) -> pd.DataFrame:
+        folder = tmp_path_factory.mktemp(strategy)
+        request = request_for(
+            strategy,
+            layout,
+            instrument="clocks",
+            epochs=STEPS // 6,
+            batch={"rows": 32 // int(layout[-1]), "per": "rank"},
+            knobs=knobs,
+        )
+        outcome = measure(request, small_split, folder / "run.json", time_limit_seconds=300)
+        assert outcome.status == "ok", outcome.reason
+        return attribution.of_run(folder / "run.json", strategy == "single").set_index(
+            ["rank", "part"]
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def plain(attributed) -> dict[str, pd.DataFrame]:
+    layouts = {"single": "1x1", "horovod-mpi": "1x2", "horovod-gloo": "1x2"}
+    return {strategy: attributed(strategy, layout) for strategy, layout in layouts.items()}
+
+
+@pytest.mark.parametrize("strategy", ["single", "horovod-mpi", "horovod-gloo"])
+def test_little_of_a_step_is_unexplained(plain, strategy):
+    parts = plain[strategy]
+    assert (parts.xs("unexplained", level="part")["share"] <= MOST_UNEXPLAINED).all()
+    assert (parts["steps"] == STEPS).all()
+
+
+def test_one_process_exchanges_nothing(plain):
+    seconds = plain["single"]["median_seconds"][0]
+    assert (seconds[[*attribution.EXCHANGE, "negotiation", "skew", "overlap"]] == 0).all()
+    assert (seconds[["input", "dispatch", "compute", "optimiser"]] > 0).all()
+
+
+@pytest.mark.parametrize("strategy", ["horovod-mpi", "horovod-gloo"])
+def test_an_exchange_shows_on_every_rank(plain, strategy):
+    parts = plain[strategy]
+    for rank, kind in ((0, "measured"), (1, "estimated")):
+        of_rank = parts.loc[rank]
+        assert (
+            of_rank.loc["transfer", "median_seconds"] + of_rank.loc["overlap", "median_seconds"] > 0
+        )
+        assert (of_rank.loc[[*attribution.EXCHANGE, "negotiation"], "kind"] == kind).all()
+        assert (of_rank.loc[["skew", "compute"], "kind"] == "measured").all()
+
+
+def test_a_slow_rank_shows_as_skew_on_the_others(attributed):
+    """Rank 1 computes twice as long: rank 0 waits as long as it computes itself."""
+    parts = attributed("horovod-mpi", "1x2", slowdown=[1, 2])["median_seconds"]
+    delay = parts[1, "compute"] - parts[0, "compute"]
+    assert parts[0, "skew"] == pytest.approx(delay, rel=0.2)
+    assert parts[1, "skew"] < 0.1 * parts[0, "skew"]
+
+
+def test_a_sleep_while_rows_are_gathered_shows_as_input(attributed, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(SLEEPING)
+    root = Path(__file__).resolve().parents[2]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(root)]))
+    parts = attributed("single", "1x1")["median_seconds"][0]
+    assert parts["input"] >= SLEEP_SECONDS
+    others = [part for part in attribution.PARTS if part != "input"]
+    assert parts["whole"] - parts["input"] == pytest.approx(parts[others].sum(), rel=0.2)
+
+
+def test_moments_inside_a_step_are_unavailable_where_no_process_can_read_them(attributed):
+    parts = attributed("mirrored", "1x2").loc[0]
+    measured = parts.index[parts["kind"] == "measured"]
+    assert set(measured) == {"input", "whole"}
+    assert parts.loc["compute", ["kind", "median_seconds"]].isna().tolist() == [False, True]
