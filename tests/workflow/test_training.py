@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,32 @@ def test_parts_of_a_batch_add_up_to_what_it_gives_whole(small_split, request_for
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
     np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 1)), halves, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "layout"), [("single", "1x1"), ("horovod-mpi", "1x2"), ("mirrored", "1x2")]
+)
+def test_convolutions_by_lookup_train_the_same_model(
+    small_split, request_for, tmp_path, halves, strategy, layout
+):
+    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
+    request = request_for(
+        strategy,
+        layout,
+        epochs=EPOCHS,
+        learning_rate=rate,
+        save_model=True,
+        knobs={"stem": "lookup"},
+    )
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    result = read_json(tmp_path / "run.json")
+    assert result["knobs"]["stem"] == "lookup"
+    found = losses(steps.read(tmp_path / "ranks", len(result["ranks"]["cores"])))
+    np.testing.assert_allclose(found[:STEPS], halves[:STEPS], rtol=TOLERANCE)
+    kept = zipfile.ZipFile(tmp_path / "model.keras").read("config.json").decode()
+    assert '"registered_name": "escala>Lookup"' in kept
+    assert_kept_as_evaluated(tmp_path, small_split, result)
 
 
 @pytest.mark.parametrize("knobs", [{"slowdown": [1, 4]}, {"busy_neighbours": [1, 1, 1]}])
