@@ -57,7 +57,7 @@ class Lookup(layers.Layer):
             return False
         embedding, first, _, second, _ = self.stem
         width = max(first.filters, second.filters)
-        return _bytes(embedding.input_dim, self._kmer, width) <= self.table_bytes
+        return _bytes(embedding.input_dim, self._k, width) <= self.table_bytes
 
     def compute_output_shape(self, shape: tf.TensorShape) -> tf.TensorShape:
         for layer in self.stem:
@@ -71,26 +71,27 @@ class Lookup(layers.Layer):
             return codes
         embedding, _, pool, convolution, last_pool = self.stem
         alphabet, (stride,), (taps,) = embedding.input_dim, pool.pool_size, convolution.kernel_size
-        tables = self._tables()
-        kmer, starts = self._kmer, [stride * tap for tap in range(taps)]
-        whole = kmer + starts[-1]
-        joined = _bytes(alphabet, whole, convolution.filters) <= self.table_bytes
+        tables, k, offsets = self._tables(), self._k, [stride * tap for tap in range(taps)]
+        joined = _bytes(alphabet, k + offsets[-1], convolution.filters) <= self.table_bytes
         if joined:
-            tables = [tf.nn.relu(_joined(tables, alphabet, kmer, stride) + convolution.bias)]
-            kmer, starts = whole, [0]
+            # ReLU of a table is cheaper than ReLU of all that is looked up in it.
+            tables = [tf.nn.relu(_joined(tables, alphabet, k, stride))]
+            k, offsets = k + offsets[-1], [0]
         # As in `Embedding`, a code beyond the alphabet is an error, not another k-mer.
         letters = tf.gather(tf.range(alphabet), tf.cast(codes, tf.int32))
         positions = self.compute_output_shape(codes.shape)[1]
-        (phases,) = last_pool.pool_size
-        values = []
-        for phase in range(phases):
-            looked_up = [
-                _rows(table, _kmers(letters, alphabet, kmer, at, stride * phases, positions))
-                for table, at in zip(tables, [stride * phase + s for s in starts], strict=True)
+        (pooled,) = last_pool.pool_size
+
+        def convolved(start: int) -> tf.Tensor:
+            """Return what every last pool sees at its position `start`."""
+            numbers = [
+                _kmers(letters, alphabet, k, stride * start + offset, stride * pooled, positions)
+                for offset in offsets
             ]
-            value = looked_up[0] if joined else tf.nn.relu(tf.add_n(looked_up) + convolution.bias)
-            values.append(value)
-        return _largest(*values)
+            return tf.add_n([_rows(*each) for each in zip(tables, numbers, strict=True)])
+
+        largest = _largest(*map(convolved, range(pooled)))
+        return largest if joined else tf.nn.relu(largest)
 
     def get_config(self) -> dict:
         stem = [layers.serialize(layer) for layer in self.stem]
@@ -102,16 +103,20 @@ class Lookup(layers.Layer):
         return cls(**config | {"stem": stem})
 
     @property
-    def _kmer(self) -> int:
+    def _k(self) -> int:
         """Letters that a position behind the first pooling depends on."""
         _, convolution, pool, *_ = self.stem
         return convolution.kernel_size[0] + pool.pool_size[0] - 1
 
     def _tables(self) -> list[tf.Tensor]:
-        """Return what each tap of the second kernel makes of every k-mer, (k-mers, filters)."""
+        """Return what each tap of the second kernel makes of every k-mer, (k-mers, filters).
+
+        The first has the bias.
+        """
         embedding, first, pool, second, _ = self.stem
-        pooled = pool(first(embedding(_all_kmers(embedding.input_dim, self._kmer))))
-        return tf.unstack(tf.matmul(tf.squeeze(pooled, 1), second.kernel))
+        pooled = pool(first(embedding(_all_kmers(embedding.input_dim, self._k))))
+        of_first, *others = tf.unstack(tf.matmul(tf.squeeze(pooled, 1), second.kernel))
+        return [of_first + second.bias, *others]
 
 
 def _tabulable(stem: list[layers.Layer]) -> bool:

@@ -175,10 +175,11 @@ def test_fifty_steps_follow_the_loss_of_the_plain_layers(length):
     codes = letters(random, 5, length)[labels]
     changed = random.random(codes.shape) < 0.1
     codes[changed] = letters(random, 1, int(changed.sum()))[0]
+    tf.keras.utils.set_random_seed(length)
     by_layers, by_lookup = (virus_cnn.model(length, 5, stem) for stem in ("layers", "lookup"))
     by_lookup.set_weights(by_layers.get_weights())
     expected, found = (train(model, codes, labels, STEPS) for model in (by_layers, by_lookup))
-    assert expected[-1] < 0.9 * expected[0]
+    assert expected[-1] < 0.95 * expected[0]
     np.testing.assert_allclose(found, expected, rtol=CURVE_TOLERANCE)
 
 
