@@ -34,6 +34,7 @@ KNOBS = {
     "busy_neighbours": [],
     "slowdown": [],
     "accumulation": 1,
+    "stem": "layers",
 }
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 

@@ -53,7 +53,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     with clock.time("build"), strategy.scope():
         # Every process draws its own weights: that they agree afterwards is the broadcast's doing.
         tf.keras.utils.set_random_seed(request["seed"] + process)
-        model = work.model(data.train.shape[1], len(request["classes"]))
+        model = work.model(data.train.shape[1], len(request["classes"]), request["knobs"]["stem"])
         optimizer = work.optimizer(request["learning_rate"])
         optimizer.build(model.trainable_variables)
         compute = _computing(model, work.row_losses)

@@ -5,8 +5,9 @@ on how it is trained.
 
 By *gradient* steps, under any strategy:
 
-`model(length, classes)`
+`model(length, classes, stem="layers")`
     an untrained `keras.Model` from codes of shape (rows, length) to probabilities (rows, classes);
+    `stem` is the variant's knob, of which a model without a stem over letters makes nothing;
 `optimizer(learning_rate)`
     a `keras.optimizers.Optimizer`;
 `row_losses(labels, probabilities)`

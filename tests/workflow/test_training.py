@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,32 @@ def test_a_hybrid_of_one_rank_takes_a_batch_of_one_row(small_split, request_for,
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
     assert read_json(tmp_path / "run.json")["ranks"]["shares"] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "layout"), [("single", "1x1"), ("horovod-mpi", "1x2"), ("mirrored", "1x2")]
+)
+def test_convolutions_by_lookup_train_the_same_model(
+    small_split, request_for, tmp_path, halves, strategy, layout
+):
+    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
+    request = request_for(
+        strategy,
+        layout,
+        epochs=EPOCHS,
+        learning_rate=rate,
+        save_model=True,
+        knobs={"stem": "lookup"},
+    )
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    result = read_json(tmp_path / "run.json")
+    assert result["knobs"]["stem"] == "lookup"
+    found = losses(steps.read(tmp_path / "ranks", len(result["ranks"]["cores"])))
+    np.testing.assert_allclose(found[:STEPS], halves[:STEPS], rtol=TOLERANCE)
+    kept = zipfile.ZipFile(tmp_path / "model.keras").read("config.json").decode()
+    assert '"registered_name": "escala>Lookup"' in kept
+    assert_kept_as_evaluated(tmp_path, small_split, result)
 
 
 @pytest.mark.parametrize("knobs", [{"slowdown": [1, 4]}, {"busy_neighbours": [1, 1, 1]}])

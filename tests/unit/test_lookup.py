@@ -1,0 +1,254 @@
+"""Convolutions by lookup against the plain Keras layers, which know nothing of tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from fixtures_runs import CLASSES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorflow.keras import layers
+
+from escala.parallel.data import digest
+from escala.workloads import load, virus_cnn
+from escala.workloads.lookup import TABLE_BYTES, Lookup
+from escala.workloads.models import FILES, describe
+
+#: Of the largest value: sums of some hundred float32 numbers, taken in another order.
+TOLERANCE = 1e-5
+#: Of the loss, at this learning rate; docs/decisions/018-lookup.md tells where it is from.
+LEARNING_RATE, STEPS, CURVE_TOLERANCE = 0.0001, 50, 1e-2
+
+
+def plain(
+    alphabet: int, filters: tuple[int, int], kernels: tuple[int, int], pools: tuple[int, int]
+) -> list[layers.Layer]:
+    """The layers of a stem; alphabet, filters, kernels and pools of the first and the second."""
+    return [
+        layers.Embedding(alphabet, 3),
+        layers.Conv1D(filters[0], kernels[0], activation="relu"),
+        layers.MaxPool1D(pools[0]),
+        layers.Conv1D(filters[1], kernels[1], activation="relu"),
+        layers.MaxPool1D(pools[1]),
+    ]
+
+
+def network(stem: list[layers.Layer], length: int) -> tf.keras.Model:
+    return tf.keras.Sequential([layers.Input((length,), dtype="uint8"), *stem])
+
+
+def drawn(model: tf.keras.Model, random: np.random.Generator) -> list[np.ndarray]:
+    """Weights of a model drawn anew, biases too, which begin as 0; none makes values grow."""
+    return [
+        random.normal(0, 1 / np.sqrt(np.prod(w.shape[:-1])), w.shape).astype(np.float32)
+        for w in model.get_weights()
+    ]
+
+
+def letters(random: np.random.Generator, rows: int, length: int, alphabet: int = 5) -> np.ndarray:
+    return random.integers(0, alphabet, (rows, length)).astype(np.uint8)
+
+
+def results(model: tf.keras.Model, codes: np.ndarray, upstream: np.ndarray) -> list[np.ndarray]:
+    """Output, and the gradient of its product with `upstream` by every weight, dense."""
+    with tf.GradientTape() as tape:
+        output = model(codes, training=True)
+        product = tf.reduce_sum(output * upstream)
+    gradients = tape.gradient(product, model.trainable_variables)
+    return [array.numpy() for array in (output, *map(tf.convert_to_tensor, gradients))]
+
+
+def assert_equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(
+            one, other, rtol=TOLERANCE, atol=TOLERANCE * max(1, np.abs(other).max())
+        )
+
+
+pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+@settings(max_examples=40)
+@given(
+    alphabet=st.integers(1, 5),
+    filters=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    kernels=pairs,
+    pools=pairs,
+    extra=st.integers(0, 9),
+    table_bytes=st.sampled_from([2**14, TABLE_BYTES, 2**26]),
+    seed=st.integers(0, 2**16),
+)
+def test_outputs_and_gradients_are_those_of_the_plain_layers(
+    alphabet, filters, kernels, pools, extra, table_bytes, seed
+):
+    random = np.random.default_rng(seed)
+    shortest = kernels[0] - 1 + pools[0] * (kernels[1] - 1 + pools[1])
+    codes = letters(random, 3, shortest + extra, alphabet)
+    lookup = Lookup(plain(alphabet, filters, kernels, pools), table_bytes)
+    expected_of = network(plain(alphabet, filters, kernels, pools), codes.shape[1])
+    found_of = network([lookup], codes.shape[1])
+    expected_of.set_weights(drawn(expected_of, random))
+    found_of.set_weights(expected_of.get_weights())
+    upstream = random.normal(size=expected_of(codes).shape).astype(np.float32)
+    assert_equal(results(found_of, codes, upstream), results(expected_of, codes, upstream))
+
+
+@pytest.mark.parametrize("length", range(36, 44))
+@pytest.mark.parametrize("table_bytes", [TABLE_BYTES, 2**16], ids=["one table", "one per tap"])
+def test_the_networks_convolutions_at_odd_and_even_lengths(length, table_bytes, monkeypatch):
+    random = np.random.default_rng(length)
+    expected_of = virus_cnn.model(length, 5)
+    found_of = virus_cnn.model(length, 5, "lookup")
+    found_of.layers[0].table_bytes = table_bytes
+    assert found_of.layers[0].looks_up
+    expected_of.set_weights(drawn(expected_of, random))
+    found_of.set_weights(expected_of.get_weights())
+    codes, upstream = letters(random, 7, length), random.normal(size=(7, 5)).astype(np.float32)
+    expected = results(expected_of, codes, upstream)
+    # Nothing is convolved a second time.
+    monkeypatch.setattr(found_of.layers[0].stem[3], "call", None)
+    assert_equal(results(found_of, codes, upstream), expected)
+
+
+def test_repeated_letters_share_one_maximum_as_in_the_plain_layers():
+    """All values of a pool are equal: its gradient goes to one of them, once."""
+    expected_of = network(plain(4, (3, 3), (2, 2), (3, 3)), 40)
+    found_of = network([Lookup(plain(4, (3, 3), (2, 2), (3, 3)))], 40)
+    random = np.random.default_rng(0)
+    expected_of.set_weights([np.abs(w) for w in drawn(expected_of, random)])
+    found_of.set_weights(expected_of.get_weights())
+    codes = np.repeat(np.arange(4, dtype=np.uint8)[:, np.newaxis], 40, axis=1)
+    upstream = np.ones(expected_of(codes).shape, np.float32)
+    expected = results(expected_of, codes, upstream)
+    assert all(np.abs(array).max() > 0 for array in expected)
+    assert_equal(results(found_of, codes, upstream), expected)
+
+
+def described(model: tf.keras.Model) -> list[tuple]:
+    return [(weight.name, tuple(weight.shape)) for weight in model.weights]
+
+
+def test_weights_have_the_same_names_shapes_order_and_initial_values():
+    models = []
+    for stem in ("layers", "lookup"):
+        tf.keras.backend.clear_session()
+        tf.keras.utils.set_random_seed(4)
+        models.append(virus_cnn.model(1000, 5, stem))
+    by_layers, by_lookup = models
+    assert described(by_lookup) == described(by_layers)
+    assert by_lookup.count_params() == by_layers.count_params() == 2_067_181
+    assert digest(by_lookup.get_weights()) == digest(by_layers.get_weights())
+    assert by_lookup.output_shape == by_layers.output_shape
+
+
+@pytest.mark.parametrize("ways", [("layers", "lookup"), ("lookup", "layers")], ids="-".join)
+def test_weights_go_both_ways(ways):
+    random = np.random.default_rng(1)
+    one, other = (virus_cnn.model(101, 5, stem) for stem in ways)
+    codes = letters(random, 20, 101)
+    train(one, codes, random.integers(0, 5, 20), steps=3)
+    other.set_weights(one.get_weights())
+    np.testing.assert_allclose(other(codes), one(codes), rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def train(model: tf.keras.Model, codes: np.ndarray, labels: np.ndarray, steps: int) -> np.ndarray:
+    """Train on batches of 16 rows in turn; return the loss of each step."""
+    optimizer = virus_cnn.optimizer(LEARNING_RATE)
+    losses = []
+    for step in range(steps):
+        rows = np.arange(16 * step, 16 * (step + 1)) % len(codes)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(virus_cnn.row_losses(labels[rows], model(codes[rows])))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        losses.append(float(loss))
+    return np.array(losses)
+
+
+@pytest.mark.parametrize("length", [300, 301])
+def test_fifty_steps_follow_the_loss_of_the_plain_layers(length):
+    random = np.random.default_rng(length)
+    labels = random.integers(0, 5, 200)
+    codes = letters(random, 5, length)[labels]
+    changed = random.random(codes.shape) < 0.1
+    codes[changed] = letters(random, 1, int(changed.sum()))[0]
+    tf.keras.utils.set_random_seed(length)
+    by_layers, by_lookup = (virus_cnn.model(length, 5, stem) for stem in ("layers", "lookup"))
+    by_lookup.set_weights(by_layers.get_weights())
+    expected, found = (train(model, codes, labels, STEPS) for model in (by_layers, by_lookup))
+    assert expected[-1] < 0.95 * expected[0]
+    np.testing.assert_allclose(found, expected, rtol=CURVE_TOLERANCE)
+
+
+def test_a_kept_model_classifies_as_one_of_plain_layers(tmp_path):
+    random = np.random.default_rng(2)
+    model, codes = virus_cnn.model(61, 5, "lookup"), letters(random, 300, 61)
+    model.set_weights(drawn(model, random))
+    model.save(tmp_path / FILES["gradient"])
+    data = {"classes": CLASSES, "length": 61}
+    weights = digest(model.get_weights())
+    describe(tmp_path, "virus-cnn", "gradient", {}, data, weights)
+    by_layers = virus_cnn.model(61, 5)
+    by_layers.set_weights(model.get_weights())
+    found = load(tmp_path).probabilities(codes)
+    np.testing.assert_allclose(found, by_layers(codes), rtol=1e-4, atol=TOLERANCE)
+
+
+def with_layer(place: int, layer: layers.Layer) -> list[layers.Layer]:
+    stem = plain(5, (4, 3), (2, 2), (2, 2))
+    stem[place] = layer
+    return stem
+
+
+FALL_BACKS = {
+    "tables too large": (plain(5, (4, 3), (2, 2), (2, 2)), 4 * 4 * 5**3 - 1),
+    "a long kernel": (plain(5, (4, 3), (9, 2), (2, 2)), TABLE_BYTES),
+    "padding": (with_layer(1, layers.Conv1D(4, 2, padding="same", activation="relu")), TABLE_BYTES),
+    "strides": (with_layer(3, layers.Conv1D(3, 2, strides=2, activation="relu")), TABLE_BYTES),
+    "dilation": (
+        with_layer(1, layers.Conv1D(4, 2, dilation_rate=2, activation="relu")),
+        TABLE_BYTES,
+    ),
+    "tanh": (with_layer(3, layers.Conv1D(3, 2, activation="tanh")), TABLE_BYTES),
+    "no bias": (with_layer(1, layers.Conv1D(4, 2, activation="relu", use_bias=False)), TABLE_BYTES),
+    "overlapping pools": (with_layer(2, layers.MaxPool1D(3, strides=2)), TABLE_BYTES),
+    "padded pools": (with_layer(4, layers.MaxPool1D(2, padding="same")), TABLE_BYTES),
+    "averages": (with_layer(2, layers.AveragePooling1D(2)), TABLE_BYTES),
+}
+
+
+@pytest.mark.parametrize("case", FALL_BACKS)
+def test_what_has_no_small_tables_is_computed_by_the_layers(case):
+    stem, table_bytes = FALL_BACKS[case]
+    lookup = Lookup(stem, table_bytes)
+    found_of = network([lookup], 31)
+    assert not lookup.looks_up
+    expected_of = network([type(layer).from_config(layer.get_config()) for layer in stem], 31)
+    random = np.random.default_rng(3)
+    expected_of.set_weights(drawn(expected_of, random))
+    found_of.set_weights(expected_of.get_weights())
+    codes = letters(random, 4, 31)
+    upstream = random.normal(size=expected_of(codes).shape).astype(np.float32)
+    assert_equal(results(found_of, codes, upstream), results(expected_of, codes, upstream))
+
+
+def test_the_limit_is_what_the_largest_table_takes():
+    """125 k-mers, four columns, four bytes each."""
+    assert Lookup(plain(5, (4, 3), (2, 2), (2, 2)), 4 * 4 * 5**3).looks_up
+
+
+@pytest.mark.parametrize("table_bytes", [TABLE_BYTES, 2**12])
+def test_a_code_beyond_the_alphabet_is_refused(table_bytes):
+    model = network([Lookup(plain(5, (4, 3), (2, 2), (2, 2)), table_bytes)], 31)
+    codes = np.ones((2, 31), np.uint8)
+    codes[1, 5] = 5
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[1,5\] = 5 is not in \[0, 5\)"):
+        model(codes)
+
+
+def test_a_sequence_too_short_for_the_kernels_is_refused():
+    with pytest.raises(ValueError, match="zero or negative value in a dimension"):
+        network([Lookup(plain(5, (4, 3), (2, 3), (2, 2)))], 3)
