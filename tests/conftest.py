@@ -33,6 +33,8 @@ KNOBS = {
     "timeline": False,
     "busy_neighbours": [],
     "slowdown": [],
+    "fuse": False,
+    "factors": False,
     "accumulation": 1,
     "stem": "layers",
 }

@@ -9,7 +9,7 @@ parts overlap, the instant counts once, for the first of them in the order of `P
 | input | gathering of the rows begins | it ends |
 | dispatch | rows are gathered; all variables are updated | the compiled step begins; it returned |
 | compute | the compiled step begins | the rank's last gradient is ready |
-| optimiser | a gradient's sum over all ranks is there | its variable is updated |
+| optimiser | a gradient's sum over all ranks, or its factors, is there | its variable is updated |
 | skew | a gradient is ready on this rank | it is on the slowest |
 | transfer, copies | an operation of Horovod's begins to, on any tensor | it ends |
 | negotiation | a gradient is ready on all ranks | Horovod's operation on it begins |
@@ -47,6 +47,8 @@ SOURCES = {
 
 _STEP = ["rank", "epoch", "step"]
 _TENSOR = ["epoch", "step", "tensor"]
+#: The name of all gradients joined, which are exchanged when the last is there.
+_ALL = timeline.FUSED.removeprefix(timeline.GRADIENT)
 _PART_OF_FAMILY = {
     timeline.NEGOTIATION: "negotiation",
     timeline.WAITING: "negotiation",
@@ -187,8 +189,9 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
         for name in (*EXCHANGE, "negotiation")
     }
     operations = phases[(phases["depth"] == 0) & (parts != "negotiation")]
+    last = all_ready.groupby(_STEP[1:]).max().reset_index().assign(tensor=_ALL)
     awaited = pd.merge_asof(
-        all_ready.reset_index().sort_values("all_ready"),
+        pd.concat([all_ready.reset_index(), last]).sort_values("all_ready"),
         operations.assign(tensor=operations["tensor"].str.removeprefix(timeline.GRADIENT)),
         left_on="all_ready",
         right_on="start_seconds",

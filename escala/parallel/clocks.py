@@ -13,6 +13,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from escala.parallel.factors import Factors
+
 #: Of `rank{r}.clocks.csv`; `tensor` is empty where a moment is of the whole step.
 COLUMNS = ("epoch", "step", "moment", "tensor", "seconds")
 #: Moments outside the compiled step, inside it as a whole, and of each of its tensors.
@@ -90,9 +92,17 @@ def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[li
         with tf.control_dependencies([*tf.nest.flatten(value, expand_composites=True), *after]):
             stamp = _now()
         with tf.control_dependencies([stamp]):
-            passed.append(tf.nest.map_structure(tf.identity, value, expand_composites=True))
+            passed.append(_passed(value))
         stamps.append(stamp)
     return passed, stamps
+
+
+def _passed(value):
+    """Return a value anew, as of now."""
+    if isinstance(value, Factors):
+        # The first factor goes to the others before the gradient is there.
+        return value._replace(errors=tf.identity(value.errors))
+    return tf.nest.map_structure(tf.identity, value, expand_composites=True)
 
 
 def _now() -> tf.Tensor:

@@ -6,7 +6,7 @@ import csv
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from escala.errors import Diverged
+from escala.parallel import factors
 from escala.parallel.checkpoint import FOLDER, Checkpoint
 from escala.parallel.clocks import Clocks
 from escala.parallel.data import STEP_COLUMNS, Clock, Data, digest
@@ -56,7 +57,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
         model = work.model(data.train.shape[1], len(request["classes"]), request["knobs"]["stem"])
         optimizer = work.optimizer(request["learning_rate"])
         optimizer.build(model.trainable_variables)
-        compute = _computing(model, work.row_losses)
+        compute = _computing(model, work.row_losses, _apart(model, request, strategy, total))
         compute = _accumulated(compute, request["knobs"]["accumulation"])
         compute = _slowed(compute, slowdown)
         clocks = _clocks(request, strategy, model.trainable_variables, folder)
@@ -146,20 +147,34 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     }
 
 
-def _no_exchange(gradients, variables) -> list[tf.Tensor]:
+def _no_exchange(gradients, variables) -> list:
     return list(gradients)
 
 
-def _computing(model, row_losses: Callable) -> Callable:
-    """Return what takes a rank's arrays of a step to gradients, sum of losses and number right."""
+def _apart(model, request: dict, strategy: Strategy, ranks: int) -> list[tf.keras.layers.Layer]:
+    """Return the layers whose gradients stay factors until they are exchanged."""
+    if not (request["knobs"]["factors"] and strategy.gathers):
+        return []
+    rows = min(request["global_batch"], request["train_rows"])
+    return factors.worthwhile(model, rows, ranks)
+
+
+def _computing(model, row_losses: Callable, apart: Sequence[tf.keras.layers.Layer]) -> Callable:
+    """Return what takes a rank's arrays of a step to gradients, sum of losses and number right.
+
+    The gradients of layers `apart` are their factors.
+    """
 
     def compute(codes, labels, weights, divisor):
         with tf.GradientTape() as tape:
-            probabilities = model(codes, training=True)
+            if apart:
+                probabilities, seen = factors.forward(model, codes, apart)
+            else:
+                probabilities, seen = model(codes, training=True), {}
             loss_sum = tf.reduce_sum(weights * row_losses(labels, probabilities))
             share = loss_sum / divisor
         right = tf.cast(tf.equal(tf.argmax(probabilities, axis=1), labels), tf.float32)
-        gradients = tape.gradient(share, model.trainable_variables)
+        gradients = factors.gradients(tape, share, model.trainable_variables, seen)
         return gradients, loss_sum, tf.reduce_sum(weights * right)
 
     return compute
@@ -180,7 +195,7 @@ def _accumulated(compute: Callable, parts: int) -> Callable:
         def part(start):
             of_part = [array[start : start + size] for array in (codes, labels, weights)]
             gradients, *sums = compute(*of_part, divisor)
-            return [tf.convert_to_tensor(gradient) for gradient in gradients], *sums
+            return list(map(factors.dense, gradients)), *sums
 
         def add(start, *sums):
             # Parts at the same time would take the memory of all of them.
@@ -248,11 +263,11 @@ def _train_step(
 
     def step(codes, labels, weights, divisor):
         gradients, loss_sum, right = compute(codes, labels, weights, divisor)
-        gradients = exchange(gradients, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        apply(exchange(gradients, model.trainable_variables))
         return loss_sum, right
 
     def apply(gradients):
+        gradients = [g.product() if isinstance(g, factors.Factors) else g for g in gradients]
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return model.trainable_variables
 

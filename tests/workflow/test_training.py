@@ -14,7 +14,7 @@ import pytest
 from sklearn.metrics import confusion_matrix
 
 from escala.files import atomic, read_json
-from escala.measure import steps
+from escala.measure import steps, timeline
 from escala.measure.run import measure
 from escala.workloads import load
 from tests.conftest import CLASSES
@@ -129,6 +129,28 @@ def test_parts_of_a_batch_add_up_to_what_it_gives_whole(small_split, request_for
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
     np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 1)), halves, rtol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["horovod-mpi", "horovod-gloo"])
+def test_factors_and_one_tensor_give_what_each_gradient_by_itself_does(
+    small_split, request_for, tmp_path, halves, strategy
+):
+    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
+    knobs = {"factors": True, "fuse": True, "timeline": True}
+    request = request_for(strategy, "1x2", epochs=EPOCHS, learning_rate=rate, knobs=knobs)
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 2)), halves, rtol=1e-6)
+    exchanged = timeline.intervals(timeline.repair(tmp_path / "timeline.json"))
+    gradients = exchanged[exchanged["tensor"].str.startswith(timeline.GRADIENT)]
+    kinds = gradients[gradients["depth"] == 0].groupby("tensor")["phase"].unique()
+    assert {
+        name: [p for p in phases if "NEGOTIATE" not in p] for name, phases in kinds.items()
+    } == {
+        "gradient/all": ["ALLREDUCE"],
+        "gradient/dense/kernel": ["ALLGATHER"],
+        "gradient/dense/kernel/inputs": ["ALLGATHER"],
+    }
 
 
 @pytest.mark.parametrize("knobs", [{"compression": "fp16"}, {"weighting": "ranks"}])

@@ -45,6 +45,8 @@ class Strategy(ABC):
     #: Whether ranks train on weights that others have changed meanwhile.
     asynchronous: ClassVar[bool] = False
     writes_timeline: ClassVar[bool] = False
+    #: Whether ranks can gather the factors of a gradient in place of summing their products.
+    gathers: ClassVar[bool] = False
     #: Whether the moments inside a step can be read by its own process.
     shows_steps: ClassVar[bool] = True
 
@@ -122,7 +124,10 @@ class Strategy(ABC):
     def exchange(
         self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
     ) -> list[tf.Tensor]:
-        """Return the sums of the gradients over all ranks, unless the optimizer makes them."""
+        """Return the sums of the gradients over all ranks, unless the optimizer makes them.
+
+        Of a gradient that is `Factors`, these are the factors of all ranks' rows.
+        """
         return list(gradients)
 
     def join(self) -> None:  # noqa: B027

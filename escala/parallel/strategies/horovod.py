@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from escala.measure.timeline import GRADIENT
+from escala.measure.timeline import FUSED, GRADIENT, INPUTS
 from escala.parallel.strategies.base import Strategy
 
 
 class Horovod(Strategy):
     writes_timeline = True
+    gathers = True
 
     @staticmethod
     def environment(knobs):
@@ -35,25 +36,60 @@ class Horovod(Strategy):
         return [hvd.rank()], hvd.size()
 
     def local(self, gradients):
-        import tensorflow as tf
+        from escala.parallel.factors import Factors, dense
 
         if self.knobs["sparse_as_dense"]:
-            return [tf.convert_to_tensor(gradient) for gradient in gradients]
+            return [g if isinstance(g, Factors) else dense(g) for g in gradients]
         return list(gradients)
 
     def exchange(self, gradients, variables):
-        compression = getattr(self._hvd.Compression, self.knobs["compression"])
+        import tensorflow as tf
+
+        from escala.parallel.factors import Factors
+
+        names = [f"{GRADIENT}{variable.name.partition(':')[0]}" for variable in variables]
+        own = dict(zip(names, self.local(gradients), strict=True))
+        # What is known first is asked for first: exchanges are made in the order of the graph.
+        exchanged = {n: self._gathered(n, g) for n, g in own.items() if isinstance(g, Factors)}
+        if self.knobs["fuse"]:
+            exchanged |= self._summed_together(
+                {n: g for n, g in own.items() if isinstance(g, tf.Tensor)}
+            )
+        exchanged |= {n: self._summed(n, g) for n, g in own.items() if n not in exchanged}
+        return [exchanged[name] for name in names]
+
+    def _summed(self, name, gradient):
         # Losses are already divided by the global number of rows, so gradients are summed:
         # an average would weigh the rows of a smaller shard more.
-        return [
-            self._hvd.allreduce(
-                gradient,
-                op=self._hvd.Sum,
-                compression=compression,
-                name=f"{GRADIENT}{variable.name.partition(':')[0]}",
-            )
-            for gradient, variable in zip(self.local(gradients), variables, strict=True)
-        ]
+        return self._hvd.allreduce(
+            gradient, op=self._hvd.Sum, compression=self._compression, name=name
+        )
+
+    def _summed_together(self, gradients):
+        import tensorflow as tf
+
+        joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients.values()], 0)
+        sizes = [gradient.shape.num_elements() for gradient in gradients.values()]
+        parts = tf.split(self._summed(FUSED, joined), sizes)
+        return {
+            name: tf.reshape(part, gradient.shape)
+            for (name, gradient), part in zip(gradients.items(), parts, strict=True)
+        }
+
+    def _gathered(self, name, factors):
+        """Return the factors of all ranks' rows.
+
+        Only the inputs, by far the larger factor, are compressed: they are what the layer saw,
+        while errors may be too small for 16 bits. Products are summed in the kernel's own type.
+        """
+        inputs, form = self._compression.compress(factors.inputs)
+        inputs = self._hvd.allgather(inputs, name=f"{name}{INPUTS}")
+        errors = self._hvd.allgather(factors.errors, name=name)
+        return factors._replace(inputs=self._compression.decompress(inputs, form), errors=errors)
+
+    @property
+    def _compression(self):
+        return getattr(self._hvd.Compression, self.knobs["compression"])
 
     def broadcast(self, variables):
         self._hvd.broadcast_variables(variables, root_rank=0)
