@@ -47,8 +47,6 @@ SOURCES = {
 
 _STEP = ["rank", "epoch", "step"]
 _TENSOR = ["epoch", "step", "tensor"]
-#: The name of all gradients joined, which are exchanged when the last is there.
-_ALL = timeline.FUSED.removeprefix(timeline.GRADIENT)
 _PART_OF_FAMILY = {
     timeline.NEGOTIATION: "negotiation",
     timeline.WAITING: "negotiation",
@@ -189,9 +187,8 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
         for name in (*EXCHANGE, "negotiation")
     }
     operations = phases[(phases["depth"] == 0) & (parts != "negotiation")]
-    last = all_ready.groupby(_STEP[1:]).max().reset_index().assign(tensor=_ALL)
     awaited = pd.merge_asof(
-        pd.concat([all_ready.reset_index(), last]).sort_values("all_ready"),
+        all_ready.reset_index().sort_values("all_ready"),
         operations.assign(tensor=operations["tensor"].str.removeprefix(timeline.GRADIENT)),
         left_on="all_ready",
         right_on="start_seconds",

@@ -24,8 +24,6 @@ MICROSECONDS = 1e-6
 CYCLE = "CYCLE_START"
 #: What stands before a variable's name in the name of its gradient.
 GRADIENT = "gradient/"
-#: The name of all gradients that are exchanged as one tensor.
-FUSED = f"{GRADIENT}all"
 #: What stands behind the name of a gradient in that of its first factor.
 INPUTS = "/inputs"
 #: What a phase's time goes into, by the start of its name; the first that fits counts.

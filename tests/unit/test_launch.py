@@ -84,6 +84,15 @@ def test_horovods_knobs_reach_it_and_absent_ones_leave_its_own():
     assert [found[name] for name in knobs] == ["67108864", "2.5", "1"]
 
 
+def test_open_mpi_sends_at_once_what_it_is_told_to():
+    def told(mebibytes: float | None) -> set[str]:
+        found = launch.environment("horovod-mpi", KNOBS | {"eager_limit_mib": mebibytes})
+        return {value for name, value in found.items() if name.startswith("OMPI_MCA_btl_tcp_")}
+
+    assert told(8) == {"8388608"}
+    assert told(None) == set()
+
+
 @pytest.mark.parametrize(("knob", "said"), [(True, "1"), (False, "0")])
 def test_open_mpi_is_told_whether_to_yield(knob, said):
     environment = launch.environment("horovod-mpi", KNOBS | {"yield_when_idle": knob})

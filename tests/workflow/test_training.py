@@ -132,11 +132,11 @@ def test_parts_of_a_batch_add_up_to_what_it_gives_whole(small_split, request_for
 
 
 @pytest.mark.parametrize("strategy", ["horovod-mpi", "horovod-gloo"])
-def test_factors_and_one_tensor_give_what_each_gradient_by_itself_does(
+def test_gathered_factors_give_what_summed_products_do(
     small_split, request_for, tmp_path, halves, strategy
 ):
     rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
-    knobs = {"factors": True, "fuse": True, "timeline": True}
+    knobs = {"factors": True, "timeline": True}
     request = request_for(strategy, "1x2", epochs=EPOCHS, learning_rate=rate, knobs=knobs)
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
@@ -144,13 +144,9 @@ def test_factors_and_one_tensor_give_what_each_gradient_by_itself_does(
     exchanged = timeline.intervals(timeline.repair(tmp_path / "timeline.json"))
     gradients = exchanged[exchanged["tensor"].str.startswith(timeline.GRADIENT)]
     kinds = gradients[gradients["depth"] == 0].groupby("tensor")["phase"].unique()
-    assert {
-        name: [p for p in phases if "NEGOTIATE" not in p] for name, phases in kinds.items()
-    } == {
-        "gradient/all": ["ALLREDUCE"],
-        "gradient/dense/kernel": ["ALLGATHER"],
-        "gradient/dense/kernel/inputs": ["ALLGATHER"],
-    }
+    gathered = {name for name, phases in kinds.items() if "ALLGATHER" in phases}
+    assert gathered == {"gradient/dense/kernel", "gradient/dense/kernel/inputs"}
+    assert all("ALLREDUCE" in kinds[name] for name in set(kinds.index) - gathered)
 
 
 @pytest.mark.parametrize("knobs", [{"compression": "fp16"}, {"weighting": "ranks"}])

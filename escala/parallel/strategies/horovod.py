@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escala.measure.timeline import FUSED, GRADIENT, INPUTS
+from escala.measure.timeline import GRADIENT, INPUTS
 from escala.parallel.strategies.base import Strategy
 
 
@@ -13,7 +13,7 @@ class Horovod(Strategy):
     @staticmethod
     def environment(knobs):
         told = {
-            "HOROVOD_FUSION_THRESHOLD": _bytes(knobs["fusion_threshold_mib"]),
+            "HOROVOD_FUSION_THRESHOLD": in_bytes(knobs["fusion_threshold_mib"]),
             "HOROVOD_CYCLE_TIME": knobs["cycle_time_ms"],
             "HOROVOD_AUTOTUNE": int(knobs["autotune"]) or None,
         }
@@ -43,18 +43,12 @@ class Horovod(Strategy):
         return list(gradients)
 
     def exchange(self, gradients, variables):
-        import tensorflow as tf
-
         from escala.parallel.factors import Factors
 
         names = [f"{GRADIENT}{variable.name.partition(':')[0]}" for variable in variables]
         own = dict(zip(names, self.local(gradients), strict=True))
         # What is known first is asked for first: exchanges are made in the order of the graph.
         exchanged = {n: self._gathered(n, g) for n, g in own.items() if isinstance(g, Factors)}
-        if self.knobs["fuse"]:
-            exchanged |= self._summed_together(
-                {n: g for n, g in own.items() if isinstance(g, tf.Tensor)}
-            )
         exchanged |= {n: self._summed(n, g) for n, g in own.items() if n not in exchanged}
         return [exchanged[name] for name in names]
 
@@ -64,17 +58,6 @@ class Horovod(Strategy):
         return self._hvd.allreduce(
             gradient, op=self._hvd.Sum, compression=self._compression, name=name
         )
-
-    def _summed_together(self, gradients):
-        import tensorflow as tf
-
-        joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients.values()], 0)
-        sizes = [gradient.shape.num_elements() for gradient in gradients.values()]
-        parts = tf.split(self._summed(FUSED, joined), sizes)
-        return {
-            name: tf.reshape(part, gradient.shape)
-            for (name, gradient), part in zip(gradients.items(), parts, strict=True)
-        }
 
     def _gathered(self, name, factors):
         """Return the factors of all ranks' rows.
@@ -101,5 +84,6 @@ class Horovod(Strategy):
         self._hvd.shutdown()
 
 
-def _bytes(mebibytes: float | None) -> int | None:
+def in_bytes(mebibytes: float | None) -> int | None:
+    """Return whole bytes; None, which leaves a setting to the library, stays None."""
     return None if mebibytes is None else round(mebibytes * 2**20)

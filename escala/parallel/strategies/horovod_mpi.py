@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from escala.parallel.strategies.horovod import Horovod
+from escala.parallel.strategies.horovod import Horovod, in_bytes
+
+#: Of Open MPI's messages over TCP: what is sent without asking, and in how large pieces.
+_AT_ONCE = ("eager_limit", "rndv_eager_limit", "max_send_size")
 
 
 class HorovodMPI(Horovod):
@@ -11,8 +14,14 @@ class HorovodMPI(Horovod):
 
     @staticmethod
     def environment(knobs):
-        return Horovod.environment(knobs) | {
-            "HOROVOD_CONTROLLER": "mpi",
-            "HOROVOD_CPU_OPERATIONS": "mpi",
-            "OMPI_MCA_mpi_yield_when_idle": str(int(knobs["yield_when_idle"])),
-        }
+        at_once = in_bytes(knobs["eager_limit_mib"])
+        eager = {f"OMPI_MCA_btl_tcp_{name}": str(at_once) for name in _AT_ONCE if at_once}
+        return (
+            Horovod.environment(knobs)
+            | eager
+            | {
+                "HOROVOD_CONTROLLER": "mpi",
+                "HOROVOD_CPU_OPERATIONS": "mpi",
+                "OMPI_MCA_mpi_yield_when_idle": str(int(knobs["yield_when_idle"])),
+            }
+        )
