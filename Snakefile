@@ -18,6 +18,7 @@ rule all:
     default_target: True
     input:
         EXPERIMENT.run_files(),
+        EXPERIMENT.paired_files(),
         EXPERIMENT.instrumented_files(),
         report_files(EXPERIMENT),
     log:
@@ -26,7 +27,7 @@ rule all:
     conda:
         "envs/report.yaml"
     params:
-        runs=EXPERIMENT.run_files() + EXPERIMENT.instrumented_files(),
+        runs=EXPERIMENT.run_files() + EXPERIMENT.paired_files() + EXPERIMENT.instrumented_files(),
     message:
         "Check every run of the experiment"
     shell:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +31,17 @@ BASELINE = ("single", "1x1")
 NETWORK = "native"
 
 # Settings of a workload that a variant may give in its stead.
-_TRAINING_OF_VARIANT = ("batch", "learning_rate")
+_TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
 # A layout of one node uses no network, whatever is said of one called as its own.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One cell of the matrix; `repeat` is None for an instrumented run."""
+    """One cell of the matrix; `repeat` is None for an instrumented run.
+
+    `pair` is the name of the pair of a ladder that the run is one side of, None outside of ladders.
+    """
 
     experiment: str
     dataset: str
@@ -47,11 +52,14 @@ class Run:
     network: str
     repeat: int | None
     instrument: str | None = None
+    pair: str | None = None
 
     @property
     def folder(self) -> str:
         """The run's folder; its result is `run.json` in it."""
         last = self.instrument or f"rep{self.repeat}"
+        if self.pair:
+            last = f"{self.pair}.{last}"
         return (
             f"results/{self.experiment}/runs/{self.dataset}/{self.workload}/{self.strategy}/"
             f"{self.layout}/{self.variant}/{self.network}/{last}"
@@ -60,6 +68,22 @@ class Run:
     @property
     def file(self) -> str:
         return f"{self.folder}/run.json"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two configurations that are timed in turns: neighbours on a ladder, or its two ends.
+
+    `rung` counts the neighbours from 1, and is None for the ends. `before` and `after` are
+    strategy, layout, variant and network. `change` says what differs, of neighbours.
+    """
+
+    name: str
+    ladder: str
+    rung: int | None
+    before: tuple[str, str, str, str]
+    after: tuple[str, str, str, str]
+    change: str | None
 
 
 class Experiment:
@@ -84,6 +108,7 @@ class Experiment:
             _check_classes,
             _check_splits,
             _check_references,
+            _check_ladders,
             _check_layouts,
             _check_launcher,
             _check_slowdown,
@@ -113,6 +138,60 @@ class Experiment:
             for repeat in range(1, self.settings["repeats"] + 1)
             for run in self._cells(repeat=repeat)
         ]
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """The pairs of every ladder: its neighbouring rungs, and its ends if these are others."""
+        return [
+            pair
+            for ladder, rungs in self.settings["ladders"].items()
+            for pair in self._pairs(ladder, rungs)
+        ]
+
+    def _pairs(self, ladder: str, rungs: list[dict]) -> Iterator[Pair]:
+        for number, (before, after) in enumerate(pairwise(rungs), start=1):
+            change = after.get("label") or self._change(before, after)
+            name = f"{ladder}-{number}"
+            yield Pair(name, ladder, number, _place(before), _place(after), change)
+        if len(rungs) > 2:
+            ends = _place(rungs[0]), _place(rungs[-1])
+            yield Pair(f"{ladder}-ends", ladder, None, *ends, None)
+
+    def _change(self, before: dict, after: dict) -> str:
+        """Say which settings of two rungs differ, each as `key: old → new`."""
+        old, new = (
+            {key: rung[key] for key in ("strategy", "layout", "network")}
+            | self.settings["variants"][rung["variant"]]
+            for rung in (before, after)
+        )
+        return ", ".join(
+            f"{key}: {json.dumps(old.get(key))} → {json.dumps(new.get(key))}"
+            for key in old | new
+            if old.get(key) != new.get(key)
+        )
+
+    @cached_property
+    def paired(self) -> list[Run]:
+        """Every run of the ladders' pairs, in the order to make them in.
+
+        Each pair is a series of its own, and one follows the other: were all rungs timed in turns,
+        their ratios would multiply to that of the ends by arithmetic alone. The side of a pair that
+        comes first alternates, too.
+        """
+        return [
+            Run(self.name, dataset, workload, *place, repeat, pair=pair.name)
+            for dataset in self.datasets
+            for workload in self.settings["workloads"]
+            if WORKLOADS[workload].kind == "gradient"
+            for pair in self.pairs
+            for repeat in range(1, self.settings["repeats"] + 1)
+            for place in (pair.before, pair.after)[:: 1 if repeat % 2 else -1]
+        ]
+
+    @property
+    def timed(self) -> list[Run]:
+        """Every timing run, those of ladders last, in the order to make them in."""
+        return [*self.runs, *self.paired]
 
     @cached_property
     def timelines(self) -> list[Run]:
@@ -151,7 +230,7 @@ class Experiment:
     def of_instrument(self, instrument: str | None) -> list[Run]:
         """Return the timing runs, or those of an instrument."""
         kinds = {
-            None: self.runs,
+            None: self.timed,
             "timeline": self.timelines,
             "resources": self.sampled,
             "clocks": self.clocked,
@@ -193,6 +272,9 @@ class Experiment:
     def instrumented_files(self) -> list[str]:
         return [run.file for run in [*self.timelines, *self.sampled, *self.clocked]]
 
+    def paired_files(self) -> list[str]:
+        return [run.file for run in self.paired]
+
     def resource_files(self) -> list[str]:
         return [run.file for run in self.sampled]
 
@@ -228,12 +310,20 @@ class Experiment:
         per_process = self.settings["variants"][run.variant]["cores_per_process"]
         return Layout.parse(run.layout).processes * per_process
 
-    def compared_with(self, run: Run) -> list[str]:
+    def compared_with(self, run: Run) -> list:
         """Return the configurations whose ratios this run serves as baseline for, by name.
 
         A baseline is measured again when a configuration joins it, in the same session: this list
-        is part of what determines its result.
+        is part of what determines its result. So is what determines the other side of a pair.
         """
+        if run.pair:
+            return [
+                asdict(other) | self._settings_of(other)
+                for other in self.paired
+                if other != run
+                and (other.dataset, other.workload, other.pair, other.repeat)
+                == (run.dataset, run.workload, run.pair, run.repeat)
+            ]
         if (run.strategy, run.layout) != BASELINE:
             return []
         return sorted(
@@ -255,6 +345,7 @@ class Experiment:
         network: str,
         repeat: int | None,
         instrument: str | None = None,
+        pair: str | None = None,
     ) -> Run:
         """Return the timing run, or the instrumented one, of these names.
 
@@ -262,9 +353,8 @@ class Experiment:
         ------
         InputError : the experiment holds no such run.
         """
-        wanted = Run(
-            self.name, dataset, workload, strategy, layout, variant, network, repeat, instrument
-        )
+        place = (strategy, layout, variant, network)
+        wanted = Run(self.name, dataset, workload, *place, repeat, instrument, pair)
         if wanted not in self.of_instrument(instrument):
             raise InputError(
                 wanted.file,
@@ -279,10 +369,24 @@ class Experiment:
 
         An instrumented run is one epoch, with a timeline some of its steps: it is not compared.
         """
+        return {
+            **asdict(run),
+            **self._settings_of(run),
+            "launcher": self.settings["launcher"],
+            "oversubscribe": self.settings["oversubscribe"],
+            "sample_seconds": (
+                self.settings["resources"]["seconds"] if run.instrument == "resources" else None
+            ),
+            "compared_with": self.compared_with(run),
+        }
+
+    def _settings_of(self, run: Run) -> dict:
+        """Return how a run trains: its settings, knobs, link and number of steps."""
         training = self.settings["workloads"][run.workload]
         variant = self.settings["variants"][run.variant]
         if WORKLOADS[run.workload].kind == "gradient":
-            training |= {key: variant[key] for key in _TRAINING_OF_VARIANT if key in variant}
+            of_variant = {key: variant[key] for key in _TRAINING_OF_VARIANT if key in variant}
+            training = training | of_variant
         several = Layout.parse(run.layout).nodes > 1
         link = self.settings["networks"][run.network] if several else _NO_LINK
         steps = link["steps"]
@@ -290,19 +394,13 @@ class Experiment:
             steps = self.settings[run.instrument]["steps"]
         if run.instrument or steps:
             training = training | {"epochs": 1, "validate": False, "save_model": False}
+            training["checkpoint_epochs"] = None
             training.pop("target_accuracy", None)
         return {
-            **asdict(run),
             "training": training,
             "knobs": {k: v for k, v in variant.items() if k not in _TRAINING_OF_VARIANT},
             "link": {key: link[key] for key in ("interface", "rate")},
-            "launcher": self.settings["launcher"],
-            "oversubscribe": self.settings["oversubscribe"],
             "max_steps": steps,
-            "sample_seconds": (
-                self.settings["resources"]["seconds"] if run.instrument == "resources" else None
-            ),
-            "compared_with": self.compared_with(run),
         }
 
     def require_cores(self, run: Run, available: int) -> None:
@@ -338,6 +436,13 @@ class Experiment:
                 "ask for fewer processes, lower cores_per_process of the variant, give Snakemake "
                 "more --cores, or set oversubscribe: true",
             )
+
+
+def _place(rung: dict) -> tuple[str, str, str, str]:
+    """Return strategy, layout, variant and network of a rung; one node uses no network."""
+    several = Layout.parse(rung["layout"]).nodes > 1
+    network = rung["network"] if several else NETWORK
+    return rung["strategy"], rung["layout"], rung["variant"], network
 
 
 def load(path: str | Path) -> Experiment:
@@ -474,7 +579,7 @@ def _validated(settings: Any, origin: str) -> dict:
     # Settings are sorted, so that their order in the file changes no run; what they are of is not.
     in_order = {
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
-        for part in ("datasets", "workloads", "variants", "networks")
+        for part in ("datasets", "workloads", "variants", "networks", "ladders")
     }
     return filled | in_order
 
@@ -707,26 +812,59 @@ def _check_references(experiment: Experiment) -> None:
         )
 
 
+def _check_ladders(experiment: Experiment) -> None:
+    settings = experiment.settings
+    for name, rungs in settings["ladders"].items():
+        for position, rung in enumerate(rungs):
+            several = Layout.parse(rung["layout"]).nodes > 1
+            known = {"strategy": STRATEGIES, "variant": settings["variants"]}
+            known |= {"network": settings["networks"]} if several else {}
+            for part, names in known.items():
+                if rung[part] not in names:
+                    raise experiment.error(
+                        f"ladders.{name}.{position}.{part}",
+                        rung[part],
+                        f"no such {part}",
+                        f"use one of {', '.join(names)}",
+                    )
+            key = f"ladders.{name}.{position}"
+            _check_layout(experiment, f"{key}.layout", rung["strategy"], rung["layout"])
+            if _place(rung) in map(_place, rungs[:position]):
+                raise experiment.error(
+                    key,
+                    " ".join(_place(rung)),
+                    "stands on this ladder already, and nothing lies between it and itself",
+                    "name each strategy, layout, variant and network once",
+                )
+    if settings["ladders"] and not experiment.paired:
+        raise experiment.error(
+            "ladders",
+            list(settings["ladders"]),
+            "no workload is trained by gradient steps, and a fit has no epochs to compare",
+            "add the workload virus-cnn, or leave ladders out",
+        )
+
+
 def _check_layouts(experiment: Experiment) -> None:
     for entry in experiment.settings["configurations"]:
         for layout in entry["layouts"]:
-            strategy = STRATEGIES[entry["strategy"]]
-            key, parsed = f"configurations: {entry['strategy']}", Layout.parse(layout)
-            if strategy.only_one_rank and parsed.ranks > 1:
-                raise experiment.error(
-                    key, layout, "this strategy has one process", "use layout 1x1"
-                )
-            if strategy.only_one_node and parsed.nodes > 1:
-                raise experiment.error(
-                    key, layout, "this strategy stays on one node", "use a layout 1xN"
-                )
+            key = f"configurations: {entry['strategy']}"
+            _check_layout(experiment, key, entry["strategy"], layout)
+
+
+def _check_layout(experiment: Experiment, key: str, name: str, layout: str) -> None:
+    strategy, parsed = STRATEGIES[name], Layout.parse(layout)
+    if strategy.only_one_rank and parsed.ranks > 1:
+        raise experiment.error(key, layout, "this strategy has one process", "use layout 1x1")
+    if strategy.only_one_node and parsed.nodes > 1:
+        raise experiment.error(key, layout, "this strategy stays on one node", "use a layout 1xN")
 
 
 def _check_launcher(experiment: Experiment) -> None:
     """Refuse to start by hand processes that find each other through MPI, or on other machines."""
     if experiment.settings["launcher"] != LOCAL:
         return
-    for run in experiment.runs:
+    for run in experiment.timed:
         layout, strategy = Layout.parse(run.layout), STRATEGIES[run.strategy]
         if layout.nodes > 1 or (strategy.mpi and layout.ranks > 1):
             raise experiment.error(
@@ -738,23 +876,22 @@ def _check_launcher(experiment: Experiment) -> None:
 
 
 def _check_slowdown(experiment: Experiment) -> None:
-    for entry in experiment.settings["configurations"]:
-        strategy = STRATEGIES[entry["strategy"]]
-        if strategy.asynchronous or strategy.one_process_per_node:
-            for variant in entry.get("variants", experiment.settings["variants"]):
-                if experiment.settings["variants"][variant]["slowdown"]:
-                    raise experiment.error(
-                        f"configurations: {strategy.name}",
-                        variant,
-                        "slowdown is for strategies whose ranks are processes that step together",
-                        "use busy_neighbours, or another strategy",
-                    )
+    for run in experiment.timed:
+        strategy = STRATEGIES[run.strategy]
+        apart = strategy.asynchronous or strategy.one_process_per_node
+        if apart and experiment.settings["variants"][run.variant]["slowdown"]:
+            raise experiment.error(
+                f"{'ladders' if run.pair else 'configurations'}: {strategy.name}",
+                run.variant,
+                "slowdown is for strategies whose ranks are processes that step together",
+                "use busy_neighbours, or another strategy",
+            )
 
 
 def _check_slow_ranks(experiment: Experiment) -> None:
     """Refuse to slow ranks that no layout has: nothing would be slow, and nothing would say so."""
     most: dict[str, int] = {}
-    for run in experiment.runs:
+    for run in experiment.timed:
         most[run.variant] = max(most.get(run.variant, 0), Layout.parse(run.layout).ranks)
     for name, ranks in most.items():
         variant = experiment.settings["variants"][name]
@@ -797,7 +934,7 @@ def _check_targets(experiment: Experiment) -> None:
                 "set validate: true, or leave target_accuracy out",
             )
         batch = workload["batch"]
-        for run in experiment.runs:
+        for run in experiment.timed:
             ranks = Layout.parse(run.layout).ranks
             if batch["per"] == "global" and batch["rows"] < ranks:
                 raise experiment.error(

@@ -23,7 +23,14 @@ from escala import config as experiments
 from escala import acquire, environment, store
 from escala.acquire.files import expanded_path
 from escala.errors import InputError
-from escala.figures import ATTRIBUTION_FIGURE, FIGURES, NODES_FIGURE, RESOURCES_FIGURE, SOME_FIGURES
+from escala.figures import (
+    ATTRIBUTION_FIGURE,
+    FIGURES,
+    LADDER_FIGURE,
+    NODES_FIGURE,
+    RESOURCES_FIGURE,
+    SOME_FIGURES,
+)
 from escala.measure import estimate, machine
 from escala.parallel import slurm
 from escala.parallel.layout import Layout, available_cores
@@ -73,7 +80,8 @@ wildcard_constraints:
     layout=r"[1-9]\d*x[1-9]\d*",
     variant=r"[A-Za-z0-9][A-Za-z0-9_-]*",
     network=r"[a-z0-9]+",
-    repeat=r"rep[1-9]\d*",
+    # Of a ladder's pair, its name comes first: forward-2.rep1.
+    repeat=r"([A-Za-z0-9][A-Za-z0-9_-]*\.)?rep[1-9]\d*",
     instrument="timeline|resources|clocks",
     seed=r"\d+",
 
@@ -115,12 +123,14 @@ def run_of(wildcards):
     """Return the run that a job's wildcards name, which the experiment must hold."""
     repeat = getattr(wildcards, "repeat", None)
     instrument = getattr(wildcards, "instrument", None)
+    pair, _, number = (repeat or "").rpartition(".")
     try:
         return experiment(wildcards).run(
             *(wildcards[k] for k in ("dataset", "workload", "strategy", "layout", "variant")),
             wildcards.network,
-            int(repeat.removeprefix("rep")) if repeat else None,
+            int(number.removeprefix("rep")) if repeat else None,
             instrument,
+            pair or None,
         )
     except InputError as error:
         raise WorkflowError(str(error)) from None
@@ -239,6 +249,12 @@ def slurm_extra(wildcards):
     return " ".join(["--exclusive", f"--ntasks-per-node={tasks_per_node(wildcards)}", *end])
 
 
+def turn(wildcards):
+    """Return the priority of a timing run: 1000 for the first to make, and less for each after."""
+    timed = experiment(wildcards).timed
+    return 1000 * (1 - timed.index(run_of(wildcards)) / len(timed))
+
+
 def time_limit(wildcards):
     return experiment(wildcards).settings["time_limit_minutes"]
 
@@ -252,7 +268,7 @@ def drawn_files(e):
     """Return the figures of an experiment, as SVG."""
     several = any(Layout.parse(run.layout).nodes > 1 for run in e.runs)
     names = [*FIGURES, *[NODES_FIGURE] * several, *[RESOURCES_FIGURE] * bool(e.sampled)]
-    names += [ATTRIBUTION_FIGURE] * bool(e.clocked)
+    names += [ATTRIBUTION_FIGURE] * bool(e.clocked) + [LADDER_FIGURE] * bool(e.pairs)
     return [f"results/{e.name}/figures/{figure}.svg" for figure in names] + [
         f"{TIMELINE}.svg".format(**vars(run) | {"part": part})
         for run in e.timelines

@@ -2,6 +2,7 @@
 #
 # REQUIRED INPUTS:
 #   results/{experiment}/runs/…/rep{n}/run.json              every timing run, also failed ones
+#   results/{experiment}/runs/…/{pair}.rep{n}/run.json       the same, of the pairs of ladders
 #   results/{experiment}/runs/…/timeline/run.json            instrumented runs; timeline.json beside
 #   results/{experiment}/runs/…/clocks/run.json              the same, with ranks/*.clocks.csv
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
@@ -27,6 +28,7 @@ CATEGORIES = {
     "speedup": "Time",
     "nodes_and_rates": "Time",
     "attribution": "Time",
+    "ladder": "Time",
     "resources": "Resources",
 }
 
@@ -39,6 +41,7 @@ wildcard_constraints:
 rule tables:
     input:
         runs=lambda wildcards: experiment(wildcards).run_files(),
+        paired=lambda wildcards: experiment(wildcards).paired_files(),
         datasets=lambda wildcards: experiment(wildcards).dataset_files(),
         classes=lambda wildcards: experiment(wildcards).class_files(),
         leakage=lambda wildcards: experiment(wildcards).leakage_files(),
@@ -60,12 +63,15 @@ rule tables:
         "../envs/report.yaml"
     params:
         code=code("scripts.tables"),
+        pairs=lambda wildcards: json.dumps([vars(pair) for pair in experiment(wildcards).pairs]),
     message:
         "Gather the runs of {wildcards.experiment} into tables"
     shell:
         """
         python -m scripts.tables \
             --runs {input.runs:q} \
+            --paired {input.paired:q} \
+            --pairs {params.pairs:q} \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
             --resources {input.resources:q} \

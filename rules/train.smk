@@ -4,13 +4,15 @@
 #   results/{experiment}/data/{dataset}/split{seed}/    the split of the run's repeat
 # OUTPUTS, in results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}/:
 #   rep{n}/run.json        one timing run; its logs, step times and model stand beside it
+#   {pair}.rep{n}/run.json one side of a pair of a ladder, the same
 #   timeline/run.json      an instrumented run, whose timeline.json and trace.json stand beside it
 #   resources/run.json     an instrumented run, with what each of its processes used
 #   clocks/run.json        an instrumented run, with the moments of its steps in ranks/*.clocks.csv
 #
 # A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
 # others go on. A timing run has the machine to itself, and repeats of different configurations
-# are interleaved: the machine's drift reaches all of them alike.
+# are interleaved: the machine's drift reaches all of them alike. Pairs of ladders come last, each a
+# series of its own in which the two sides take turns.
 
 
 rule train:
@@ -20,7 +22,7 @@ rule train:
         f"{CONFIGURATION}/{{repeat}}/run.json",
     log:
         f"{CONFIGURATION_LOGS}/{{repeat}}.log",
-    priority: lambda wildcards: 1000 - int(wildcards.repeat.removeprefix("rep"))
+    priority: turn
     conda:
         "../envs/train.yaml"
     threads: whole_machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,14 @@ from escala import cli
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
+    parser.add_argument("--paired", nargs="*", default=[], type=Path, metavar="run.json")
+    parser.add_argument(
+        "--pairs",
+        type=json.loads,
+        default=[],
+        metavar="JSON",
+        help="the pairs of ladders that --paired are the runs of",
+    )
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
     parser.add_argument("--classes", required=True, nargs="+", type=Path, metavar="classes.csv")
     parser.add_argument("--resources", nargs="*", default=[], type=Path, metavar="run.json")
@@ -35,6 +44,8 @@ def main() -> None:
             arguments.classes,
             arguments.resources,
             arguments.clocks,
+            arguments.paired,
+            arguments.pairs,
         )
         tables.write(frames, arguments.output[0].parent)
 
@@ -42,7 +53,7 @@ def main() -> None:
         "tables",
         code="scripts.tables",
         inputs={str(path): path for path in _read(arguments)},
-        parameters={"runs": list(map(str, arguments.runs))},
+        parameters={"runs": list(map(str, arguments.runs)), "pairs": arguments.pairs},
         outputs={path.name: path for path in arguments.output},
         make=make,
     )
@@ -56,7 +67,7 @@ def _read(arguments: argparse.Namespace) -> Iterator[Path]:
         yield run
         yield from sorted(run.parent.glob("ranks/rank*.clocks.csv"))
         yield from run.parent.glob("timeline.json")
-    for run in arguments.runs:
+    for run in [*arguments.runs, *arguments.paired]:
         yield run
         yield from sorted(run.parent.glob("sessions/*.json"))
         yield from run.parent.glob("predictions.npy")

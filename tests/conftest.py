@@ -148,6 +148,7 @@ def request_for():
             "variant": "tuned",
             "network": "native",
             "repeat": None if changes.get("instrument") else 1,
+            "pair": None,
             "instrument": None,
             "training": {"save_model": False}
             | fits.get(

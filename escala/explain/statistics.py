@@ -22,6 +22,14 @@ class Interval(NamedTuple):
     low: float | None
     high: float | None
 
+    def columns(self, name: str, unit: str = "") -> dict[str, float | None]:
+        """Return it as columns of a table: `name`, `name_low` and `name_high`, and the unit."""
+        return {
+            f"{name}{unit}": self.estimate,
+            f"{name}_low{unit}": self.low,
+            f"{name}_high{unit}": self.high,
+        }
+
 
 class Rates(NamedTuple):
     """Precision and recall of one class, and the counts of test rows they rest on."""
@@ -54,11 +62,43 @@ def bootstrap_interval(
     values = np.asarray(values, dtype=float)
     if not len(values):
         return Interval(None, None, None)
-    estimate = float(statistic(values, axis=0))
-    if len(values) == 1:
+    return _bootstrapped([values], statistic, level, seed)
+
+
+def combined_interval(
+    samples: Sequence[Sequence[float]],
+    combine: Callable,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> Interval:
+    """Return what the medians of several samples combine to, with its bootstrap interval.
+
+    The samples are independent of each other: each is resampled by itself.
+
+    Parameters
+    ----------
+    samples : finite numbers; if a sample has a single one there is no interval, if one has none no
+        estimate.
+    combine : maps a list of arrays and `axis`, which is 0, to one array, as `np.prod` does.
+    """
+    samples = [np.asarray(sample, dtype=float) for sample in samples]
+    if not min(map(len, samples), default=0):
+        return Interval(None, None, None)
+
+    def statistic(*drawn, axis):
+        return combine([np.median(sample, axis=axis) for sample in drawn], axis=0)
+
+    return _bootstrapped(samples, statistic, level, seed)
+
+
+def _bootstrapped(
+    samples: Sequence[np.ndarray], statistic: Callable, level: float, seed: int
+) -> Interval:
+    estimate = float(statistic(*samples, axis=0))
+    if min(map(len, samples)) == 1:
         return Interval(estimate, None, None)
     found = stats.bootstrap(
-        (values,),
+        samples,
         statistic,
         n_resamples=RESAMPLES,
         confidence_level=level,

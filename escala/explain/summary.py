@@ -1,4 +1,4 @@
-"""What an experiment found, in six sentences or seven, from its tables alone."""
+"""What an experiment found, in six sentences or some more, from its tables alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import pandas as pd
 
 from escala.explain.attribution import PARTS, UNEXPLAINED, WHOLE
+from escala.explain.ladder import PRODUCT, RUNG, TOLERANCE
 from escala.explain.tables import (
     BASELINE,
     CONFIGURATION,
@@ -28,6 +29,8 @@ _PART_NAMES = {
 }
 #: The range of n values covers their median with probability 1 - 2 / 2**n: 95 % needs six.
 PAIRS_FOR_INTERVAL = 6
+#: Of a ladder's changes, so many are named.
+RUNGS_NAMED = 3
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -40,7 +43,7 @@ def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) ->
     name, title : of the experiment.
     files : figures and tables to link to, relative to the summary.
     """
-    sentences = (_setting, _gain, _elsewhere, _within, _quality, _leakage, _gaps)
+    sentences = (_setting, _gain, _elsewhere, _within, _ladders, _quality, _leakage, _gaps)
     parts = [
         f"# {title}",
         *filter(None, (sentence(tables, name) for sentence in sentences)),
@@ -178,6 +181,52 @@ def _shares(label: str, parts: pd.DataFrame) -> str:
     )  # fmt: skip
     step = f"{1000 * whole.median_seconds:.1f} ms{slowdown}"
     return f"{label} spends of {step}, {_joined(said)}, {rest}"
+
+
+def _ladders(tables: Tables, name: str) -> str:
+    """Say what lies between the ends of each ladder, and whether its parts come to the whole."""
+    ladders = tables["ladder"].groupby(["dataset", "workload", "ladder"], sort=False)
+    return " ".join(_ladder(*names, rows) for names, rows in ladders)
+
+
+def _ladder(dataset: str, workload: str, ladder: str, rows: pd.DataFrame) -> str:
+    whole = rows.iloc[-1]
+    way = f"From {whole.before} to {whole.after} ({ladder}, {workload} on {dataset})"
+    said = (
+        f"{way} the ratio is unavailable ({_quoted(whole.reason)})." if whole.kind == "unavailable"
+        else f"{way} an epoch with all that is in it takes {_ratio(whole)} of the time."
+    )  # fmt: skip
+    if whole.part == RUNG:
+        return said
+    (product,) = rows[rows["part"] == PRODUCT].itertuples()
+    return f"{said} {_changes(rows[rows['part'] == RUNG], product)}"
+
+
+def _changes(rungs: pd.DataFrame, product) -> str:
+    if product.kind == "unavailable":
+        return f"What each change between is worth is not known of all ({_quoted(product.reason)})."
+    off = 100 * (product.of_direct - 1)
+    agreement = (
+        "" if pd.isna(off)
+        else f", {abs(off):.0f} % {'below' if off < 0 else 'above'} that: "
+        + ("they explain it" if abs(off) <= 100 * TOLERANCE else "they do not explain it")
+    )  # fmt: skip
+    most = rungs.sort_values("ratio").head(RUNGS_NAMED)
+    named = (
+        f"{row.change} ({row.ratio:.2f}, {row.cost_seconds:.2f} s)" for row in most.itertuples()
+    )
+    return (
+        f"The {_count(len(rungs), 'change')} between, each measured by itself, multiply to "
+        f"{_ratio(product)}{agreement}. Most is due to {_joined(named)}."
+    )
+
+
+def _ratio(row) -> str:
+    if pd.isna(row.ratio_low):
+        return f"{row.ratio:.2f}"
+    resampled = row.part == PRODUCT or row.pairs >= PAIRS_FOR_INTERVAL
+    kind = "95 % interval" if resampled else "range"
+    return f"{row.ratio:.2f} ({kind} {row.ratio_low:.2f} to {row.ratio_high:.2f})"
 
 
 def _quality(tables: Tables, name: str) -> str:

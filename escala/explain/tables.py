@@ -7,7 +7,7 @@ columns of each table, with their units, are described in `schemas/tables/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pandas as pd
 import yaml
 from jsonschema import Draft202012Validator
 
-from escala.explain import attribution, leakage
+from escala.explain import attribution, ladder, leakage
 from escala.explain.statistics import (
     Interval,
     Rates,
@@ -32,7 +32,7 @@ from escala.parallel.layout import Layout
 SCHEMAS = Path(__file__).resolve().parent.parent.parent / "schemas" / "tables"
 TABLES = (
     "classes", "runs", "epochs", "reports", "pooled", "confusion", "leakage", "configurations",
-    "speedup", "resources", "attribution",
+    "speedup", "resources", "attribution", "ladder",
 )  # fmt: skip
 
 #: What names a configuration, and with `repeat` a run.
@@ -106,6 +106,8 @@ def tables(
     class_files: Iterable[str | Path],
     resource_files: Iterable[str | Path] = (),
     clock_files: Iterable[str | Path] = (),
+    paired_files: Iterable[str | Path] = (),
+    pairs: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, pd.DataFrame]:
     """Build every table of `TABLES` from run.json, dataset.json and classes.csv files.
 
@@ -113,6 +115,8 @@ def tables(
     ----------
     resource_files : run.json files of the runs whose resources were sampled.
     clock_files : run.json files of the runs whose ranks noted the moments of their steps.
+    paired_files : run.json files of both sides of the pairs of ladders.
+    pairs : these pairs, as `escala.config.Pair`.
     """
     found = measurements(run_files)
     runs = _frame("runs", map(_run, found))
@@ -130,6 +134,7 @@ def tables(
         "speedup": _frame("speedup", _speedup(runs)),
         "resources": _frame("resources", _resources(resource_files)),
         "attribution": _frame("attribution", _attribution(clock_files, runs)),
+        "ladder": _frame("ladder", _ladders(paired_files, pairs)),
     }
 
 
@@ -346,11 +351,7 @@ def _f1(rate: Rates) -> float | None:
 
 
 def _interval(name: str, interval: Interval, unit: str = "") -> dict[str, float | None]:
-    return {
-        f"{name}{unit}": interval.estimate,
-        f"{name}_low{unit}": interval.low,
-        f"{name}_high{unit}": interval.high,
-    }
+    return interval.columns(name, unit)
 
 
 def _kind(interval: Interval) -> str:
@@ -481,6 +482,12 @@ def _attribution(files: Iterable[str | Path], runs: pd.DataFrame) -> Iterator[di
         name |= {"slowdown": _slowdown(run, runs)}
         for part in attribution.of_run(path, run["strategy"] == BASELINE[0]).to_dict("records"):
             yield name | part
+
+
+def _ladders(files: Iterable[str | Path], pairs: Sequence[Mapping[str, Any]]) -> Iterator[dict]:
+    found = measurements(files)
+    runs = _frame("runs", map(_run, found)).assign(pair=[run["pair"] for run in found])
+    return ladder.rows(runs, pairs)
 
 
 def _slowdown(run: Measurement, runs: pd.DataFrame) -> float | None:

@@ -15,11 +15,12 @@ FIGURES = (
     "splits",
     "speedup",
 )
-#: The same, of experiments that have several nodes, sample resources, or note moments of steps.
-NODES_FIGURE, RESOURCES_FIGURE, ATTRIBUTION_FIGURE = SOME_FIGURES = (
+#: The same, of experiments with several nodes, samples of resources, moments of steps, or ladders.
+NODES_FIGURE, RESOURCES_FIGURE, ATTRIBUTION_FIGURE, LADDER_FIGURE = SOME_FIGURES = (
     "nodes_and_rates",
     "resources",
     "attribution",
+    "ladder",
 )
 #: Drawn from one instrumented run: `draw(run, events)`.
 TIMELINE_FIGURES = ("timeline_run", "timeline_allreduce")

@@ -33,7 +33,7 @@ from escala.parallel.shards import Shards, row_moments
 from escala.parallel.strategies import STRATEGIES
 from escala.workloads import WORKLOADS, models
 
-FORMAT = 3
+FORMAT = 4
 POLL_SECONDS = 0.1
 RAW_TIMELINE, TIMELINE, TRACE = "timeline.raw", "timeline.json", "trace.json"
 PREDICTIONS = "predictions.npy"
@@ -283,6 +283,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         "variant",
         "network",
         "repeat",
+        "pair",
         "instrument",
     )
     return {
@@ -344,9 +345,9 @@ def _supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: 
     strategy = STRATEGIES[request["strategy"]]
     environment = launch.environment(request["strategy"], plan["knobs"], started)
     if request["instrument"] in ("timeline", "clocks") or plan["knobs"]["timeline"]:
-        # Clocks tell by themselves which rank was ready when.
+        # Clocks tell by themselves which rank was ready when, and a timing run need not know.
         environment |= strategy.timeline_environment(
-            folder / RAW_TIMELINE, negotiation=request["instrument"] != "clocks"
+            folder / RAW_TIMELINE, negotiation=request["instrument"] == "timeline"
         )
     command = [sys.executable, "-m", "escala.parallel.rank", str(folder / "request.json")]
     title = " ".join(
@@ -357,6 +358,7 @@ def _supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: 
                 request["strategy"],
                 request["layout"],
                 request["variant"],
+                request["pair"],
                 request["instrument"] or f"rep{request['repeat']}",
             ],
         )

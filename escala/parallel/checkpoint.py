@@ -40,9 +40,9 @@ class Checkpoint:
     run: str
     process: int
 
-    def due(self, epoch: int, epochs: int) -> bool:
-        """Say whether a checkpoint is kept after that epoch; the last one needs none."""
-        return self.every is not None and epoch % self.every == 0 and epoch < epochs
+    def due(self, epoch: int) -> bool:
+        """Say whether a checkpoint is kept after that epoch."""
+        return self.every is not None and epoch % self.every == 0
 
     def keep(
         self,

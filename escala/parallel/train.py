@@ -115,7 +115,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
             if stopper.stops(epoch["loss"]):
                 log.info("early stopping: the loss has not fallen for %d epochs", stopper.patience)
                 break
-            if checkpoint.due(number, settings["epochs"]):
+            if checkpoint.due(number):
                 handle.flush()
                 state = {"epochs": epochs, "shares": shares.tolist()}
                 state["resumed_after"] = resumed_after
@@ -123,6 +123,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
                     checkpoint.keep(
                         number, variables, state, steps_file, lambda: strategy.total(np.zeros(1))
                     )
+                epoch["epoch_wall_seconds"] = time.perf_counter() - wall
 
     if clocks:
         clocks.write()

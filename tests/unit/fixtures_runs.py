@@ -11,6 +11,7 @@ import pandas as pd
 import yaml
 from sklearn.metrics import precision_recall_fscore_support
 
+from escala.config import Pair
 from escala.files import read_json, write_json
 from escala.measure import timeline
 from escala.measure.evaluation import evaluate
@@ -212,10 +213,11 @@ class FakeExperiment:
         ok, train = status == "ok", sum(e["train_seconds"] for e in epochs)
         step = epoch_seconds / epochs[0]["steps"]
         return {
-            "format": 3, "status": status, "reason": reason, "experiment": self.name,
+            "format": 4, "status": status, "reason": reason, "experiment": self.name,
             "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
             "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
-            "instrument": None, "session": session, "started": "2026-01-01T00:00:00+00:00",
+            "pair": None, "instrument": None, "session": session,
+            "started": "2026-01-01T00:00:00+00:00",
             "wall_seconds": train + 14.0,
             "ranks": {
                 "asked": ranks, "obtained": ranks if ok else None, "oversubscribed": ranks > 2,
@@ -382,6 +384,39 @@ def sampled(root: Path) -> list[Path]:
     for path in (good, bad):
         validate_run(read_json(path))
     return [good, bad]
+
+
+#: Of the pairs that `laddered` makes: before, after, and how their seconds are to each other.
+RATIOS = {
+    "way-1": ("slow", "slower", 1.25),
+    "way-2": ("slower", "fast", 0.4),
+    "way-ends": ("slow", "fast", 0.5),
+}
+
+
+def laddered(root: Path) -> tuple[FakeExperiment, list[Path], list[dict]]:
+    """Return an experiment, the runs of a ladder of three rungs, and its pairs.
+
+    In each pair `before` takes 8 s an epoch in the first repeat and 4 s in the second.
+    """
+    experiment = three_configurations(root)
+    pairs, found = [], []
+    for number, (name, (before, after, ratio)) in enumerate(RATIOS.items(), start=1):
+        rung = number if number < len(RATIOS) else None
+        places = [("horovod-mpi", "1x2", variant, "native") for variant in (before, after)]
+        change = rung and f"from {before} to {after}"
+        pairs.append(vars(Pair(name, "way", rung, *places, change)))
+        for repeat, seconds in ((1, 8.0), (2, 4.0)):
+            for variant, took in ((before, seconds), (after, ratio * seconds)):
+                run = read_json(experiment.runs[3])
+                run |= {"pair": name, "repeat": repeat, "variant": variant}
+                for epoch in run["epochs"]:
+                    epoch["epoch_wall_seconds"] = took
+                path = experiment.folder / "runs" / variant / f"{name}.rep{repeat}" / "run.json"
+                validate_run(run)
+                write_json(path, run)
+                found.append(path)
+    return experiment, found, pairs
 
 
 def clocks_of_rank(rank: int, steps: int = 3, begins: float = 1000.0) -> pd.DataFrame:

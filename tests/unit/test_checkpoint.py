@@ -82,3 +82,9 @@ def test_what_a_killed_process_left_half_written_is_no_part_of_it(run):
     steps = run / "rank0.steps.csv"
     Checkpoint(run / FOLDER, 2, "mine", 0).keep(6, [Variable([1])], {}, steps, lambda: None)
     assert latest(run) == 6
+
+
+def test_checkpoints_are_due_as_often_as_asked_for_and_after_the_last_epoch_too(tmp_path):
+    often = [Checkpoint(tmp_path, every, "mine", 0) for every in (None, 1, 2)]
+    due = [[each.due(epoch) for epoch in (1, 2, 3, 4)] for each in often]
+    assert due == [[False] * 4, [True] * 4, [False, True, False, True]]

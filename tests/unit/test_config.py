@@ -684,7 +684,7 @@ def requests(settings: dict) -> dict[str, str]:
     experiment = Experiment(settings, "e.yaml")
     return {
         run.file: json.dumps(experiment.request(run), allow_nan=False, sort_keys=True)
-        for run in experiment.runs + experiment.timelines
+        for run in experiment.timed + experiment.timelines
     }
 
 
@@ -785,3 +785,136 @@ def test_results_of_no_experiment_are_refused_with_those_there_are(root):
     with pytest.raises(InputError, match="no such experiment") as caught:
         config.named("other", root)
     assert "demo, mine, own" in caught.value.remedy
+
+
+def laddered(*changes: Callable[[dict], object]) -> dict:
+    """Two repeats of a ladder of three rungs, of which the ordinary runs know the first alone."""
+    settings = small(
+        put("variants", {"a": {}, "b": {"autotune": True}, "c": {"shard": False}}),
+        put("configurations.0.variants", ["a"]),
+        put("configurations.1.variants", ["a"]),
+    )
+    mpi = {"strategy": "horovod-mpi", "layout": "1x2"}
+    settings["ladders"] = {"way": [mpi | {"variant": name} for name in "abc"]}
+    for change in changes:
+        change(settings)
+    return settings
+
+
+def test_pairs_follow_each_other_and_their_sides_take_turns():
+    experiment = Experiment(laddered(), "e.yaml")
+    assert [(run.pair, run.repeat, run.variant) for run in experiment.paired] == [
+        (pair, repeat, variant)
+        for pair, before, after in (
+            ("way-1", "a", "b"),
+            ("way-2", "b", "c"),
+            ("way-ends", "a", "c"),
+        )
+        for repeat, variant in ((1, before), (1, after), (2, after), (2, before))
+    ]
+    assert {run.variant for run in experiment.runs} == {"a"}
+    assert experiment.timed == experiment.runs + experiment.paired
+
+
+def test_each_pair_has_runs_of_its_own():
+    experiment = Experiment(laddered(), "e.yaml")
+    files = experiment.paired_files()
+    assert len({*files, *experiment.run_files()}) == len(files) + len(experiment.run_files())
+    folder = "results/small/runs/d/virus-cnn/horovod-mpi/1x2/b/native"
+    assert f"{folder}/way-1.rep2/run.json" in files and f"{folder}/way-2.rep2/run.json" in files
+    names = ["d", "virus-cnn", "horovod-mpi", "1x2", "b", "native", 2, None]
+    assert experiment.run(*names, "way-1").file == f"{folder}/way-1.rep2/run.json"
+    for pair in ("way-ends", "way-3", None):
+        with pytest.raises(InputError, match="not among the runs"):
+            experiment.run(*names, pair)
+
+
+def test_a_ladder_of_two_rungs_has_one_pair():
+    experiment = Experiment(laddered(lambda s: s["ladders"]["way"].pop()), "e.yaml")
+    assert [pair.name for pair in experiment.pairs] == ["way-1"]
+
+
+def test_a_change_is_called_by_its_label_or_by_the_settings_that_differ():
+    settings = laddered(put("ladders.way.1.label", "Horovod tunes itself"))
+    put("ladders.way.2.layout", "1x4")(settings)
+    assert [pair.change for pair in Experiment(settings, "e.yaml").pairs] == [
+        "Horovod tunes itself",
+        'layout: "1x2" → "1x4", autotune: true → false, shard: true → false',
+        None,
+    ]
+
+
+def test_both_sides_of_a_pair_are_timed_again_when_one_changes():
+    again = changed(laddered(), laddered(put("variants.b.autotune", False)))
+    assert {file.split("/")[-2].partition(".")[0] for file in again} == {"way-1", "way-2"}
+    assert len(again) == 2 * 2 * 2
+    assert changed(laddered(), laddered(put("ladders.way.1.label", "another"))) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "reason"),
+    [
+        (put("ladders.way.1.strategy", "mpi"), "ladders.way.1.strategy", "no such strategy"),
+        (put("ladders.way.1.variant", "d"), "ladders.way.1.variant", "no such variant"),
+        (put("ladders.way.1.layout", "two"), "ladders.way.1.layout", "does not match"),
+        (put("ladders.way.0.strategy", "single"), "ladders.way.0.layout", "one process"),
+        (put("ladders.way.2.variant", "a"), "ladders.way.2", "stands on this ladder already"),
+        (lambda s: s["ladders"]["way"].__delitem__(slice(1, 3)), "ladders.way", "too few"),
+        (put("workloads", {"majority": {}}), "ladders", "no workload is trained by gradient"),
+        (put("variants.c.busy_neighbours", [7]), "variants.c.busy_neighbours", "names rank 7"),
+    ],
+)
+def test_what_is_no_ladder_is_refused(change, where, reason):
+    error = refusal(laddered(change))
+    assert error.where == f"e.yaml: {where}"
+    assert reason in error.reason
+
+
+def test_a_rung_of_several_nodes_names_its_network_and_one_of_one_node_has_none():
+    settings = laddered(put("ladders.way.1.layout", "2x1"), put("ladders.way.1.network", "slow"))
+    error = refusal(settings)
+    assert (error.where, error.value) == ("e.yaml: ladders.way.1.network", "slow")
+    put("networks", {"slow": {"rate": "10mbit"}})(settings)
+    networks = {run.layout: run.network for run in Experiment(settings, "e.yaml").paired}
+    assert networks == {"1x2": "native", "2x1": "slow"}
+
+
+def test_settings_of_one_variant_are_not_those_of_the_next():
+    settings = small(put("variants.published", {"checkpoint_epochs": 1, "batch": {"rows": 7}}))
+    experiment = Experiment(settings, "e.yaml")
+    for _ in range(2):
+        for run in experiment.runs:
+            training = experiment.request(run)["training"]
+            published = run.variant == "published"
+            assert training["batch"]["rows"] == (7 if published else 32)
+            assert training["checkpoint_epochs"] == (1 if published else None)
+    assert {experiment.request(run)["training"]["checkpoint_epochs"]
+            for run in experiment.timelines} == {None}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["ladder", "ladder-lab"])
+def test_the_ladders_of_the_project_take_one_cause_away_at_a_time(name):
+    experiment = config.load(ROOT / "experiments" / f"{name}.yaml")
+
+    requests = {
+        (run.strategy, run.layout, run.variant, run.network): experiment.request(run)
+        for run in experiment.paired
+    }
+
+    def differing(pair: config.Pair) -> set[str]:
+        before, after = (
+            requests[place]["knobs"] | requests[place]["training"]
+            for place in (pair.before, pair.after)
+        )
+        return {key for key in before if before[key] != after[key]}
+
+    ways = {
+        ladder: [pair for pair in experiment.pairs if pair.ladder == ladder]
+        for ladder in ("forward", "reverse")
+    }
+    (*forward, ends), (*reverse, same_ends) = ways.values()
+    assert (ends.before, ends.after) == (same_ends.before, same_ends.after)
+    removed = [differing(pair) for pair in forward]
+    assert removed == [differing(pair) for pair in reverse][::-1]
+    assert sum(map(len, removed)) == len(differing(ends)) == 9
+    assert [pair.change for pair in forward] == [pair.change for pair in reverse][::-1]

@@ -20,7 +20,7 @@ THREADS = {"intra_op": 1, "inter_op": 1}
 def ok() -> dict:
     """A run of two ranks that ended well."""
     return {
-        "format": 3,
+        "format": 4,
         "status": "ok",
         "reason": None,
         "experiment": "demo",
@@ -31,6 +31,7 @@ def ok() -> dict:
         "variant": "tuned",
         "network": "native",
         "repeat": 1,
+        "pair": None,
         "instrument": None,
         "session": "20260101T000000Z-1",
         "started": "2026-01-01T00:00:00+00:00",

@@ -147,6 +147,27 @@ def test_fitted_workloads_join_the_tables_of_the_others(snakemake, tmp_path):
     np.testing.assert_array_equal(model.probabilities(test).argmax(axis=1), kept)
 
 
+def test_pairs_of_a_ladder_are_timed_in_their_order_after_all_else(snakemake, tmp_path):
+    rung = {"strategy": "single", "layout": "1x1"}
+    experiment = experiment_of(
+        "small",
+        SIMULATED,
+        variants={"m": {}, "z": {"checkpoint_epochs": 1}, "a": {}},
+        configurations=[{"strategy": "single", "layouts": ["1x1"], "variants": ["m"]}],
+        ladders={"way": [rung | {"variant": "z"}, rung | {"variant": "a", "label": "faster"}]},
+    )
+    done = snakemake("results/small/tables/ladder.csv", experiment=experiment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = [json.loads(path.read_text()) for path in tmp_path.glob("results/**/run.json")]
+    order = [(run["variant"], run["pair"]) for run in sorted(runs, key=lambda run: run["started"])]
+    assert order == [("m", None), ("z", "way-1"), ("a", "way-1")]
+    (row,) = pd.read_csv(tmp_path / "results/small/tables/ladder.csv").itertuples()
+    assert (row.ladder, row.change, row.pairs, row.kind) == ("way", "faster", 1, "measured")
+    before, after = ({run["variant"]: run["epochs"] for run in runs}[name] for name in "za")
+    expected = after[0]["epoch_wall_seconds"] / before[0]["epoch_wall_seconds"]
+    assert row.ratio == pytest.approx(expected)
+
+
 def test_new_content_of_the_genomes_is_seen(snakemake, tmp_path):
     folder = tmp_path / "genomes"
     folder.mkdir()

@@ -1,0 +1,131 @@
+"""What each change on the way from one configuration to another is worth.
+
+Each pair of neighbouring rungs of a ladder is a series of its own, in which the two take turns, and
+so are the two ends. The ratios of the rungs were hence measured at different times, against
+different runs; that they multiply to the ratio of the ends is no arithmetic, and shows that nothing
+is missing from them.
+
+A time is that of a whole epoch with all that happens in it, `epoch_wall_seconds`: no checkpoint is
+written within the training steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from escala.explain.statistics import bootstrap_interval, combined_interval, ratio_interval
+
+RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
+#: How far the product of the ratios may be from the ratio of the ends, of that.
+TOLERANCE = 0.1
+
+_PLACE = ["strategy", "layout", "variant", "network"]
+_SECONDS = "epoch_wall_seconds_per_epoch"
+_NATIVE = "native"
+
+
+def rows(runs: pd.DataFrame, pairs: Sequence[Mapping[str, Any]]) -> Iterator[dict]:
+    """Yield the rows of `ladder.csv`.
+
+    Parameters
+    ----------
+    runs : measurements of the pairs' runs, older sessions among them, in the columns of `runs.csv`
+        and `pair`.
+    pairs : as `escala.config.Pair`, those of a ladder one after the other, its ends the last.
+    """
+    for (dataset, workload), group in runs.groupby(["dataset", "workload"], sort=False):
+        first = group.iloc[0]
+        for ladder, of_ladder in groupby(pairs, key=lambda pair: pair["ladder"]):
+            for row in _ladder(group, list(of_ladder)):
+                yield {
+                    "dataset": dataset,
+                    "workload": workload,
+                    "ladder": ladder,
+                    **row,
+                    "provenance": first["provenance"],
+                    "leaky": first["leaky"],
+                }
+
+
+def _ladder(runs: pd.DataFrame, pairs: list[Mapping]) -> Iterator[dict]:
+    of_pair = [runs[runs["pair"] == pair["name"]] for pair in pairs]
+    times = list(map(_times, of_pair, pairs))
+    compared = list(map(_compared, of_pair, pairs, times))
+    if len(pairs) == 1:
+        yield compared[0]
+    else:
+        *rungs, direct = compared
+        yield from rungs
+        yield _product(rungs, times[:-1], direct)
+        yield direct
+
+
+def _times(runs: pd.DataFrame, pair: Mapping) -> pd.DataFrame:
+    """Return the seconds of both sides of a pair, `before` and `after`, by session and repeat."""
+    ok = runs[(runs["status"] == "ok") & (runs["resumptions"] == 0) & runs["comparable"]]
+    sides = [
+        ok[(ok[_PLACE] == list(pair[side])).all(axis=1)]
+        .set_index(["session", "repeat"])[_SECONDS]
+        .rename(side)
+        for side in ("before", "after")
+    ]
+    return pd.concat(sides, axis=1, join="inner").dropna()
+
+
+def _compared(runs: pd.DataFrame, pair: Mapping, times: pd.DataFrame) -> dict:
+    before, after = times["before"], times["after"]
+    return {
+        "part": RUNG if pair["rung"] else DIRECT,
+        "rung": pair["rung"],
+        "change": pair["change"],
+        **{side: _named(pair[side]) for side in ("before", "after")},
+        "oversubscribed": bool(runs["oversubscribed"].any()),
+        "pairs": len(times),
+        "kind": "measured" if len(times) else "unavailable",
+        "reason": None if len(times) else _reason(runs),
+        **ratio_interval(after / before).columns("ratio"),
+        "before_seconds": before.median() if len(times) else None,
+        "after_seconds": after.median() if len(times) else None,
+        **bootstrap_interval(before - after).columns("cost", "_seconds"),
+    }
+
+
+def _product(compared: list[dict], times: list[pd.DataFrame], direct: dict) -> dict:
+    """Return what the rungs come to together, and how that compares with the ends."""
+    missing = [str(row["rung"]) for row in compared if not row["pairs"]]
+    ratio = combined_interval([each["after"] / each["before"] for each in times], np.prod)
+    cost = combined_interval([each["before"] - each["after"] for each in times], np.sum)
+    both = not missing and direct["pairs"]
+    return {
+        **{key: direct[key] for key in ("before", "after")},
+        "part": PRODUCT,
+        "rung": None,
+        "change": None,
+        "oversubscribed": any(row["oversubscribed"] for row in compared),
+        "pairs": min(row["pairs"] for row in compared),
+        "kind": "unavailable" if missing else "measured",
+        "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
+        **ratio.columns("ratio"),
+        **cost.columns("cost", "_seconds"),
+        "of_direct": ratio.estimate / direct["ratio"] if both else None,
+    }
+
+
+def _named(place: Sequence[str]) -> str:
+    """Name a configuration; the network of a layout that uses none is left out."""
+    return " ".join(part for part in place if part != _NATIVE)
+
+
+def _reason(runs: pd.DataFrame) -> str:
+    """Say why a pair has no ratio."""
+    failed = runs[runs["current"] & (runs["status"] != "ok")]
+    if failed.empty:
+        return "no two runs that ended ok, at one sitting, share session and repeat"
+    first = failed.iloc[0]
+    why = f"{first['status']}: {first['reason']}" if pd.notna(first["reason"]) else first["status"]
+    return f"{first['variant']} rep {first['repeat']}: {why}"

@@ -1,0 +1,146 @@
+"""What the changes on the way from one configuration to another come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fixtures_runs import laddered
+
+from escala.explain import tables
+from escala.explain.summary import summary
+from escala.figures import common, ladder
+from escala.files import read_json, write_json
+
+
+def _tables(folder: Path, change=lambda paths: None) -> dict[str, pd.DataFrame]:
+    experiment, paths, pairs = laddered(folder)
+    change(paths)
+    return tables.tables(
+        experiment.runs,
+        experiment.dataset_files,
+        experiment.class_files,
+        paired_files=paths,
+        pairs=pairs,
+    )
+
+
+def _of(paths: list[Path], pair: str) -> list[Path]:
+    return [path for path in paths if path.parent.name.startswith(f"{pair}.")]
+
+
+def _rewrite(paths: list[Path], **changes: object) -> None:
+    for path in paths:
+        write_json(path, read_json(path) | changes)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    return _tables(tmp_path_factory.mktemp("ladder"))
+
+
+def test_rungs_come_first_then_their_product_and_what_was_measured_directly(three, tmp_path):
+    table = three["ladder"]
+    assert list(table["part"]) == ["rung", "rung", "product", "direct"]
+    assert list(table["rung"].dropna()) == [1, 2]
+    assert list(table["change"].dropna()) == ["from slow to slower", "from slower to fast"]
+    assert list(table["ratio"]) == pytest.approx([1.25, 0.4, 0.5, 0.5])
+    assert list(table["pairs"]) == [2, 2, 2, 2]
+    assert table.set_index("part").loc["direct", ["before", "after"]].tolist() == [
+        "horovod-mpi 1x2 slow",
+        "horovod-mpi 1x2 fast",
+    ]
+    tables.write(three, tmp_path)
+
+
+def test_what_a_change_costs_is_the_median_difference_of_its_pairs(three):
+    table = three["ladder"]
+    # 8 and 4 seconds before; 10 and 5, and 3.2 and 1.6, after.
+    assert list(table["cost_seconds"]) == pytest.approx([-1.5, 3.6, 2.1, 3.0])
+    assert table.loc[1, ["cost_low_seconds", "cost_high_seconds"]].tolist() == pytest.approx(
+        [2.4, 4.8]
+    )
+    assert table.loc[0, ["before_seconds", "after_seconds"]].tolist() == pytest.approx([6, 7.5])
+
+
+def test_a_product_far_from_the_ends_is_said(three, tmp_path):
+    def slow_down(paths: list[Path]) -> None:
+        for path in _of(paths, "way-ends"):
+            run = read_json(path)
+            for epoch in run["epochs"] if run["variant"] == "fast" else []:
+                epoch["epoch_wall_seconds"] *= 1.25
+            write_json(path, run)
+
+    other = _tables(tmp_path, slow_down)
+    for frames, of_direct, verdict in (
+        (three, 1.0, "0 % above that: they explain it"),
+        (other, 0.8, "20 % below that: they do not explain it"),
+    ):
+        product = frames["ladder"].set_index("part").loc["product"]
+        assert product["of_direct"] == pytest.approx(of_direct)
+        assert verdict in summary(frames, "demo", "A title")
+
+
+def test_the_summary_says_what_most_is_due_to(three):
+    text = summary(three, "demo", "A title")
+    assert (
+        "From horovod-mpi 1x2 slow to horovod-mpi 1x2 fast (way, virus-cnn on demo-1000) an epoch "
+        "with all that is in it takes 0.50 (range 0.50 to 0.50) of the time. The 2 changes between"
+    ) in text
+    assert "Most is due to from slower to fast (0.40, 3.60 s) and" in text
+
+
+def test_runs_of_different_sessions_are_no_pair(tmp_path):
+    table = _tables(
+        tmp_path, lambda paths: _rewrite(_of(paths, "way-1")[::2], session="20250101T000000Z-1")
+    )["ladder"]
+    assert list(table["kind"]) == ["unavailable", "measured", "unavailable", "measured"]
+    assert "share session and repeat" in table["reason"][0]
+    assert table["reason"][2] == "no ratio of rung 1"
+    assert table["of_direct"].isna().all()
+
+
+def test_a_failed_run_leaves_a_gap_that_is_named(tmp_path):
+    failed = {"status": "failed", "reason": "rank 1 was ended by signal 9"}
+
+    def fail(paths: list[Path]) -> None:
+        _rewrite([_of(paths, "way-2")[1], _of(paths, "way-2")[2]], **failed)
+
+    frames = _tables(tmp_path, fail)
+    assert frames["ladder"]["reason"][1] == "fast rep 1: failed: rank 1 was ended by signal 9"
+    assert "no ratio of rung 2" in summary(frames, "demo", "A title")
+    assert "from slower to fast: fast rep 1: failed" in _words(tmp_path, frames)
+
+
+def test_a_ladder_of_two_rungs_is_one_ratio(tmp_path):
+    experiment, paths, pairs = laddered(tmp_path)
+    frames = tables.tables(
+        experiment.runs,
+        experiment.dataset_files,
+        experiment.class_files,
+        paired_files=_of(paths, "way-2"),
+        pairs=pairs[1:2],
+    )
+    assert frames["ladder"][["part", "ratio"]].to_numpy().tolist() == [["rung", pytest.approx(0.4)]]
+    assert "takes 0.40 (range 0.40 to 0.40) of the time." in summary(frames, "demo", "A title")
+
+
+def test_every_change_is_drawn_and_the_whole_beside(tmp_path, three):
+    words = _words(tmp_path, three)
+    for expected in (
+        "horovod-mpi 1x2 slow",
+        "from slower to fast",
+        "all changes multiplied",
+        "the ends, measured directly",
+        "1.25 (+1.50 s)",
+        "0.40 (-3.60 s)",
+        "demo-1000 (simulated)",
+    ):
+        assert expected in words
+
+
+def _words(folder: Path, frames: dict[str, pd.DataFrame]) -> str:
+    with common.style():
+        common.save(ladder.draw(frames), folder / "ladder.svg")
+    return (folder / "ladder.svg").read_text()
