@@ -137,7 +137,7 @@ def _to_target(row) -> str:
         else f"{row.time_to_target_ratio:.2f}"
     )  # fmt: skip
     kind = "95 % interval" if row.time_to_target_pairs >= PAIRS_FOR_INTERVAL else "range"
-    interval = f" ({kind} {low} to {high})" * (row.time_to_target_pairs > 1)
+    interval = f" ({kind} {low} to {high})" * int(row.time_to_target_pairs > 1)
     return f", and {ratio} of the time to an accuracy of {row.target_accuracy:g}{interval}"
 
 
