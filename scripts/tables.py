@@ -73,7 +73,9 @@ def _read(arguments: argparse.Namespace) -> Iterator[Path]:
         yield from run.parent.glob("predictions.npy")
     for dataset in arguments.datasets:
         yield dataset
-        yield from (dataset.with_name(f"test_{part}.npy") for part in ("labels", "similarity"))
+        yield from (
+            dataset.with_name(f"test_{part}.npy") for part in ("labels", "genomes", "similarity")
+        )
 
 
 if __name__ == "__main__":

@@ -124,9 +124,24 @@ def _verdict(row) -> str:
     return (
         f"{row.label} {verdict}: {row.ratio:.2f} of the time per epoch ({interval}), a speed-up of "
         f"{row.speedup:.2f} and an efficiency of {row.efficiency:.2f}"
-        + ", on shared cores"
-        * bool(row.oversubscribed)
+        + ", on shared cores" * bool(row.oversubscribed)
+        + _to_target(row)
     )
+
+
+def _to_target(row) -> str:
+    """Say how the times to the target accuracy compare; a bound that is open is not known."""
+    if row.time_to_target_kind == "unavailable":
+        return ""
+    ends = row.time_to_target_ratio_low, row.time_to_target_ratio_high
+    low, high = ("unknown" if pd.isna(end) else f"{end:.2f}" for end in ends)
+    ratio = (
+        "an unknown share" if pd.isna(row.time_to_target_ratio)
+        else f"{row.time_to_target_ratio:.2f}"
+    )  # fmt: skip
+    kind = "95 % interval" if row.time_to_target_pairs >= PAIRS_FOR_INTERVAL else "range"
+    interval = f" ({kind} {low} to {high})" * int(row.time_to_target_pairs > 1)
+    return f", and {ratio} of the time to an accuracy of {row.target_accuracy:g}{interval}"
 
 
 def _elsewhere(tables: Tables, name: str) -> str:
@@ -237,6 +252,7 @@ def _quality(tables: Tables, name: str) -> str:
     unscored = untested(tables["pooled"])
     parts = [
         *_of_networks(by_gradient(tables)),
+        _of_pairs(tables),
         *_of_fits(tables),
         f"no test rows and hence no scores: {_joined(unscored)}" if unscored else "",
         f"scores on {_joined(leaky)} are too good: its split is leaky" if leaky else "",
@@ -265,6 +281,31 @@ def _of_networks(tables: Tables) -> list[str]:
         else f"the intervals do not all overlap for {_joined(apart)}"
     )  # fmt: skip
     return [f"the median accuracy {accuracy}", f"pooled over runs and splits, {lowest}", equality]
+
+
+def _of_pairs(tables: Tables) -> str:
+    """Say how far precision and recall can be from those of the baseline, on the same rows."""
+    found = _labelled(tables["score_differences"], tables)
+    rates = [
+        found.assign(
+            name=f"the {rate} of " + found["class"] + ", " + found["label"],
+            low=found[f"{rate}_difference_low"],
+            high=found[f"{rate}_difference_high"],
+        )
+        for rate in ("precision", "recall")
+    ]
+    known = pd.concat(rates, ignore_index=True).dropna(subset=["low", "high"])
+    if known.empty:
+        return ""
+    bound = known[["low", "high"]].abs().max(axis=1)
+    apart = known[(known["low"] > 0) | (known["high"] < 0)]
+    differing = [f"{row.name} ({row.low:+.3f} to {row.high:+.3f})" for row in apart.itertuples()]
+    return (
+        f"compared with {' '.join(BASELINE)} on the same test rows, no class differs in precision "
+        f"or recall by more than {bound.max():.3f} ({known.loc[bound.idxmax(), 'name']}), by "
+        "the 95 % intervals of the differences"
+        + (f"; they exclude 0 for {_joined(differing)}" if differing else "")
+    )
 
 
 def _of_fits(tables: Tables) -> list[str]:

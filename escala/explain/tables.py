@@ -17,13 +17,14 @@ import pandas as pd
 import yaml
 from jsonschema import Draft202012Validator
 
-from escala.explain import attribution, ladder, leakage
+from escala.explain import attribution, differences, ladder, leakage
 from escala.explain.statistics import (
     Interval,
     Rates,
     bootstrap_interval,
     paired_ratios,
     pooled_rates,
+    rate_differences,
     ratio_interval,
 )
 from escala.files import atomic, read_json
@@ -31,8 +32,8 @@ from escala.parallel.layout import Layout
 
 SCHEMAS = Path(__file__).resolve().parent.parent.parent / "schemas" / "tables"
 TABLES = (
-    "classes", "runs", "epochs", "reports", "pooled", "confusion", "leakage", "configurations",
-    "speedup", "resources", "attribution", "ladder",
+    "classes", "runs", "epochs", "reports", "pooled", "score_differences", "confusion", "leakage",
+    "configurations", "speedup", "resources", "attribution", "ladder",
 )  # fmt: skip
 
 #: What names a configuration, and with `repeat` a run.
@@ -126,6 +127,7 @@ def tables(
         "epochs": _frame("epochs", (row for run in found for row in _epochs(run))),
         "reports": _frame("reports", (row for run in _scored(found) for row in _report(run))),
         "pooled": _frame("pooled", _pooled(found)),
+        "score_differences": _frame("score_differences", _score_differences(found, dataset_files)),
         "confusion": _frame(
             "confusion", (row for run in _scored(found) for row in _confusion(run))
         ),
@@ -345,6 +347,46 @@ def _pooled(found: Iterable[Measurement]) -> Iterator[dict]:
             }
 
 
+def _score_differences(
+    found: Iterable[Measurement], dataset_files: Iterable[str | Path]
+) -> Iterator[dict]:
+    """Compare each configuration's predictions with the baseline's of the same repeats."""
+    scored = _scored(found)
+    baselines = {
+        _repeat(run): run for run in scored if (run["strategy"], run["layout"]) == BASELINE
+    }
+    groups: dict[tuple, list[tuple[Measurement, Measurement]]] = {}
+    for run in scored:
+        baseline = baselines.get(_repeat(run))
+        if baseline and baseline is not run:
+            names = tuple(run[key] for key in CONFIGURATION)
+            groups.setdefault(names, []).append((baseline, run))
+    folders = differences.split_folders(dataset_files)
+    for names, pairs in groups.items():
+        rows = differences.paired_rows(pairs, folders)
+        classes = pairs[0][1]["evaluation"]["classes"]
+        for number, differs in enumerate(rate_differences(*rows, len(classes))):
+            own = rows.labels == number
+            yield {
+                **dict(zip(CONFIGURATION, names, strict=True)),
+                "class": classes[number],
+                "runs": len(pairs),
+                "splits": len({run["data"]["split_seed"] for _, run in pairs}),
+                "rows": int(own.sum()),
+                "genomes": len(np.unique(rows.genomes[own])),
+                **_interval("precision_difference", differs.precision),
+                "precision_kind": _kind(differs.precision),
+                **_interval("recall_difference", differs.recall),
+                "recall_kind": _kind(differs.recall),
+                **{key: pairs[0][1]["data"][key] for key in ("provenance", "leaky")},
+            }
+
+
+def _repeat(run: Measurement) -> tuple:
+    """Return what two runs share when they were trained and tested on the same rows."""
+    return tuple(run[key] for key in ("dataset", "workload", "variant", "repeat"))
+
+
 def _f1(rate: Rates) -> float | None:
     rows = rate.predicted + rate.actual
     return 2 * rate.true_positives / rows if rate.actual else None
@@ -436,12 +478,12 @@ def _configuration_target(timed: pd.DataFrame) -> dict:
 def _speedup(runs: pd.DataFrame) -> Iterator[dict]:
     ok = runs[(runs["status"] == "ok") & (runs["resumptions"] == 0)]
     pairs = paired_ratios(ok, "train_seconds_per_epoch", BASELINE)
-    pairs = pairs[pairs["comparable"]]
+    pairs, to_target = pairs[pairs["comparable"]], _target_pairs(ok[ok["comparable"]])
     for names, group in runs.groupby(list(CONFIGURATION), sort=False):
         name = dict(zip(CONFIGURATION, names, strict=True))
         if (name["strategy"], name["layout"]) == BASELINE:
             continue
-        mine = pairs[(pairs[list(CONFIGURATION)] == list(names)).all(axis=1)]
+        mine = pairs[_is(pairs, names)]
         ratio = ratio_interval(mine["ratio"])
         speedup = Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
         ranks = Layout.parse(name["layout"]).ranks
@@ -457,9 +499,44 @@ def _speedup(runs: pd.DataFrame) -> Iterator[dict]:
             **_interval("ratio", ratio),
             **_interval("speedup", speedup),
             **_interval("efficiency", Interval(*(s and s / ranks for s in speedup))),
+            **_target_ratio(to_target[_is(to_target, names)]),
             "provenance": group["provenance"].iloc[0],
             "leaky": group["leaky"].iloc[0],
         }
+
+
+def _target_pairs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the least and the most that the ratio of times to the target accuracy can be.
+
+    A run that did not reach it would have taken longer than it ran.
+
+    Returns
+    -------
+    The runs that have a partner, with the columns `at_least` and `at_most`.
+    """
+    spent = runs["time_to_target_seconds"]
+    reached = runs["time_to_target_kind"] == "measured"
+    bounded = runs.assign(_least=spent, _most=spent.where(reached, np.inf))
+    bounded = bounded[spent.notna()]
+    least = paired_ratios(bounded, "_least", BASELINE, over="_most")
+    most = paired_ratios(bounded, "_most", BASELINE, over="_least")
+    return least.assign(at_least=least["ratio"], at_most=most["ratio"])
+
+
+def _target_ratio(pairs: pd.DataFrame) -> dict:
+    ratio = ratio_interval(pairs["at_least"], pairs["at_most"])
+    known = "censored" if ratio.estimate is None else "measured"
+    return {
+        "target_accuracy": pairs["target_accuracy"].iloc[0] if len(pairs) else None,
+        "time_to_target_pairs": len(pairs),
+        "time_to_target_kind": known if len(pairs) else "unavailable",
+        **_interval("time_to_target_ratio", ratio),
+    }
+
+
+def _is(frame: pd.DataFrame, names: tuple) -> pd.Series:
+    """Say of each row whether it is of the configuration of these names."""
+    return (frame[list(CONFIGURATION)] == list(names)).all(axis=1)
 
 
 def _resources(files: Iterable[str | Path]) -> Iterator[dict]:

@@ -54,8 +54,8 @@ def draw(tables: Tables) -> Figure:
     note(
         figure,
         [
-            "Median of the ratios of runs of the same session and repeat; bars: 95 % bootstrap "
-            "interval, which is the range for fewer than six pairs; dashed: ideal.",
+            "Median of the ratios of runs of the same session and repeat; bars: 95 % "
+            "interval, which is the range for fewer than nine pairs; dashed: ideal.",
             *_missing(tables),
             *left_out(everything),
             *gaps(tables["runs"]),

@@ -1,18 +1,22 @@
-"""Intervals, paired ratios and pooled rates."""
+"""Intervals, paired ratios, and rates, pooled and paired."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import precision_score, recall_score
 
 from escala.explain.statistics import (
     bootstrap_interval,
     combined_interval,
     paired_ratios,
     pooled_rates,
+    rate_differences,
     rate_interval,
     ratio_interval,
 )
@@ -94,6 +98,41 @@ def test_ratios_do_not_cross_variants():
     assert paired_ratios(runs, "seconds").empty
 
 
+def test_a_ratio_can_be_of_two_columns():
+    runs = _runs(("single", "1x1", "a", 1, 10.0), ("horovod-mpi", "1x2", "a", 1, 6.0))
+    pairs = paired_ratios(runs.assign(most=[20.0, 7.0]), "seconds", over="most")
+    assert list(pairs["ratio"]) == [0.3]
+
+
+@pytest.mark.parametrize("pairs", [6, 7, 8, 9, 12, 15])
+def test_the_interval_of_ratios_covers_their_median_as_often_as_stated(pairs):
+    random, covered = np.random.default_rng(2), 0
+    for _ in range(500):
+        _, low, high = ratio_interval(random.lognormal(size=pairs))
+        covered += low <= 1 <= high
+    assert covered / 500 >= 0.94
+
+
+def test_the_interval_of_many_ratios_leaves_out_the_extremes():
+    assert ratio_interval([3.0, 9, 1, 5, 4, 8, 2, 6, 7]) == (5, 2, 8)
+    assert ratio_interval([3.0, 1, 2]) == (2, 1, 3)
+    assert ratio_interval([3.0]) == (3, None, None)
+    assert ratio_interval([]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "found"),
+    [
+        ([1.0, 2, 3], [1.0, 2, np.inf], (2, 1, None)),
+        ([0.0, 2, 3], [1.0, 2, 3], (2, None, 3)),
+        ([1.0, 2, 3], [1.0, np.inf, np.inf], (None, 1, None)),
+        ([0.0, 0, 3], [1.0, np.inf, 3], (None, None, None)),
+    ],
+)
+def test_ratios_known_between_bounds_leave_open_what_bounds_do(least, most, found):
+    assert ratio_interval(least, most) == found
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 500), st.integers(1, 500))
 def test_wilson_intervals_hold_the_rate(successes, trials):
@@ -129,3 +168,63 @@ def test_a_class_never_predicted_has_no_precision():
     _, never = pooled_rates([np.array([[10, 0], [3, 0]])], [4])
     assert never.precision == (None, None, None)
     assert never.recall.estimate == 0
+
+
+def _predicted(genomes: int, rows: int, seed: int) -> list[np.ndarray]:
+    """Return labels, two predictions of them and genomes, of genomes of so many rows each."""
+    random = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(genomes) % 2, rows)
+    before, after = (np.where(random.random(len(labels)) < 0.3, 1 - labels, labels) for _ in "ab")
+    return [labels, before, after, np.repeat(np.arange(genomes), rows)]
+
+
+def test_differences_of_rates_are_those_of_all_draws_of_genomes():
+    labels, before, after, genomes = _predicted(genomes=5, rows=4, seed=3)
+    found = rate_differences(labels, before, after, genomes, 2)
+    rates = {"precision": precision_score, "recall": recall_score}
+
+    def difference(rate: str, label: int, rows: np.ndarray) -> float:
+        was, is_now = (
+            rates[rate](labels[rows], predicted[rows], pos_label=label, zero_division=np.nan)
+            for predicted in (before, after)
+        )
+        return is_now - was if (labels[rows] == label).any() else np.nan
+
+    draws = [
+        np.concatenate([np.flatnonzero(genomes == genome) for genome in drawn])
+        for drawn in product(range(5), repeat=5)
+    ][::3]
+    for label, rate in product(range(2), rates):
+        interval = getattr(found[label], rate)
+        everything = np.arange(len(labels))
+        assert interval.estimate == pytest.approx(difference(rate, label, everything))
+        exact = np.array([difference(rate, label, rows) for rows in draws])
+        exact = exact[~np.isnan(exact)]
+        for end, share in ((interval.low, 0.025), (interval.high, 0.975)):
+            assert np.mean(exact < end - 1e-9) <= share + 0.02
+            assert np.mean(exact <= end + 1e-9) >= share - 0.02
+
+
+def test_rows_of_a_genome_are_no_evidence_of_their_own():
+    labels, before, after, genomes = _predicted(genomes=60, rows=1, seed=4)
+    once = rate_differences(labels, before, after, genomes, 2)
+    repeated = [np.repeat(rows, 9) for rows in (labels, before, after, genomes)]
+    for few, many in zip(once, rate_differences(*repeated, 2), strict=True):
+        np.testing.assert_allclose(few, many)
+
+
+def test_mistakes_that_both_make_are_no_difference():
+    labels, before, *_ = _predicted(genomes=60, rows=1, seed=5)
+    for precision, recall in rate_differences(labels, before, before, np.arange(60), 2):
+        assert precision == recall == (0, 0, 0)
+
+
+def test_rates_that_one_of_two_lacks_have_no_difference():
+    labels, before = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])
+    after = np.zeros(4, int)
+    _, lost, untested = rate_differences(labels, before, after, np.arange(4), 3)
+    assert lost.precision == (None, None, None)
+    assert lost.recall.estimate == -1
+    assert untested == ((None, None, None), (None, None, None))
+    alone, *_ = rate_differences(labels, before, after, np.zeros(4, int), 3)
+    assert alone.precision == (-0.5, None, None)

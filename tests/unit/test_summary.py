@@ -84,6 +84,21 @@ def test_different_quality_is_said(tmp_path):
     assert "do not all overlap for the precision of COVID" in _sentences(experiment)[3]
 
 
+def test_it_says_how_far_scores_can_differ(tmp_path, three):
+    said = "on the same test rows, no class differs in precision or recall by more than 0.0"
+    assert f"compared with single 1x1 {said}" in three[3]
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 4.0, accuracy=0.7)
+    quality = _sentences(experiment)[3]
+    assert re.search(
+        r"exclude 0 for the precision of .*recall of COVID, horovod-mpi 1x2 \(-", quality
+    )
+
+
+def test_it_says_how_the_times_to_an_accuracy_compare(three):
+    assert re.search(r"of the time to an accuracy of 0\.95 \(range 0\.\d\d to 0\.\d\d\)", three[1])
+
+
 def test_the_only_configuration_of_a_dataset_is_not_said_to_equal_itself(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
     other = FakeExperiment(tmp_path, dataset="other").add_dataset()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import jsonschema
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -279,6 +280,51 @@ def test_time_to_accuracy_is_censored_where_it_was_not_reached(tmp_path, reached
     assert row["time_to_target_kind"] == kind
     assert row["target_reached_runs"] == sum(epoch is not None for epoch in reached_in)
     assert pd.isna(row["time_to_target_low_seconds"]) == (None in reached_in)
+
+
+@pytest.mark.parametrize(
+    ("single", "parallel", "found", "kind"),
+    [
+        ([2, 2, 2], [1, 2, 3], (1.0, 0.5, 1.5), "measured"),
+        ([2, 2, 2], [1, 2, None], (1.0, 0.5, None), "measured"),
+        ([1, 1, None], [1, 1, 1], (1.0, None, 1.0), "measured"),
+        ([2, 2, 2], [1, None, None], (None, 0.5, None), "censored"),
+    ],
+)
+def test_times_to_accuracy_are_compared_in_pairs(tmp_path, single, parallel, found, kind):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 10.0)
+    accuracies = [
+        [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
+        for epoch in (*single, *parallel)
+    ]
+    _with_test_accuracy(experiment, accuracies)
+    row = _row(_tables(experiment)["speedup"], "horovod-mpi")
+    names = [f"time_to_target_ratio{end}" for end in ("", "_low", "_high")]
+    assert [None if pd.isna(value) else value for value in row[names]] == list(found)
+    assert (row["time_to_target_kind"], row["time_to_target_pairs"]) == (kind, 3)
+    assert row["target_accuracy"] == 0.95
+
+
+def test_predictions_are_compared_row_by_row(tmp_path):
+    experiment = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset()
+    experiment.add("single", "1x1", 10.0, repeats=2, accuracy=1)
+    experiment.add("horovod-mpi", "1x2", 10.0, repeats=3, accuracy=1)
+    missed = experiment.runs[2].with_name("predictions.npy")
+    predictions = np.load(missed)
+    predictions[:27] = 1
+    np.save(missed, predictions)
+    table = _tables(experiment)["score_differences"]
+    assert set(table["strategy"]) == {"horovod-mpi"}
+    table = table.set_index("class")
+    covid, dengue = table.loc["COVID"], table.loc["DENGUE"]
+    # Of 2 × 270 rows of one class 27 are taken for the other, which has 2 × 210.
+    assert covid["recall_difference"] == pytest.approx(-27 / 540)
+    assert dengue["precision_difference"] == pytest.approx(420 / 447 - 1)
+    assert covid["recall_difference_low"] < -27 / 540 < covid["recall_difference_high"] < 0
+    assert (covid["precision_difference"], dengue["recall_difference"]) == (0, 0)
+    assert (covid["runs"], covid["splits"]) == (2, 2)
+    assert (covid["rows"], covid["genomes"]) == (540, 135)
 
 
 def test_an_epoch_that_was_cut_is_estimated_and_has_no_scores(tmp_path):

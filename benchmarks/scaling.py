@@ -1,0 +1,191 @@
+"""What a second process gains: ratios to one process in pairs, step times, and parts of a step.
+
+    python benchmarks/scaling.py --lengths 1000 --strategies horovod-mpi --variants plain
+    python scripts/lab.py up && python benchmarks/scaling.py experiments/scaling-lab.yaml \\
+        --profile profiles/lab
+
+The workflow measures, one length after the other; a repeat of all strategies and variants chosen
+follows the one before, so fewer of them stand closer together. What was measured under the same
+settings and code is read, not measured again, unless --again says so. Ratios are those of the
+training seconds of an epoch, medians over pairs of a session and repeat with their 95 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from escala import cli, config
+from escala.errors import InputError
+from escala.explain import attribution, tables
+from escala.explain.statistics import paired_ratios, ratio_interval
+
+SINGLE, _ = tables.BASELINE
+NAME = ["strategy", "layout", "variant", "network"]
+Tables = Mapping[str, pd.DataFrame]
+
+
+def chosen(option: str, wanted: Sequence | None, there: Iterable) -> list:
+    """Return what was asked for of what an experiment has, all of it if nothing was.
+
+    Raises
+    ------
+    InputError : the experiment has no such thing.
+    """
+    there = list(dict.fromkeys(there))
+    unknown = [value for value in wanted or there if value not in there]
+    if unknown:
+        known = ", ".join(map(str, there)) or "none"
+        raise InputError(option, unknown[0], "is not in the experiment", f"choose of {known}")
+    return list(wanted or there)
+
+
+def selection(
+    settings: dict,
+    length: int,
+    strategies: Sequence[str],
+    variants: Sequence[str],
+    networks: Sequence[str],
+    pairs: int | None,
+) -> dict:
+    """Return the part of an experiment's settings that compares one process with these strategies.
+
+    Parameters
+    ----------
+    length : of the datasets to take, in letters.
+    pairs : repeats; None leaves them as they are.
+    """
+    configurations = [
+        entry for entry in settings["configurations"] if entry["strategy"] in {SINGLE, *strategies}
+    ]
+    part = {
+        "repeats": pairs or settings["repeats"],
+        "datasets": {n: d for n, d in settings["datasets"].items() if d["length"] == length},
+        "variants": {name: settings["variants"][name] for name in variants},
+        "configurations": configurations,
+    }
+    if networks:
+        part["networks"] = {name: settings["networks"][name] for name in networks}
+    return settings | part
+
+
+def measured(settings: dict, profile: str | None, again: bool) -> tuple[Tables | None, int]:
+    """Let the workflow measure an experiment; return the tables, if it made them, and exit code."""
+    name = settings["experiment"]
+    made = Path("results") / name / "tables" / "speedup.csv"
+    # It may be of another selection.
+    made.unlink(missing_ok=True)
+    where = ["--profile", profile] if profile else ["--cores", "all"]
+    anew = ["--forcerun", "train", "instrumented"] if again else []
+    environment = os.environ | ({"ESCALA_MEASURE_AGAIN": "1"} if again else {})
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(settings, sort_keys=False))
+        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", config.ROOT / "Snakefile"]
+        command = [*snakemake, made, *where, *anew, "--configfile", file]
+        code = subprocess.run(command, env=environment).returncode
+    return (tables.read(made.parent) if made.exists() else None), code
+
+
+def lines(found: Tables) -> Iterator[str]:
+    """Yield what the tables of one length say of every configuration, the baselines first."""
+    configurations = found["configurations"]
+    ratios = found["speedup"].set_index(NAME)
+    parts = found["attribution"]
+    for row in configurations.sort_values("ranks", kind="stable").itertuples():
+        name = tuple(getattr(row, key) for key in NAME)
+        yield f"{row.dataset}: {' '.join(name)}"
+        if row.kind == "unavailable":
+            yield f"  unavailable: {row.reason}"
+            continue
+        if name in ratios.index:
+            yield f"  ratio to {' '.join(tables.BASELINE)}: {_ratio(ratios.loc[name])}"
+        step = (row.step_seconds, row.step_low_seconds, row.step_high_seconds)
+        yield f"  step: {_spread(*(1000 * value for value in step), digits=1)} ms"
+        yield f"  epoch: {row.train_seconds_per_epoch:.2f} s of training"
+        yield from _parts(parts[(parts[NAME] == list(name)).all(axis=1)])
+    yield from _between_variants(found["runs"])
+
+
+def _ratio(row: pd.Series) -> str:
+    if row["kind"] == "unavailable":
+        return f"unavailable: {row['reason']}"
+    values = (row["ratio"], row["ratio_low"], row["ratio_high"])
+    return f"{_spread(*values, digits=3)}, {row['pairs']} pairs, {row['kind']}"
+
+
+def _spread(middle: float, low: float, high: float, digits: int) -> str:
+    interval = "" if pd.isna(low) else f" ({low:.{digits}f} to {high:.{digits}f})"
+    return f"{middle:.{digits}f}{interval}"
+
+
+def _parts(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield the parts of the median step of every rank, in milliseconds."""
+    for rank, group in rows.dropna(subset=["part"]).groupby("rank"):
+        by_part = group.set_index("part")["median_seconds"]
+        names = (*attribution.PARTS, attribution.OVERLAP, attribution.UNEXPLAINED)
+        said = [
+            f"{name} {'unavailable' if pd.isna(by_part[name]) else f'{1000 * by_part[name]:.1f}'}"
+            for name in names
+        ]
+        whole, slowdown = 1000 * by_part[attribution.WHOLE], group["slowdown"].iloc[0]
+        step = f"{whole:.1f} ms, {slowdown:.2f} times that of timing runs"
+        yield f"  parts of a step of rank {rank} ({step}), ms: {', '.join(said)}"
+
+
+def _between_variants(runs: pd.DataFrame) -> Iterator[str]:
+    """Yield how one process under other variants compares with it under the first."""
+    strategy, layout = tables.BASELINE
+    alone = runs[(runs["strategy"] == strategy) & (runs["layout"] == layout)]
+    alone = alone[alone["comparable"] & (alone["status"] == "ok")]
+    # Variants are paired as strategies are: what pairs share must be the same.
+    as_strategies = alone.assign(strategy=alone["variant"], variant="")
+    names = alone["variant"].unique()
+    for variant in names[1:]:
+        pairs = paired_ratios(as_strategies, "train_seconds_per_epoch", (names[0], layout))
+        ratio = ratio_interval(pairs.loc[pairs["strategy"] == variant, "ratio"])
+        if ratio.estimate:
+            yield f"{strategy} {layout}, {variant} against {names[0]}: {_spread(*ratio, digits=3)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "experiment", nargs="?", type=Path, default=config.ROOT / "experiments" / "scaling.yaml"
+    )
+    parser.add_argument("--lengths", nargs="+", type=int, help="letters of a row (all)")
+    parser.add_argument("--strategies", nargs="+", help="beside single (all)")
+    parser.add_argument("--variants", nargs="+", help="all")
+    parser.add_argument("--networks", nargs="+", help="between nodes (all)")
+    parser.add_argument("--pairs", type=int, help="as many as the experiment's repeats")
+    parser.add_argument("--profile", help="of Snakemake; absent, this machine")
+    parser.add_argument("--again", action="store_true", help="measure what was measured before")
+    arguments = parser.parse_args()
+    settings = config.read(arguments.experiment)
+    config.Experiment(settings, arguments.experiment)
+    others = (e["strategy"] for e in settings["configurations"] if e["strategy"] != SINGLE)
+    strategies = chosen("--strategies", arguments.strategies, others)
+    variants = chosen("--variants", arguments.variants, settings["variants"])
+    networks = chosen("--networks", arguments.networks, settings.get("networks", []))
+    there = (dataset["length"] for dataset in settings["datasets"].values())
+    codes = []
+    for length in chosen("--lengths", arguments.lengths, there):
+        part = selection(settings, length, strategies, variants, networks, arguments.pairs)
+        found, code = measured(part, arguments.profile, arguments.again)
+        print("\n".join(lines(found)) if found else f"{length} letters: no tables", flush=True)
+        codes.append(code)
+    return max(codes)
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))
