@@ -35,6 +35,7 @@ KNOBS = {
     "slowdown": [],
     "accumulation": 1,
     "stem": "layers",
+    "update": "keras",
 }
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 
