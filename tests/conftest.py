@@ -37,6 +37,7 @@ KNOBS = {
     "factors": False,
     "accumulation": 1,
     "stem": "layers",
+    "update": "keras",
 }
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 

@@ -55,7 +55,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
         # Every process draws its own weights: that they agree afterwards is the broadcast's doing.
         tf.keras.utils.set_random_seed(request["seed"] + process)
         model = work.model(data.train.shape[1], len(request["classes"]), request["knobs"]["stem"])
-        optimizer = work.optimizer(request["learning_rate"])
+        optimizer = work.optimizer(request["learning_rate"], request["knobs"]["update"])
         optimizer.build(model.trainable_variables)
         compute = _computing(model, work.row_losses, _apart(model, request, strategy, total))
         compute = _accumulated(compute, request["knobs"]["accumulation"])

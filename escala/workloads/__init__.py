@@ -8,8 +8,8 @@ By *gradient* steps, under any strategy:
 `model(length, classes, stem="layers")`
     an untrained `keras.Model` from codes of shape (rows, length) to probabilities (rows, classes);
     `stem` is the variant's knob, of which a model without a stem over letters makes nothing;
-`optimizer(learning_rate)`
-    a `keras.optimizers.Optimizer`;
+`optimizer(learning_rate, update="keras")`
+    a `keras.optimizers.Optimizer`; `update` is the variant's knob, and may be left unused;
 `row_losses(labels, probabilities)`
     the loss of every row, shape (rows,), so that a row counts the same on every rank.
 

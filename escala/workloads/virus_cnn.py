@@ -7,6 +7,7 @@ from typing import Literal
 import tensorflow as tf
 from tensorflow.keras import layers
 
+from escala.workloads.fused import FusedRMSprop
 from escala.workloads.lookup import Lookup
 
 CODES = 5
@@ -41,8 +42,12 @@ def model(
     )
 
 
-def optimizer(learning_rate: float) -> tf.keras.optimizers.Optimizer:
-    return tf.keras.optimizers.RMSprop(learning_rate)
+def optimizer(
+    learning_rate: float, update: Literal["keras", "fused"] = "keras"
+) -> tf.keras.optimizers.Optimizer:
+    """Return RMSprop, each variable updated as Keras does it or, `fused`, by one operation."""
+    kinds = {"keras": tf.keras.optimizers.RMSprop, "fused": FusedRMSprop}
+    return kinds[update](learning_rate)
 
 
 def row_losses(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:

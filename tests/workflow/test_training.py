@@ -200,7 +200,7 @@ def test_a_hybrid_of_one_rank_takes_a_batch_of_one_row(small_split, request_for,
 @pytest.mark.parametrize(
     ("strategy", "layout"), [("single", "1x1"), ("horovod-mpi", "1x2"), ("mirrored", "1x2")]
 )
-def test_convolutions_by_lookup_train_the_same_model(
+def test_lookups_and_fused_updates_train_the_same_model(
     small_split, request_for, tmp_path, halves, strategy, layout
 ):
     rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
@@ -210,12 +210,12 @@ def test_convolutions_by_lookup_train_the_same_model(
         epochs=EPOCHS,
         learning_rate=rate,
         save_model=True,
-        knobs={"stem": "lookup"},
+        knobs={"stem": "lookup", "update": "fused"},
     )
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
     result = read_json(tmp_path / "run.json")
-    assert result["knobs"]["stem"] == "lookup"
+    assert result["training"]["optimizer"] == "FusedRMSprop"
     found = losses(steps.read(tmp_path / "ranks", len(result["ranks"]["cores"])))
     np.testing.assert_allclose(found[:STEPS], halves[:STEPS], rtol=TOLERANCE)
     kept = zipfile.ZipFile(tmp_path / "model.keras").read("config.json").decode()

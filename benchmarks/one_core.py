@@ -1,0 +1,229 @@
+"""What a training step takes on one core: the plain layers, what makes it faster, and the limits.
+
+Each way of training has a process of its own, all on the same core, which work in turns, now in
+one order and now in the other; what a turn gives is the median of some steps on random rows,
+gathered anew for each. Prints for each length the milliseconds of every way and its ratio to the
+plain layers, the median over the rounds with its 95 % interval. Then what the core can do, measured
+in the same rounds, what a step has to do at least, and how near the fastest way comes to that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from escala.explain.statistics import bootstrap_interval, ratio_interval
+
+CLASSES = 5
+LEARNING_RATE = 0.0001
+#: Name -> the knobs of a variant that it trains by.
+WAYS = {
+    "plain layers": {"stem": "layers", "update": "keras"},
+    "lookup": {"stem": "lookup", "update": "keras"},
+    "fused update": {"stem": "layers", "update": "fused"},
+    "lookup, fused update": {"stem": "lookup", "update": "fused"},
+}
+PLAIN, FASTEST = "plain layers", "lookup, fused update"
+FIT = "model.fit as published"
+#: Of a square product and of the arrays of a sum, float32: far more than any cache holds.
+PRODUCT_SIDE, SUM_LENGTH = 2048, 2**25
+
+
+def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], float]:
+    """Return what trains that many steps, as `escala.parallel.train`, and gives their median."""
+    import tensorflow as tf
+
+    from escala.workloads import virus_cnn
+
+    model = virus_cnn.model(length, CLASSES, knobs["stem"])
+    optimizer = virus_cnn.optimizer(LEARNING_RATE, knobs["update"])
+    optimizer.build(model.trainable_variables)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec((None, length), tf.uint8),
+            tf.TensorSpec((None,), tf.int64),
+        ]
+    )
+    def step(codes, labels):
+        with tf.GradientTape() as tape:
+            probabilities = model(codes, training=True)
+            loss = tf.reduce_mean(virus_cnn.row_losses(labels, probabilities))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    codes, labels = rows(length, batch * steps)
+    order = np.random.default_rng(1)
+
+    def milliseconds() -> float:
+        found = []
+        for chosen in np.split(order.permutation(len(codes)), steps):
+            start = time.perf_counter()
+            float(step(codes[chosen], labels[chosen]))
+            found.append(1000 * (time.perf_counter() - start))
+        return statistics.median(found)
+
+    return milliseconds
+
+
+def of_fit(length: int, batch: int, steps: int) -> Callable[[], float]:
+    """Return the same for `model.fit` on arrays, with the options the source work gave it."""
+    import tensorflow as tf
+
+    from escala.workloads import virus_cnn
+
+    model = virus_cnn.model(length, CLASSES)
+    model.compile("rmsprop", "categorical_crossentropy", metrics=["accuracy"])
+    codes, labels = rows(length, batch * (steps + 1))
+    one_hot = tf.keras.utils.to_categorical(labels, CLASSES)
+
+    def milliseconds() -> float:
+        moments = []
+        note = tf.keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda *_: moments.append(1000 * time.perf_counter())
+        )
+        model.fit(codes, one_hot, batch_size=batch, verbose=0, callbacks=[note])
+        return statistics.median(np.diff(moments))
+
+    return milliseconds
+
+
+def of_products() -> Callable[[], float]:
+    """Return what gives the core's billions of operations a second in a large product."""
+    import tensorflow as tf
+
+    square = tf.random.normal((PRODUCT_SIDE, PRODUCT_SIDE))
+    multiply = tf.function(lambda: tf.matmul(square, square))
+    return lambda: 2 * PRODUCT_SIDE**3 / seconds(multiply) / 1e9
+
+
+def of_sums() -> Callable[[], float]:
+    """Return what gives the billions of bytes a second that the core reads and writes in a sum."""
+    one, other, total = (np.ones(SUM_LENGTH, np.float32) for _ in range(3))
+    return lambda: 3 * total.nbytes / seconds(lambda: np.add(one, other, out=total)) / 1e9
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def rows(length: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return random codes, uint8 (rows, length), and classes, int64 (rows,)."""
+    random = np.random.default_rng(0)
+    codes = random.integers(1, 5, (count, length), dtype=np.uint8)
+    return codes, random.integers(0, CLASSES, count)
+
+
+def work(make: Callable, arguments: tuple, pipe: Connection) -> None:
+    """Be a process that measures once for each message, and once before any."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    measure = make(*arguments)
+    measure()
+    pipe.send(None)
+    for _ in iter(pipe.recv, None):
+        pipe.send(measure())
+
+
+def rounds(tasks: dict[str, tuple], count: int) -> dict[str, list[float]]:
+    """Return what each task measures in each round.
+
+    Parameters
+    ----------
+    tasks : a function above and its arguments.
+    """
+    context, pipes = multiprocessing.get_context("spawn"), {}
+    for name, (make, *arguments) in tasks.items():
+        pipes[name], theirs = context.Pipe()
+        context.Process(target=work, args=(make, tuple(arguments), theirs), daemon=True).start()
+        pipes[name].recv()
+    found = {name: [] for name in tasks}
+    for number in range(count):
+        for name in list(tasks)[:: 1 if number % 2 == 0 else -1]:
+            pipes[name].send("measure")
+            found[name].append(pipes[name].recv())
+    for pipe in pipes.values():
+        pipe.send(None)
+    return found
+
+
+def dense_layers(length: int) -> list[int]:
+    """Return the number of weights of each dense layer."""
+    from escala.workloads import virus_cnn
+
+    return [
+        int(np.prod(weight.shape))
+        for layer in virus_cnn.model(length, CLASSES).layers
+        for weight in layer.weights
+        if layer.name.startswith("dense") and len(weight.shape) == 2
+    ]
+
+
+def compare(length: int, batch: int, steps: int, count: int) -> None:
+    tasks = {name: (of_steps, knobs, length, batch, steps) for name, knobs in WAYS.items()}
+    tasks |= {FIT: (of_fit, length, batch, steps)}
+    found = rounds(tasks | {"product": (of_products,), "sum": (of_sums,)}, count)
+    print(f"{length} letters, {batch} rows, one core, {count} rounds of {steps} steps")
+    for name in tasks:
+        ratios = [one / plain for one, plain in zip(found[name], found[PLAIN], strict=True)]
+        print(f"  {name}: {spread(bootstrap_interval(found[name]), 2)} ms")
+        if name != PLAIN:
+            print(f"    to {PLAIN}: {spread(ratio_interval(ratios), 3)}")
+    published = [fit / fast for fit, fast in zip(found[FIT], found[FASTEST], strict=True)]
+    print(f"  {FIT} to {FASTEST}: {spread(ratio_interval(published), 2)}")
+    limits(found, length, batch)
+
+
+def limits(found: dict[str, list[float]], length: int, batch: int) -> None:
+    """Print what the dense layers' products and weights take at the core's own speed.
+
+    Each has three products in a step. Its weights are read twice for them; their gradient is
+    written once and read once; and the update reads and writes weights and mean squares.
+    """
+    weights = sum(dense_layers(length))
+    operations, moved = 3 * 2 * batch * weights / 1e9, 8 * 4 * weights / 1e9
+    peak, bandwidth = max(found["product"]), max(found["sum"])
+    least = 1000 * operations / peak, 1000 * moved / bandwidth
+    step = statistics.median(found[FASTEST])
+    print(f"  the core: {peak:.0f} GFLOP/s in a product, {bandwidth:.0f} GB/s in a sum, at best")
+    print(f"  dense products: {1000 * operations:.0f} MFLOP, at least {least[0]:.2f} ms")
+    print(f"  dense weights, gradients, mean squares: {1000 * moved:.0f} MB, {least[1]:.2f} ms")
+    print(
+        f"  {FASTEST}: {step:.2f} ms, {sum(least) / step:.0%} of it these; "
+        f"{1000 * operations / step:.0f} GFLOP/s, {1000 * moved / step:.0f} GB/s",
+        flush=True,
+    )
+
+
+def spread(interval: tuple, digits: int) -> str:
+    estimate, low, high = interval
+    between = "" if low is None else f" ({low:.{digits}f} to {high:.{digits}f})"
+    return f"{estimate:.{digits}f}{between}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[1000, 6000])
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=7, help="of each way in a round (7)")
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    for length in arguments.lengths:
+        compare(length, arguments.batch, arguments.steps, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
