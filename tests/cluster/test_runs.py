@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from escala.config import Experiment, load
+from escala.explain import attribution
 from escala.files import read_json
 from escala.lab import network
 from escala.measure import steps
@@ -48,6 +49,7 @@ def experiment(**changes: object) -> dict:
         ],
         networks={"slow": {"rate": f"{RATE}mbit"}},
         resources={"enabled": True, "seconds": 0.1},
+        clocks={"enabled": True, "steps": 8},
     )
 
 
@@ -111,7 +113,8 @@ def across(lab, tmp_path_factory) -> dict[str, Path]:
     """
     folder = tmp_path_factory.mktemp("across")
     found = prepared(folder, experiment())
-    named = {run.strategy: run for run in found.runs} | {"resources": found.sampled[1]}
+    named = {run.strategy: run for run in found.runs}
+    named |= {"resources": found.sampled[1], "clocks": found.clocked[1]}
     done = through_sbatch(folder, named["horovod-mpi"].file)
     assert done.returncode == 0, done.stdout + done.stderr
     split = folder / found.split_folder("small", 4)
@@ -167,6 +170,19 @@ def test_what_each_node_used_is_sampled_beside_the_run(across):
         assert process["rss_bytes_max"] > 2**27
         # Each of two ranks sends the gradients of a step once, but for what is not sampled.
         assert 0.3 * gradients < process["sent_bytes"] < 1.5 * gradients
+
+
+def test_a_slow_link_shows_as_transfer(across):
+    """Each of two ranks sends as many bytes as a step has gradients."""
+    run = read_json(across["clocks"] / "run.json")
+    assert (run["strategy"], run["layout"]) == ("horovod-mpi", "2x1")
+    on_the_wire = 32 * run["training"]["parameters"] / (1e6 * RATE)
+    parts = attribution.of_run(across["clocks"] / "run.json", alone=False)
+    seconds = parts.pivot(index="rank", columns="part", values="median_seconds")
+    exchanged = seconds["transfer"] + seconds["overlap"]
+    assert (exchanged > 0.8 * on_the_wire).all()
+    # What computes is not slowed by the link.
+    assert (seconds["transfer"] > seconds[["compute", "optimiser"]].max(axis=1)).all()
 
 
 def while_training(folder: Path, act: Callable[[], None]) -> threading.Thread:
