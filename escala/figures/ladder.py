@@ -74,8 +74,8 @@ def _waterfall(axes: Axes, rows: pd.DataFrame) -> None:
     labels = [row.change if row.part == RUNG else _NAMES[row.part] for row in rows.itertuples()]
     axes.set_yticks(range(len(rows) + 1), [rows["before"].iloc[0], *labels])
     axes.invert_yaxis()
-    axes.margins(x=0.15)
-    axes.set(xlabel=f"time per epoch (1: {rows['before'].iloc[0]})", xlim=(0, None))
+    axes.set_xlim(0, 1.15 * axes.get_xlim()[1])
+    axes.set_xlabel(f"time per epoch (1: {rows['before'].iloc[0]})")
     axes.grid(axis="y", visible=False)
 
 
