@@ -91,7 +91,8 @@ def measured(settings: dict, profile: str | None, again: bool) -> tuple[Tables |
         file.write_text(yaml.safe_dump(settings, sort_keys=False))
         snakemake = [sys.executable, "-m", "snakemake", "--snakefile", config.ROOT / "Snakefile"]
         command = [*snakemake, made, *where, *anew, "--configfile", file]
-        code = subprocess.run(command, env=environment).returncode
+        # What is printed here is the result alone.
+        code = subprocess.run(command, env=environment, stdout=sys.stderr).returncode
     return (tables.read(made.parent) if made.exists() else None), code
 
 
