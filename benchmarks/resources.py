@@ -33,7 +33,7 @@ WATCH_SECONDS = 2.0
 def request(strategy: str, layout: Layout, epochs: int, seconds: float) -> dict:
     """Return the request of a sampled run: the default experiment's, of another configuration."""
     settings = config.read(config.ROOT / "config.yaml") | {
-        "workloads": {"virus-cnn": {}},
+        "workloads": {"virus-cnn": {"epochs": epochs}},
         "configurations": [{"strategy": strategy, "layouts": [str(layout)]}],
         "resources": {"enabled": True, "seconds": seconds},
     }

@@ -215,7 +215,7 @@ def test_lookups_and_fused_updates_train_the_same_model(
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
     result = read_json(tmp_path / "run.json")
-    assert result["training"]["optimizer"] == "FusedRMSprop"
+    assert "using XLA" in (tmp_path / "ranks" / "rank0.log").read_text()
     found = losses(steps.read(tmp_path / "ranks", len(result["ranks"]["cores"])))
     np.testing.assert_allclose(found[:STEPS], halves[:STEPS], rtol=TOLERANCE)
     kept = zipfile.ZipFile(tmp_path / "model.keras").read("config.json").decode()

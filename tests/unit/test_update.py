@@ -1,0 +1,62 @@
+"""The update of weights by one compiled loop each, against Keras's own RMSprop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from escala.workloads import virus_cnn
+
+RATE, STEPS = 0.01, 50
+#: Of the largest value: some ten roundings of float32 in each of 50 steps, which add up at worst.
+TOLERANCE = 1e-4
+SHAPES = [(7, 16), (3, 5, 2), (1,)]
+
+
+def gradients(scale: float) -> list[list[tf.Tensor | tf.IndexedSlices]]:
+    """Gradients of some steps; every third time those of the first variable are some of its rows.
+
+    A row is named twice.
+    """
+    random = np.random.default_rng(1)
+    found = []
+    for step in range(STEPS):
+        of_step = [tf.constant(scale * random.normal(size=s), tf.float32) for s in SHAPES]
+        if step % 3 == 0:
+            shape = tf.constant(SHAPES[0])
+            of_step[0] = tf.IndexedSlices(of_step[0][:4], tf.constant([5, 0, 5, 2]), shape)
+        found.append(of_step)
+    return found
+
+
+def updating(optimizer: tf.keras.optimizers.Optimizer) -> tuple[list[tf.Variable], tf.function]:
+    """Return variables, and what updates them by their gradients."""
+    random = np.random.default_rng(0)
+    weights = [tf.Variable(random.normal(size=shape).astype(np.float32)) for shape in SHAPES]
+    optimizer.build(weights)
+    return weights, tf.function(
+        lambda given: optimizer.apply_gradients(zip(given, weights, strict=True))
+    )
+
+
+# Squares of the smaller gradients are of epsilon's size.
+@pytest.mark.parametrize("scale", [1.0, 3e-4])
+def test_fifty_steps_are_those_of_keras(scale):
+    results = []
+    for optimizer in (virus_cnn.optimizer(RATE, "fused"), tf.keras.optimizers.RMSprop(RATE)):
+        weights, update = updating(optimizer)
+        for given in gradients(scale):
+            update(given)
+        results.append([v.numpy() for v in (*weights, *optimizer.variables)])
+    for found, expected in zip(*results, strict=True):
+        tolerance = TOLERANCE * np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=TOLERANCE, atol=tolerance)
+
+
+@pytest.mark.parametrize(("update", "compiled"), [("keras", 0), ("fused", len(SHAPES))])
+def test_each_variable_has_a_compiled_loop_if_asked_for(update, compiled):
+    _, apply = updating(virus_cnn.optimizer(RATE, update))
+    operations = apply.get_concrete_function(gradients(1.0)[1]).graph.get_operations()
+    marked = [op for op in operations if "_XlaMustCompile" in op.node_def.attr]
+    assert len(marked) == compiled
