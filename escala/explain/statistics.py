@@ -139,7 +139,9 @@ def paired_ratios(
     """
     runs = runs.dropna(subset=[value])
     is_baseline = (runs["strategy"] == baseline[0]) & (runs["layout"] == baseline[1])
-    reference = runs.loc[is_baseline, [*PAIR]].assign(_baseline=runs[over or value])
+    reference = runs.loc[is_baseline, [*PAIR]].assign(
+        _baseline=runs.loc[is_baseline, over or value]
+    )
     pairs = runs[~is_baseline].merge(reference, on=list(PAIR), validate="many_to_one")
     return pairs.assign(ratio=pairs[value] / pairs["_baseline"]).drop(columns="_baseline")
 
