@@ -58,7 +58,7 @@ def snakemake(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     command += ["--snakefile", ROOT / "Snakefile", "--directory", folder]
     command += ["--configfile", folder / "experiment.yaml"]
     return subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, timeout=300, cwd=folder
+        list(map(str, command)), capture_output=True, text=True, timeout=500, cwd=folder
     )
 
 

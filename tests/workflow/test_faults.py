@@ -147,7 +147,9 @@ def test_a_run_that_was_ended_goes_on_from_its_checkpoint_to_the_same_losses(
 
 def test_a_checkpoint_of_other_settings_is_not_gone_on_from(small_split, request_for, tmp_path):
     request = request_for("single", "1x1", epochs=100_000, checkpoint_epochs=1)
-    measure(request, small_split, tmp_path / "run.json", time_limit_seconds=15)
+    killer = when(says(tmp_path, 0, "epoch 3/"), lambda: kill_rank(tmp_path, 0))
+    measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
+    killer.join()
     assert "goes on after epoch" in read_json(tmp_path / "run.json")["reason"]
     request = request_for("single", "1x1", epochs=2, checkpoint_epochs=1)
     outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
