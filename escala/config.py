@@ -6,7 +6,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from itertools import pairwise
@@ -196,36 +196,25 @@ class Experiment:
     @cached_property
     def timelines(self) -> list[Run]:
         """The instrumented run of every configuration whose strategy writes a timeline."""
-        if not self.settings["timeline"]["enabled"]:
-            return []
-        return [
-            run
-            for run in self._cells(repeat=None, instrument="timeline")
-            if STRATEGIES[run.strategy].writes_timeline
-        ]
+        return self._instrumented("timeline", lambda run: STRATEGIES[run.strategy].writes_timeline)
 
     @cached_property
     def sampled(self) -> list[Run]:
         """The instrumented run of every configuration in which resources are sampled."""
-        if not self.settings["resources"]["enabled"]:
-            return []
-        return [
-            run
-            for run in self._cells(repeat=None, instrument="resources")
-            if WORKLOADS[run.workload].kind == "gradient"
-        ]
+        return self._instrumented("resources", _takes_steps)
 
     @cached_property
     def clocked(self) -> list[Run]:
         """The instrumented run of every configuration whose steps are split into parts."""
-        if not self.settings["clocks"]["enabled"]:
+        return self._instrumented(
+            "clocks",
+            lambda run: _takes_steps(run) and not STRATEGIES[run.strategy].asynchronous,
+        )
+
+    def _instrumented(self, instrument: str, suits: Callable[[Run], bool]) -> list[Run]:
+        if not self.settings[instrument]["enabled"]:
             return []
-        return [
-            run
-            for run in self._cells(repeat=None, instrument="clocks")
-            if WORKLOADS[run.workload].kind == "gradient"
-            and not STRATEGIES[run.strategy].asynchronous
-        ]
+        return [run for run in self._cells(repeat=None, instrument=instrument) if suits(run)]
 
     def of_instrument(self, instrument: str | None) -> list[Run]:
         """Return the timing runs, or those of an instrument."""
@@ -436,6 +425,10 @@ class Experiment:
                 "ask for fewer processes, lower cores_per_process of the variant, give Snakemake "
                 "more --cores, or set oversubscribe: true",
             )
+
+
+def _takes_steps(run: Run) -> bool:
+    return WORKLOADS[run.workload].kind == "gradient"
 
 
 def _place(rung: dict) -> tuple[str, str, str, str]:

@@ -334,9 +334,9 @@ def _pooled(found: Iterable[Measurement]) -> Iterator[dict]:
                 "class": label,
                 "runs": len(runs),
                 "splits": len(set(splits)),
-                **_interval("precision", precision),
+                **precision.columns("precision"),
                 "precision_kind": _kind(precision),
-                **_interval("recall", recall),
+                **recall.columns("recall"),
                 "recall_kind": _kind(recall),
                 "f1": _f1(rate),
                 "true_positives": rate.true_positives,
@@ -374,9 +374,9 @@ def _score_differences(
                 "splits": len({run["data"]["split_seed"] for _, run in pairs}),
                 "rows": int(own.sum()),
                 "genomes": len(np.unique(rows.genomes[own])),
-                **_interval("precision_difference", differs.precision),
+                **differs.precision.columns("precision_difference"),
                 "precision_kind": _kind(differs.precision),
-                **_interval("recall_difference", differs.recall),
+                **differs.recall.columns("recall_difference"),
                 "recall_kind": _kind(differs.recall),
                 **{key: pairs[0][1]["data"][key] for key in ("provenance", "leaky")},
             }
@@ -390,10 +390,6 @@ def _repeat(run: Measurement) -> tuple:
 def _f1(rate: Rates) -> float | None:
     rows = rate.predicted + rate.actual
     return 2 * rate.true_positives / rows if rate.actual else None
-
-
-def _interval(name: str, interval: Interval, unit: str = "") -> dict[str, float | None]:
-    return interval.columns(name, unit)
 
 
 def _kind(interval: Interval) -> str:
@@ -423,10 +419,10 @@ def _configurations(runs: pd.DataFrame) -> Iterator[dict]:
             "sessions": timed["session"].nunique(),
             "kind": _poorest(timed["kind"]),
             "reason": None if len(timed) else _reasons(failed),
-            **_interval("train", _over(timed, "train_seconds_per_epoch"), "_seconds_per_epoch"),
-            **_interval("step", _over(timed, "step_median_seconds"), "_seconds"),
-            **_interval("samples_per_second", _over(timed, "samples_per_second")),
-            **_interval("accuracy", _over(scored, "accuracy")),
+            **_over(timed, "train_seconds_per_epoch").columns("train", "_seconds_per_epoch"),
+            **_over(timed, "step_median_seconds").columns("step", "_seconds"),
+            **_over(timed, "samples_per_second").columns("samples_per_second"),
+            **_over(scored, "accuracy").columns("accuracy"),
             **_configuration_target(timed),
             "epoch_wall_seconds_per_epoch": _over(timed, "epoch_wall_seconds_per_epoch").estimate,
             **{f"{p}_seconds": _over(timed, f"{p}_seconds").estimate for p in PARTS},
@@ -496,9 +492,9 @@ def _speedup(runs: pd.DataFrame) -> Iterator[dict]:
             if len(mine)
             else "unavailable",
             "reason": None if len(mine) else _unpaired(name, group, runs),
-            **_interval("ratio", ratio),
-            **_interval("speedup", speedup),
-            **_interval("efficiency", Interval(*(s and s / ranks for s in speedup))),
+            **ratio.columns("ratio"),
+            **speedup.columns("speedup"),
+            **Interval(*(s and s / ranks for s in speedup)).columns("efficiency"),
             **_target_ratio(to_target[_is(to_target, names)]),
             "provenance": group["provenance"].iloc[0],
             "leaky": group["leaky"].iloc[0],
@@ -530,7 +526,7 @@ def _target_ratio(pairs: pd.DataFrame) -> dict:
         "target_accuracy": pairs["target_accuracy"].iloc[0] if len(pairs) else None,
         "time_to_target_pairs": len(pairs),
         "time_to_target_kind": known if len(pairs) else "unavailable",
-        **_interval("time_to_target_ratio", ratio),
+        **ratio.columns("time_to_target_ratio"),
     }
 
 

@@ -36,8 +36,8 @@ def draw(tables: Tables) -> Figure:
 
 _READING = (
     "Time of an epoch with all that is in it. Each bar is a series of pairs of its own, drawn from "
-    "where the one before ended; whiskers: 95 % bootstrap interval of its ratio, the range for "
-    "fewer than six pairs. In brackets, what that is in seconds per epoch. If bars that were "
+    "where the one before ended; whiskers: 95 % interval of its ratio, the range for fewer "
+    "than nine pairs. In brackets, what that is in seconds per epoch. If bars that were "
     "measured one by one lead to where the ends are, nothing is missing between them."
 )
 

@@ -39,8 +39,10 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
     return tf.convert_to_tensor(gradient)
 
 
-def worthwhile(model: tf.keras.Sequential, rows: int, ranks: int) -> list[tf.keras.layers.Dense]:
+def worthwhile(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.keras.layers.Dense]:
     """Return the dense layers whose factors are clearly fewer bytes than their product.
+
+    Only a chain of layers can be taken apart by `forward`; of another model it is none.
 
     To gather, each of n ranks receives the others' factors, (n-1)/n · rows · (in + out) numbers; to
     sum by a ring, 2 · (n-1)/n · in · out.
@@ -55,8 +57,16 @@ def worthwhile(model: tf.keras.Sequential, rows: int, ranks: int) -> list[tf.ker
         fewer = 2 * inputs * outputs - rows * (inputs + outputs)
         return fewer * (ranks - 1) / ranks * layer.kernel.dtype.size
 
-    layers = [layer for layer in model.layers if type(layer) is tf.keras.layers.Dense]
+    if not isinstance(model, tf.keras.Sequential):
+        return []
+    layers = [layer for layer in model.layers if _is_product(layer)]
     return [layer for layer in layers if saved(layer) > WORTH_BYTES]
+
+
+def _is_product(layer: tf.keras.layers.Layer) -> bool:
+    """Say whether a layer is a product of its rows with a kernel, a bias, and an activation."""
+    plain = type(layer) is tf.keras.layers.Dense
+    return plain and layer.use_bias and layer.input.shape.rank == 2
 
 
 def forward(

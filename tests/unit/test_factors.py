@@ -64,3 +64,18 @@ def test_only_layers_that_save_enough_stay_factors(rows, ranks, which):
     model = virus_cnn.model(100, 3)
     layers = [layer for layer in model.layers if type(layer) is tf.keras.layers.Dense]
     assert factors.worthwhile(model, rows, ranks) == [layers[number] for number in which]
+
+
+def test_what_is_no_chain_of_plain_products_is_summed():
+    """Taken apart, it would be computed wrongly."""
+    wide = {"units": 256, "activation": "relu"}
+    inputs = tf.keras.Input((2000,))
+    split = tf.keras.layers.Dense(**wide)(inputs) + tf.keras.layers.Dense(**wide)(inputs)
+    assert factors.worthwhile(tf.keras.Model(inputs, split), 8, 2) == []
+
+    def chain(shape: tuple, **options) -> tf.keras.Sequential:
+        return tf.keras.Sequential([tf.keras.Input(shape), tf.keras.layers.Dense(**wide | options)])
+
+    assert factors.worthwhile(chain((3, 2000)), 8, 2) == []
+    assert factors.worthwhile(chain((2000,), use_bias=False), 8, 2) == []
+    assert len(factors.worthwhile(chain((2000,)), 8, 2)) == 1
