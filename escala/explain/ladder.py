@@ -61,7 +61,7 @@ def _ladder(runs: pd.DataFrame, pairs: list[Mapping]) -> Iterator[dict]:
     else:
         *rungs, direct = compared
         yield from rungs
-        yield _product(rungs, times[:-1], direct)
+        yield _product(rungs, direct, times)
         yield direct
 
 
@@ -95,12 +95,18 @@ def _compared(runs: pd.DataFrame, pair: Mapping, times: pd.DataFrame) -> dict:
     }
 
 
-def _product(compared: list[dict], times: list[pd.DataFrame], direct: dict) -> dict:
-    """Return what the rungs come to together, and how that compares with the ends."""
+def _product(compared: list[dict], direct: dict, times: list[pd.DataFrame]) -> dict:
+    """Return what the rungs come to together, and how that compares with the ends.
+
+    `times` are those of the rungs and, the last, of the ends.
+    """
     missing = [str(row["rung"]) for row in compared if not row["pairs"]]
-    ratio = combined_interval([each["after"] / each["before"] for each in times], np.prod)
-    cost = combined_interval([each["before"] - each["after"] for each in times], np.sum)
-    both = not missing and direct["pairs"]
+    ratios = [each["after"] / each["before"] for each in times]
+    ratio = combined_interval(ratios[:-1], np.prod)
+    cost = combined_interval([each["before"] - each["after"] for each in times[:-1]], np.sum)
+    of_direct = combined_interval(
+        ratios, lambda medians, axis: np.prod(medians[:-1], axis=axis) / medians[-1]
+    )
     return {
         **{key: direct[key] for key in ("before", "after")},
         "part": PRODUCT,
@@ -112,7 +118,7 @@ def _product(compared: list[dict], times: list[pd.DataFrame], direct: dict) -> d
         "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
         **ratio.columns("ratio"),
         **cost.columns("cost", "_seconds"),
-        "of_direct": ratio.estimate / direct["ratio"] if both else None,
+        **of_direct.columns("of_direct"),
     }
 
 

@@ -178,8 +178,27 @@ def _within(tables: Tables, name: str) -> str:
     if table.empty:
         return ""
     named = _labelled(table[table["rank"] == 0], tables)
-    shown = [_shares(label, group) for label, group in named.groupby("label", sort=False)]
+    shown = []
+    for _, group in named.groupby(["dataset", "workload", "variant"], sort=False):
+        is_baseline = (group["strategy"] == BASELINE[0]) & (group["layout"] == BASELINE[1])
+        alone = group[is_baseline]
+        for label, parts in group.groupby("label", sort=False):
+            compared = parts["strategy"].iloc[0] != BASELINE[0] and len(alone)
+            shown.append(_shares(label, parts) + (_more(parts, alone) if compared else ""))
     return f"Within a training step (medians, rank 0), {'; '.join(shown)}."
+
+
+def _more(parts: pd.DataFrame, alone: pd.DataFrame) -> str:
+    """Say in which parts a step is longer than that of one process, and in which it is shorter."""
+    own, other = (frame.set_index("part")["median_seconds"] for frame in (parts, alone))
+    more = 1000 * (own - other)
+    most = more.reindex(PARTS).dropna().sort_values(key=abs, ascending=False)
+    said = [f"{ms:+.1f} ms {_PART_NAMES[part]}" for part, ms in most.items() if round(ms, 1)]
+    return (
+        f" ({more[WHOLE]:+.1f} ms against {' '.join(BASELINE)}"
+        + (f": {', '.join(said)}" if said else "")
+        + ")"
+    )
 
 
 def _shares(label: str, parts: pd.DataFrame) -> str:
@@ -220,12 +239,7 @@ def _ladder(dataset: str, workload: str, ladder: str, rows: pd.DataFrame) -> str
 def _changes(rungs: pd.DataFrame, product) -> str:
     if product.kind == "unavailable":
         return f"What each change between is worth is not known of all ({_quoted(product.reason)})."
-    off = 100 * (product.of_direct - 1)
-    agreement = (
-        "" if pd.isna(off)
-        else f", {abs(off):.0f} % {'below' if off < 0 else 'above'} that: "
-        + ("they explain it" if abs(off) <= 100 * TOLERANCE else "they do not explain it")
-    )  # fmt: skip
+    agreement = "" if pd.isna(product.of_direct) else f", {_agreement(product)}"
     most = rungs.sort_values("ratio").head(RUNGS_NAMED)
     named = (
         f"{row.change} ({row.ratio:.2f}, {row.cost_seconds:.2f} s)" for row in most.itertuples()
@@ -234,6 +248,21 @@ def _changes(rungs: pd.DataFrame, product) -> str:
         f"The {_count(len(rungs), 'change')} between, each measured by itself, multiply to "
         f"{_ratio(product)}{agreement}. Most is due to {_joined(named)}."
     )
+
+
+def _agreement(product) -> str:
+    """Say whether the product is what the ends give, unless the pairs are too few to tell."""
+    off = 100 * (product.of_direct - 1)
+    said = f"{abs(off):.0f} % {'below' if off < 0 else 'above'} that"
+    if abs(off) <= 100 * TOLERANCE:
+        return f"{said}: they explain it"
+    if not pd.isna(product.of_direct_low) and product.of_direct_low <= 1 <= product.of_direct_high:
+        low, high = product.of_direct_low, product.of_direct_high
+        return (
+            f"{said}, which may be chance (95 % interval of the quotient {low:.2f} to {high:.2f}): "
+            "whether they explain it needs more pairs"
+        )
+    return f"{said}: they do not explain it"
 
 
 def _ratio(row) -> str:

@@ -82,6 +82,25 @@ def test_a_product_far_from_the_ends_is_said(three, tmp_path):
         assert verdict in summary(frames, "demo", "A title")
 
 
+def test_a_product_that_chance_may_have_put_off_is_no_verdict(tmp_path):
+    """The ends' pairs give 0.2 and 1.05, the rungs' 0.5: far off, as they are themselves."""
+
+    def scatter(paths: list[Path]) -> None:
+        for path in _of(paths, "way-ends"):
+            run = read_json(path)
+            for epoch in run["epochs"] if run["variant"] == "fast" else []:
+                epoch["epoch_wall_seconds"] *= {1: 0.4, 2: 2.1}[run["repeat"]]
+            write_json(path, run)
+
+    frames = _tables(tmp_path, scatter)
+    product = frames["ladder"].set_index("part").loc["product"]
+    assert product["of_direct"] == pytest.approx(0.8)
+    assert (product["of_direct_low"], product["of_direct_high"]) == pytest.approx((10 / 21, 2.5))
+    assert (
+        "20 % below that, which may be chance (95 % interval of the quotient 0.48 to 2.50)"
+    ) in summary(frames, "demo", "A title")
+
+
 def test_the_summary_says_what_most_is_due_to(three):
     text = summary(three, "demo", "A title")
     assert (

@@ -203,3 +203,18 @@ def test_it_says_where_the_time_of_a_step_goes_if_that_was_measured(tmp_path):
     assert "46 % computing forward and backward" in within
     assert "18 % waiting for the slowest rank" in within
     assert "and 2.8 % are unexplained" in within
+
+
+def test_it_says_where_a_step_is_longer_than_that_of_one_process(tmp_path):
+    experiment, runs = clocked(tmp_path)
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+    )
+    parts = frames["attribution"].dropna(subset="part").query("rank == 0")
+    late = (parts["strategy"] != "single") & parts["part"].isin(["skew", "whole"])
+    frames["attribution"].loc[late.index[late], "median_seconds"] += 0.006
+    alone = parts[parts["strategy"] == "single"].set_index("part")["median_seconds"]
+    two = frames["attribution"].query("strategy == 'horovod-mpi' and rank == 0")
+    skew = two.set_index("part")["median_seconds"]["skew"] - alone["skew"]
+    within = summary(frames, "demo", "A title").split("\n\n")[4]
+    assert f"(+6.0 ms against single 1x1: +{1000 * skew:.1f} ms waiting for the slowest" in within

@@ -149,6 +149,20 @@ def test_gathered_factors_give_what_summed_products_do(
     assert all("ALLREDUCE" in kinds[name] for name in set(kinds.index) - gathered)
 
 
+def test_a_sparse_gradient_is_gathered_under_the_name_of_its_variable(
+    small_split, request_for, tmp_path, halves
+):
+    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
+    knobs = {"sparse_as_dense": False, "timeline": True}
+    request = request_for("horovod-gloo", "1x2", epochs=EPOCHS, learning_rate=rate, knobs=knobs)
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 2)), halves, rtol=1e-6)
+    exchanged = timeline.intervals(timeline.repair(tmp_path / "timeline.json"))
+    gathered = set(exchanged.loc[exchanged["phase"] == "ALLGATHER", "tensor"])
+    assert gathered == {"gradient/embedding/embeddings", "gradient/embedding/embeddings/indices"}
+
+
 @pytest.mark.parametrize("knobs", [{"compression": "fp16"}, {"weighting": "ranks"}])
 def test_what_is_not_exact_trains_otherwise(trained, small_split, request_for, tmp_path, knobs):
     """Rounded gradients; and a last step in which a rank has one row and the other none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from escala.measure.timeline import GRADIENT, INPUTS
+from escala.measure.timeline import GRADIENT, INDICES, INPUTS
 from escala.parallel.strategies.base import Strategy
 
 
@@ -53,6 +53,13 @@ class Horovod(Strategy):
         return [exchanged[name] for name in names]
 
     def _summed(self, name, gradient):
+        import tensorflow as tf
+
+        if isinstance(gradient, tf.IndexedSlices):
+            # Horovod would do the same, but under names of its own in the timeline.
+            values = self._hvd.allgather(gradient.values, name=name)
+            indices = self._hvd.allgather(gradient.indices, name=f"{name}{INDICES}")
+            return tf.IndexedSlices(values, indices, gradient.dense_shape)
         # Losses are already divided by the global number of rows, so gradients are summed:
         # an average would weigh the rows of a smaller shard more.
         return self._hvd.allreduce(
