@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from escala.explain.attribution import PARTS, UNEXPLAINED, WHOLE
+from escala.explain.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
 from escala.explain.ladder import PRODUCT, RUNG, TOLERANCE
 from escala.explain.tables import (
     BASELINE,
@@ -29,6 +29,8 @@ _PART_NAMES = {
 }
 #: The range of n values covers their median with probability 1 - 2 / 2**n: 95 % needs six.
 PAIRS_FOR_INTERVAL = 6
+#: Parts of a step are named from this share of it on.
+SHARE_NAMED = 0.005
 #: Of a ladder's changes, so many are named.
 RUNGS_NAMED = 3
 Tables = Mapping[str, pd.DataFrame]
@@ -191,12 +193,14 @@ def _within(tables: Tables, name: str) -> str:
 def _more(parts: pd.DataFrame, alone: pd.DataFrame) -> str:
     """Say in which parts a step is longer than that of one process, and in which it is shorter."""
     own, other = (frame.set_index("part")["median_seconds"] for frame in (parts, alone))
-    more = 1000 * (own - other)
+    more, overlap = 1000 * (own - other), 1000 * own[OVERLAP]
     most = more.reindex(PARTS).dropna().sort_values(key=abs, ascending=False)
-    said = [f"{ms:+.1f} ms {_PART_NAMES[part]}" for part, ms in most.items() if round(ms, 1)]
+    named = most[most.abs() >= 1000 * SHARE_NAMED * own[WHOLE]]
+    said = [f"{ms:+.1f} ms {_PART_NAMES[part]}" for part, ms in named.items()]
     return (
         f" ({more[WHOLE]:+.1f} ms against {' '.join(BASELINE)}"
         + (f": {', '.join(said)}" if said else "")
+        + (f"; {overlap:.1f} ms of exchange go on beside these" if overlap > 0 else "")
         + ")"
     )
 
@@ -205,7 +209,11 @@ def _shares(label: str, parts: pd.DataFrame) -> str:
     by_part = parts.set_index("part")
     whole, unexplained = by_part.loc[WHOLE], by_part.loc[UNEXPLAINED]
     shares = by_part["share"].reindex(PARTS).dropna().sort_values(ascending=False)
-    said = [f"{100 * share:.0f} % {_PART_NAMES[part]}" for part, share in shares.items() if share]
+    said = [
+        f"{100 * share:.0f} % {_PART_NAMES[part]}"
+        for part, share in shares.items()
+        if share >= SHARE_NAMED
+    ]
     slowdown = (
         "" if pd.isna(whole.slowdown) else f", {whole.slowdown:.2f} times that of timing runs"
     )

@@ -218,3 +218,5 @@ def test_it_says_where_a_step_is_longer_than_that_of_one_process(tmp_path):
     skew = two.set_index("part")["median_seconds"]["skew"] - alone["skew"]
     within = summary(frames, "demo", "A title").split("\n\n")[4]
     assert f"(+6.0 ms against single 1x1: +{1000 * skew:.1f} ms waiting for the slowest" in within
+    beside = 1000 * two.set_index("part")["median_seconds"]["overlap"]
+    assert f"; {beside:.1f} ms of exchange go on beside these)" in within
