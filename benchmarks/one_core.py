@@ -13,6 +13,7 @@ import argparse
 import multiprocessing
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -148,7 +149,12 @@ def rounds(tasks: dict[str, tuple], count: int) -> dict[str, list[float]]:
     for name, (make, *arguments) in tasks.items():
         pipes[name], theirs = context.Pipe()
         context.Process(target=work, args=(make, tuple(arguments), theirs), daemon=True).start()
-        pipes[name].recv()
+        # Or the end of the process would leave the pipe open, and the wait for it would not end.
+        theirs.close()
+        try:
+            pipes[name].recv()
+        except EOFError:
+            sys.exit(f"one_core: '{name}' ended before it measured; what it said stands above")
     found = {name: [] for name in tasks}
     for number in range(count):
         for name in list(tasks)[:: 1 if number % 2 == 0 else -1]:

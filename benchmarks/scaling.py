@@ -67,7 +67,7 @@ def selection(
         entry for entry in settings["configurations"] if entry["strategy"] in {SINGLE, *strategies}
     ]
     part = {
-        "repeats": pairs or settings["repeats"],
+        "repeats": settings["repeats"] if pairs is None else pairs,
         "datasets": {n: d for n, d in settings["datasets"].items() if d["length"] == length},
         "variants": {name: settings["variants"][name] for name in variants},
         "configurations": configurations,
@@ -172,6 +172,8 @@ def main() -> int:
     parser.add_argument("--profile", help="of Snakemake; absent, this machine")
     parser.add_argument("--again", action="store_true", help="measure what was measured before")
     arguments = parser.parse_args()
+    if arguments.pairs is not None and arguments.pairs < 1:
+        parser.error("--pairs: one at least")
     settings = config.read(arguments.experiment)
     config.Experiment(settings, arguments.experiment)
     others = (e["strategy"] for e in settings["configurations"] if e["strategy"] != SINGLE)

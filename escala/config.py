@@ -160,15 +160,17 @@ class Experiment:
     def _change(self, before: dict, after: dict) -> str:
         """Say which settings of two rungs differ, each as `key: old → new`."""
         old, new = (
-            {key: rung[key] for key in ("strategy", "layout", "network")}
+            dict(zip(("strategy", "layout", "variant", "network"), _place(rung), strict=True))
+            | {"variant": None}
             | self.settings["variants"][rung["variant"]]
             for rung in (before, after)
         )
-        return ", ".join(
+        changes = (
             f"{key}: {json.dumps(old.get(key))} → {json.dumps(new.get(key))}"
             for key in old | new
             if old.get(key) != new.get(key)
         )
+        return ", ".join(changes) or "nothing"
 
     @cached_property
     def paired(self) -> list[Run]:
@@ -810,8 +812,10 @@ def _check_ladders(experiment: Experiment) -> None:
     for name, rungs in settings["ladders"].items():
         for position, rung in enumerate(rungs):
             several = Layout.parse(rung["layout"]).nodes > 1
-            known = {"strategy": STRATEGIES, "variant": settings["variants"]}
-            known |= {"network": settings["networks"]} if several else {}
+            networks = settings["networks"] if several else {NETWORK, *settings["networks"]}
+            known = {
+                "strategy": STRATEGIES, "variant": settings["variants"], "network": networks
+            }  # fmt: skip
             for part, names in known.items():
                 if rung[part] not in names:
                     raise experiment.error(
@@ -822,6 +826,13 @@ def _check_ladders(experiment: Experiment) -> None:
                     )
             key = f"ladders.{name}.{position}"
             _check_layout(experiment, f"{key}.layout", rung["strategy"], rung["layout"])
+            if several and settings["networks"][rung["network"]]["steps"]:
+                raise experiment.error(
+                    f"{key}.network",
+                    rung["network"],
+                    "has steps: an epoch is cut short there, and a ladder compares whole ones",
+                    f"name another network, or leave networks.{rung['network']}.steps out",
+                )
             if _place(rung) in map(_place, rungs[:position]):
                 raise experiment.error(
                     key,
@@ -926,12 +937,16 @@ def _check_targets(experiment: Experiment) -> None:
                 "time to accuracy needs the accuracy after each epoch",
                 "set validate: true, or leave target_accuracy out",
             )
-        batch = workload["batch"]
         for run in experiment.timed:
+            if run.workload != name:
+                continue
             ranks = Layout.parse(run.layout).ranks
+            batch = experiment._settings_of(run)["training"]["batch"]
             if batch["per"] == "global" and batch["rows"] < ranks:
+                of_variant = "batch" in experiment.settings["variants"][run.variant]
+                owner = f"variants.{run.variant}" if of_variant else f"workloads.{name}"
                 raise experiment.error(
-                    f"workloads.{name}.batch.rows",
+                    f"{owner}.batch.rows",
                     batch["rows"],
                     f"leaves some of the {ranks} ranks of {run.layout} without rows",
                     "use a larger batch",

@@ -248,7 +248,7 @@ def _changes(rungs: pd.DataFrame, product) -> str:
     if product.kind == "unavailable":
         return f"What each change between is worth is not known of all ({_quoted(product.reason)})."
     agreement = "" if pd.isna(product.of_direct) else f", {_agreement(product)}"
-    most = rungs.sort_values("ratio").head(RUNGS_NAMED)
+    most = rungs.sort_values("ratio", ascending=product.ratio <= 1).head(RUNGS_NAMED)
     named = (
         f"{row.change} ({row.ratio:.2f}, {row.cost_seconds:.2f} s)" for row in most.itertuples()
     )
@@ -259,18 +259,20 @@ def _changes(rungs: pd.DataFrame, product) -> str:
 
 
 def _agreement(product) -> str:
-    """Say whether the product is what the ends give, unless the pairs are too few to tell."""
-    off = 100 * (product.of_direct - 1)
-    said = f"{abs(off):.0f} % {'below' if off < 0 else 'above'} that"
-    if abs(off) <= 100 * TOLERANCE:
+    """Say whether the product is what the ends give, as far as the pairs can tell."""
+    off = product.of_direct - 1
+    said = f"{100 * abs(off):.0f} % {'below' if off < 0 else 'above'} that"
+    if pd.isna(product.of_direct_low):
+        return said
+    low, high = product.of_direct_low - 1, product.of_direct_high - 1
+    interval = f"95 % interval of the quotient {1 + low:.2f} to {1 + high:.2f}"
+    if max(abs(low), abs(high)) <= TOLERANCE:
         return f"{said}: they explain it"
-    if not pd.isna(product.of_direct_low) and product.of_direct_low <= 1 <= product.of_direct_high:
-        low, high = product.of_direct_low, product.of_direct_high
-        return (
-            f"{said}, which may be chance (95 % interval of the quotient {low:.2f} to {high:.2f}): "
-            "whether they explain it needs more pairs"
-        )
-    return f"{said}: they do not explain it"
+    if low <= 0 <= high:
+        is_near = abs(off) <= TOLERANCE
+        verdict = "agrees with it" if is_near else "may be chance"
+        return f"{said}, which {verdict} ({interval}): to be sure takes more pairs"
+    return f"{said} ({interval}): they do not explain it"
 
 
 def _ratio(row) -> str:

@@ -6,12 +6,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.explain.ladder import PRODUCT, RUNG
+from escala.explain.ladder import DIRECT, PRODUCT, RUNG
 from escala.figures.common import Tables, described, empty, new, note, palette, title
 
 WHAT = "What each change is worth"
 _LESS, _MORE, _ALL = _KINDS = ("takes less time", "takes more time", "an end")
-_NAMES = {PRODUCT: "all changes multiplied", "direct": "the ends, measured directly"}
+_NAMES = {PRODUCT: "all changes multiplied", DIRECT: "the ends, measured directly"}
 
 
 def draw(tables: Tables) -> Figure:

@@ -829,6 +829,13 @@ def test_each_pair_has_runs_of_its_own():
             experiment.run(*names, pair)
 
 
+def test_what_does_not_change_is_said():
+    """Two variants may have the same settings: what their ratio is off one is chance."""
+    settings = laddered()
+    settings["variants"]["c"] = settings["variants"]["b"]
+    assert [pair.change for pair in Experiment(settings, "e.yaml").pairs][1] == "nothing"
+
+
 def test_a_ladder_of_two_rungs_has_one_pair():
     experiment = Experiment(laddered(lambda s: s["ladders"]["way"].pop()), "e.yaml")
     assert [pair.name for pair in experiment.pairs] == ["way-1"]
@@ -860,6 +867,7 @@ def test_both_sides_of_a_pair_are_timed_again_when_one_changes():
         (put("ladders.way.0.strategy", "single"), "ladders.way.0.layout", "one process"),
         (put("ladders.way.2.variant", "a"), "ladders.way.2", "stands on this ladder already"),
         (lambda s: s["ladders"]["way"].__delitem__(slice(1, 3)), "ladders.way", "too few"),
+        (put("ladders.way.1.network", "slow"), "ladders.way.1.network", "no such network"),
         (put("workloads", {"majority": {}}), "ladders", "no workload is trained by gradient"),
         (put("variants.c.busy_neighbours", [7]), "variants.c.busy_neighbours", "names rank 7"),
     ],
@@ -868,6 +876,21 @@ def test_what_is_no_ladder_is_refused(change, where, reason):
     error = refusal(laddered(change))
     assert error.where == f"e.yaml: {where}"
     assert reason in error.reason
+
+
+def test_a_ladder_needs_whole_epochs():
+    settings = laddered(put("ladders.way.1.layout", "2x1"), put("ladders.way.1.network", "slow"))
+    put("networks", {"slow": {"rate": "10mbit", "steps": 50}})(settings)
+    error = refusal(settings)
+    assert (error.where, error.value) == ("e.yaml: ladders.way.1.network", "slow")
+    assert "cut short" in error.reason
+
+
+def test_a_variants_batch_must_give_every_rank_rows():
+    settings = laddered(put("variants.b.batch", {"rows": 1, "per": "global"}))
+    error = refusal(settings)
+    assert error.where == "e.yaml: variants.b.batch.rows"
+    assert "leaves some of the 2 ranks" in error.reason
 
 
 def test_a_rung_of_several_nodes_names_its_network_and_one_of_one_node_has_none():

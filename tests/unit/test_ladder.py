@@ -75,7 +75,11 @@ def test_a_product_far_from_the_ends_is_said(three, tmp_path):
     other = _tables(tmp_path, slow_down)
     for frames, of_direct, verdict in (
         (three, 1.0, "0 % above that: they explain it"),
-        (other, 0.8, "20 % below that: they do not explain it"),
+        (
+            other,
+            0.8,
+            "20 % below that (95 % interval of the quotient 0.80 to 0.80): they do not explain it",
+        ),
     ):
         product = frames["ladder"].set_index("part").loc["product"]
         assert product["of_direct"] == pytest.approx(of_direct)
@@ -97,7 +101,7 @@ def test_a_product_that_chance_may_have_put_off_is_no_verdict(tmp_path):
     assert product["of_direct"] == pytest.approx(0.8)
     assert (product["of_direct_low"], product["of_direct_high"]) == pytest.approx((10 / 21, 2.5))
     assert (
-        "20 % below that, which may be chance (95 % interval of the quotient 0.48 to 2.50)"
+        "20 % below that, which may be chance (95 % interval of the quotient 0.48 to 2.50): to be"
     ) in summary(frames, "demo", "A title")
 
 
@@ -108,6 +112,12 @@ def test_the_summary_says_what_most_is_due_to(three):
         "with all that is in it takes 0.50 (range 0.50 to 0.50) of the time. The 2 changes between"
     ) in text
     assert "Most is due to from slower to fast (0.40, 3.60 s) and" in text
+
+
+def test_most_of_a_slow_down_is_due_to_what_slows_most(three):
+    ladder = three["ladder"]
+    upside_down = three | {"ladder": ladder.assign(ratio=1 / ladder["ratio"])}
+    assert "Most is due to from slower to fast (2.50" in summary(upside_down, "demo", "A title")
 
 
 def test_runs_of_different_sessions_are_no_pair(tmp_path):
