@@ -138,7 +138,9 @@ def _parts(rows: pd.DataFrame) -> Iterator[str]:
             for name in names
         ]
         whole, slowdown = 1000 * by_part[attribution.WHOLE], group["slowdown"].iloc[0]
-        step = f"{whole:.1f} ms, {slowdown:.2f} times that of timing runs"
+        step = f"{whole:.1f} ms" + (
+            "" if pd.isna(slowdown) else f", {slowdown:.2f} times that of timing runs"
+        )
         yield f"  parts of a step of rank {rank} ({step}), ms: {', '.join(said)}"
 
 

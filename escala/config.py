@@ -159,18 +159,18 @@ class Experiment:
 
     def _change(self, before: dict, after: dict) -> str:
         """Say which settings of two rungs differ, each as `key: old → new`."""
-        old, new = (
-            dict(zip(("strategy", "layout", "variant", "network"), _place(rung), strict=True))
-            | {"variant": None}
-            | self.settings["variants"][rung["variant"]]
-            for rung in (before, after)
-        )
+        old, new = map(self._of_rung, (before, after))
         changes = (
             f"{key}: {json.dumps(old.get(key))} → {json.dumps(new.get(key))}"
             for key in old | new
             if old.get(key) != new.get(key)
         )
         return ", ".join(changes) or "nothing"
+
+    def _of_rung(self, rung: dict) -> dict:
+        strategy, layout, variant, network = _place(rung)
+        place = {"strategy": strategy, "layout": layout, "network": network}
+        return place | self.settings["variants"][variant]
 
     @cached_property
     def paired(self) -> list[Run]:
@@ -813,10 +813,8 @@ def _check_ladders(experiment: Experiment) -> None:
         for position, rung in enumerate(rungs):
             several = Layout.parse(rung["layout"]).nodes > 1
             networks = settings["networks"] if several else {NETWORK, *settings["networks"]}
-            known = {
-                "strategy": STRATEGIES, "variant": settings["variants"], "network": networks
-            }  # fmt: skip
-            for part, names in known.items():
+            known = {"strategy": STRATEGIES, "variant": settings["variants"]}
+            for part, names in (known | {"network": networks}).items():
                 if rung[part] not in names:
                     raise experiment.error(
                         f"ladders.{name}.{position}.{part}",

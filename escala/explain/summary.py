@@ -185,8 +185,9 @@ def _within(tables: Tables, name: str) -> str:
         is_baseline = (group["strategy"] == BASELINE[0]) & (group["layout"] == BASELINE[1])
         alone = group[is_baseline]
         for label, parts in group.groupby("label", sort=False):
-            compared = parts["strategy"].iloc[0] != BASELINE[0] and len(alone)
-            shown.append(_shares(label, parts) + (_more(parts, alone) if compared else ""))
+            same = alone[alone["session"] == parts["session"].iloc[0]]
+            compared = parts["strategy"].iloc[0] != BASELINE[0] and len(same)
+            shown.append(_shares(label, parts) + (_more(parts, same) if compared else ""))
     return f"Within a training step (medians, rank 0), {'; '.join(shown)}."
 
 

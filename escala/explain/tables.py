@@ -564,8 +564,9 @@ def _ladders(files: Iterable[str | Path], pairs: Sequence[Mapping[str, Any]]) ->
 
 
 def _slowdown(run: Measurement, runs: pd.DataFrame) -> float | None:
-    """Return how much longer than a timing run's an instrumented run's median step takes."""
-    same = (runs[list(CONFIGURATION)] == [run[key] for key in CONFIGURATION]).all(axis=1)
+    """Return the median step of an instrumented run over that of its session's timing runs."""
+    of_both = [*CONFIGURATION, "session"]
+    same = (runs[of_both] == [run[key] for key in of_both]).all(axis=1)
     timed = runs.loc[same & runs["comparable"], "step_median_seconds"].dropna()
     return run["step_seconds"]["median"] / timed.median() if len(timed) else None
 

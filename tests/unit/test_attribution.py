@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from escala.explain import attribution, tables
 from escala.explain.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE, covered
+from escala.explain.summary import summary
+from escala.files import read_json, write_json
 from escala.measure import timeline
 
 GRID = 40
@@ -98,3 +100,15 @@ def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estima
     assert failed["strategy"].tolist() == ["horovod-gloo"]
     timed = frames["runs"].query("strategy == 'single'")["step_median_seconds"].median()
     assert known["slowdown"]["single", 0, WHOLE] == pytest.approx(0.109 / timed)
+
+
+def test_runs_of_another_session_are_not_compared(tmp_path):
+    experiment, runs = clocked(tmp_path)
+    for path in runs[1:]:
+        write_json(path, read_json(path) | {"session": "20200101T000000Z-1"})
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+    )
+    slowdown = frames["attribution"].groupby("strategy")["slowdown"]
+    assert slowdown.count().to_dict() == {"single": 11, "horovod-mpi": 0, "horovod-gloo": 0}
+    assert "ms against single 1x1" not in summary(frames, "demo", "A title")

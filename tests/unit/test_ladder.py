@@ -86,22 +86,30 @@ def test_a_product_far_from_the_ends_is_said(three, tmp_path):
         assert verdict in summary(frames, "demo", "A title")
 
 
-def test_a_product_that_chance_may_have_put_off_is_no_verdict(tmp_path):
-    """The ends' pairs give 0.2 and 1.05, the rungs' 0.5: far off, as they are themselves."""
+@pytest.mark.parametrize(
+    ("factors", "of_direct", "interval", "said"),
+    [
+        # The rungs' pairs give 0.5. Those of the ends 0.2 and 1.05, and 0.2 and 0.8: scattered.
+        ((0.4, 2.1), 0.8, (10 / 21, 2.5), "20 % below that, which may be chance"),
+        ((0.4, 1.6), 1.0, (0.625, 2.5), "0 % above that, which agrees with it"),
+    ],
+)
+def test_scattered_pairs_make_no_verdict(tmp_path, factors, of_direct, interval, said):
 
     def scatter(paths: list[Path]) -> None:
         for path in _of(paths, "way-ends"):
             run = read_json(path)
             for epoch in run["epochs"] if run["variant"] == "fast" else []:
-                epoch["epoch_wall_seconds"] *= {1: 0.4, 2: 2.1}[run["repeat"]]
+                epoch["epoch_wall_seconds"] *= factors[run["repeat"] - 1]
             write_json(path, run)
 
     frames = _tables(tmp_path, scatter)
     product = frames["ladder"].set_index("part").loc["product"]
-    assert product["of_direct"] == pytest.approx(0.8)
-    assert (product["of_direct_low"], product["of_direct_high"]) == pytest.approx((10 / 21, 2.5))
+    assert product["of_direct"] == pytest.approx(of_direct)
+    assert (product["of_direct_low"], product["of_direct_high"]) == pytest.approx(interval)
+    low, high = interval
     assert (
-        "20 % below that, which may be chance (95 % interval of the quotient 0.48 to 2.50): to be"
+        f"{said} (95 % interval of the quotient {low:.2f} to {high:.2f}): to be sure takes more"
     ) in summary(frames, "demo", "A title")
 
 

@@ -63,9 +63,7 @@ def assert_equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
-        np.testing.assert_allclose(
-            one, other, rtol=TOLERANCE, atol=TOLERANCE * max(1, np.abs(other).max())
-        )
+        np.testing.assert_allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE * np.abs(other).max())
 
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
