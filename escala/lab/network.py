@@ -23,6 +23,7 @@ from escala.lab.state import FOLDER, Node, alone, call, require
 BRIDGE = "escala"
 #: Of the network that RFC 2544 sets aside for benchmarks: no machine should have it in use.
 SCHEDULER = "198.18.0.1"
+_SUBNET = "198.18.0.0/24"
 NATIVE = "native"
 MOST_NODES = 200
 
@@ -35,7 +36,10 @@ _BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 # through at the speed of memory. A packet must fit.
 _BUCKET_SECONDS, _PACKET_BYTES = 0.001, 1600
 # A queue as of a switch; where it is shorter than this, TCP cannot keep a slow link busy.
-_QUEUE_SECONDS, _QUEUE_BYTES = 0.02, 128 * 1024
+_QUEUE_SECONDS, _QUEUE_BYTES = 0.02, 256 * 1024
+
+# What Linux, and so a cluster, has unless told otherwise; a node would inherit the machine's own.
+_CONGESTION = "cubic"
 
 _IPERF_PORT = "5201"
 _PINGS = 21
@@ -64,6 +68,8 @@ def create(nodes: Sequence[Node]) -> None:
         _ip(f"-n {node.link} address add {node.address}/24 dev eth0")
         _ip(f"-n {node.link} link set eth0 up")
         _ip(f"-n {node.link} link set lo up")
+        way = f"{_SUBNET} dev eth0 scope link src {node.address}"
+        _ip(f"-n {node.link} route change {way} congctl {_CONGESTION}")
 
 
 def remove() -> None:
@@ -109,6 +115,8 @@ def shape(rate: str) -> None:
         for node in lab.nodes:
             for namespace, device in _ends(node):
                 _tc(f"-n {namespace} qdisc replace dev {device} root {queue}")
+            # What TCP learnt of a link at another rate is not where a connection starts from.
+            _ip(f"-n {node.link} tcp_metrics flush")
 
 
 def bits_per_second(rate: str) -> int:

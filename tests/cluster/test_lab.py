@@ -70,6 +70,15 @@ def test_a_job_reaches_the_other_node_by_name_over_its_link(lab, tmp_path):
     assert measure("n1", "n2")["latency_ms"] > 0
 
 
+def test_connections_between_nodes_control_congestion_as_linux_does_by_default(lab):
+    # To the other node's slurmd.
+    connect = "import socket; ends = socket.create_connection(('{}', 6818))"
+    ask = f"{connect}; print(ends.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 9))"
+    sender, receiver = lab.nodes
+    said = output(*network.inside(sender), sys.executable, "-c", ask.format(receiver.address))
+    assert said.strip() == repr(b"cubic\0\0\0\0")
+
+
 @pytest.mark.parametrize("rate", ["10mbit", "100mbit", "1gbit"])
 def test_a_job_gives_the_links_a_rate_that_is_measured(lab, rate):
     asked = network.bits_per_second(rate) / 1e6
