@@ -29,7 +29,8 @@ from escala.explain import attribution, tables
 from escala.explain.statistics import paired_ratios, ratio_interval
 
 SINGLE, _ = tables.BASELINE
-NAME = ["strategy", "layout", "variant", "network"]
+DATA = ["dataset", "workload"]
+PLACE = ["strategy", "layout", "variant", "network"]
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -92,18 +93,23 @@ def measured(settings: dict, profile: str | None, again: bool) -> tuple[Tables |
         snakemake = [sys.executable, "-m", "snakemake", "--snakefile", config.ROOT / "Snakefile"]
         command = [*snakemake, made, *where, *anew, "--configfile", file]
         # What is printed here is the result alone.
-        code = subprocess.run(command, env=environment, stdout=sys.stderr).returncode
+        with subprocess.Popen(command, env=environment, stdout=sys.stderr) as workflow:
+            try:
+                code = workflow.wait()
+            finally:
+                # It ends its jobs; one that has ended takes no notice.
+                workflow.terminate()
     return (tables.read(made.parent) if made.exists() else None), code
 
 
 def lines(found: Tables) -> Iterator[str]:
     """Yield what the tables of one length say of every configuration, the baselines first."""
     configurations = found["configurations"]
-    ratios = found["speedup"].set_index(NAME)
+    ratios = found["speedup"].set_index([*DATA, *PLACE])
     parts = found["attribution"]
     for row in configurations.sort_values("ranks", kind="stable").itertuples():
-        name = tuple(getattr(row, key) for key in NAME)
-        yield f"{row.dataset}: {' '.join(name)}"
+        name = tuple(getattr(row, key) for key in (*DATA, *PLACE))
+        yield f"{row.dataset}, {row.workload}: {' '.join(name[len(DATA) :])}"
         if row.kind == "unavailable":
             yield f"  unavailable: {row.reason}"
             continue
@@ -112,7 +118,7 @@ def lines(found: Tables) -> Iterator[str]:
         step = (row.step_seconds, row.step_low_seconds, row.step_high_seconds)
         yield f"  step: {_spread(*(1000 * value for value in step), digits=1)} ms"
         yield f"  epoch: {row.train_seconds_per_epoch:.2f} s of training"
-        yield from _parts(parts[(parts[NAME] == list(name)).all(axis=1)])
+        yield from _parts(parts[(parts[[*DATA, *PLACE]] == list(name)).all(axis=1)])
     yield from _between_variants(found["runs"])
 
 
@@ -151,12 +157,16 @@ def _between_variants(runs: pd.DataFrame) -> Iterator[str]:
     alone = alone[alone["comparable"] & (alone["status"] == "ok")]
     # Variants are paired as strategies are: what pairs share must be the same.
     as_strategies = alone.assign(strategy=alone["variant"], variant="")
-    names = alone["variant"].unique()
-    for variant in names[1:]:
-        pairs = paired_ratios(as_strategies, "train_seconds_per_epoch", (names[0], layout))
-        ratio = ratio_interval(pairs.loc[pairs["strategy"] == variant, "ratio"])
-        if ratio.estimate:
-            yield f"{strategy} {layout}, {variant} against {names[0]}: {_spread(*ratio, digits=3)}"
+    for (dataset, workload), group in as_strategies.groupby(DATA, sort=False):
+        first, *others = group["strategy"].unique()
+        pairs = paired_ratios(group, "train_seconds_per_epoch", (first, layout))
+        for variant in others:
+            ratio = ratio_interval(pairs.loc[pairs["strategy"] == variant, "ratio"])
+            if ratio.estimate:
+                yield (
+                    f"{dataset}, {workload}: {strategy} {layout}, {variant} against {first}: "
+                    f"{_spread(*ratio, digits=3)}"
+                )
 
 
 def main() -> int:
@@ -167,7 +177,7 @@ def main() -> int:
         "experiment", nargs="?", type=Path, default=config.ROOT / "experiments" / "scaling.yaml"
     )
     parser.add_argument("--lengths", nargs="+", type=int, help="letters of a row (all)")
-    parser.add_argument("--strategies", nargs="+", help="beside single (all)")
+    parser.add_argument("--strategies", nargs="+", help="single is, in any case (all)")
     parser.add_argument("--variants", nargs="+", help="all")
     parser.add_argument("--networks", nargs="+", help="between nodes (all)")
     parser.add_argument("--pairs", type=int, help="as many as the experiment's repeats")
@@ -178,8 +188,8 @@ def main() -> int:
         parser.error("--pairs: one at least")
     settings = config.read(arguments.experiment)
     config.Experiment(settings, arguments.experiment)
-    others = (e["strategy"] for e in settings["configurations"] if e["strategy"] != SINGLE)
-    strategies = chosen("--strategies", arguments.strategies, others)
+    has = (entry["strategy"] for entry in settings["configurations"])
+    strategies = chosen("--strategies", arguments.strategies, has)
     variants = chosen("--variants", arguments.variants, settings["variants"])
     networks = chosen("--networks", arguments.networks, settings.get("networks", []))
     there = (dataset["length"] for dataset in settings["datasets"].values())

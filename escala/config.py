@@ -402,7 +402,7 @@ class Experiment:
         InputError : its layout asks for more nodes, or more cores, than there are, or SLURM is to
             start it.
         """
-        key = f"configurations: {run.strategy}"
+        key = _asked_by(run)
         if self.settings["launcher"] == SRUN:
             raise self.error(
                 "launcher",
@@ -427,6 +427,11 @@ class Experiment:
                 "ask for fewer processes, lower cores_per_process of the variant, give Snakemake "
                 "more --cores, or set oversubscribe: true",
             )
+
+
+def _asked_by(run: Run) -> str:
+    """Return where in the settings a run is asked for."""
+    return f"{'ladders' if run.pair else 'configurations'}: {run.strategy}"
 
 
 def _takes_steps(run: Run) -> bool:
@@ -883,7 +888,7 @@ def _check_slowdown(experiment: Experiment) -> None:
         apart = strategy.asynchronous or strategy.one_process_per_node
         if apart and experiment.settings["variants"][run.variant]["slowdown"]:
             raise experiment.error(
-                f"{'ladders' if run.pair else 'configurations'}: {strategy.name}",
+                _asked_by(run),
                 run.variant,
                 "slowdown is for strategies whose ranks are processes that step together",
                 "use busy_neighbours, or another strategy",

@@ -16,13 +16,14 @@ parts overlap, the instant counts once, for the first of them in the order of `P
 
 What a rank computes, and what it waits for the slowest to compute, comes first, so that an exchange
 counts as long as nothing else goes on; the rest of it is overlap won. What no part covers is
-unexplained. All times are of one clock, hence of ranks on one machine.
+unexplained. What is set against another rank's moments, or against rank 0's timeline, takes one
+clock: for ranks under several kernels, as on nodes that are machines, such parts are unavailable.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -57,20 +58,22 @@ _PART_OF_FAMILY = {
 Intervals = np.ndarray
 
 
-def of_run(run_file: Path, alone: bool) -> pd.DataFrame:
+def of_run(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFrame:
     """Return `summary` of a run that ended ok, from what stands beside its run.json.
 
     Parameters
     ----------
     alone : whether its strategy exchanges nothing.
+    one_clock : whether all its processes read the same.
 
     Notes
     -----
     A process that holds several ranks has the clock of all of them, under its own number.
     """
-    phases = _phases(run_file.with_name("timeline.json"))
+    phases = _phases(run_file.with_name("timeline.json")) if one_clock else None
     steps = per_step(_clocks(run_file), phases)
-    return summary(steps, alone, has_timeline=phases is not None)
+    sources = {CLOCKS, *[ALL_CLOCKS] * one_clock, *[TIMELINE, BOTH] * (phases is not None)}
+    return summary(steps, alone, sources)
 
 
 def _clocks(run_file: Path) -> pd.DataFrame:
@@ -155,12 +158,9 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
     rows = []
     for step, moments in whole.iterrows():
         parts = _of_rank(moments, tensors.loc[step]) | exchanges
-        rows.append(covered({name: parts[name] for name in PARTS}, *_window(moments)))
+        window = moments[["gather_begins", "returned"]]
+        rows.append(covered({name: parts[name] for name in PARTS}, *window))
     return pd.DataFrame(rows, index=whole.index).assign(**{WHOLE: steps})
-
-
-def _window(moments: pd.Series) -> tuple[float, float]:
-    return moments["gather_begins"], moments["returned"]
 
 
 def _of_rank(moments: pd.Series, tensors: pd.DataFrame) -> dict[str, Intervals]:
@@ -199,14 +199,14 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
     return found | {"negotiation": np.concatenate([found["negotiation"], waits])}
 
 
-def summary(steps: pd.DataFrame, alone: bool, has_timeline: bool) -> pd.DataFrame:
+def summary(steps: pd.DataFrame, alone: bool, sources: Collection[str]) -> pd.DataFrame:
     """Summarise the parts over the steps of each rank.
 
     Parameters
     ----------
     steps : as `per_step` returns them.
     alone : whether nothing is exchanged, so that all parts of an exchange are 0.
-    has_timeline : whether Horovod's phases are known. Only rank 0 writes them: what they say of
+    sources : those of `SOURCES` that there are. Only rank 0 writes the timeline: what it says of
         the other ranks is estimated.
 
     Returns
@@ -218,13 +218,11 @@ def summary(steps: pd.DataFrame, alone: bool, has_timeline: bool) -> pd.DataFram
     for rank, group in steps.groupby(level="rank"):
         for part in (*PARTS, OVERLAP, UNEXPLAINED, WHOLE):
             row = {"rank": rank, "part": part, "steps": len(group), "source": SOURCES[part]}
-            of_timeline = SOURCES[part] in (TIMELINE, BOTH)
-            known = part in group and (alone or has_timeline or not of_timeline)
-            if not known:
+            if part not in group or not (alone or SOURCES[part] in sources):
                 rows.append(row | {"source": None, "kind": "unavailable"})
                 continue
             low, median, high = group[part].quantile([0.25, 0.5, 0.75])
-            estimated = of_timeline and rank != 0
+            estimated = SOURCES[part] in (TIMELINE, BOTH) and rank != 0
             rows.append(
                 row
                 | {"median_seconds": median, "low_seconds": low, "high_seconds": high}

@@ -553,7 +553,8 @@ def _attribution(files: Iterable[str | Path], runs: pd.DataFrame) -> Iterator[di
             yield dict.fromkeys(_dtypes("attribution")) | name | {"kind": "unavailable"}
             continue
         name |= {"slowdown": _slowdown(run, runs)}
-        for part in attribution.of_run(path, run["strategy"] == BASELINE[0]).to_dict("records"):
+        alone, one_clock = run["strategy"] == BASELINE[0], run["ranks"]["one_clock"]
+        for part in attribution.of_run(path, alone, one_clock).to_dict("records"):
             yield name | part
 
 

@@ -33,7 +33,7 @@ from escala.parallel.shards import Shards, row_moments
 from escala.parallel.strategies import STRATEGIES
 from escala.workloads import WORKLOADS, models
 
-FORMAT = 4
+FORMAT = 5
 POLL_SECONDS = 0.1
 RAW_TIMELINE, TIMELINE, TRACE = "timeline.raw", "timeline.json", "trace.json"
 PREDICTIONS = "predictions.npy"
@@ -298,6 +298,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "hosts": [],
             "interface": None,
             "oversubscribed": False,
+            "one_clock": None,
             "cores": [],
             "shares": None,
             "threads": plan["knobs"]["threads"],
@@ -486,7 +487,11 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "resources": _resources(plan, folder, ranks[0]["epochs"]),
         "weights_sha256": weights_sha256,
     }
-    result["ranks"] |= {"obtained": ranks[0]["ranks"], "shares": ranks[0]["shares"]}
+    result["ranks"] |= {
+        "obtained": ranks[0]["ranks"],
+        "one_clock": len({each["boot"] for each in everyone}) == 1,
+        "shares": ranks[0]["shares"],
+    }
     result["training"] |= {
         "optimizer": ranks[0]["optimizer"],
         "parameters": ranks[0]["parameters"],

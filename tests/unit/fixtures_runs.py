@@ -214,7 +214,7 @@ class FakeExperiment:
         ok, train = status == "ok", sum(e["train_seconds"] for e in epochs)
         step = epoch_seconds / epochs[0]["steps"]
         return {
-            "format": 4, "status": status, "reason": reason, "experiment": self.name,
+            "format": 5, "status": status, "reason": reason, "experiment": self.name,
             "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
             "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
             "pair": None, "instrument": None, "session": session,
@@ -223,6 +223,7 @@ class FakeExperiment:
             "ranks": {
                 "asked": ranks, "obtained": ranks if ok else None, "oversubscribed": ranks > 2,
                 "launcher": "mpirun", "hosts": ["example"], "interface": "lo",
+                "one_clock": True if ok else None,
                 "shares": [1 / ranks] * ranks if ok else None,
                 "cores": [[r % 2] for r in range(ranks)],
                 "threads": {"intra_op": 1, "inter_op": 1},

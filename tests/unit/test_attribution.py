@@ -72,7 +72,8 @@ def test_the_slowest_rank_waits_for_none_and_hides_an_exchange(two_ranks):
 def test_what_has_no_source_is_unavailable():
     clocks = pd.concat([clocks_of_rank(rank).assign(rank=rank) for rank in (0, 1)])
     steps = attribution.per_step(clocks, None)
-    found = attribution.summary(steps, alone=False, has_timeline=False).set_index(["rank", "part"])
+    sources = {attribution.CLOCKS, attribution.ALL_CLOCKS}
+    found = attribution.summary(steps, alone=False, sources=sources).set_index(["rank", "part"])
     for rank in (0, 1):
         kinds = found["kind"][rank]
         assert (kinds[["input", "compute", "skew", WHOLE]] == "measured").all()
@@ -112,3 +113,23 @@ def test_runs_of_another_session_are_not_compared(tmp_path):
     slowdown = frames["attribution"].groupby("strategy")["slowdown"]
     assert slowdown.count().to_dict() == {"single": 11, "horovod-mpi": 0, "horovod-gloo": 0}
     assert "ms against single 1x1" not in summary(frames, "demo", "A title")
+
+
+def test_an_offset_between_the_clocks_of_machines_changes_nothing(tmp_path):
+    _, runs = clocked(tmp_path)
+    [run] = [path for path in runs if "/horovod-mpi/" in str(path)]
+
+    def parts() -> pd.DataFrame:
+        found = attribution.of_run(run, alone=False, one_clock=False)
+        return found.set_index(["rank", "part"])
+
+    before, clocks = parts(), run.with_name("ranks") / "rank1.clocks.csv"
+    pd.read_csv(clocks).assign(seconds=lambda moments: moments["seconds"] + 0.04).to_csv(
+        clocks, index=False
+    )
+    after = parts()
+    assert after["median_seconds"].to_numpy() == pytest.approx(
+        before["median_seconds"].to_numpy(), abs=1e-6, nan_ok=True
+    )
+    assert (before.xs("compute", level="part")["kind"] == "measured").all()
+    assert (before.xs("skew", level="part")["kind"] == "unavailable").all()

@@ -458,6 +458,13 @@ def test_a_layout_must_fit_this_machine(layout, cores, oversubscribe, available,
     assert caught.value.value == layout
 
 
+def test_a_layout_of_a_ladder_must_fit_this_machine_too():
+    experiment = Experiment(laddered(), "e.yaml")
+    with pytest.raises(InputError, match="and 1 are available") as caught:
+        experiment.require_cores(experiment.paired[0], 1)
+    assert caught.value.where == "e.yaml: ladders: horovod-mpi"
+
+
 def test_the_name_of_a_network_is_refused_with_its_own_rule():
     error = refusal(small(put("networks", {"InfiniBand": {}})))
     assert (error.where, error.value) == ("e.yaml: networks", "InfiniBand")

@@ -20,7 +20,7 @@ THREADS = {"intra_op": 1, "inter_op": 1}
 def ok() -> dict:
     """A run of two ranks that ended well."""
     return {
-        "format": 4,
+        "format": 5,
         "status": "ok",
         "reason": None,
         "experiment": "demo",
@@ -43,6 +43,7 @@ def ok() -> dict:
             "hosts": ["example"],
             "interface": "lo",
             "oversubscribed": False,
+            "one_clock": True,
             "shares": [0.5, 0.5],
             "cores": [[0], [1]],
             "threads": THREADS,

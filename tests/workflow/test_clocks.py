@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from escala.explain import attribution
+from escala.files import read_json
 from escala.measure.run import measure
+from tests.conftest import ROOT
 
 STEPS = 24
 # Of a quiet step on this machine; what other processes take from it falls into every part.
 MOST_UNEXPLAINED = 0.05
 SLEEP_SECONDS = 0.03
-# What Python imports by itself at its start: every batch is handed out late.
+# What Python imports by itself at its start: every batch is handed out late; every process is told
+# of another kernel.
 SLEEPING = f"""
 import time
 from escala.parallel.shards import Shards
@@ -28,6 +30,17 @@ def slowly(*arguments):
         yield rows
 
 Shards.of_epoch = slowly
+"""
+SEVERAL_KERNELS = """
+import os
+from pathlib import Path
+
+read_text = Path.read_text
+
+def told(path, *arguments):
+    return str(os.getpid()) if path.name == "boot_id" else read_text(path, *arguments)
+
+Path.read_text = told
 """
 
 
@@ -47,9 +60,9 @@ def attributed(small_split, request_for, tmp_path_factory):
         )
         outcome = measure(request, small_split, folder / "run.json", time_limit_seconds=300)
         assert outcome.status == "ok", outcome.reason
-        return attribution.of_run(folder / "run.json", strategy == "single").set_index(
-            ["rank", "part"]
-        )
+        one_clock = read_json(folder / "run.json")["ranks"]["one_clock"]
+        parts = attribution.of_run(folder / "run.json", strategy == "single", one_clock)
+        return parts.set_index(["rank", "part"])
 
     return run
 
@@ -93,14 +106,31 @@ def test_a_slow_rank_shows_as_skew_on_the_others(attributed):
     assert parts[1, "skew"] < 0.1 * parts[0, "skew"]
 
 
-def test_a_sleep_while_rows_are_gathered_shows_as_input(attributed, tmp_path, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text(SLEEPING)
-    root = Path(__file__).resolve().parents[2]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(root)]))
+@pytest.fixture
+def imported(tmp_path, monkeypatch):
+    """Return a function that lets every Python process import a module first."""
+
+    def write(module: str) -> None:
+        (tmp_path / "sitecustomize.py").write_text(module)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+
+    return write
+
+
+def test_a_sleep_while_rows_are_gathered_shows_as_input(attributed, imported):
+    imported(SLEEPING)
     parts = attributed("single", "1x1")["median_seconds"][0]
     assert parts["input"] >= SLEEP_SECONDS
     others = [part for part in attribution.PARTS if part != "input"]
     assert parts["whole"] - parts["input"] == pytest.approx(parts[others].sum(), rel=0.2)
+
+
+def test_ranks_of_several_kernels_are_not_set_against_each_other(attributed, imported):
+    imported(SEVERAL_KERNELS)
+    kinds = attributed("horovod-mpi", "1x2")["kind"].unstack()
+    own = ["input", "dispatch", "compute", "optimiser", "whole"]
+    assert (kinds[own] == "measured").all(axis=None)
+    assert (kinds.drop(columns=own) == "unavailable").all(axis=None)
 
 
 def test_moments_inside_a_step_are_unavailable_where_no_process_can_read_them(attributed):
