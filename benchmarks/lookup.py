@@ -74,6 +74,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--repetitions", type=int, default=35, help="steps of each part (35)")
     arguments = parser.parse_args()
+    if min(arguments.batch, arguments.repetitions) < 1:
+        parser.error("--batch and --repetitions: one at least")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -226,6 +226,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=7, help="of each way in a round (7)")
     arguments = parser.parse_args()
+    if min(arguments.batch, arguments.rounds, arguments.steps) < 1:
+        parser.error("--batch, --rounds and --steps: one at least")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     for length in arguments.lengths:
         compare(length, arguments.batch, arguments.steps, arguments.rounds)

@@ -269,11 +269,10 @@ def _agreement(product) -> str:
     interval = f"95 % interval of the quotient {1 + low:.2f} to {1 + high:.2f}"
     if max(abs(low), abs(high)) <= TOLERANCE:
         return f"{said}: they explain it"
-    if low <= 0 <= high:
-        is_near = abs(off) <= TOLERANCE
-        verdict = "agrees with it" if is_near else "may be chance"
-        return f"{said}, which {verdict} ({interval}): to be sure takes more pairs"
-    return f"{said} ({interval}): they do not explain it"
+    if low > TOLERANCE or high < -TOLERANCE:
+        return f"{said} ({interval}): they do not explain it"
+    verdict = "agrees with it" if abs(off) <= TOLERANCE else "may be chance"
+    return f"{said}, which {verdict} ({interval}): to be sure takes more pairs"
 
 
 def _ratio(row) -> str:

@@ -79,6 +79,15 @@ def test_connections_between_nodes_control_congestion_as_linux_does_by_default(l
     assert said.strip() == repr(b"cubic\0\0\0\0")
 
 
+def test_what_tcp_learnt_of_the_links_is_forgotten_when_their_rate_is_set(lab):
+    sender, receiver = lab.nodes
+    shown = ["ip", "-n", sender.link, "tcp_metrics", "show", receiver.address]
+    measure(sender.name, receiver.name)
+    assert "cwnd" in output(*shown)
+    shape("100mbit")
+    assert "cwnd" not in output(*shown)
+
+
 @pytest.mark.parametrize("rate", ["10mbit", "100mbit", "1gbit"])
 def test_a_job_gives_the_links_a_rate_that_is_measured(lab, rate):
     asked = network.bits_per_second(rate) / 1e6

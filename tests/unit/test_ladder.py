@@ -92,6 +92,9 @@ def test_a_product_far_from_the_ends_is_said(three, tmp_path):
         # The rungs' pairs give 0.5. Those of the ends 0.2 and 1.05, and 0.2 and 0.8: scattered.
         ((0.4, 2.1), 0.8, (10 / 21, 2.5), "20 % below that, which may be chance"),
         ((0.4, 1.6), 1.0, (0.625, 2.5), "0 % above that, which agrees with it"),
+        # Apart for sure, and perhaps by less than a tenth.
+        ((0.85, 0.95), 1 / 0.9, (1 / 0.95, 1 / 0.85), "11 % above that, which may be chance"),
+        ((0.95, 0.87), 1 / 0.91, (1 / 0.95, 1 / 0.87), "10 % above that, which agrees with it"),
     ],
 )
 def test_scattered_pairs_make_no_verdict(tmp_path, factors, of_direct, interval, said):

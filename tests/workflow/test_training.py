@@ -147,6 +147,11 @@ def test_gathered_factors_give_what_summed_products_do(
     gathered = {name for name, phases in kinds.items() if "ALLGATHER" in phases}
     assert gathered == {"gradient/dense/kernel", "gradient/dense/kernel/inputs"}
     assert all("ALLREDUCE" in kinds[name] for name in set(kinds.index) - gathered)
+    made = gradients[gradients["phase"].isin(["ALLGATHER", "ALLREDUCE"])].sort_values(
+        "start_seconds"
+    )
+    by_step = made.assign(step=made.groupby("tensor").cumcount()).groupby("step")
+    assert set(by_step["tensor"].first()) == {"gradient/dense/kernel/inputs"}
 
 
 def test_a_sparse_gradient_is_gathered_under_the_name_of_its_variable(
