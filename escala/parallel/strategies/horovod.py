@@ -50,7 +50,7 @@ class Horovod(Strategy):
         names = [f"{GRADIENT}{variable.name.partition(':')[0]}" for variable in variables]
         own = dict(zip(names, self.local(gradients), strict=True))
         exchanged = {n: self._gathered(n, g) for n, g in own.items() if isinstance(g, Factors)}
-        # The larger factors are by far the most bytes, and go before all else.
+        # The larger factors are by far the most bytes: sums wait for them.
         with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
             exchanged |= {n: self._summed(n, g) for n, g in own.items() if n not in exchanged}
         return [exchanged[name] for name in names]
