@@ -76,6 +76,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if min(arguments.batch, arguments.repetitions) < 1:
         parser.error("--batch and --repetitions: one at least")
+    if min(arguments.lengths) < 7:
+        parser.error("--lengths: 7 at least, shorter rows leave the network nothing to see")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -99,8 +99,8 @@ def test_an_exchange_shows_on_every_rank(plain, strategy):
 
 
 def test_a_slow_rank_shows_as_skew_on_the_others(attributed):
-    """Rank 1 computes twice as long: rank 0 waits as long as it computes itself."""
-    parts = attributed("horovod-mpi", "1x2", slowdown=[1, 2])["median_seconds"]
+    """Rank 1 computes eight times as long; what other processes delay is small beside that."""
+    parts = attributed("horovod-mpi", "1x2", slowdown=[1, 8])["median_seconds"]
     delay = parts[1, "compute"] - parts[0, "compute"]
     assert parts[0, "skew"] == pytest.approx(delay, rel=0.2)
     assert parts[1, "skew"] < 0.1 * parts[0, "skew"]
