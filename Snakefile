@@ -7,6 +7,7 @@ report: "report/workflow.rst"
 
 
 include: "rules/common.smk"
+include: "rules/check.smk"
 include: "rules/acquire.smk"
 include: "rules/prepare.smk"
 include: "rules/train.smk"

@@ -27,11 +27,14 @@ import yaml
 from escala import cli, config
 from escala.errors import InputError
 from escala.explain import attribution, tables
-from escala.explain.statistics import paired_ratios, ratio_interval
+from escala.explain.comparable import paired
+from escala.explain.measurements import read_run
+from escala.explain.statistics import ratio_interval
+from escala.references import ONE_PROCESS, Place
 
-SINGLE, _ = tables.BASELINE
+SINGLE, _ = ONE_PROCESS
 DATA = ["dataset", "workload"]
-PLACE = ["strategy", "layout", "variant", "network"]
+PLACE = list(Place._fields)
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -106,9 +109,10 @@ def measured(settings: dict, profile: str | None, again: bool) -> tuple[Tables |
 
 
 def lines(found: Tables) -> Iterator[str]:
-    """Yield what the tables of one length say of every configuration, the baselines first."""
+    """Yield what the tables of one length say of every configuration, one process first."""
     configurations = found["configurations"]
-    ratios = found["speedup"].set_index([*DATA, *PLACE])
+    speedup = tables.labelled(found["speedup"], found["runs"])
+    ratios = speedup[speedup["reference"] == 1].set_index([*DATA, *PLACE])
     parts = found["attribution"]
     for row in configurations.sort_values("ranks", kind="stable").itertuples():
         name = tuple(getattr(row, key) for key in (*DATA, *PLACE))
@@ -117,7 +121,8 @@ def lines(found: Tables) -> Iterator[str]:
             yield f"  unavailable: {row.reason}"
             continue
         if name in ratios.index:
-            yield f"  ratio to {' '.join(tables.BASELINE)}: {_ratio(ratios.loc[name])}"
+            ratio = ratios.loc[name]
+            yield f"  ratio to {ratio['reference_label']}: {_ratio(ratio)}"
         step = (row.step_seconds, row.step_low_seconds, row.step_high_seconds)
         yield f"  step: {_spread(*(1000 * value for value in step), digits=1)} ms"
         yield f"  epoch: {row.train_seconds_per_epoch:.2f} s of training"
@@ -155,21 +160,28 @@ def _parts(rows: pd.DataFrame) -> Iterator[str]:
 
 def _between_variants(runs: pd.DataFrame) -> Iterator[str]:
     """Yield how one process under other variants compares with it under the first."""
-    strategy, layout = tables.BASELINE
+    strategy, layout = ONE_PROCESS
     alone = runs[(runs["strategy"] == strategy) & (runs["layout"] == layout)]
     alone = alone[alone["comparable"] & (alone["status"] == "ok") & (alone["resumptions"] == 0)]
-    # Variants are paired as strategies are: what pairs share must be the same.
-    as_strategies = alone.assign(strategy=alone["variant"], variant="")
-    for (dataset, workload), group in as_strategies.groupby(DATA, sort=False):
-        first, *others = group["strategy"].unique()
-        pairs = paired_ratios(group, "train_seconds_per_epoch", (first, layout))
-        for variant in others:
-            ratio = ratio_interval(pairs.loc[pairs["strategy"] == variant, "ratio"])
+    for (dataset, workload), group in alone.groupby(DATA, sort=False):
+        (first, references), *others = (
+            (variant, list(map(_timed, of_variant.itertuples())))
+            for variant, of_variant in group.groupby("variant", sort=False)
+        )
+        for variant, timed in others:
+            pairs = paired(timed, references)
+            both = zip(pairs.runs, pairs.references, strict=True)
+            ratio = ratio_interval([mine["seconds"] / theirs["seconds"] for mine, theirs in both])
             if ratio.estimate:
                 yield (
                     f"{dataset}, {workload}: {strategy} {layout}, {variant} against {first}: "
                     f"{_spread(*ratio, digits=3)}"
                 )
+
+
+def _timed(row) -> dict:
+    """Return a measurement with its training seconds of an epoch, from its row in `runs`."""
+    return read_run(row.file) | {"seconds": row.train_seconds_per_epoch}
 
 
 def main() -> int:

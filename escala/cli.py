@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,16 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from escala import store
+from escala import interrupts, store
 from escala.errors import InputError
 
 
 def main(command: Callable[[], int | None]) -> int:
-    """Run `command` and return its exit code: 0 done, 2 wrong input, 130 or 143 interrupted.
+    """Run `command` and return its exit code: 0 done, 1 or 2 wrong input or a system's error.
 
-    SIGTERM is turned into `SystemExit`, so that `finally` clauses run and no child survives.
+    Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so that `finally` clauses run and no
+    child survives; the exit code is then 128 and the signal's number.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    interrupts.handle()
     try:
         return command() or 0
     except InputError as error:
@@ -30,9 +30,6 @@ def main(command: Callable[[], int | None]) -> int:
             raise
         print(f"escala: {error.filename or 'a file'}: {error.strerror}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("escala: interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
 
 
 def serve_or_make(step: str, **keywords) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -23,15 +24,18 @@ from escala.errors import InputError
 from escala.parallel.launch import LOCAL, SRUN
 from escala.parallel.layout import Layout
 from escala.parallel.strategies import STRATEGIES
+from escala.references import DEFAULT, NATIVE, ONE_PROCESS, Place, Reference, compared_with
 from escala.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "schemas" / "config.schema.yaml"
-BASELINE = ("single", "1x1")
-NETWORK = "native"
+#: Entries of an experiment's file, with every alias written out.
+MOST_NODES = 100_000
 
 # Settings of a workload that a variant may give in its stead.
 _TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
+# Settings of a dataset that its arrays depend on, besides its source and its split.
+_PREPARED_BY = ("classes", "length", "window", "deduplicate", "oversample")
 # A layout of one node uses no network, whatever is said of one called as its own.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
 
@@ -69,6 +73,10 @@ class Run:
     def file(self) -> str:
         return f"{self.folder}/run.json"
 
+    @property
+    def place(self) -> Place:
+        return Place(self.strategy, self.layout, self.variant, self.network)
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -81,8 +89,8 @@ class Pair:
     name: str
     ladder: str
     rung: int | None
-    before: tuple[str, str, str, str]
-    after: tuple[str, str, str, str]
+    before: Place
+    after: Place
     change: str | None
 
 
@@ -107,6 +115,7 @@ class Experiment:
         for check in (
             _check_classes,
             _check_splits,
+            _check_configurations,
             _check_references,
             _check_ladders,
             _check_layouts,
@@ -125,6 +134,22 @@ class Experiment:
     def datasets(self) -> dict[str, dict]:
         return self.settings["datasets"]
 
+    def preparation(self, dataset: str) -> dict:
+        """Return the settings of a dataset that its arrays depend on, and no others.
+
+        They enter `dataset.json`, and with it what determines every measurement. Clusters are
+        linked by `similarity`; for other splits it is where the leakage report begins to count.
+        """
+        settings = self.datasets[dataset]
+        split = {k: v for k, v in settings["split"].items() if k not in ("seeds", "groups")}
+        if split["by"] == "cluster":
+            split["similarity"] = settings["similarity"]
+        return {
+            "provenance": settings["source"]["type"],
+            **{key: settings[key] for key in _PREPARED_BY},
+            "split": split,
+        }
+
     def split_seed(self, dataset: str, repeat: int | None) -> int:
         """Return the seed of the split that a repeat trains on; instrumented runs use the first."""
         seeds = self.datasets[dataset]["split"]["seeds"]
@@ -132,12 +157,22 @@ class Experiment:
 
     @cached_property
     def runs(self) -> list[Run]:
-        """Every timing run, in the order of the file."""
+        """Every timing run, in the order of the file.
+
+        A fit draws nothing at random and its time is compared with nothing: it is repeated on
+        other splits only.
+        """
         return [
             run
             for repeat in range(1, self.settings["repeats"] + 1)
             for run in self._cells(repeat=repeat)
+            if _takes_steps(run) or repeat <= len(self.datasets[run.dataset]["split"]["seeds"])
         ]
+
+    @property
+    def references(self) -> list[Reference]:
+        """The references of the experiment, the main one first."""
+        return self.settings.get("references") or list(DEFAULT)
 
     @cached_property
     def pairs(self) -> list[Pair]:
@@ -197,36 +232,31 @@ class Experiment:
 
     @cached_property
     def timelines(self) -> list[Run]:
-        """The instrumented run of every configuration whose strategy writes a timeline."""
-        return self._instrumented("timeline", lambda run: STRATEGIES[run.strategy].writes_timeline)
+        """The timeline runs of the whole experiment."""
+        return self._enabled("timeline")
 
     @cached_property
     def sampled(self) -> list[Run]:
-        """The instrumented run of every configuration in which resources are sampled."""
-        return self._instrumented("resources", _takes_steps)
+        """The runs of the whole experiment in which resources are sampled."""
+        return self._enabled("resources")
 
     @cached_property
     def clocked(self) -> list[Run]:
-        """The instrumented run of every configuration whose steps are split into parts."""
-        return self._instrumented(
-            "clocks",
-            lambda run: _takes_steps(run) and not STRATEGIES[run.strategy].asynchronous,
-        )
+        """The runs of the whole experiment whose steps are split into parts."""
+        return self._enabled("clocks")
 
-    def _instrumented(self, instrument: str, suits: Callable[[Run], bool]) -> list[Run]:
-        if not self.settings[instrument]["enabled"]:
-            return []
-        return [run for run in self._cells(repeat=None, instrument=instrument) if suits(run)]
+    def _enabled(self, instrument: str) -> list[Run]:
+        return self.of_instrument(instrument) if self.settings[instrument]["enabled"] else []
 
     def of_instrument(self, instrument: str | None) -> list[Run]:
-        """Return the timing runs, or those of an instrument."""
-        kinds = {
-            None: self.timed,
-            "timeline": self.timelines,
-            "resources": self.sampled,
-            "clocks": self.clocked,
-        }
-        return kinds[instrument]
+        """Return the timing runs, or every run of an instrument that may be asked for.
+
+        One that the whole experiment leaves out can still be asked for by its path.
+        """
+        if instrument is None:
+            return self.timed
+        cells = self._cells(repeat=None, instrument=instrument)
+        return [run for run in cells if _SUITS[instrument](run)]
 
     def _cells(self, **last: Any) -> Iterator[Run]:
         for dataset in self.datasets:
@@ -234,28 +264,28 @@ class Experiment:
                 for place in self._places(workload):
                     yield Run(self.name, dataset, workload, *place, **last)
 
-    def _places(self, workload: str) -> list[tuple[str, str, str, str]]:
-        """Return strategy, layout, variant and network of every cell that a workload runs in.
+    def _places(self, workload: str) -> list[Place]:
+        """Return the place of every cell that a workload runs in.
 
         Only layouts of several nodes use a network between them; others have none to choose.
 
         A fit is one process, and no knob changes its outcome: it runs under the first variant that
-        the baseline runs under, and nowhere else.
+        `single` `1x1` runs under, and nowhere else.
         """
         places = [
-            (entry["strategy"], layout, variant, network)
+            Place(entry["strategy"], layout, variant, network)
             for entry in self.settings["configurations"]
             for layout in entry["layouts"]
             for variant in entry.get("variants", self.settings["variants"])
             for network in (
                 entry.get("networks", self.settings["networks"])
                 if Layout.parse(layout).nodes > 1
-                else [NETWORK]
+                else [NATIVE]
             )
         ]
         if WORKLOADS[workload].kind == "gradient":
             return places
-        return [place for place in places if place[:2] == BASELINE][:1]
+        return [place for place in places if place[:2] == ONE_PROCESS][:1]
 
     def run_files(self) -> list[str]:
         return [run.file for run in self.runs]
@@ -301,30 +331,39 @@ class Experiment:
         per_process = self.settings["variants"][run.variant]["cores_per_process"]
         return Layout.parse(run.layout).processes * per_process
 
-    def compared_with(self, run: Run) -> list:
-        """Return the configurations whose ratios this run serves as baseline for, by name.
+    def compared_with(self, run: Run) -> list[str]:
+        """Return the configurations that a run is set against, each with a digest of its settings.
 
-        A baseline is measured again when a configuration joins it, in the same session: this list
-        is part of what determines its result. So is what determines the other side of a pair.
+        They are part of what determines its result: where one of them joins, or its settings or its
+        link change, both are measured again in one session, and so have a ratio.
         """
-        if run.pair:
-            return [
-                asdict(other) | self._settings_of(other)
-                for other in self.paired
-                if other != run
-                and (other.dataset, other.workload, other.pair, other.repeat)
-                == (run.dataset, run.workload, run.pair, run.repeat)
-            ]
-        if (run.strategy, run.layout) != BASELINE:
-            return []
         return sorted(
-            {
-                f"{other.strategy}/{other.layout}/{other.network}"
-                for other in self.runs
-                if (other.dataset, other.workload, other.variant)
-                == (run.dataset, run.workload, run.variant)
-            }
+            f"{place} {self._digest(replace(run, **place._asdict()))}"
+            for place in self._set_against(run)
         )
+
+    def _set_against(self, run: Run) -> set[Place]:
+        """Return the references of a run, and what it is a reference of; or its pair's other side.
+
+        Of what is captured in runs of their own, only clocks are compared.
+        """
+        if not _takes_steps(run) or run.instrument not in (None, "clocks"):
+            return set()
+        if run.pair:
+            [pair] = [pair for pair in self.pairs if pair.name == run.pair]
+            return {pair.before, pair.after} - {run.place}
+        return {
+            other
+            for other in self._places(run.workload)
+            if run.place in self._references_of(other) or other in self._references_of(run.place)
+        }
+
+    def _references_of(self, place: Place) -> list[Place]:
+        return [found for _, found in compared_with(place, self.references)]
+
+    def _digest(self, run: Run) -> str:
+        settings = json.dumps(self._settings_of(run), sort_keys=True)
+        return hashlib.sha256(settings.encode()).hexdigest()[:12]
 
     def run(
         self,
@@ -438,11 +477,19 @@ def _takes_steps(run: Run) -> bool:
     return WORKLOADS[run.workload].kind == "gradient"
 
 
-def _place(rung: dict) -> tuple[str, str, str, str]:
-    """Return strategy, layout, variant and network of a rung; one node uses no network."""
+#: Which runs an instrument can capture.
+_SUITS: Mapping[str, Callable[[Run], bool]] = {
+    "timeline": lambda run: STRATEGIES[run.strategy].writes_timeline,
+    "resources": _takes_steps,
+    "clocks": lambda run: _takes_steps(run) and not STRATEGIES[run.strategy].asynchronous,
+}
+
+
+def _place(rung: dict) -> Place:
+    """Return the place of a rung; one node uses no network."""
     several = Layout.parse(rung["layout"]).nodes > 1
-    network = rung["network"] if several else NETWORK
-    return rung["strategy"], rung["layout"], rung["variant"], network
+    network = rung["network"] if several else NATIVE
+    return Place(rung["strategy"], rung["layout"], rung["variant"], network)
 
 
 def load(path: str | Path) -> Experiment:
@@ -455,18 +502,50 @@ def load(path: str | Path) -> Experiment:
     return Experiment(read(path), path)
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML whose mappings name each key once; PyYAML would silently keep the last one."""
+class _Plain(yaml.SafeLoader):
+    """YAML that is a tree of moderate size, whose mappings name each key once, by a text or number.
+
+    PyYAML would keep the last of two equal keys, and let an alias stand within what it names, or
+    for more than there is memory for.
+    """
+
+    def compose_document(self) -> yaml.Node:
+        node = super().compose_document()
+        self._size(node, {})
+        return node
+
+    def _size(self, node: yaml.Node, sizes: dict[yaml.Node, int | None]) -> int:
+        """Return how many nodes there are with every alias written out."""
+        if node not in sizes:
+            sizes[node] = None  # It is being counted.
+            parts = node.value if isinstance(node, yaml.CollectionNode) else []
+            inner = [part for pair in parts for part in (pair if type(pair) is tuple else [pair])]
+            sizes[node] = 1 + sum(self._size(part, sizes) for part in inner)
+        if sizes[node] is None:
+            raise _mistake("an alias stands within what it names", node)
+        if sizes[node] > MOST_NODES:
+            raise _mistake(f"its aliases stand for more than {MOST_NODES:,} entries", node)
+        return sizes[node]
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, AttributeError):
+            raise _mistake(f"{node.value} is no such value", node) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _mistake("a list or a mapping stands as a key", key)
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value} stands twice", key.start_mark
-                )
+                raise _mistake(f"the key {key.value} stands twice", key)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _mistake(reason: str, node: yaml.Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, reason, node.start_mark)
 
 
 def read(path: str | Path) -> dict:
@@ -480,7 +559,9 @@ def read(path: str | Path) -> dict:
     if not path.is_file():
         raise InputError(path, path.name, "no such file", "name an existing experiment")
     try:
-        return yaml.load(path.read_text(), _UniqueKeys)
+        return yaml.load(path.read_text(), _Plain)
+    except RecursionError:
+        raise InputError(path, path.name, "is nested too deeply", "remove brackets") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(path, str(error), "is not YAML", "mend the line it names") from None
 
@@ -782,7 +863,7 @@ def _check_splits(experiment: Experiment) -> None:
             )
 
 
-def _check_references(experiment: Experiment) -> None:
+def _check_configurations(experiment: Experiment) -> None:
     for position, entry in enumerate(experiment.settings["configurations"]):
         if entry["strategy"] not in STRATEGIES:
             raise experiment.error(
@@ -812,12 +893,26 @@ def _check_references(experiment: Experiment) -> None:
         )
 
 
+def _check_references(experiment: Experiment) -> None:
+    """Refuse a reference that is named and never measured: nothing would be compared with it."""
+    places = {run.place for run in experiment.runs if _takes_steps(run)}
+    for position, reference in enumerate(experiment.settings.get("references", [])):
+        if places and not any(reference.items() <= place._asdict().items() for place in places):
+            known = sorted(map(str, places))
+            raise experiment.error(
+                f"references.{position}",
+                " ".join(reference.values()),
+                "is not among the configurations",
+                f"add it there, or name one of {', '.join(known)}",
+            )
+
+
 def _check_ladders(experiment: Experiment) -> None:
     settings = experiment.settings
     for name, rungs in settings["ladders"].items():
         for position, rung in enumerate(rungs):
             several = Layout.parse(rung["layout"]).nodes > 1
-            networks = settings["networks"] if several else {NETWORK, *settings["networks"]}
+            networks = settings["networks"] if several else {NATIVE, *settings["networks"]}
             known = {"strategy": STRATEGIES, "variant": settings["variants"]}
             for part, names in (known | {"network": networks}).items():
                 if rung[part] not in names:
@@ -918,7 +1013,7 @@ def _check_slow_ranks(experiment: Experiment) -> None:
 
 def _check_fitted(experiment: Experiment) -> None:
     """Refuse a workload that would have no run at all."""
-    strategy, layout = BASELINE
+    strategy, layout = ONE_PROCESS
     for name in experiment.settings["workloads"]:
         if not experiment._places(name):
             raise experiment.error(

@@ -1,41 +1,111 @@
-"""Writing files whole or not at all, and their digests."""
+"""Writing files whole or not at all, also where the power fails, and their digests."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
+import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+# Locked as long as its folder's writer lives, on whichever machine.
+_LOCK = "lock"
+# What `tempfile.mkdtemp` puts behind a prefix.
+_RANDOM = re.compile("[a-z0-9_]{8}")
+
 
 @contextmanager
-def atomic(path: str | Path) -> Iterator[Path]:
+def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`, renamed onto it if the block succeeds.
 
     The block may create a file or a directory there. If it raises, what it left is removed and
-    `path` is as it was. The suffix is kept: libraries choose a format by it.
+    `path` is as it was. What an earlier writer of `path` left that was killed is removed as well.
+    The suffix is kept: libraries choose a format by it.
+
+    Parameters
+    ----------
+    durable : whether the content reaches the disk before it is renamed, so that it is there whole
+        after a power loss. It costs a wait for the disk: not for files of no use after a crash.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(path)
     holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    temporary = holder / path.name
+    temporary, replaced = holder / "new" / path.name, holder / "replaced"
+    temporary.parent.mkdir()
+    with open(holder / _LOCK, "w") as lock:
+        with suppress(OSError):  # A file system without locks: nothing is removed there later.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield temporary
+            if path.is_dir() and temporary.is_dir():
+                # Replaced by two renames: a kill leaves the old folder, the new one, or none.
+                path.replace(replaced)
+            if durable:
+                settle(temporary, path)
+            else:
+                temporary.replace(path)
+        except OSError as error:
+            # A full disk is reported without the file that was being written.
+            if error.errno is not None and error.filename is None:
+                error.filename = str(path)
+            raise
+        finally:
+            shutil.rmtree(holder, ignore_errors=True)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the temporary folders of writers of `path` that were killed.
+
+    The kernel frees the lock of a process that ends, however it ends.
+    """
+    prefix = f".{path.name}."
+    for name in os.listdir(path.parent):  # noqa: PTH208 - a folder of many files, at each write
+        if not (name.startswith(prefix) and _RANDOM.fullmatch(name, len(prefix))):
+            continue
+        holder = path.parent / name
+        with suppress(OSError), open(holder / _LOCK, "r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(holder, ignore_errors=True)
+
+
+def settle(temporary: Path, target: Path) -> None:
+    """Move a finished file or folder to its place, so that it is there whole or not at all.
+
+    The content is written to the disk before the name is, and the name before this returns.
+    """
+    sync(temporary)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary.replace(target)
+    _sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or all files and folders in a folder, are on the disk."""
+    _sync(path)
+    for folder, folders, names in os.walk(path):
+        for inner in (Path(folder, name) for name in (*folders, *names)):
+            if not inner.is_symlink():
+                _sync(inner)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
-        yield temporary
-        if path.is_dir() and temporary.is_dir():
-            # A folder is replaced by two renames: a kill leaves the old one, the new one, or none.
-            path.replace(holder / "replaced")
-        temporary.replace(path)
+        os.fsync(handle)
     except OSError as error:
-        # A full disk is reported without the file that was being written.
-        if error.errno is not None and error.filename is None:
-            error.filename = str(path)
-        raise
+        # Some network file systems cannot wait for a folder.
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
     finally:
-        shutil.rmtree(holder, ignore_errors=True)
+        os.close(handle)
 
 
 def sha256_file(path: str | Path) -> str:
@@ -44,9 +114,9 @@ def sha256_file(path: str | Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def write_json(path: str | Path, content: Any) -> None:
-    """Write `content` as indented JSON, atomically; NaN and infinity are refused."""
-    with atomic(path) as temporary:
+def write_json(path: str | Path, content: Any, *, durable: bool = True) -> None:
+    """Write `content` as indented JSON, as `atomic`; NaN and infinity are refused."""
+    with atomic(path, durable=durable) as temporary:
         temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 

@@ -22,6 +22,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -33,7 +34,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from escala.files import atomic, sha256_file
+from escala.files import atomic, settle, sha256_file
 from escala.sources import code_digest, package_versions, sources
 
 __all__ = ["code_digest", "location", "made", "prune", "read", "size", "verify"]
@@ -51,11 +52,13 @@ Progress = Callable[[Iterable], Iterable]
 
 _FICLONE = 0x40049409  # linux/fs.h
 _HEX = "[0-9a-f]"
+_ENTRY = f"{'[0-9]' * 20}.{_HEX * 64}.json"
 _PATTERNS = (
     f"blobs/{_HEX * 2}/{_HEX * 64}",
-    f"entries/{_HEX * 2}/{_HEX * 64}/{'[0-9]' * 20}.{_HEX * 64}.json",
+    f"entries/{_HEX * 2}/{_HEX * 64}/{_ENTRY}",
     f"incoming/{_HEX * 32}",
 )
+_SHA256 = re.compile(f"{_HEX}{{64}}")
 _NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
 
 
@@ -215,7 +218,7 @@ def read(path: Path) -> Entry:
             raise ValueError("it belongs to another key")
         outputs = {
             name: output
-            and {_inside(inner): file and (file[0], file[1]) for inner, file in output.items()}
+            and {_inside(inner): file and _stored(*file) for inner, file in output.items()}
             for name, output in said["outputs"].items()
         }
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -439,7 +442,10 @@ def _keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
     created = datetime.now(UTC).isoformat(timespec="seconds")
     said = {"created": created, "determined": determined, "outputs": made}
     written = json.dumps(said, indent=1, allow_nan=False).encode()
-    name = f"{time.time_ns():020d}.{hashlib.sha256(written).hexdigest()}.json"
+    folder = _folder(store, _digest(determined))
+    # The newest is served, also where the clock was set back since the last one.
+    last = max((int(path.name[:20]) for path in folder.glob(_ENTRY)), default=0)
+    name = f"{max(time.time_ns(), last + 1):020d}.{hashlib.sha256(written).hexdigest()}.json"
     with _locked(store):
         for output, held in made.items():
             for inner, file in (held or {}).items():
@@ -448,7 +454,8 @@ def _keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
                     _keep_blob(store, path / inner if inner else path, file[0])
         with _incoming(store) as temporary:
             temporary.write_bytes(written)
-            _settle(temporary, _folder(store, _digest(determined)) / name)
+            _protect(temporary)
+            settle(temporary, folder / name)
 
 
 def _keep_blob(store: Path, source: Path, digest: str) -> None:
@@ -460,7 +467,8 @@ def _keep_blob(store: Path, source: Path, digest: str) -> None:
         _copy(source, temporary)
         if sha256_file(temporary) != digest:
             raise OSError(errno.EBUSY, "changed while it was stored", str(source))
-        _settle(temporary, blob)
+        _protect(temporary)
+        settle(temporary, blob)
 
 
 @contextmanager
@@ -473,23 +481,6 @@ def _incoming(store: Path) -> Iterator[Path]:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _settle(temporary: Path, target: Path) -> None:
-    """Move a finished file to its place, so that it is there whole or not at all."""
-    _protect(temporary)
-    _sync(temporary)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary.replace(target)
-    _sync(target.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -557,6 +548,13 @@ def _inside(path: str) -> str:
     if parts.is_absolute() or ".." in parts.parts:
         raise ValueError(f"{path} is outside of its folder")
     return path
+
+
+def _stored(digest: str, size: int) -> tuple[str, int]:
+    """Return what an entry says of a file, if it can be the name of a blob and its size."""
+    if not (isinstance(digest, str) and _SHA256.fullmatch(digest) and isinstance(size, int)):
+        raise ValueError(f"{digest!r} is no SHA-256, or {size!r} no size")
+    return digest, size
 
 
 def _blob(store: Path, digest: str) -> Path:

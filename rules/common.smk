@@ -13,6 +13,7 @@ from math import ceil
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.shell import shell
 from snakemake.utils import update_config
 
 ROOT = Path(workflow.basedir)
@@ -20,7 +21,7 @@ WORKDIR = Path.cwd()
 sys.path.insert(0, str(ROOT))
 
 from escala import config as experiments
-from escala import acquire, environment, store
+from escala import acquire, environment, interrupts, store
 from escala.acquire.files import expanded_path
 from escala.errors import InputError
 from escala.figures import (
@@ -32,7 +33,8 @@ from escala.figures import (
     SOME_FIGURES,
 )
 from escala.measure import estimate, machine
-from escala.parallel import slurm
+from escala.measure.schema import read_result
+from escala.parallel import slurm, slurm_executor
 from escala.parallel.layout import Layout, available_cores
 from escala.parallel.placement import processes_per_node
 from escala.parallel.strategies import STRATEGIES
@@ -41,6 +43,9 @@ environment.prepare(ROOT)
 if workflow.is_main_process:
     # One uninterrupted series of measurements; its jobs inherit the name.
     environment.start_session()
+    # A lock must not outlive this process, by whatever signal it is ended.
+    interrupts.handle()
+    slurm_executor.register()
 
 
 def default_experiment():
@@ -152,16 +157,6 @@ def letters_kept(settings):
     if settings["window"]["method"] != "start" or within is None:
         return None
     return settings["length"] + within
-
-
-def preparation(settings):
-    """Return what the arrays depend on, and no more: another seed leaves them as they are."""
-    keys = ("classes", "length", "window", "deduplicate", "similarity", "oversample")
-    return {
-        "provenance": settings["source"]["type"],
-        **{key: settings[key] for key in keys},
-        "split": {k: v for k, v in settings["split"].items() if k not in ("seeds", "groups")},
-    }
 
 
 def groups_of(wildcards):
@@ -276,6 +271,11 @@ def drawn_files(e):
     ]
 
 
+def caption(figure):
+    """Return the text below a figure in the report."""
+    return (ROOT / "report" / "figures" / f"{figure}.rst").read_text()
+
+
 def table_files(e):
     return [f"results/{e.name}/tables/{table}.csv" for table in TABLES]
 
@@ -295,16 +295,20 @@ def requested_runs(needed_only):
     ]
 
 
-def say_estimate():
-    """End a dry run with the time it would take."""
+def print_estimate():
+    """Print the time that the runs of this invocation take."""
+    with chdir(WORKDIR):
+        print(estimate.sentence(requested_runs(needed_only=True), named_experiment), flush=True)
+        if store.location() and store.location().exists():
+            print(f"What {store.location()} holds takes no time: it is served.", flush=True)
+
+
+def end_dry_run():
     if workflow.is_main_process and workflow.dryrun and getattr(workflow, "_dag", None):
-        with chdir(WORKDIR):
-            print(estimate.sentence(requested_runs(needed_only=True), named_experiment))
-            if store.location() and store.location().exists():
-                print(f"What {store.location()} holds takes no time: it is served.")
+        print_estimate()
 
 
-atexit.register(say_estimate)
+atexit.register(end_dry_run)
 
 
 def refuse_if_failed(run):
@@ -314,7 +318,10 @@ def refuse_if_failed(run):
     """
     targets = workflow.dag_settings.targets if workflow.is_main_process else ()
     if Path(run.file) in map(Path, targets) and Path(run.file).is_file():
-        failed = json.loads(Path(run.file).read_text())
+        try:
+            failed = read_result(Path(run.file))
+        except InputError as error:
+            raise WorkflowError(str(error)) from None
         if failed["status"] != "ok":
             raise WorkflowError(
                 f"{run.file}: ended as {failed['status']}: {failed['reason']}. To run it again: "
@@ -332,12 +339,24 @@ def refuse_impossible_layouts():
             raise WorkflowError(str(error)) from None
 
 
+def end_local_jobs():
+    """Ask the jobs that run on this machine to end; an executor cancels those of a cluster."""
+    interrupts.end([process.pid for process in list(shell._processes.values())])
+
+
 onstart:
+    # Snakemake's own answer to SIGTERM is to wait until the jobs end by themselves, and to SIGHUP to
+    # end without them. A job that is interrupted is not among the failed ones below.
+    interrupts.handle(end_local_jobs)
     if workflow.local_exec:
         refuse_impossible_layouts()
+    if workflow.is_main_process and requested_runs(needed_only=True):
+        print_estimate()
 
 
 onerror:
+    if interrupts.received() and hasattr(workflow.scheduler._executor, "run_uuid"):
+        slurm.cancel(workflow.scheduler._executor.run_uuid)
     # A job that ended without a result, as one whose node went away, is a failed run all the same.
     with chdir(WORKDIR):
         for job in workflow.scheduler.failed if workflow.scheduler else ():

@@ -9,7 +9,8 @@
 #   results/{experiment}/data/{dataset}/sketches.npz    k-mers of every genome, a sample of them
 #   results/{experiment}/data/{dataset}/clusters.tsv    which genomes are near-duplicates
 #   results/{experiment}/data/{dataset}/split{seed}/    train and test arrays, dataset.json, and how
-#                                                       similar each test row is to training genomes
+#                                                       similar each test row is to training genomes:
+#                                                       test_similarity.npy, leakage.json
 #
 # The split comes before the balancing, so that nothing derived from a test row is trained on; the
 # dataset says so where an experiment asks for the opposite.
@@ -95,7 +96,9 @@ rule arrays:
         "../envs/prepare.yaml"
     params:
         code=code("scripts.arrays"),
-        preparation=lambda wildcards: json.dumps(preparation(dataset(wildcards))),
+        preparation=lambda wildcards: json.dumps(
+            experiment(wildcards).preparation(wildcards.dataset)
+        ),
         source=subpath(input.codes, parent=True),
         groups=group_option,
         folder=subpath(output[0], parent=True),
@@ -117,13 +120,15 @@ rule leakage:
         dataset=f"{DATA}/split{{seed}}/dataset.json",
         sketches=f"{DATA}/sketches.npz",
     output:
-        f"{DATA}/split{{seed}}/test_similarity.npy",
+        similarity=f"{DATA}/split{{seed}}/test_similarity.npy",
+        report=f"{DATA}/split{{seed}}/leakage.json",
     log:
         "results/{experiment}/logs/{dataset}/leakage{seed}.log",
     conda:
         "../envs/prepare.yaml"
     params:
         code=code("scripts.leakage"),
+        similarity=lambda wildcards: dataset(wildcards)["similarity"],
         split=subpath(input.dataset, parent=True),
     message:
         "Compare the test genomes of {wildcards.dataset}, split {wildcards.seed}, with the others"
@@ -132,5 +137,7 @@ rule leakage:
         python -m scripts.leakage \
             --split {params.split:q} \
             --sketches {input.sketches:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
+            --similarity {params.similarity} \
+            --output {output.similarity:q} \
+            --report {output.report:q} 2>&1 | tee -i {log:q}
         """

@@ -6,7 +6,7 @@
 #   results/{experiment}/runs/…/timeline/run.json            instrumented runs; timeline.json beside
 #   results/{experiment}/runs/…/clocks/run.json              the same, with ranks/*.clocks.csv
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
-#   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy
+#   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy, leakage.json
 #   results/{experiment}/data/{dataset}/classes.csv
 # OUTPUTS:
 #   results/{experiment}/tables/{table}.csv                  columns as in schemas/tables/
@@ -64,6 +64,7 @@ rule tables:
     params:
         code=code("scripts.tables"),
         pairs=lambda wildcards: json.dumps([vars(pair) for pair in experiment(wildcards).pairs]),
+        references=lambda wildcards: json.dumps(experiment(wildcards).references),
     message:
         "Gather the runs of {wildcards.experiment} into tables"
     shell:
@@ -72,6 +73,7 @@ rule tables:
             --runs {input.runs:q} \
             --paired {input.paired:q} \
             --pairs {params.pairs:q} \
+            --references {params.references:q} \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
             --resources {input.resources:q} \
@@ -97,6 +99,7 @@ rule figure:
         "../envs/report.yaml"
     params:
         code=lambda wildcards: code("scripts.figure", f"escala.figures.{wildcards.figure}"),
+        caption=lambda wildcards: caption(wildcards.figure),
         tables=subpath(input[0], parent=True),
     message:
         "Draw {wildcards.figure} of {wildcards.experiment}"

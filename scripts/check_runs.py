@@ -6,14 +6,14 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.files import read_json
+from escala.measure.schema import read_result
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
     paths = parser.parse_args().runs
-    runs = {path: read_json(path) for path in paths}
+    runs = {path: read_result(path) for path in paths}
     failed = {path: run for path, run in runs.items() if run["status"] != "ok"}
     folders = sorted({f"results/{run['experiment']}" for run in runs.values()})
     for path, run in failed.items():

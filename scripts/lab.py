@@ -48,6 +48,12 @@ def _parser() -> argparse.ArgumentParser:
         help="absent, this machine's are divided, at least one each; nodes share cores where there "
         "are too few",
     )
+    up.add_argument(
+        "--subnet",
+        default=network.SUBNET,
+        metavar="N.N.N.0/24",
+        help=f"256 IPv4 addresses that nothing else here uses (default: {network.SUBNET})",
+    )
     command("status", _status, "say what each node and its link are like; fails where no lab is up")
     command("down", _down, "end its jobs and daemons, and remove all of it, also of half of one")
     shape = command("shape", _shape, "give every link a rate, in both directions")
@@ -67,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(arguments: argparse.Namespace) -> None:
-    cluster.up(arguments.nodes, arguments.cores_per_node, say)
+    cluster.up(arguments.nodes, arguments.cores_per_node, say, arguments.subnet)
     _status(arguments)
 
 

@@ -6,14 +6,21 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.files import read_json
+from escala.files import write_json
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--split", required=True, type=Path, help="folder of the split")
     parser.add_argument("--sketches", required=True, type=Path, help=".npz of the dataset")
+    parser.add_argument(
+        "--similarity",
+        required=True,
+        type=float,
+        help="share of 21-mers in common from which two genomes are near-duplicates",
+    )
     parser.add_argument("--output", required=True, type=Path, help=".npy to write")
+    parser.add_argument("--report", required=True, type=Path, help="JSON to write")
     arguments = parser.parse_args()
 
     def make() -> None:
@@ -21,11 +28,12 @@ def main() -> None:
         from escala.prepare.similarity import leakage
 
         similarity = write_similarity(arguments.split, arguments.sketches, arguments.output)
-        limit = read_json(arguments.split / "dataset.json")["similarity"]
+        limit = arguments.similarity
+        share = leakage(similarity, limit)
+        write_json(arguments.report, {"similarity": limit, "share": share})
         print(
-            f"{leakage(similarity, limit):.1%} of {len(similarity)} test rows have a "
-            f"near-duplicate among the training genomes: at least {limit:g} of their 21-mers in "
-            "common"
+            f"{share:.1%} of {len(similarity)} test rows have a near-duplicate among the training "
+            f"genomes: at least {limit:g} of their 21-mers in common"
         )
 
     rows = {name: arguments.split / name for name in ("train_genomes.npy", "test_genomes.npy")}
@@ -33,8 +41,8 @@ def main() -> None:
         "leakage",
         code="scripts.leakage",
         inputs=rows | {"sketches": arguments.sketches},
-        parameters={},
-        outputs={"similarity": arguments.output},
+        parameters={"similarity": arguments.similarity},
+        outputs={"similarity": arguments.output, "report": arguments.report},
         make=make,
     )
 

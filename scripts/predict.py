@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from escala import cli
+from escala.workloads.models import FILES
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
         print(table["predicted"].value_counts().to_string())
         print(f"{len(table)} records, {flagged} of them unlike anything seen: {arguments.output}")
 
-    model = {path.name: path for path in sorted(arguments.run.glob("model.*"))}
+    model = {name: arguments.run / name for name in FILES if (arguments.run / name).exists()}
     cli.serve_or_make(
         "predict",
         code="scripts.predict",

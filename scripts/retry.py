@@ -1,4 +1,7 @@
-"""Forget the failed runs of an experiment, so that the next call of Snakemake repeats them."""
+"""Forget the failed runs of an experiment, so that the next call of Snakemake repeats them.
+
+What cannot be read, as a power loss can leave it, is forgotten as well.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,36 @@ from pathlib import Path
 
 from escala import cli
 from escala.errors import InputError
-from escala.files import read_json
+from escala.measure.schema import read_result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("experiment", type=Path, help="its folder, results/NAME")
     folder = parser.parse_args().experiment
     if not (folder / "runs").is_dir():
         raise InputError(folder, str(folder), "holds no runs", "name a folder results/NAME")
+    for path in sorted(folder.glob("runs/**/sessions/*.json")):
+        if _status(path) is None:
+            _remove(path, "it cannot be read")
     paths = sorted(folder.glob("runs/**/run.json"))
-    failed = [path for path in paths if read_json(path)["status"] != "ok"]
-    for path in failed:
-        path.unlink()
-        print(f"removed {path}")
+    failed = {path: status for path in paths if (status := _status(path)) != "ok"}
+    for path, status in failed.items():
+        _remove(path, status or "it cannot be read")
     print(f"{len(failed)} of {len(paths)} runs will be repeated by the next call of Snakemake.")
+
+
+def _status(path: Path) -> str | None:
+    """Return the status of a run, or None if its file cannot be read."""
+    try:
+        return read_result(path)["status"]
+    except InputError:
+        return None
+
+
+def _remove(path: Path, reason: str) -> None:
+    path.unlink()
+    print(f"removed {path}: {reason}")
 
 
 if __name__ == "__main__":

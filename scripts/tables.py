@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from escala import cli
+from escala.references import DEFAULT
 
 
 def main() -> None:
@@ -20,6 +21,13 @@ def main() -> None:
         default=[],
         metavar="JSON",
         help="the pairs of ladders that --paired are the runs of",
+    )
+    parser.add_argument(
+        "--references",
+        type=json.loads,
+        default=DEFAULT,
+        metavar="JSON",
+        help="the configurations that others are compared with, the main one first",
     )
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
     parser.add_argument("--classes", required=True, nargs="+", type=Path, metavar="classes.csv")
@@ -46,6 +54,7 @@ def main() -> None:
             arguments.clocks,
             arguments.paired,
             arguments.pairs,
+            arguments.references,
         )
         tables.write(frames, arguments.output[0].parent)
 
@@ -53,7 +62,11 @@ def main() -> None:
         "tables",
         code="scripts.tables",
         inputs={str(path): path for path in _read(arguments)},
-        parameters={"runs": list(map(str, arguments.runs)), "pairs": arguments.pairs},
+        parameters={
+            "runs": list(map(str, arguments.runs)),
+            "pairs": arguments.pairs,
+            "references": arguments.references,
+        },
         outputs={path.name: path for path in arguments.output},
         make=make,
     )
@@ -73,6 +86,7 @@ def _read(arguments: argparse.Namespace) -> Iterator[Path]:
         yield from run.parent.glob("predictions.npy")
     for dataset in arguments.datasets:
         yield dataset
+        yield dataset.with_name("leakage.json")
         yield from (
             dataset.with_name(f"test_{part}.npy") for part in ("labels", "genomes", "similarity")
         )

@@ -15,7 +15,6 @@ from escala.parallel.children import die_with_parent
 BESIDE = (
     "ranks",
     "predictions.npy",
-    "model.keras",
     "model.npz",
     "model.json",
     "tensorboard",

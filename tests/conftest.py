@@ -1,19 +1,29 @@
-"""Shared by all tests: what they need of the machine, and a small dataset."""
+"""Shared by all tests: what they need of the machine, how they share it, and a small dataset."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import TextIO
 
 import pytest
+import yaml
 from hypothesis import settings
 
 from escala.errors import InputError
+from escala.parallel.layout import available_cores
 
-# A busy machine is no failure.
-settings.register_profile("escala", deadline=None)
+# A busy machine is no failure, and the same examples every time: chance turns nothing red.
+settings.register_profile("escala", deadline=None, derandomize=True)
 settings.load_profile("escala")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,18 +83,114 @@ NEEDS = {
 }
 
 
+#: Settings of the user's that tests read; they start without any other.
+DECLARED = ("ESCALA_REQUIRE", "ESCALA_GENOMES")
+#: Folders of tests in the order to start them: what takes long first, so that no worker is left
+#: with it while the others have nothing to do.
+ORDER = ("cluster", "workflow", "browser", "unit")
+#: File in pytest's cache that tests lock while they run: one to run alone for itself.
+LOCK = "machine.lock"
+
+
+def remove_settings(environment: MutableMapping[str, str]) -> None:
+    """Remove the user's settings of Escala and key of NCBI, but for those that tests declare."""
+    for name in list(environment):
+        if name == "NCBI_API_KEY" or (name.startswith("ESCALA_") and name not in DECLARED):
+            del environment[name]
+
+
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what tests start: a suite in the background inherits that it does not."""
+    """Start without the user's settings, and with a Ctrl-C that reaches what tests start.
+
+    A suite in the background inherits that it is ignored.
+    """
+    remove_settings(os.environ)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return a worker for each core, two to four, and one for the lab, whose tests mostly wait."""
+    return max(2, min(4, len(available_cores()))) + (_cluster() is None)
+
+
+def _group(item: pytest.Item) -> str | None:
+    """Return the name of the tests that run in one worker, one after the other; None of a single.
+
+    There is one lab on a machine, and the README's first command runs once. Elsewhere, tests that
+    share a fixture of their module stay together; a workflow without one may run in any worker.
+    Unit tests stay with their module.
+    """
+    if item.get_closest_marker("cluster"):
+        return "cluster"
+    if "first_command" in item.fixturenames:
+        return "first command"
+    definitions = item._fixtureinfo.name2fixturedefs.values()
+    shared = any(each[-1].scope == "module" for each in definitions)
+    folder = item.path.parent.name
+    return f"{folder}/{item.path.stem}" if shared or folder == "unit" else None
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist's own hook reads the mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file together, and all those of the lab: there is one on a machine."""
+    """Name the group of every test, and order them: large groups first, those to run alone last."""
     for item in items:
-        one = "cluster" if item.get_closest_marker("cluster") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(one))
+        if group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+    def place(item: pytest.Item) -> tuple[bool, int, bool]:
+        alone = item.get_closest_marker("alone") is not None
+        folder = item.path.parent.name
+        folders = ORDER.index(folder) if folder in ORDER else len(ORDER)
+        return alone, folders, _group(item) is None
+
+    items.sort(key=place)
+
+
+_ALL_CORES = available_cores()
+
+
+@contextmanager
+def _free_core(folder: Path) -> Iterator[list[int]]:
+    """Yield a core that no other worker has, once there is one; all of them without workers."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
+        yield _ALL_CORES
+        return
+    with ExitStack() as stack:
+        locks = [stack.enter_context(open(folder / f"core{core}.lock", "w")) for core in _ALL_CORES]
+        free = next(
+            (core for core, lock in zip(_ALL_CORES, locks, strict=True) if _taken(lock)), None
+        )
+        if free is None:
+            place = int(worker.removeprefix("gw")) % len(_ALL_CORES)
+            fcntl.flock(locks[place], fcntl.LOCK_EX)
+            free = _ALL_CORES[place]
+        yield [free]
+
+
+def _taken(lock: TextIO) -> bool:
+    """Take a lock that is free, and return whether it was."""
+    with suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run a test on a core of its own; one to run alone on all of them, once the others wait.
+
+    Tests of the lab mostly wait for its daemons: they have all cores, and keep none from others.
+    """
+    alone = item.get_closest_marker("alone") is not None
+    whole = alone or item.get_closest_marker("cluster") is not None
+    folder = item.config.cache.mkdir("escala")
+    with open(folder / LOCK, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        with nullcontext(_ALL_CORES) if whole else _free_core(folder) as cores:
+            os.sched_setaffinity(0, cores)
+            return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -96,6 +202,49 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if reason:
                 end = pytest.fail if name in required else pytest.skip
                 end(f"{reason}; {remedy}", **({"pytrace": False} if name in required else {}))
+
+
+def copy_project(folder: Path) -> Path:
+    """Copy what a workflow needs of the project into a new folder, and return it."""
+    unwanted = shutil.ignore_patterns(".*", "results", "tests", "docs", "__pycache__")
+    return shutil.copytree(ROOT, folder, ignore=unwanted)
+
+
+def reduced(experiment: dict) -> dict:
+    """Return an experiment on few small genomes, once, with timelines and clocks, on any core."""
+    for dataset in experiment["datasets"].values():
+        records = dict.fromkeys(dataset["source"]["records"], 20)
+        dataset |= {"length": 300, "source": dataset["source"] | {"records": records}}
+        dataset["oversample"] |= {"neighbours": 2}
+    for workload in experiment["workloads"].values():
+        workload |= {"epochs": 1} if "epochs" in workload else {}
+    captured = {"timeline": {"enabled": True, "steps": 3}, "clocks": {"enabled": True}}
+    return experiment | captured | {"repeats": 1, "oversubscribe": True}
+
+
+@pytest.fixture(scope="session")
+def first_command(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The README's first command, in a clone whose config.yaml is made small; returns its folder.
+
+    What it printed is in `said`. The environment is the one of the tests.
+    """
+    clone = copy_project(tmp_path_factory.mktemp("first") / "escala")
+    settings = reduced(yaml.safe_load((clone / "config.yaml").read_text()))
+    (clone / "config.yaml").write_text(yaml.safe_dump(settings))
+    readme = (ROOT / "README.md").read_text()
+    [command] = re.findall(r"^.*uv run (snakemake .*--report-after-run.*)$", readme, re.MULTILINE)
+    program, *arguments = shlex.split(command)
+    done = subprocess.run(
+        [Path(sys.executable).parent / program, *arguments],
+        cwd=clone,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+    )
+    (clone / "said").write_text(done.stdout)
+    assert done.returncode == 0, done.stdout
+    return clone
 
 
 @pytest.fixture(scope="session")
@@ -123,7 +272,6 @@ def small_split(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "length": 300,
         "window": {"method": "start", "reverse_complement": False},
         "deduplicate": "none",
-        "similarity": 0.95,
         "split": {"by": "random", "test_fraction": 0.3},
         "oversample": {"method": "none", "order": "after-split"},
     }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from escala.acquire import entrez, files, simulate, virusurf
 from escala.acquire.files import expanded_path
 from escala.acquire.lock import lock_rows, read_lock, require_locked, write_lock
+from escala.acquire.partial import forget
 from escala.errors import InputError
 from escala.files import atomic
 
@@ -65,8 +65,8 @@ def acquire(
         if locked:
             require_locked(rows, locked, given)
         write_lock(rows, lock)
-    if partial and partial.is_dir():
-        shutil.rmtree(partial)
+    if options and partial:
+        forget(partial)
 
 
 def _given_lock(source: dict) -> Path | None:

@@ -19,12 +19,12 @@ import fcntl
 import json
 import os
 import re
+import stat
 import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email.message import Message
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any, TypeVar
@@ -112,8 +112,7 @@ class Client:
         if not self._is_ncbi:
             yield
             return
-        path = Path(tempfile.gettempdir(), f"escala-ncbi-{os.getuid()}.lock")
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        handle = os.open(_own_folder() / "ncbi.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -240,7 +239,7 @@ def _judged(error: HTTPError) -> Failure:
         except (OSError, HTTPException):
             text = ""
         if error.code in (408, 429) or error.code >= 500:
-            return Passing(f"HTTP {error.code}", _retry_after(error.headers.get("Retry-After")))
+            return Passing(f"HTTP {error.code}", _retry_after(error.headers))
         if error.code != 400:
             return Final(f"NCBI answers HTTP {error.code}: {shown(text)}")
     if BAD_KEY.search(text):
@@ -254,13 +253,39 @@ def _judged(error: HTTPError) -> Failure:
     return Unknown(f"NCBI answers HTTP 400: {shown(text)}")
 
 
-def _retry_after(value: str | None) -> float:
-    """Return the seconds that a Retry-After header asks for, as a number or a date (RFC 9110)."""
+def _retry_after(headers: Message) -> float:
+    """Return the seconds that a Retry-After header asks for, as a number or a date (RFC 9110).
+
+    A date is set against the one that the answer was sent at, by the same clock.
+    """
+    value = headers.get("Retry-After", "0")
     try:
-        return max(0.0, float(value or 0))
+        return max(0.0, float(value))
     except ValueError:
-        when = email.utils.parsedate_tz(value)
-        return max(0.0, email.utils.mktime_tz(when) - time.time()) if when else 0.0
+        when, sent = map(email.utils.parsedate_tz, (value, headers.get("Date", "")))
+        if not (when and sent):
+            return 0.0
+        return max(0.0, float(email.utils.mktime_tz(when) - email.utils.mktime_tz(sent)))
+
+
+def _own_folder() -> Path:
+    """Return a folder that only this user writes to: nobody else can hold up a lock in it.
+
+    Raises
+    ------
+    InputError : it belongs to somebody else, or others may write to it.
+    """
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "escala"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
+        raise InputError(
+            "the folder of the lock for NCBI",
+            str(folder),
+            "is another user's, or others may write to it",
+            "run chown and chmod 700 on it, or name a parent of your own by XDG_CACHE_HOME",
+        )
+    return folder
 
 
 def _first_wait() -> float:

@@ -17,8 +17,50 @@ from escala.errors import InputError
 
 SUFFIXES = [suffix + packed for suffix in (".fasta", ".fa", ".fna") for packed in ("", ".gz")]
 LINE = 70
+#: Letters of a record, and records of a file, that are read at most: 40 times the largest genome
+#: of a virus (Pandoravirus salinus, 2.5 million), and twice the genomes of SARS-CoV-2 in GenBank.
+#: A gzipped file of some megabytes can unpack to more than there is memory for.
+RECORD_LETTERS, FILE_RECORDS = 100_000_000, 20_000_000
+# A spreadsheet takes what begins so for a formula (OWASP, CSV injection); no accession does.
+_FORMULA = tuple("=+-@＝＋－＠")
 
-Parser = Callable[[TextIO], Iterator[tuple[str, str]]]
+
+class Lines(Iterator[str]):
+    """The lines of a FASTA file, no more of them than its records may have.
+
+    Attributes
+    ----------
+    name : path of the file.
+
+    Raises
+    ------
+    InputError : a record has more letters than `RECORD_LETTERS`, or the file more records than
+        `FILE_RECORDS`; no more than that is read.
+    """
+
+    def __init__(self, handle: TextIO, path: Path):
+        self.name = str(path)
+        self._handle, self._records, self._letters = handle, 0, 0
+
+    def __next__(self) -> str:
+        line = self._handle.readline(RECORD_LETTERS + 1)
+        if not line:
+            raise StopIteration
+        if line.startswith(">"):
+            self._records, self._letters = self._records + 1, 0
+        self._letters += len(line)
+        if self._letters > RECORD_LETTERS:
+            raise self._too_much(f"has more than {RECORD_LETTERS:,} letters")
+        if self._records > FILE_RECORDS:
+            raise self._too_much(f"is one more than the {FILE_RECORDS:,} that a file may have")
+        return line
+
+    def _too_much(self, reason: str) -> InputError:
+        remedy = "see whether the file is what it should be; it may be made to fill the memory"
+        return InputError(self.name, f"record {self._records}", reason, remedy)
+
+
+Parser = Callable[[Lines], Iterator[tuple[str, str]]]
 
 
 def fetch(
@@ -90,7 +132,7 @@ def records(path: Path, parser: Parser = SimpleFastaParser) -> Iterator[tuple[st
     try:
         with opened(path, "rt", encoding="utf-8-sig") as handle:
             _require_fasta(handle, path)
-            yield from distinct(parser(handle), path)
+            yield from distinct(parser(Lines(handle, path)), path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
             path, str(error), "is truncated or not gzip", "make or download the file again"
@@ -106,7 +148,7 @@ def distinct(records: Iterator[tuple[str, str]], where: object) -> Iterator[tupl
 
     Raises
     ------
-    InputError : an accession is missing or occurs again.
+    InputError : an accession is missing, begins as a formula does, or occurs again.
     """
     seen = set()
     for header, sequence in records:
@@ -117,6 +159,13 @@ def distinct(records: Iterator[tuple[str, str]], where: object) -> Iterator[tupl
                 f">{header}",
                 f"record {len(seen) + 1} has no accession",
                 "start its header with one, right after the >",
+            )
+        if accession.startswith(_FORMULA):
+            raise InputError(
+                where,
+                accession,
+                f"begins with {accession[0]}: a spreadsheet would take it for a formula",
+                "rename the record",
             )
         if accession in seen:
             raise InputError(
@@ -153,13 +202,13 @@ def _only_file(folder: Path, name: str) -> Path:
 
 def _require_fasta(handle: TextIO, path: Path) -> None:
     """Refuse what the parser would skip: it looks for the first `>`, however late."""
-    first = next((line for line in handle if line.strip()), None)
+    first = next((line for line in Lines(handle, path) if line.strip()), None)
     if first is None:
         raise InputError(path, path.name, "is empty", "give at least one record")
     if not first.startswith(">"):
         raise InputError(
             path,
-            first.strip(),
+            first.strip()[:LINE],
             "is not FASTA: the first line is no header",
             "start every record with >ACCESSION",
         )

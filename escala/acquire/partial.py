@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import shutil
 from functools import lru_cache
 from pathlib import Path
@@ -16,18 +17,24 @@ from escala.files import atomic
 
 #: Files whose content is kept in memory while records are read in any order.
 KEPT_IN_MEMORY = 4
+# A file, or the temporary folder of one that was being written.
+_NAME = re.compile(r"[0-9a-f]{64}\.fasta|\.[0-9a-f]{64}\.fasta\.[a-z0-9_]{8}")
 
 
 class Partial:
     """A folder of verified records, in files that are named by the SHA-256 of their bytes.
 
-    A file appears whole or not at all. Whatever in the folder is not what its name says is removed
-    and its records count as not received. The records of a version of an accession never change, so
-    it does not matter which download they came from.
+    A file appears whole or not at all. One that is not what its name says is removed and its
+    records count as not received. The records of a version of an accession never change, so it does
+    not matter which download they came from.
 
     Parameters
     ----------
     folder : made if it does not exist.
+
+    Raises
+    ------
+    InputError : the folder holds what was not written here.
     """
 
     def __init__(self, folder: Path):
@@ -35,10 +42,10 @@ class Partial:
         self._files: dict[str, Path] = {}
         self._latest: dict[str, str] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted(folder.iterdir()):
+        for path in _own(folder):
             content = _verified(path)
             if content is None:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                _remove(path)
             else:
                 self._note(content, path)
         self._content = lru_cache(KEPT_IN_MEMORY)(_verified)
@@ -88,6 +95,37 @@ class Partial:
             latest = self._latest.get(bare, "").rpartition(".")[2]
             if version.isdigit() and int(version) >= int(latest or 0):
                 self._latest[bare] = accession
+
+
+def forget(folder: Path) -> None:
+    """Remove what a `Partial` wrote into a folder, and the folder.
+
+    Raises
+    ------
+    InputError : the folder holds what was not written here.
+    """
+    if folder.is_dir():
+        for path in _own(folder):
+            _remove(path)
+        folder.rmdir()
+
+
+def _own(folder: Path) -> list[Path]:
+    """Return the files of a folder, and what killed writers of them left."""
+    found = sorted(folder.iterdir())
+    foreign = [path.name for path in found if not _NAME.fullmatch(path.name)]
+    if foreign:
+        raise InputError(
+            folder,
+            foreign[0],
+            "is not of a download, and this folder is removed when one is complete",
+            "name a folder of its own for the download, or move the file",
+        )
+    return found
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _verified(path: Path) -> dict[str, str] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from Bio.SeqIO.FastaIO import FastaTwoLineParser
 
@@ -22,15 +21,15 @@ def fetch(source: dict, classes: list[str], folder: Path) -> None:
     files.fetch(source, classes, folder, _exported_records)
 
 
-def _exported_records(handle: TextIO) -> Iterator[tuple[str, str]]:
+def _exported_records(lines: files.Lines) -> Iterator[tuple[str, str]]:
     try:
-        yield from FastaTwoLineParser(line for line in handle if line.strip())
-    except UnicodeDecodeError:
+        yield from FastaTwoLineParser(line for line in lines if line.strip())
+    except (UnicodeDecodeError, InputError):
         raise
     except ValueError:
         # The parser's message holds the offending line, which may be a whole genome.
         raise InputError(
-            handle.name,
+            lines.name,
             "a record",
             "is not one header and one line of sequence",
             "export it from ViruSurf again, or use source type files",

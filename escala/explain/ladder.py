@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from escala.explain.comparable import paired
 from escala.explain.statistics import bootstrap_interval, combined_interval, ratio_interval
+from escala.references import Place
 
 RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
 #: How far the product of the ratios may be from the ratio of the ends, of that.
 TOLERANCE = 0.1
 
-_PLACE = ["strategy", "layout", "variant", "network"]
+_PLACE = list(Place._fields)
 _SECONDS = "epoch_wall_seconds_per_epoch"
-_NATIVE = "native"
 
 
 def rows(runs: pd.DataFrame, pairs: Sequence[Mapping[str, Any]]) -> Iterator[dict]:
@@ -34,8 +35,8 @@ def rows(runs: pd.DataFrame, pairs: Sequence[Mapping[str, Any]]) -> Iterator[dic
 
     Parameters
     ----------
-    runs : measurements of the pairs' runs, older sessions among them, in the columns of `runs.csv`
-        and `pair`.
+    runs : measurements of the pairs' runs, older sessions among them, in the columns of `runs.csv`,
+        `pair`, and `measurement`, the content of their files.
     pairs : as `escala.config.Pair`, those of a ladder one after the other, its ends the last.
     """
     for (dataset, workload), group in runs.groupby(["dataset", "workload"], sort=False):
@@ -54,8 +55,10 @@ def rows(runs: pd.DataFrame, pairs: Sequence[Mapping[str, Any]]) -> Iterator[dic
 
 def _ladder(runs: pd.DataFrame, pairs: list[Mapping]) -> Iterator[dict]:
     of_pair = [runs[runs["pair"] == pair["name"]] for pair in pairs]
-    times = list(map(_times, of_pair, pairs))
-    compared = list(map(_compared, of_pair, pairs, times))
+    series = list(map(_times, of_pair, pairs))
+    times = [seconds for seconds, _ in series]
+    refused = [reasons for _, reasons in series]
+    compared = list(map(_compared, of_pair, pairs, times, refused))
     if len(pairs) == 1:
         yield compared[0]
     else:
@@ -65,19 +68,27 @@ def _ladder(runs: pd.DataFrame, pairs: list[Mapping]) -> Iterator[dict]:
         yield direct
 
 
-def _times(runs: pd.DataFrame, pair: Mapping) -> pd.DataFrame:
-    """Return the seconds of both sides of a pair, `before` and `after`, by session and repeat."""
+def _times(runs: pd.DataFrame, pair: Mapping) -> tuple[pd.DataFrame, list[str]]:
+    """Return the seconds of both sides of a pair, `before` and `after`, and why others have none.
+
+    One row for each session and repeat in which the two are comparable.
+    """
     ok = runs[(runs["status"] == "ok") & (runs["resumptions"] == 0) & runs["comparable"]]
-    sides = [
-        ok[(ok[_PLACE] == list(pair[side])).all(axis=1)]
-        .set_index(["session", "repeat"])[_SECONDS]
-        .rename(side)
-        for side in ("before", "after")
-    ]
-    return pd.concat(sides, axis=1, join="inner").dropna()
+    before, after = (
+        ok[(ok[_PLACE] == list(pair[side])).all(axis=1)] for side in ("before", "after")
+    )
+    pairs = paired(after["measurement"], before["measurement"])
+    seconds = ok.set_index("file")[_SECONDS]
+    sides = {"before": pairs.references, "after": pairs.runs}
+    times = {
+        side: seconds[[run["file"] for run in found]].to_numpy() for side, found in sides.items()
+    }
+    return pd.DataFrame(times, dtype=float).dropna(), pairs.refused
 
 
-def _compared(runs: pd.DataFrame, pair: Mapping, times: pd.DataFrame) -> dict:
+def _compared(
+    runs: pd.DataFrame, pair: Mapping, times: pd.DataFrame, refused: Sequence[str]
+) -> dict:
     before, after = times["before"], times["after"]
     return {
         "part": RUNG if pair["rung"] else DIRECT,
@@ -87,7 +98,7 @@ def _compared(runs: pd.DataFrame, pair: Mapping, times: pd.DataFrame) -> dict:
         "oversubscribed": bool(runs["oversubscribed"].any()),
         "pairs": len(times),
         "kind": "measured" if len(times) else "unavailable",
-        "reason": None if len(times) else _reason(runs),
+        "reason": None if len(times) else _reason(runs, refused),
         **ratio_interval(after / before).columns("ratio"),
         "before_seconds": before.median() if len(times) else None,
         "after_seconds": after.median() if len(times) else None,
@@ -123,15 +134,15 @@ def _product(compared: list[dict], direct: dict, times: list[pd.DataFrame]) -> d
 
 
 def _named(place: Sequence[str]) -> str:
-    """Name a configuration; the network of a layout that uses none is left out."""
-    return " ".join(part for part in place if part != _NATIVE)
+    return str(Place(*place))
 
 
-def _reason(runs: pd.DataFrame) -> str:
-    """Say why a pair has no ratio."""
+def _reason(runs: pd.DataFrame, refused: Sequence[str]) -> str:
+    """Return why a pair has no ratio."""
     failed = runs[runs["current"] & (runs["status"] != "ok")]
     if failed.empty:
-        return "no two runs that ended ok, at one sitting, share session and repeat"
+        none = "no two runs that ended ok, at one sitting, share session and repeat"
+        return "; ".join(refused) or none
     first = failed.iloc[0]
     why = f"{first['status']}: {first['reason']}" if pd.notna(first["reason"]) else first["status"]
     return f"{first['variant']} rep {first['repeat']}: {why}"

@@ -18,9 +18,10 @@ def rows(runs: Iterable[Mapping[str, Any]], dataset_files: Iterable[str | Path])
     ----------
     runs : current measurements that ended ok, each with the `file` it was read from;
         `predictions.npy` (int, one per test row) stands beside it.
-    dataset_files : the `dataset.json` of every split; `test_labels.npy` and `test_similarity.npy`
-        (float32, how similar the most similar training genome is to that of each test row, NaN
-        where that is unknown) stand beside it.
+    dataset_files : the `dataset.json` of every split; beside it stand `test_labels.npy`,
+        `test_similarity.npy` (float32, how similar the most similar training genome is to that of
+        each test row, NaN where that is unknown) and `leakage.json`, with the `similarity` from
+        which two genomes are near-duplicates.
     """
     splits = {}
     for path in map(Path, dataset_files):
@@ -33,12 +34,13 @@ def rows(runs: Iterable[Mapping[str, Any]], dataset_files: Iterable[str | Path])
         predictions = np.load(Path(run["file"]).with_name("predictions.npy"), allow_pickle=False)
         # Rows that SMOTEN made on both sides of the split are as good as copies, and where nothing
         # is known a genome may be one.
-        rest = similarity < np.float32(description["similarity"])
+        limit = read_json(folder / "leakage.json")["similarity"]
+        rest = similarity < np.float32(limit)
         right = predictions == labels
         yield {
             "split_by": description["split"]["by"],
             "not_separable": ";".join(description["not_separable"]) or None,
-            "similarity": description["similarity"],
+            "similarity": limit,
             "test_rows": len(labels),
             "similar_rows": int((~rest).sum()),
             "similar_share": float((~rest).mean()),

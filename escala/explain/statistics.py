@@ -1,4 +1,4 @@
-"""Intervals of medians, ratios between paired runs, and precision and recall, pooled or paired."""
+"""Intervals of medians and of ratios of pairs, and precision and recall, pooled or paired."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from scipy import stats
 
 LEVEL = 0.95
 RESAMPLES = 9999
-#: What two runs share when they differ in the configuration alone.
-PAIR = ("dataset", "workload", "variant", "session", "repeat")
 
 
 class Interval(NamedTuple):
@@ -113,37 +110,6 @@ def _bootstrapped(
         rng=np.random.default_rng(seed),
     ).confidence_interval
     return Interval(estimate, float(found.low), float(found.high))
-
-
-def paired_ratios(
-    runs: pd.DataFrame,
-    value: str,
-    baseline: tuple[str, str] = ("single", "1x1"),
-    over: str | None = None,
-) -> pd.DataFrame:
-    """Divide every run's value by that of the baseline of the same session and repeat.
-
-    Machines drift, so runs of different sessions are never compared.
-
-    Parameters
-    ----------
-    runs : the columns of `PAIR`, `strategy`, `layout`, `value` and `over`; rows without value are
-        left out.
-    baseline : strategy and layout.
-    over : the baseline's value; absent, of the same column.
-
-    Returns
-    -------
-    The rows of `runs`, other than the baseline's, that have a partner, with the column `ratio`:
-    below 1 the configuration needs less than the baseline.
-    """
-    runs = runs.dropna(subset=[value])
-    is_baseline = (runs["strategy"] == baseline[0]) & (runs["layout"] == baseline[1])
-    reference = runs.loc[is_baseline, [*PAIR]].assign(
-        _baseline=runs.loc[is_baseline, over or value]
-    )
-    pairs = runs[~is_baseline].merge(reference, on=list(PAIR), validate="many_to_one")
-    return pairs.assign(ratio=pairs[value] / pairs["_baseline"]).drop(columns="_baseline")
 
 
 def ratio_interval(

@@ -1,21 +1,23 @@
-"""What an experiment found, in six sentences or some more, from its tables alone."""
+"""Write the summary of an experiment from its tables: the answer first, then the evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pandas as pd
 
 from escala.explain.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
+from escala.explain.comparable import CONFIGURATION
 from escala.explain.ladder import PRODUCT, RUNG, TOLERANCE
 from escala.explain.tables import (
-    BASELINE,
-    CONFIGURATION,
     by_gradient,
     fitted_workloads,
+    is_main_reference,
     labelled,
     untested,
 )
+from escala.parallel.layout import Layout
+from escala.references import Place
 
 _PART_NAMES = {
     "input": "on input",
@@ -31,6 +33,9 @@ _PART_NAMES = {
 PAIRS_FOR_INTERVAL = 6
 #: Parts of a step are named from this share of it on.
 SHARE_NAMED = 0.005
+#: Precision and recall that differ by no more than this in any class are called the same.
+SAME_SCORES = 0.02
+YES, NO = "Yes", "No"
 #: Of a ladder's changes, so many are named.
 RUNGS_NAMED = 3
 Tables = Mapping[str, pd.DataFrame]
@@ -45,14 +50,15 @@ def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) ->
     name, title : of the experiment.
     files : figures and tables to link to, relative to the summary.
     """
-    sentences = (_setting, _gain, _elsewhere, _within, _ladders, _quality, _leakage, _gaps)
+    sentences = (_answers, _setting, _elsewhere, _within, _ladders, _quality, _leakage, _gaps)
     parts = [
         f"# {title}",
         *filter(None, (sentence(tables, name) for sentence in sentences)),
         "## Configurations",
         _table(tables),
         "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
-        f"or the range where there are fewer than {PAIRS_FOR_INTERVAL} runs. Time to accuracy is "
+        f"or the range where there are fewer than {PAIRS_FOR_INTERVAL} runs. Efficiency is the "
+        "speed-up divided by the cores used for each of the reference's. Time to accuracy is "
         "training time; > means not reached."
         + " A fit takes no epochs: the time of all of it stands in brackets, and is compared with "
         "nothing." * bool(fitted_workloads(tables)),
@@ -79,8 +85,17 @@ def _setting(tables: Tables, name: str) -> str:
     ]
     return (
         f"On {_joined(machines)}, {_count(len(_names(current)), 'configuration')} of "
-        f"{_joined(data)} took part, each timed {_count(current['repeat'].nunique(), 'time')}."
+        f"{_joined(data)} took part, {_timed(current)}."
     )
+
+
+def _timed(current: pd.DataFrame) -> str:
+    """Return how often configurations were timed, by workload where that differs."""
+    repeats = current.groupby("workload", sort=False)["repeat"].nunique()
+    if repeats.nunique() == 1:
+        return f"each timed {_count(repeats.iloc[0], 'time')}"
+    times = (f"{workload} {_count(count, 'time')}" for workload, count in repeats.items())
+    return f"each timed: {_joined(times)}"
 
 
 def _data(group: pd.DataFrame) -> str:
@@ -92,62 +107,176 @@ def _data(group: pd.DataFrame) -> str:
     return provenance + "; leaky split" * bool(group["leaky"].any())
 
 
-def _gain(tables: Tables, name: str) -> str:
-    """Say of each parallel configuration whether it pays."""
+def _answers(tables: Tables, name: str) -> str:
+    """Answer for each configuration whether it takes less time than what it is compared with."""
     tables = by_gradient(tables)
     speedup = _labelled(tables["speedup"], tables)
     if speedup.empty:
-        return (
-            f"Nothing was compared with {' '.join(BASELINE)}: nothing was trained in another way."
-        )
-    return (
-        f"Against {' '.join(BASELINE)}, in pairs of the same session and repeat, "
-        + "; ".join(map(_verdict, speedup.itertuples()))
-        + "."
-    )
+        return "Nothing was compared: no configuration was trained beside a reference."
+    of_reference = set(_places(tables["configurations"].dropna(subset=["reference"])))
+    is_reference = pd.Series([place in of_reference for place in _places(speedup)], speedup.index)
+    compared = speedup if is_reference.all() else speedup[~is_reference]
+    answers = [
+        " ".join(_answer(group, speedup, tables["score_differences"]))
+        for _, group in compared.groupby(list(CONFIGURATION), sort=False)
+    ]
+    return answers[0] if len(answers) == 1 else "\n".join(f"- {answer}" for answer in answers)
 
 
-def _verdict(row) -> str:
-    if row.kind == "unavailable":
-        return f"{row.label} is unavailable ({_quoted(row.reason)})"
-    if pd.isna(row.ratio_low):
-        verdict = "took less time" if row.ratio < 1 else "did not take less time"
-        interval = "one pair, hence no interval"
+def _places(frame: pd.DataFrame) -> Iterator[tuple]:
+    return frame[list(CONFIGURATION)].itertuples(index=False, name=None)
+
+
+def _answer(group: pd.DataFrame, speedup: pd.DataFrame, scores: pd.DataFrame) -> Iterator[str]:
+    """Yield the sentences on one configuration, that on its main reference first."""
+    main, *others = group.itertuples()
+    if main.kind == "unavailable":
+        yield f"Unavailable: {main.label} against {main.reference_label}: {_quoted(main.reason)}."
     else:
-        verdict = (
-            "makes no clear difference" if row.ratio_low <= 1 <= row.ratio_high
-            else "takes less time" if row.ratio < 1
-            else "takes more time"
-        )  # fmt: skip
-        kind = "95 % interval" if row.pairs >= PAIRS_FOR_INTERVAL else "range"
-        interval = (
-            f"{kind} {row.ratio_low:.2f} to {row.ratio_high:.2f}, {_count(row.pairs, 'pair')}"
-        )
-    return (
-        f"{row.label} {verdict}: {row.ratio:.2f} of the time per epoch ({interval}), a speed-up of "
-        f"{row.speedup:.2f} and an efficiency of {row.efficiency:.2f}"
+        yield _main_answer(main, _scores(main, scores))
+    for row in others:
+        if row.kind == "unavailable":
+            yield f"Against {row.reference_label}: unavailable ({_quoted(row.reason)})."
+        else:
+            yield _second_answer(row, _row_of_reference(row, speedup))
+
+
+def _main_answer(row, scores: str) -> str:
+    subject, reference = f"{_words(row)} ({row.label})", _words(row, "reference_")
+    take = "takes" if row.ranks == 1 else "take"
+    epoch = f"{row.ratio:.2f} of the time of {reference}"
+    interval = _interval(row.ratio_low, row.ratio_high, row.pairs) + (
+        ", estimated from a part of an epoch" * (row.kind == "estimated")
         + ", on shared cores" * bool(row.oversubscribed)
-        + _to_target(row)
+        + ", on different hosts of one kind" * bool(row.other_hosts)
     )
-
-
-def _to_target(row) -> str:
-    """Say how the times to the target accuracy compare; a bound that is open is not known."""
+    if row.global_batch == row.reference_global_batch:
+        return (
+            f"**{_verdict(row.ratio_low, row.ratio_high)}: {subject} {take} {epoch}** "
+            f"({interval}), with equal batches of {row.global_batch} rows{scores}."
+        )
+    batches = (
+        f"different batches, {row.global_batch} rows in a step against {row.reference_global_batch}"
+    )
+    updates = row.reference_global_batch / row.global_batch
+    an_epoch = f"An epoch takes {epoch} ({interval}), with {updates:.2g} times the updates{scores}."
     if row.time_to_target_kind == "unavailable":
-        return ""
+        return (
+            f"**No verdict: {subject} and {reference} have {batches}**, and the experiment sets no "
+            f"`target_accuracy`. {an_epoch}"
+        )
     ends = row.time_to_target_ratio_low, row.time_to_target_ratio_high
-    low, high = ("unknown" if pd.isna(end) else f"{end:.2f}" for end in ends)
-    ratio = (
+    share = (
         "an unknown share" if pd.isna(row.time_to_target_ratio)
         else f"{row.time_to_target_ratio:.2f}"
     )  # fmt: skip
-    kind = "95 % interval" if row.time_to_target_pairs >= PAIRS_FOR_INTERVAL else "range"
-    interval = f" ({kind} {low} to {high})" * int(row.time_to_target_pairs > 1)
-    return f", and {ratio} of the time to an accuracy of {row.target_accuracy:g}{interval}"
+    return (
+        f"**{_verdict(*ends)}: {subject} {take} {share} of the time of {reference} to an accuracy "
+        f"of {row.target_accuracy:g}** ({_interval(*ends, row.time_to_target_pairs)}). They have "
+        f"{batches}. {an_epoch}"
+    )
+
+
+def _second_answer(row, of_reference) -> str:
+    """Compare a configuration with a reference other than the main one.
+
+    `of_reference` is the row that compares this reference with the main one, or None.
+    """
+    reference = f"{_words(row, 'reference_')} ({row.reference_label})"
+    verdict = _verdict(row.ratio_low, row.ratio_high)
+    differ = bool(row.global_batch != row.reference_global_batch)
+    said = (
+        f"Set against {reference}, {'it takes' if row.ranks == 1 else 'they take'} "
+        f"{row.ratio:.2f} of the time "
+        f"({_interval(row.ratio_low, row.ratio_high, row.pairs)}): "
+        + {YES: "less", NO: "more"}.get(verdict, verdict.lower())
+        + f", with batches of {row.global_batch} and {row.reference_global_batch} rows" * differ
+        + "."
+    )
+    if of_reference is None or of_reference.kind == "unavailable":
+        return said
+    ends = _interval(of_reference.ratio_low, of_reference.ratio_high, of_reference.pairs)
+    main = _words(of_reference, "reference_")
+    return f"{said} That one takes {of_reference.ratio:.2f} of the time of {main} ({ends})."
+
+
+def _row_of_reference(row, speedup: pd.DataFrame):
+    """Return the row that compares a row's reference with the main one, or None."""
+    place = [getattr(row, f"reference_{part}") for part in Place._fields]
+    is_it = [names == (row.dataset, row.workload, *place) for names in _places(speedup)]
+    return next(speedup[is_it].itertuples(), None)
+
+
+def _words(row, of: str = "") -> str:
+    """Describe a configuration, or with the prefix `reference_` its reference, by its processes."""
+    layout, cores = Layout.parse(getattr(row, f"{of}layout")), getattr(row, f"{of}cores")
+    each = int(cores) // layout.ranks
+    if layout.ranks == 1:
+        return f"one process {'on one core' if each == 1 else f'with {each} cores as threads'}"
+    nodes = f" on {_in_words(layout.nodes)} nodes" if layout.nodes > 1 else ""
+    return f"{_in_words(layout.ranks)} processes{nodes}{f' of {each} cores each' * (each > 1)}"
+
+
+def _in_words(count: int) -> str:
+    words = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    return words[count - 1] if count <= len(words) else str(count)
+
+
+def _verdict(low: float, high: float) -> str:
+    """Return Yes for an interval below 1 and No for one above it, as it is printed.
+
+    An end that is open bounds nothing.
+    """
+    if pd.isna(low) and pd.isna(high):
+        return "No verdict"
+    if round(high, 2) < 1:
+        return YES
+    return NO if round(low, 2) > 1 else "Not distinguishable"
+
+
+def _interval(low: float, high: float, pairs: int) -> str:
+    if pairs == 1:
+        return "one pair, hence no interval"
+    kind = "95 % interval" if pairs >= PAIRS_FOR_INTERVAL else "range"
+    ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in (low, high))
+    return f"{kind} {ends}, {pairs} pairs"
+
+
+def _scores(row, scores: pd.DataFrame) -> str:
+    """Return a phrase on the largest score difference from the reference, with its interval."""
+    keys = [*CONFIGURATION, "reference"]
+    own = scores[(scores[keys] == [getattr(row, key) for key in keys]).all(axis=1)]
+    known = _differences(own)
+    if known.empty:
+        return ""
+    apart = known[(known["low"] > SAME_SCORES) | (known["high"] < -SAME_SCORES)]
+    if len(apart):
+        named = (f"{row.rate} by {row.low:+.2f} to {row.high:+.2f}" for row in apart.itertuples())
+        return f" and other scores: {_joined(named)}"
+    bound = known[["low", "high"]].abs().max(axis=1)
+    if bound.max() <= SAME_SCORES:
+        return f" and the same scores (to {bound.max():.3f} in every class)"
+    widest = f"{bound.max():.2f} ({known['rate'][bound.idxmax()]})"
+    if ((known["low"] <= 0) & (known["high"] >= 0)).all():
+        return f" and scores that are equal within chance: no class differs by more than {widest}"
+    return f" and scores that differ by at most {widest}"
+
+
+def _differences(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the intervals of differences as `low` and `high`, a row for each `rate` of a class."""
+    rates = [
+        scores.assign(
+            rate=f"the {rate} of " + scores["class"],
+            low=scores[f"{rate}_difference_low"],
+            high=scores[f"{rate}_difference_high"],
+        )
+        for rate in ("precision", "recall")
+    ]
+    return pd.concat(rates, ignore_index=True).dropna(subset=["low", "high"])
 
 
 def _elsewhere(tables: Tables, name: str) -> str:
-    """Say where the time goes outside the steps: of the baselines and of the fastest beside."""
+    """Describe the time outside the steps, of each main reference and the fastest other."""
     tables = by_gradient(tables)
     timed = _labelled(tables["configurations"], tables)
     timed = timed[timed["kind"] != "unavailable"]
@@ -157,9 +286,9 @@ def _elsewhere(tables: Tables, name: str) -> str:
         return "Where the time goes outside the training steps is unavailable: no run ended ok."
     shown = []
     for _, group in timed.groupby(["dataset", "workload"], sort=False):
-        baseline = (group["strategy"] == BASELINE[0]) & (group["layout"] == BASELINE[1])
-        others = group[~baseline].sort_values("train_seconds_per_epoch")
-        shown += [*group[baseline].head(1).itertuples(), *others.head(1).itertuples()]
+        main = is_main_reference(group, tables["configurations"])
+        others = group[~main].sort_values("train_seconds_per_epoch")
+        shown += [*group[main].head(1).itertuples(), *others.head(1).itertuples()]
     return "Outside the training steps (medians, measured), " + "; ".join(map(_parts, shown)) + "."
 
 
@@ -180,26 +309,24 @@ def _within(tables: Tables, name: str) -> str:
     if table.empty:
         return ""
     named = _labelled(table[table["rank"] == 0], tables)
-    shown = []
-    for _, group in named.groupby(["dataset", "workload", "variant"], sort=False):
-        is_baseline = (group["strategy"] == BASELINE[0]) & (group["layout"] == BASELINE[1])
-        alone = group[is_baseline]
-        for label, parts in group.groupby("label", sort=False):
-            same = alone[alone["session"] == parts["session"].iloc[0]]
-            compared = parts["strategy"].iloc[0] != BASELINE[0] and len(same)
-            shown.append(_shares(label, parts) + (_more(parts, same) if compared else ""))
+    shown = [
+        _shares(label, parts) + _more(parts) for label, parts in named.groupby("label", sort=False)
+    ]
     return f"Within a training step (medians, rank 0), {'; '.join(shown)}."
 
 
-def _more(parts: pd.DataFrame, alone: pd.DataFrame) -> str:
-    """Say in which parts a step is longer than that of one process, and in which it is shorter."""
-    own, other = (frame.set_index("part")["median_seconds"] for frame in (parts, alone))
+def _more(parts: pd.DataFrame) -> str:
+    """Describe how the parts of a step differ from those of the main reference."""
+    by_part = parts.set_index("part")
+    own, other = by_part["median_seconds"], by_part["reference_median_seconds"]
+    if pd.isna(other[WHOLE]):
+        return ""
     more, overlap = 1000 * (own - other), 1000 * own[OVERLAP]
     most = more.reindex(PARTS).dropna().sort_values(key=abs, ascending=False)
     named = most[most.abs() >= 1000 * SHARE_NAMED * own[WHOLE]]
     said = [f"{ms:+.1f} ms {_PART_NAMES[part]}" for part, ms in named.items()]
     return (
-        f" ({more[WHOLE]:+.1f} ms against {' '.join(BASELINE)}"
+        f" ({more[WHOLE]:+.1f} ms against {parts['reference_label'].iloc[0]}"
         + (f": {', '.join(said)}" if said else "")
         + (f"; {overlap:.1f} ms of exchange go on beside these" if overlap > 0 else "")
         + ")"
@@ -323,26 +450,21 @@ def _of_networks(tables: Tables) -> list[str]:
 
 
 def _of_pairs(tables: Tables) -> str:
-    """Say how far precision and recall can be from those of the baseline, on the same rows."""
-    found = _labelled(tables["score_differences"], tables)
-    rates = [
-        found.assign(
-            name=f"the {rate} of " + found["class"] + ", " + found["label"],
-            low=found[f"{rate}_difference_low"],
-            high=found[f"{rate}_difference_high"],
-        )
-        for rate in ("precision", "recall")
-    ]
-    known = pd.concat(rates, ignore_index=True).dropna(subset=["low", "high"])
+    """Describe how precision and recall differ from those of the main reference."""
+    scores = tables["score_differences"]
+    known = _differences(_labelled(scores[scores["reference"] == 1], tables))
     if known.empty:
         return ""
+    names = known["rate"] + ", " + known["label"]
     bound = known[["low", "high"]].abs().max(axis=1)
     apart = known[(known["low"] > 0) | (known["high"] < 0)]
-    differing = [f"{row.name} ({row.low:+.3f} to {row.high:+.3f})" for row in apart.itertuples()]
+    differing = [
+        f"{names[row.Index]} ({row.low:+.3f} to {row.high:+.3f})" for row in apart.itertuples()
+    ]
     return (
-        f"compared with {' '.join(BASELINE)} on the same test rows, no class differs in precision "
-        f"or recall by more than {bound.max():.3f} ({known.loc[bound.idxmax(), 'name']}), by "
-        "the 95 % intervals of the differences"
+        f"compared with {_joined(known['reference_label'].unique())} on the same test rows, no "
+        f"class differs in precision or recall by more than {bound.max():.3f} "
+        f"({names[bound.idxmax()]}), by the 95 % intervals of the differences"
         + (f"; they exclude 0 for {_joined(differing)}" if differing else "")
     )
 
@@ -436,13 +558,19 @@ def _gaps(tables: Tables, name: str) -> str:
 
 def _table(tables: Tables) -> str:
     configurations = _labelled(tables["configurations"], tables)
-    ratios = tables["speedup"].set_index(list(CONFIGURATION))
+    speedup = _labelled(tables["speedup"], tables)
+    further = speedup[speedup["reference"] > 1].groupby("reference_label", sort=False)
+    ratios, *columns = (
+        frame.set_index(list(CONFIGURATION))
+        for frame in (speedup[speedup["reference"] == 1], *(frame for _, frame in further))
+    )
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
     lines = [
         "| configuration | runs ok | global batch | learning rate | training s per epoch | ratio | "
-        "speed-up | efficiency | accuracy | s to accuracy |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "speed-up | efficiency | accuracy | s to accuracy |"
+        + "".join(f" ratio to {label} |" for label, _ in further),
+        "|" + "---|" * (10 + len(columns)),
     ]
     for row in configurations.itertuples():
         key = tuple(getattr(row, part) for part in CONFIGURATION)
@@ -450,7 +578,7 @@ def _table(tables: Tables) -> str:
         is_fit = row.training_kind == "fit"
         compared = (
             ("–", "–", "–") if is_fit
-            else ("baseline", "1", "1") if ratio is None
+            else ("reference", "1", "1") if ratio is None
             else [_with_interval(ratio, part) for part in ("ratio", "speedup", "efficiency")]
         )  # fmt: skip
         series = pd.Series(row._asdict())
@@ -466,6 +594,10 @@ def _table(tables: Tables) -> str:
                     *compared,
                     _with_interval(series, "accuracy", digits=3),
                     "–" if is_fit else _time_to_accuracy(row),
+                    *(
+                        _with_interval(others.loc[key], "ratio") if key in others.index else "–"
+                        for others in columns
+                    ),
                 ]
             )
             + " |"

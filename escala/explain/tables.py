@@ -7,7 +7,7 @@ columns of each table, with their units, are described in `schemas/tables/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,19 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from escala.explain import attribution, differences, ladder, leakage
+from escala.explain.comparable import CONFIGURATION, Measurement, Pairs, paired
+from escala.explain.measurements import measurements, read_run
 from escala.explain.statistics import (
     Interval,
     Rates,
     bootstrap_interval,
-    paired_ratios,
     pooled_rates,
     rate_differences,
     ratio_interval,
 )
 from escala.files import atomic, read_json
 from escala.parallel.layout import Layout
+from escala.references import DEFAULT, ONE_PROCESS, Place, Reference, compared_with, number_of
 
 SCHEMAS = Path(__file__).resolve().parent.parent.parent / "schemas" / "tables"
 TABLES = (
@@ -36,9 +38,6 @@ TABLES = (
     "configurations", "speedup", "resources", "attribution", "ladder",
 )  # fmt: skip
 
-#: What names a configuration, and with `repeat` a run.
-CONFIGURATION = ("dataset", "workload", "strategy", "layout", "variant", "network")
-BASELINE = ("single", "1x1")
 STAGES = ("records", "kept", "train", "balanced", "test")
 #: Parts of a run outside the training steps, in the order they happen.
 PARTS = (
@@ -56,50 +55,6 @@ _OF_RECORDS = (
 )  # fmt: skip
 _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
 
-Measurement = Mapping[str, Any]
-
-
-def measurements(run_files: Iterable[str | Path]) -> list[dict]:
-    """Read the current measurement of every run, and its older ones from `sessions/` beside it.
-
-    Returns
-    -------
-    The content of each `run.json` with the keys `file`, `current` (it is the one in run.json)
-    and `comparable` (it measured what the current one did, on the same machine).
-    """
-    found = []
-    for path in map(Path, run_files):
-        current = _read(path)
-        found.append(current | {"file": str(path), "current": True, "comparable": True})
-        for older in sorted(path.parent.glob("sessions/*.json")):
-            content = _read(older)
-            if content["session"] != current["session"]:
-                same = _conditions(content) == _conditions(current)
-                found.append(content | {"file": str(older), "current": False, "comparable": same})
-    return found
-
-
-def _read(path: Path) -> dict:
-    """Return the content of a run.json; in format 1 every run was trained by gradient steps."""
-    run = read_json(path)
-    if run["format"] == 1:
-        run["training"]["kind"] = "gradient"
-    return run
-
-
-def _conditions(run: Measurement) -> tuple:
-    """Return all that must agree for two measurements of a run to be pooled."""
-    outcomes = {"epochs_done", "stopped_early", "resumed_after", "optimizer", "parameters"}
-    return (
-        {key: value for key, value in run["training"].items() if key not in outcomes},
-        run["data"],
-        run["knobs"],
-        run["ranks"]["asked"],
-        run["versions"],
-        run["source_sha256"],
-        {key: run["machine"].get(key) for key in ("cpu", "cores_available", "hostname")},
-    )
-
 
 def tables(
     run_files: Iterable[str | Path],
@@ -109,6 +64,7 @@ def tables(
     clock_files: Iterable[str | Path] = (),
     paired_files: Iterable[str | Path] = (),
     pairs: Sequence[Mapping[str, Any]] = (),
+    references: Sequence[Reference] = DEFAULT,
 ) -> dict[str, pd.DataFrame]:
     """Build every table of `TABLES` from run.json, dataset.json and classes.csv files.
 
@@ -118,6 +74,7 @@ def tables(
     clock_files : run.json files of the runs whose ranks noted the moments of their steps.
     paired_files : run.json files of both sides of the pairs of ladders.
     pairs : these pairs, as `escala.config.Pair`.
+    references : what configurations are compared with, the main one first; `escala.references`.
     """
     found = measurements(run_files)
     runs = _frame("runs", map(_run, found))
@@ -127,15 +84,17 @@ def tables(
         "epochs": _frame("epochs", (row for run in found for row in _epochs(run))),
         "reports": _frame("reports", (row for run in _scored(found) for row in _report(run))),
         "pooled": _frame("pooled", _pooled(found)),
-        "score_differences": _frame("score_differences", _score_differences(found, dataset_files)),
+        "score_differences": _frame(
+            "score_differences", _score_differences(found, dataset_files, references)
+        ),
         "confusion": _frame(
             "confusion", (row for run in _scored(found) for row in _confusion(run))
         ),
         "leakage": _frame("leakage", leakage.rows(_scored(found), dataset_files)),
-        "configurations": _frame("configurations", _configurations(runs)),
-        "speedup": _frame("speedup", _speedup(runs)),
+        "configurations": _frame("configurations", _configurations(runs, references)),
+        "speedup": _frame("speedup", _speedup(runs, found, references)),
         "resources": _frame("resources", _resources(resource_files)),
-        "attribution": _frame("attribution", _attribution(clock_files, runs)),
+        "attribution": _frame("attribution", _attribution(clock_files, runs, references)),
         "ladder": _frame("ladder", _ladders(paired_files, pairs)),
     }
 
@@ -209,13 +168,14 @@ def _run(run: Measurement) -> dict:
         evaluation = {}
     return {
         **_names(run),
-        **{key: run[key] for key in ("current", "comparable", "status", "reason", "started")},
+        **{key: run[key] for key in ("current", "comparable", "incomparable_because")},
+        **{key: run[key] for key in ("status", "reason", "started")},
         "kind": "unavailable" if not ok else "estimated" if cut else "measured",
         "training_kind": training["kind"],
         "ranks": ranks["asked"],
         "ranks_obtained": ranks["obtained"],
         "oversubscribed": ranks["oversubscribed"],
-        **{key: (run.get("link") or {}).get(key) for key in ("mbit_per_second", "latency_ms")},
+        **{key: (run["link"] or {}).get(key) for key in ("mbit_per_second", "latency_ms")},
         "launcher": ranks.get("launcher"),
         "cores": ";".join(",".join(map(str, cores)) for cores in ranks["cores"]),
         "intra_op_threads": ranks["threads"]["intra_op"],
@@ -240,6 +200,7 @@ def _run(run: Measurement) -> dict:
         **_data(run),
         **{key: machine[key] for key in ("cpu", "cores_available", "memory_bytes", "kernel")},
         "hostname": machine["hostname"],
+        "hosts": ";".join(run["ranks"]["hosts"]),
         "weights_sha256": run["weights_sha256"],
         "source_sha256": run["source_sha256"],
         "file": run["file"],
@@ -318,10 +279,7 @@ def _confusion(run: Measurement) -> Iterator[dict]:
 
 
 def _pooled(found: Iterable[Measurement]) -> Iterator[dict]:
-    groups: dict[tuple, list[Measurement]] = {}
-    for run in _scored(found):
-        groups.setdefault(tuple(run[key] for key in CONFIGURATION), []).append(run)
-    for names, runs in groups.items():
+    for names, runs in _by_configuration(_scored(found)).items():
         splits = [run["data"]["split_seed"] for run in runs]
         matrices = [np.array(run["evaluation"]["confusion_matrix"]) for run in runs]
         rates = pooled_rates(matrices, splits)
@@ -348,28 +306,22 @@ def _pooled(found: Iterable[Measurement]) -> Iterator[dict]:
 
 
 def _score_differences(
-    found: Iterable[Measurement], dataset_files: Iterable[str | Path]
+    found: Iterable[Measurement],
+    dataset_files: Iterable[str | Path],
+    references: Sequence[Reference],
 ) -> Iterator[dict]:
-    """Compare each configuration's predictions with the baseline's of the same repeats."""
-    scored = _scored(found)
-    baselines = {
-        _repeat(run): run for run in scored if (run["strategy"], run["layout"]) == BASELINE
-    }
-    groups: dict[tuple, list[tuple[Measurement, Measurement]]] = {}
-    for run in scored:
-        baseline = baselines.get(_repeat(run))
-        if baseline and baseline is not run:
-            names = tuple(run[key] for key in CONFIGURATION)
-            groups.setdefault(names, []).append((baseline, run))
+    """Compare each configuration's predictions with a reference's in the same repeats."""
+    groups = _by_configuration(_scored(found))
     folders = differences.split_folders(dataset_files)
-    for names, pairs in groups.items():
+    for names, number, reference, pairs in _same_rows(groups, references):
         rows = differences.paired_rows(pairs, folders)
         classes = pairs[0][1]["evaluation"]["classes"]
-        for number, differs in enumerate(rate_differences(*rows, len(classes))):
-            own = rows.labels == number
+        for label, differs in enumerate(rate_differences(*rows, len(classes))):
+            own = rows.labels == label
             yield {
                 **dict(zip(CONFIGURATION, names, strict=True)),
-                "class": classes[number],
+                **_named(number, reference),
+                "class": classes[label],
                 "runs": len(pairs),
                 "splits": len({run["data"]["split_seed"] for _, run in pairs}),
                 "rows": int(own.sum()),
@@ -382,9 +334,24 @@ def _score_differences(
             }
 
 
-def _repeat(run: Measurement) -> tuple:
-    """Return what two runs share when they were trained and tested on the same rows."""
-    return tuple(run[key] for key in ("dataset", "workload", "variant", "repeat"))
+def _same_rows(
+    groups: Mapping[tuple, Sequence[Measurement]], references: Sequence[Reference]
+) -> Iterator[tuple]:
+    """Yield a configuration, a reference, and pairs of their runs on the same rows.
+
+    Scores do not depend on the moment or on the machine: sessions need not agree.
+    """
+    for names, runs in groups.items():
+        for number, reference in compared_with(Place(*names[2:]), references):
+            by_rows = {_rows(run): run for run in groups.get((*names[:2], *reference), ())}
+            pairs = [(by_rows[_rows(run)], run) for run in runs if _rows(run) in by_rows]
+            if pairs:
+                yield names, number, reference, pairs
+
+
+def _rows(run: Measurement) -> tuple:
+    """Return what two runs share that were trained on the same rows from the same seeds."""
+    return run["repeat"], *sorted(run["data"]["sha256"].items())
 
 
 def _f1(rate: Rates) -> float | None:
@@ -402,7 +369,7 @@ def _poorest(kinds: pd.Series) -> str:
     return "unavailable" if not known else "estimated" if "estimated" in known else "measured"
 
 
-def _configurations(runs: pd.DataFrame) -> Iterator[dict]:
+def _configurations(runs: pd.DataFrame, references: Sequence[Reference]) -> Iterator[dict]:
     for names, group in runs.groupby(list(CONFIGURATION), sort=False):
         current, ok = group[group["current"]], group[group["status"] == "ok"]
         timed = ok[ok["comparable"] & (ok["resumptions"] == 0)]
@@ -410,6 +377,7 @@ def _configurations(runs: pd.DataFrame) -> Iterator[dict]:
         failed = current[current["status"] != "ok"]
         yield {
             **dict(zip(CONFIGURATION, names, strict=True)),
+            "reference": number_of(Place(*names[2:]), references),
             "training_kind": group["training_kind"].iloc[0],
             "ranks": group["ranks"].iloc[0],
             "oversubscribed": bool(group["oversubscribed"].any()),
@@ -417,6 +385,7 @@ def _configurations(runs: pd.DataFrame) -> Iterator[dict]:
             "runs_failed": len(failed),
             "measurements": len(timed),
             "sessions": timed["session"].nunique(),
+            "hosts": ";".join(sorted(set(";".join(timed["hosts"]).split(";")) - {""})),
             "kind": _poorest(timed["kind"]),
             "reason": None if len(timed) else _reasons(failed),
             **_over(timed, "train_seconds_per_epoch").columns("train", "_seconds_per_epoch"),
@@ -471,72 +440,138 @@ def _configuration_target(timed: pd.DataFrame) -> dict:
     }
 
 
-def _speedup(runs: pd.DataFrame) -> Iterator[dict]:
-    ok = runs[(runs["status"] == "ok") & (runs["resumptions"] == 0)]
-    pairs = paired_ratios(ok, "train_seconds_per_epoch", BASELINE)
-    pairs, to_target = pairs[pairs["comparable"]], _target_pairs(ok[ok["comparable"]])
+def _speedup(
+    runs: pd.DataFrame, found: Sequence[Measurement], references: Sequence[Reference]
+) -> Iterator[dict]:
+    by_name = _by_configuration(found)
+    usable = _by_configuration(run for run in found if _is_timed(run))
+    rows = runs.set_index("file")
     for names, group in runs.groupby(list(CONFIGURATION), sort=False):
-        name = dict(zip(CONFIGURATION, names, strict=True))
-        if (name["strategy"], name["layout"]) == BASELINE:
+        if group["training_kind"].iloc[0] == "fit":
             continue
-        mine = pairs[_is(pairs, names)]
-        ratio = ratio_interval(mine["ratio"])
-        speedup = Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
-        ranks = Layout.parse(name["layout"]).ranks
-        yield {
-            **name,
-            "ranks": ranks,
-            "oversubscribed": bool(group["oversubscribed"].any()),
-            "pairs": len(mine),
-            "kind": _poorest(group.loc[group["session"].isin(mine["session"]), "kind"])
-            if len(mine)
-            else "unavailable",
-            "reason": None if len(mine) else _unpaired(name, group, runs),
-            **ratio.columns("ratio"),
-            **speedup.columns("speedup"),
-            **Interval(*(s and s / ranks for s in speedup)).columns("efficiency"),
-            **_target_ratio(to_target[_is(to_target, names)]),
-            "provenance": group["provenance"].iloc[0],
-            "leaky": group["leaky"].iloc[0],
-        }
+        place = Place(*names[2:])
+        for number, of_reference in compared_with(place, references):
+            reference = (*names[:2], *of_reference)
+            pairs = paired(usable.get(names, ()), usable.get(reference, ()))
+            mine, theirs = (
+                rows.loc[[run["file"] for run in side]] for side in (pairs.runs, pairs.references)
+            )
+            ratio = ratio_interval(_quotients(mine, theirs, "train_seconds_per_epoch"))
+            speedup = Interval(
+                *(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low))
+            )
+            cores, baseline = (_setting(by_name.get(each), _cores) for each in (names, reference))
+            share = baseline / cores if baseline else None
+            yield {
+                **dict(zip(CONFIGURATION, names, strict=True)),
+                **_named(number, of_reference),
+                "ranks": Layout.parse(place.layout).ranks,
+                "cores": cores,
+                "reference_cores": baseline,
+                "global_batch": _setting(by_name[names], _global_batch),
+                "reference_global_batch": _setting(by_name.get(reference), _global_batch),
+                "oversubscribed": bool(group["oversubscribed"].any()),
+                "other_hosts": bool((mine["hosts"].to_numpy() != theirs["hosts"].to_numpy()).any()),
+                "pairs": len(mine),
+                "kind": _poorest(pd.concat([mine["kind"], theirs["kind"]])),
+                "reason": None
+                if len(mine)
+                else _unpaired(by_name[names], by_name.get(reference, ()), of_reference, pairs),
+                **ratio.columns("ratio"),
+                **speedup.columns("speedup"),
+                **Interval(*(s and share and s * share for s in speedup)).columns("efficiency"),
+                **_target_ratio(mine, theirs),
+                "provenance": group["provenance"].iloc[0],
+                "leaky": group["leaky"].iloc[0],
+            }
 
 
-def _target_pairs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the least and the most that the ratio of times to the target accuracy can be.
+def _by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measurement]]:
+    groups: dict[tuple, list[Measurement]] = {}
+    for run in found:
+        groups.setdefault(tuple(run[key] for key in CONFIGURATION), []).append(run)
+    return groups
 
-    A run that did not reach it would have taken longer than it ran.
 
-    Returns
-    -------
-    The runs that have a partner, with the columns `at_least` and `at_most`.
+def _is_timed(run: Measurement) -> bool:
+    """Return whether the time of a measurement counts: it ended ok, at one sitting, as today."""
+    resumed = run["training"].get("resumed_after", [])
+    return run["status"] == "ok" and not resumed and run["comparable"]
+
+
+def _named(number: int, reference: Place) -> dict:
+    """Return the columns that name a reference."""
+    parts = reference._asdict().items()
+    return {"reference": number} | {f"reference_{part}": name for part, name in parts}
+
+
+def _setting(runs: Sequence[Measurement] | None, of: Callable[[Measurement], int]) -> int | None:
+    """Return a setting of a configuration as its current runs have it."""
+    return next((of(run) for run in runs or () if run["current"]), None)
+
+
+def _cores(run: Measurement) -> int:
+    """Return the cores that a run asks for, over all its ranks."""
+    return run["ranks"]["asked"] * run["knobs"]["cores_per_process"]
+
+
+def _global_batch(run: Measurement) -> int:
+    return run["training"]["global_batch"]
+
+
+def _quotients(mine: pd.DataFrame, theirs: pd.DataFrame, column: str) -> np.ndarray:
+    return mine[column].to_numpy() / theirs[column].to_numpy()
+
+
+def _target_ratio(mine: pd.DataFrame, theirs: pd.DataFrame) -> dict:
+    """Compare the times to the target accuracy of pairs of runs.
+
+    A run that did not reach it would have taken longer than it ran: the ratio of such a pair is
+    known to lie above, or below, a bound.
     """
-    spent = runs["time_to_target_seconds"]
-    reached = runs["time_to_target_kind"] == "measured"
-    bounded = runs.assign(_least=spent, _most=spent.where(reached, np.inf))
-    bounded = bounded[spent.notna()]
-    least = paired_ratios(bounded, "_least", BASELINE, over="_most")
-    most = paired_ratios(bounded, "_most", BASELINE, over="_least")
-    return least.assign(at_least=least["ratio"], at_most=most["ratio"])
-
-
-def _target_ratio(pairs: pd.DataFrame) -> dict:
-    ratio = ratio_interval(pairs["at_least"], pairs["at_most"])
-    known = "censored" if ratio.estimate is None else "measured"
+    spent = [side["time_to_target_seconds"].to_numpy(float) for side in (mine, theirs)]
+    known = ~np.isnan(spent).any(axis=0)
+    least = [seconds[known] for seconds in spent]
+    reached = [(side["time_to_target_kind"] == "measured")[known] for side in (mine, theirs)]
+    most = [np.where(done, spent, np.inf) for done, spent in zip(reached, least, strict=True)]
+    ratio = ratio_interval(least[0] / most[1], most[0] / least[1])
+    kind = "censored" if ratio.estimate is None else "measured"
     return {
-        "target_accuracy": pairs["target_accuracy"].iloc[0] if len(pairs) else None,
-        "time_to_target_pairs": len(pairs),
-        "time_to_target_kind": known if len(pairs) else "unavailable",
+        "target_accuracy": mine["target_accuracy"][known].iloc[0] if known.any() else None,
+        "time_to_target_pairs": int(known.sum()),
+        "time_to_target_kind": kind if known.any() else "unavailable",
         **ratio.columns("time_to_target_ratio"),
     }
 
 
-def _is(frame: pd.DataFrame, names: tuple) -> pd.Series:
-    """Say of each row whether it is of the configuration of these names."""
-    return (frame[list(CONFIGURATION)] == list(names)).all(axis=1)
+def _unpaired(
+    runs: Sequence[Measurement],
+    references: Sequence[Measurement],
+    reference: Place,
+    pairs: Pairs,
+) -> str:
+    """Return why a configuration has no ratio to a reference."""
+    if not any(run["status"] == "ok" for run in runs):
+        return f"no run ended ok: {_failures(runs)}"
+    if not references:
+        return f"the experiment has no {reference} beside it"
+    if not any(run["status"] == "ok" for run in references):
+        return f"no run of {reference} ended ok: {_failures(references)}"
+    if pairs.refused:
+        return "; ".join(pairs.refused)
+    older = {run["incomparable_because"] for run in (*runs, *references) if not run["comparable"]}
+    return (
+        f"no run that ended ok, at one sitting, shares session and repeat with one of {reference}"
+        + (f"; older sessions do not count: {'; '.join(sorted(older))}" if older else "")
+    )
+
+
+def _failures(runs: Sequence[Measurement]) -> str:
+    return _reasons(pd.DataFrame([run for run in runs if run["current"]]))
 
 
 def _resources(files: Iterable[str | Path]) -> Iterator[dict]:
-    for run in map(_read, map(Path, files)):
+    for run in map(read_run, files):
         name = {key: run[key] for key in (*CONFIGURATION, "session", "status", "reason")}
         name |= {"oversubscribed": run["ranks"]["oversubscribed"]}
         unread = dict.fromkeys(_dtypes("resources"))
@@ -544,23 +579,51 @@ def _resources(files: Iterable[str | Path]) -> Iterator[dict]:
             yield unread | name | process | _data(run)
 
 
-def _attribution(files: Iterable[str | Path], runs: pd.DataFrame) -> Iterator[dict]:
-    for path in map(Path, files):
-        run = _read(path)
-        name = {key: run[key] for key in (*CONFIGURATION, "session", "status", "reason")}
-        name |= {"oversubscribed": run["ranks"]["oversubscribed"]} | _data(run)
+def _attribution(
+    files: Iterable[str | Path], runs: pd.DataFrame, references: Sequence[Reference]
+) -> Iterator[dict]:
+    found = [read_run(path) | {"file": str(path)} for path in files]
+    ok = [run for run in found if run["status"] == "ok"]
+    parts, by_name = {run["file"]: _parts(run) for run in ok}, _by_configuration(ok)
+    for run in found:
+        row = dict.fromkeys(_dtypes("attribution")) | _data(run)
+        row |= {key: run[key] for key in (*CONFIGURATION, "session", "status", "reason")}
+        row |= {"oversubscribed": run["ranks"]["oversubscribed"], "kind": "unavailable"}
         if run["status"] != "ok":
-            yield dict.fromkeys(_dtypes("attribution")) | name | {"kind": "unavailable"}
+            yield row
             continue
-        name |= {"slowdown": _slowdown(run, runs)}
-        alone, one_clock = run["strategy"] == BASELINE[0], run["ranks"]["one_clock"]
-        for part in attribution.of_run(path, alone, one_clock).to_dict("records"):
-            yield name | part
+        row |= {"slowdown": _slowdown(run, runs)}
+        name, reference = _main_reference(run, by_name, references)
+        medians = {}
+        if reference:
+            of_rank_0 = parts[reference["file"]].query("rank == 0").set_index("part")
+            medians = of_rank_0["median_seconds"].to_dict()
+        for part in parts[run["file"]].to_dict("records"):
+            yield row | name | part | {"reference_median_seconds": medians.get(part["part"])}
+
+
+def _parts(run: Measurement) -> pd.DataFrame:
+    alone = run["strategy"] == ONE_PROCESS[0]
+    return attribution.of_run(Path(run["file"]), alone, run["ranks"]["one_clock"])
+
+
+def _main_reference(
+    run: Measurement,
+    by_name: Mapping[tuple, Sequence[Measurement]],
+    references: Sequence[Reference],
+) -> tuple[dict, Measurement | None]:
+    """Return the columns that name a run's main reference, and its run of the same session."""
+    for number, place in compared_with(Place(*(run[key] for key in CONFIGURATION[2:])), references):
+        candidates = by_name.get((run["dataset"], run["workload"], *place), ())
+        return _named(number, place), next(iter(paired([run], candidates).references), None)
+    return {}, None
 
 
 def _ladders(files: Iterable[str | Path], pairs: Sequence[Mapping[str, Any]]) -> Iterator[dict]:
     found = measurements(files)
-    runs = _frame("runs", map(_run, found)).assign(pair=[run["pair"] for run in found])
+    runs = _frame("runs", map(_run, found)).assign(
+        pair=[run["pair"] for run in found], measurement=found
+    )
     return ladder.rows(runs, pairs)
 
 
@@ -570,22 +633,6 @@ def _slowdown(run: Measurement, runs: pd.DataFrame) -> float | None:
     same = (runs[of_both] == [run[key] for key in of_both]).all(axis=1)
     timed = runs.loc[same & runs["comparable"], "step_median_seconds"].dropna()
     return run["step_seconds"]["median"] / timed.median() if len(timed) else None
-
-
-def _unpaired(name: Mapping[str, str], group: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """Say why a configuration has no ratio."""
-    if not (group["status"] == "ok").any():
-        return f"no run ended ok: {_reasons(group[group['current']])}"
-    same = [key for key in CONFIGURATION if key not in ("strategy", "layout", "network")]
-    beside = runs[(runs[same] == [name[key] for key in same]).all(axis=1)]
-    baseline = beside[(beside["strategy"] == BASELINE[0]) & (beside["layout"] == BASELINE[1])]
-    if baseline.empty:
-        return f"the experiment has no {' '.join(BASELINE)} beside it"
-    if not (baseline["status"] == "ok").any():
-        return f"no run of the baseline ended ok: {_reasons(baseline[baseline['current']])}"
-    return (
-        "no run that ended ok, at one sitting, shares session and repeat with one of the baseline"
-    )
 
 
 def _classes(
@@ -630,6 +677,16 @@ def fitted_workloads(frames: Mapping[str, pd.DataFrame]) -> list[str]:
     return list(runs.loc[runs["training_kind"] == "fit", "workload"].unique())
 
 
+def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.Series:
+    """Return for each row whether it is of a main reference, or of a workload fitted at once."""
+    main = configurations[
+        (configurations["reference"] == 1) | (configurations["training_kind"] == "fit")
+    ]
+    names = set(main[list(CONFIGURATION)].itertuples(index=False, name=None))
+    of_rows = frame[list(CONFIGURATION)].itertuples(index=False, name=None)
+    return pd.Series([row in names for row in of_rows], index=frame.index, dtype=bool)
+
+
 def untested(pooled: pd.DataFrame) -> list[str]:
     """Return the classes that have no test rows in any split, as `class (dataset)`."""
     without = pooled[pooled["actual"] == 0][["class", "dataset"]].drop_duplicates()
@@ -641,8 +698,17 @@ def labelled(
 ) -> pd.DataFrame:
     """Add the column `label`: a short name of each row's configuration.
 
-    It holds strategy and layout, and those of the keys `varying` that vary among `runs`.
+    It holds strategy and layout, and those of the keys `varying` that vary among `runs`. Where rows
+    name a reference, `reference_label` is its name, without the dataset and the workload.
     """
     keys = ["strategy", "layout", *(key for key in varying if runs[key].nunique() > 1)]
-    names = [" ".join(row) for row in frame[keys].itertuples(index=False)]
-    return frame.assign(label=pd.Series(names, index=frame.index, dtype=object))
+    labels = {"label": keys}
+    if "reference_strategy" in frame:
+        of_place = [key for key in keys if key in Place._fields]
+        labels["reference_label"] = [f"reference_{key}" for key in of_place]
+    return frame.assign(**{name: _joined(frame[parts]) for name, parts in labels.items()})
+
+
+def _joined(names: pd.DataFrame) -> pd.Series:
+    words = [" ".join(row) for row in names.fillna("").itertuples(index=False)]
+    return pd.Series(words, index=names.index, dtype=object)

@@ -9,19 +9,21 @@ from matplotlib.ticker import MaxNLocator
 
 from escala.explain.tables import by_gradient, labelled
 from escala.figures.common import (
+    PANEL_TITLE,
+    Look,
     Tables,
     gaps,
     left_out,
     legend_of,
-    markers,
+    looks,
     new,
     note,
     nothing_by_epochs,
-    palette,
     panel_title,
     panels,
     title,
     without_data,
+    wrap,
 )
 
 WHAT = "Accuracy per epoch"
@@ -41,13 +43,14 @@ def draw(tables: Tables) -> Figure:
     if epochs.empty:
         return without_data(WHAT, tables)
     rows, kinds = panels(epochs), [kind for kind in KINDS if epochs[kind].notna().any()]
-    figure = new(4.2 * len(kinds) + 2.2, 3.4 * len(rows) + 0.8)
-    labels = list(labelled(tables["runs"], tables["runs"])["label"].unique())
+    figure = new(3.4 * len(kinds) + 2.2, 3.0 * len(rows))
+    shown = looks(labelled(tables["runs"], tables["runs"]))
     grid = figure.subplots(len(rows), len(kinds), squeeze=False)
     for line, ((_, workload), frame) in zip(grid, rows, strict=True):
         for axes, kind in zip(line, kinds, strict=True):
-            _panel(axes, frame, kind, labels)
-            axes.set_title(panel_title(workload, frame, len(rows) > 1))
+            _panel(axes, frame, kind, shown)
+            heading = panel_title(workload, frame, len(rows) > 1)
+            axes.set_title(wrap(heading, 2.6, PANEL_TITLE))
     legend_of(figure, grid.flat, "configuration")
     title(figure, WHAT, epochs)
     note(
@@ -61,19 +64,18 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, frame: pd.DataFrame, kind: str, labels: list[str]) -> None:
+def _panel(axes: Axes, frame: pd.DataFrame, kind: str, shown_as: dict[str, Look]) -> None:
     shown = frame.dropna(subset=[kind]).astype({"epoch": int, kind: float})
-    colours, shapes = palette(labels), markers(labels)
-    present = [label for label in labels if label in set(shown["label"])]
+    present = [label for label in shown_as if label in set(shown["label"])]
     for position, label in enumerate(present):
-        runs = shown[shown["label"] == label]
+        runs, look = shown[shown["label"] == label], shown_as[label]
         # Configurations agree where all is well: set side by side, none hides another.
         shift = 0.24 * ((position + 0.5) / len(present) - 0.5)
         median = runs.groupby("epoch")[kind].median()
         axes.plot(
-            median.index + shift, median, color=colours[label], marker=shapes[label],
-            markersize=5, linewidth=1.2, label=label,
+            median.index + shift, median, color=look.colour, marker=look.marker,
+            linestyle=look.line, fillstyle=look.fill, markersize=5, linewidth=1.2, label=label,
         )  # fmt: skip
-        axes.scatter(runs["epoch"] + shift, runs[kind], s=9, color=colours[label], alpha=0.45)
+        axes.scatter(runs["epoch"] + shift, runs[kind], s=9, color=look.colour, alpha=0.45)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set(xlabel="epoch", ylabel=KINDS[kind])

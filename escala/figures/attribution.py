@@ -7,7 +7,21 @@ from matplotlib.figure import Figure
 
 from escala.explain.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
 from escala.explain.tables import labelled
-from escala.figures.common import Tables, described, empty, legend_of, new, note, palette, title
+from escala.figures.common import (
+    NOTE,
+    Tables,
+    described,
+    empty,
+    in_order,
+    legend_of,
+    name_height,
+    new,
+    note,
+    palette,
+    text_width,
+    title,
+    wrapped_names,
+)
 
 WHAT = "Where the time of a training step goes"
 _NAMES = {
@@ -22,6 +36,8 @@ _NAMES = {
     UNEXPLAINED: "unexplained",
 }
 _MILLISECONDS = 1000
+# About what names and legend leave of the figure's width, in inches.
+_WIDTH, _BARS = 9.5, 5.4
 
 
 def draw(tables: Tables) -> Figure:
@@ -33,29 +49,30 @@ def draw(tables: Tables) -> Figure:
     if parts.empty:
         return empty(WHAT, described(table), " ".join(["Nothing was measured.", *why]))
     varying = [key for key in ("dataset", "workload") if parts[key].nunique() > 1]
+    parts = in_order(parts)
     bars = parts[[*varying, "label"]].agg(" ".join, axis=1) + ", rank " + parts["rank"].astype(str)
     seconds = parts.assign(bar=bars).pivot(index="bar", columns="part", values="median_seconds")
     seconds = seconds.loc[bars.unique()] * _MILLISECONDS
-    figure = new(11, 0.4 * len(seconds) + 2.2)
+    names = wrapped_names(seconds.index)
+    figure = new(_WIDTH, max(0.4, name_height(names) + 0.1) * len(seconds) + 0.6)
     axes = figure.subplots()
-    colours, left = palette(list(_NAMES)), pd.Series(0.0, index=seconds.index)
+    colours = palette(PARTS) | {UNEXPLAINED: (0.75, 0.75, 0.75)}
+    left = pd.Series(0.0, index=seconds.index)
     for part in (*PARTS, UNEXPLAINED):
         width = seconds[part].fillna(0.0)
         axes.barh(seconds.index, width, left=left, color=colours[part], label=_NAMES[part])
         left += width
     ends = seconds[WHOLE]
     axes.plot(ends, seconds.index, "|", color="black", markersize=14, label="whole step")
-    for bar, won in seconds[OVERLAP].dropna().items():
-        if won > 0:
-            axes.annotate(
-                f"  {won:.1f} ms overlapped",
-                (max(ends[bar], left[bar]), bar),
-                va="center",
-                fontsize=8,
-            )
-    axes.margins(x=0.15)
-    axes.set(xlabel="median over steps (ms)", xlim=(0, None))
+    won = seconds[OVERLAP][seconds[OVERLAP] > 0].map("  {:.1f} ms overlapped".format)
+    ends = pd.concat([ends, left], axis=1).max(axis=1)
+    for bar, text in won.items():
+        axes.annotate(text, (ends[bar], bar), va="center", fontsize=NOTE)
+    written = max((text_width(text, NOTE) for text in won), default=0.0)
+    axes.set(xlabel="median over steps (ms)", xlim=(0, 1.05 * ends.max() / (1 - written / _BARS)))
+    axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
     legend_of(figure, [axes], "part of a step")
     title(figure, WHAT, parts)
     note(figure, [*_remarks(parts), *why])

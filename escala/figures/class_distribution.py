@@ -6,7 +6,20 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from escala.explain.tables import STAGES
-from escala.figures.common import Tables, describe, grid, legend_of, new, note, palette, title
+from escala.figures.common import (
+    LABEL,
+    PANEL_TITLE,
+    Tables,
+    describe,
+    grid,
+    legend_of,
+    name_height,
+    new,
+    note,
+    ordered_palette,
+    title,
+    wrap,
+)
 
 STAGE_NAMES = {
     "records": "read",
@@ -22,24 +35,27 @@ def draw(tables: Tables) -> Figure:
     classes = tables["classes"]
     datasets = list(classes.groupby("dataset", sort=False))
     columns = min(len(datasets), 2)
-    height = max(2.0, 0.75 * max(frame["class"].nunique() for _, frame in datasets))
-    figure = new(6.5 * columns + 1.5, height * -(-len(datasets) // columns) + 1.2)
+    shown = {name: wrap(name, 1.4, LABEL) for name in classes["class"].unique()}
+    row = max(0.75, name_height(shown.values()) + 0.1)
+    height = max(2.0, row * max(frame["class"].nunique() for _, frame in datasets)) + 0.9
+    figure = new(5.0 * columns + 2.5, height * -(-len(datasets) // columns))
     names = list(STAGE_NAMES.values())
     for axes, (dataset, frame) in zip(grid(figure, len(datasets), columns), datasets, strict=True):
         first = frame[frame["split_seed"] == frame["split_seed"].iloc[0]]
         long = first.melt(["class", "provenance", "leaky"], list(STAGES), "stage", "rows")
         sns.barplot(
-            long.assign(stage=long["stage"].map(STAGE_NAMES)),
-            x="rows", y="class", hue="stage", hue_order=names, palette=palette(names), ax=axes,
+            long.replace({"stage": STAGE_NAMES, "class": shown}), x="rows", y="class",
+            hue="stage", hue_order=names, palette=ordered_palette(names), ax=axes,
         )  # fmt: skip
         for bars in axes.containers:
             axes.bar_label(bars, fmt="{:.0f}", padding=2, fontsize=7)
-        axes.margins(x=0.08)
+        axes.margins(x=0.12)
         axes.get_legend().remove()
         axes.grid(axis="y", visible=False)
         axes.set(xlabel="sequences (count)", ylabel="class")
         if len(datasets) > 1:
-            axes.set_title(describe(dataset, *first[["provenance", "leaky"]].iloc[0]))
+            heading = describe(dataset, *first[["provenance", "leaky"]].iloc[0])
+            axes.set_title(wrap(heading, 3.6, PANEL_TITLE))
     legend_of(figure, figure.axes, "stage")
     title(figure, "Class distribution", classes)
     seeds = classes.groupby("dataset", sort=False)["split_seed"].unique()

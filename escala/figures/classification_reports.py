@@ -9,32 +9,41 @@ from matplotlib.figure import Figure
 
 from escala.explain.tables import CONFIGURATION, labelled
 from escala.figures.common import (
+    LABEL,
+    PANEL_TITLE,
     Tables,
     described,
     gaps,
     grid,
+    in_order,
+    name_height,
     new,
     not_scored,
     note,
     title,
     without_data,
+    wrap,
 )
 
 WHAT = "Classification reports, pooled over runs and splits"
 SCORES = ("precision", "recall", "f1")
 #: Scores below it share a colour: those of a model that tells nothing apart would hide the rest.
 DARKEST = 0.5
+# Width of a panel, in inches.
+_PANEL = 4.0
 
 
 def draw(tables: Tables) -> Figure:
     """Draw a heat map per configuration: a row per class, its test rows beside its name."""
-    pooled = labelled(tables["pooled"], tables["runs"])
+    pooled = in_order(labelled(tables["pooled"], tables["runs"]))
     if pooled.empty:
         return without_data(WHAT, tables)
     groups = list(pooled.groupby(list(CONFIGURATION), sort=False))
-    height = 0.32 * (max(len(frame) for _, frame in groups) + 2)
+    names = [_name(row["class"], row["actual"]) for _, row in pooled.iterrows()]
+    row = max(0.32, name_height(names) + 0.05)
+    height = row * (max(len(frame) for _, frame in groups) + 2)
     columns = min(3, len(groups))
-    figure = new(max(7.0, 4.3 * columns + 1.0), (height + 0.9) * -(-len(groups) // columns) + 1.1)
+    figure = new(max(7.0, _PANEL * columns + 1.0), (height + 1.1) * -(-len(groups) // columns))
     several = pooled[["dataset", "workload"]].drop_duplicates().shape[0] > 1
     lowest = np.floor(20 * pooled[list(SCORES)].min().min()) / 20
     darkest = np.clip(lowest, DARKEST, 0.95)
@@ -45,13 +54,14 @@ def draw(tables: Tables) -> Figure:
             report[list(SCORES)].astype(float), annot=True, fmt=".3f", vmin=darkest,
             vmax=1, cmap="cividis", cbar=False, linewidths=0.5, ax=axes, xticklabels=SCORES,
             annot_kws={"fontsize": 8},
-            yticklabels=[f"{row.Index} ({row.actual:.0f})" for row in report.itertuples()],
+            yticklabels=[_name(row.Index, row.actual) for row in report.itertuples()],
         )  # fmt: skip
         axes.axhline(len(frame), color="white", linewidth=3)
         axes.tick_params(axis="y", rotation=0)
         runs, splits = frame[["runs", "splits"]].iloc[0]
         where = f"{described(frame)}\n{frame['workload'].iloc[0]}, " if several else ""
-        axes.set_title(f"{where}{frame['label'].iloc[0]}\nruns: {runs}, splits: {splits}")
+        heading = f"{where}{frame['label'].iloc[0]}\nruns: {runs}, splits: {splits}"
+        axes.set_title(wrap(heading, _PANEL - 1.8, PANEL_TITLE))
         axes.set(xlabel="", ylabel="class (test rows)")
     figure.colorbar(
         axes.collections[0], ax=axes_list, shrink=0.6, label="score",
@@ -68,6 +78,10 @@ def draw(tables: Tables) -> Figure:
         ],
     )
     return figure
+
+
+def _name(label: str, rows: float) -> str:
+    return wrap(f"{label} ({rows:.0f})", 1.4, LABEL)
 
 
 def _report(frame: pd.DataFrame) -> pd.DataFrame:

@@ -7,10 +7,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.explain.ladder import DIRECT, PRODUCT, RUNG
-from escala.figures.common import Tables, described, empty, new, note, palette, title
+from escala.figures.common import (
+    MUTED,
+    NOTE,
+    PANEL_TITLE,
+    Tables,
+    described,
+    empty,
+    name_height,
+    new,
+    note,
+    title,
+    wrap,
+    wrapped_names,
+)
 
 WHAT = "What each change is worth"
-_LESS, _MORE, _ALL = _KINDS = ("takes less time", "takes more time", "an end")
+_LESS, _MORE, _ALL = "takes less time", "takes more time", "an end"
+_COLOURS = {_LESS: MUTED[6], _MORE: MUTED[0], _ALL: "0.6"}
 _NAMES = {PRODUCT: "all changes multiplied", DIRECT: "the ends, measured directly"}
 
 
@@ -21,14 +35,16 @@ def draw(tables: Tables) -> Figure:
     if known.empty:
         return empty(WHAT, described(table), " ".join(["Nothing was measured.", *_gaps(table)]))
     ladders = list(table.groupby(["dataset", "workload", "ladder"], sort=False))
-    heights = [len(rows) + 2.5 for _, rows in ladders]
-    figure = new(11, 0.3 * sum(heights) + 1.4)
+    row = max(0.3, name_height(wrapped_names([*table["change"].dropna(), *table["before"]])))
+    heights = [row * (len(rows) + 1) + 0.9 for _, rows in ladders]
+    figure = new(9, sum(heights))
     grid = figure.subplots(len(ladders), 1, squeeze=False, height_ratios=heights)
     several = [key for key in ("dataset", "workload") if table[key].nunique() > 1]
     for axes, (_, rows) in zip(grid.flat, ladders, strict=True):
         _waterfall(axes, rows)
         first = rows.iloc[0]
-        axes.set_title(", ".join([*(first[key] for key in several), first["ladder"]]), loc="left")
+        heading = ", ".join([*(first[key] for key in several), first["ladder"]])
+        axes.set_title(wrap(heading, 6, PANEL_TITLE), loc="left")
     title(figure, WHAT, table)
     note(figure, [_READING, *_gaps(table)])
     return figure
@@ -43,18 +59,17 @@ _READING = (
 
 
 def _waterfall(axes: Axes, rows: pd.DataFrame) -> None:
-    colours = palette(_KINDS)
     is_rung = rows["part"] == RUNG
     ends = rows["ratio"].where(is_rung).fillna(1.0).cumprod()
     starts = ends.shift(fill_value=1.0)
-    axes.barh(0, 1.0, color=colours[_ALL], height=0.6)
+    axes.barh(0, 1.0, color=_COLOURS[_ALL], height=0.6)
     for at, (row, start) in enumerate(zip(rows.itertuples(), starts, strict=True), start=1):
         if pd.isna(row.ratio):
             continue
         begin, scale = (start, start) if row.part == RUNG else (0.0, 1.0)
         end = scale * row.ratio
         kind = _ALL if row.part != RUNG else _LESS if row.ratio < 1 else _MORE
-        axes.barh(at, end - begin, left=begin, color=colours[kind], height=0.6)
+        axes.barh(at, end - begin, left=begin, color=_COLOURS[kind], height=0.6)
         if not pd.isna(row.ratio_low):
             whiskers = [
                 [scale * (row.ratio - row.ratio_low)],
@@ -69,13 +84,13 @@ def _waterfall(axes: Axes, rows: pd.DataFrame) -> None:
             (6, 0),
             textcoords="offset points",
             va="center",
-            fontsize=8,
+            fontsize=NOTE,
         )
     labels = [row.change if row.part == RUNG else _NAMES[row.part] for row in rows.itertuples()]
-    axes.set_yticks(range(len(rows) + 1), [rows["before"].iloc[0], *labels])
+    axes.set_yticks(range(len(rows) + 1), wrapped_names([rows["before"].iloc[0], *labels]))
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * axes.get_xlim()[1])
-    axes.set_xlabel(f"time per epoch (1: {rows['before'].iloc[0]})")
+    axes.set_xlabel(wrap(f"time per epoch (1: {rows['before'].iloc[0]})", 6, PANEL_TITLE))
     axes.grid(axis="y", visible=False)
 
 

@@ -5,9 +5,21 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from escala.explain.tables import labelled
-from escala.figures.common import Tables, described, empty, new, note, palette, title
+from escala.figures.common import (
+    Tables,
+    described,
+    empty,
+    in_order,
+    name_height,
+    new,
+    note,
+    strategy_look,
+    title,
+    wrapped_names,
+)
 
 WHAT = "Resources of each process"
 # column, what it is, and what one unit on the axis is
@@ -29,15 +41,17 @@ def draw(tables: Tables) -> Figure:
     why = [f"No samples: {row.label}: {row.status}: {row.reason}." for row in failed.itertuples()]
     if sampled.empty:
         return empty(WHAT, described(resources), " ".join(["Nothing was sampled.", *why]))
-    names = list(sampled["label"].unique())
-    figure = new(12, 0.45 * len(names) + 2.0)
-    grid = figure.subplots(1, len(_SHOWN), sharey=True)
-    colours = palette(list(sampled["strategy"].unique()))
-    for axes, (column, what, unit) in zip(grid, _SHOWN, strict=True):
-        _panel(axes, sampled, names, column, unit, colours)
+    names = list(in_order(sampled)["label"].unique())
+    written = wrapped_names(names)
+    row = max(0.45, name_height(written) + 0.15)
+    figure = new(9, 2 * (row * len(names) + 0.7))
+    # Two rows: six panels beside each other are too narrow for their numbers.
+    grid = figure.subplots(2, len(_SHOWN) // 2, sharey=True)
+    for axes, (column, what, unit) in zip(grid.flat, _SHOWN, strict=True):
+        _panel(axes, sampled, names, column, unit)
         axes.set_xlabel(what)
-    grid[0].set_yticks(range(len(names)), names)
-    grid[0].set_ylim(len(names) - 0.5, -0.5)
+    grid[0, 0].set_yticks(range(len(names)), written)
+    grid[0, 0].set_ylim(len(names) - 0.5, -0.5)
     title(figure, WHAT, sampled)
     note(
         figure,
@@ -50,13 +64,13 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
-def _panel(
-    axes: Axes, frame: pd.DataFrame, names: list[str], column: str, unit: float, colours: dict
-) -> None:
+def _panel(axes: Axes, frame: pd.DataFrame, names: list[str], column: str, unit: float) -> None:
     known = frame.dropna(subset=column)
     for row in known.itertuples():
         value = getattr(row, column) / unit
-        axes.plot(value, names.index(row.label), "o", color=colours[row.strategy], alpha=0.7)
+        look = strategy_look(row.strategy)
+        axes.plot(value, names.index(row.label), look.marker, color=look.colour, alpha=0.7)
     axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=3, min_n_ticks=1))
     if known.empty:
         axes.text(0.5, 0.5, "unavailable", transform=axes.transAxes, ha="center", style="italic")

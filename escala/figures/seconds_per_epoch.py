@@ -9,18 +9,23 @@ from matplotlib.figure import Figure
 
 from escala.explain.tables import by_gradient, labelled
 from escala.figures.common import (
+    PANEL_TITLE,
     Tables,
     gaps,
+    in_order,
     left_out,
+    name_height,
     new,
     note,
     nothing_by_epochs,
-    palette,
     panel_title,
     panels,
     significant,
+    strategy_look,
     title,
     without_data,
+    wrap,
+    wrapped_names,
 )
 
 WHAT = "Training time per epoch"
@@ -36,14 +41,15 @@ def draw(tables: Tables) -> Figure:
         return without_data(WHAT, tables)
     runs = labelled(tables["runs"], tables["runs"])
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
-    parts = panels(configurations)
+    parts = [(names, in_order(frame)) for names, frame in panels(configurations)]
+    row = max(0.42, name_height(_names(configurations)) + 0.15)
     sizes = [len(frame) for _, frame in parts]
-    figure = new(8, 0.42 * sum(sizes) + 0.7 * len(parts) + 1.3)
+    figure = new(8, row * sum(sizes) + 0.9 * len(parts))
     grid = figure.subplots(len(parts), 1, squeeze=False, height_ratios=sizes)[:, 0]
     for axes, ((dataset, workload), frame) in zip(grid, parts, strict=True):
         shown = runs[(runs["dataset"] == dataset) & (runs["workload"] == workload)]
         _panel(axes, frame.reset_index(drop=True), shown)
-        axes.set_title(panel_title(workload, frame, len(parts) > 1))
+        axes.set_title(wrap(panel_title(workload, frame, len(parts) > 1), 5.0, PANEL_TITLE))
     title(figure, WHAT, configurations)
     note(
         figure,
@@ -59,9 +65,8 @@ def draw(tables: Tables) -> Figure:
 
 
 def _panel(axes: Axes, frame: pd.DataFrame, runs: pd.DataFrame) -> None:
-    colours = palette(list(frame["strategy"].unique()))
     for row in frame.itertuples():
-        colour = colours[row.strategy]
+        colour = strategy_look(row.strategy).colour
         if row.kind == "unavailable":
             axes.text(
                 0.01, row.Index, "no run ended ok", va="center", style="italic",
@@ -80,7 +85,11 @@ def _panel(axes: Axes, frame: pd.DataFrame, runs: pd.DataFrame) -> None:
             f"{significant(median)} s", (median, row.Index), (0, 7), textcoords="offset points",
             ha="center", fontsize=8,
         )  # fmt: skip
-    names = frame["label"] + np.where(frame["oversubscribed"], "\n(oversubscribed)", "")
-    axes.set_yticks(range(len(frame)), names)
+    axes.set_yticks(range(len(frame)), _names(frame))
     axes.set(xlabel="training time per epoch (s)", ylim=(len(frame) - 0.4, -0.7))
     axes.set_xlim(0, 1.08 * axes.dataLim.x1)
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    marked = np.where(frame["oversubscribed"], "\n(oversubscribed)", "")
+    return wrapped_names(frame["label"] + marked)

@@ -1,4 +1,4 @@
-"""Speed-up and efficiency of parallel configurations against one process."""
+"""Speed-up and efficiency of configurations against the references of the experiment."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.explain.tables import BASELINE, CONFIGURATION, by_gradient, labelled
+from escala.explain.comparable import CONFIGURATION
+from escala.explain.tables import by_gradient, labelled
 from escala.figures.common import (
+    PANEL_TITLE,
+    Look,
     Tables,
     described,
     empty,
     gaps,
     left_out,
     legend_of,
-    markers,
+    looks,
     new,
     note,
     nothing_by_epochs,
-    palette,
     panel_title,
     panels,
     title,
+    wrap,
 )
 
-WHAT = "Speed-up and efficiency against one process"
+WHAT = "Speed-up and efficiency"
 
 
 def draw(tables: Tables) -> Figure:
@@ -37,25 +40,31 @@ def draw(tables: Tables) -> Figure:
     if not (speedup["kind"] != "unavailable").any():
         return empty(WHAT, described(tables["runs"]), _why_nothing(tables))
     varying = [key for key in ("variant", "network") if speedup[key].nunique() > 1]
-    speedup = speedup.assign(series=speedup[["strategy", *varying]].agg(" ".join, axis=1))
-    names = list(speedup.loc[speedup["kind"] != "unavailable", "series"].unique())
+    speedup = labelled(speedup, tables["runs"])
+    against = speedup["reference_label"].where(speedup["reference"] > 1)
+    series = speedup[["strategy", *varying]].agg(" ".join, axis=1)
+    speedup = speedup.assign(series=series + ("\nagainst " + against).fillna(""))
+    shown = looks(speedup[speedup["kind"] != "unavailable"], "series")
     parts = panels(speedup)
     most = max(len(_layouts(frame)) for _, frame in parts)
-    figure = new(max(9.5, 3 + 2 * most * (0.4 + 0.36 * len(names))), 3.4 * len(parts) + 1.0)
+    width = max(3.4, 0.7 + most * (0.4 + 0.36 * len(shown)))
+    figure = new(2 * width + 1.8, 3.2 * len(parts))
     grid = figure.subplots(len(parts), 2, squeeze=False)
     for (left, right), ((_, workload), frame) in zip(grid, parts, strict=True):
         for axes, value in ((left, "speedup"), (right, "efficiency")):
-            _panel(axes, frame, value, names)
-            axes.set_title(panel_title(workload, frame, len(parts) > 1))
-        left.set(ylabel="speed-up\n(time of 1x1 / time)")
-        right.set(ylabel="efficiency\n(speed-up / ranks)")
+            _panel(axes, frame, value, shown)
+            heading = panel_title(workload, frame, len(parts) > 1)
+            axes.set_title(wrap(heading, width - 0.8, PANEL_TITLE))
+        left.set(ylabel="speed-up\n(time of the reference / time)")
+        right.set(ylabel="efficiency\n(speed-up / cores per core\nof the reference)")
     legend_of(figure, grid.flat, "strategy")
     title(figure, WHAT, speedup)
     note(
         figure,
         [
-            "Median of the ratios of runs of the same session and repeat; bars: 95 % "
-            "interval, which is the range for fewer than nine pairs; dashed: ideal.",
+            f"Reference: {_joined_references(speedup)}. Median of the ratios of runs of the same "
+            "session and repeat; bars: 95 % interval, which is the range for fewer than nine "
+            "pairs; dashed: ideal, the number of cores for each core of the reference.",
             *_missing(tables),
             *left_out(everything),
             *gaps(tables["runs"]),
@@ -64,24 +73,27 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, frame: pd.DataFrame, value: str, names: list[str]) -> None:
-    layouts = _layouts(frame)
-    colours, shapes = palette(names), markers(names)
-    for at, ranks in enumerate(layouts.values()):
-        ideal = ranks if value == "speedup" else 1
-        axes.hlines(ideal, at - 0.45, at + 0.45, color="0.4", linestyle="--", linewidth=1)
+def _panel(axes: Axes, frame: pd.DataFrame, value: str, shown: dict[str, Look]) -> None:
+    layouts, names = _layouts(frame), list(shown)
+    half = 0.4 / len(names)
     measured = frame[frame["kind"] != "unavailable"]
-    for name, group in measured.groupby("series", sort=False):
+    for name, look in shown.items():
+        group = measured[measured["series"] == name]
+        if group.empty:
+            continue
         shift = 0.8 * ((names.index(name) + 0.5) / len(names) - 0.5)
         x = group["layout"].map(list(layouts).index).astype(float) + shift
         y, low, high = (group[f"{value}{end}"].astype(float) for end in ("", "_low", "_high"))
+        ideal = group["cores"] / group["reference_cores"] if value == "speedup" else 1.0 + 0 * y
+        axes.hlines(ideal, x - half, x + half, color="0.4", linestyle="--", linewidth=1)
         below, above = (y - low).fillna(0), (high - y).fillna(0)
         axes.errorbar(
             x,
             y,
             yerr=np.array([below, above]),
-            color=colours[name],
-            marker=shapes[name],
+            color=look.colour,
+            marker=look.marker,
+            fillstyle=look.fill,
             markersize=6,
             linestyle="",
             capsize=3,
@@ -107,9 +119,14 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str, names: list[str]) -> Non
 
 
 def _layouts(frame: pd.DataFrame) -> dict[str, int]:
-    """Return the ranks of every layout, the baseline's first, by their number."""
+    """Return the ranks of every layout, in the order of their number."""
     layouts = dict(zip(frame["layout"], map(int, frame["ranks"]), strict=True))
-    return dict(sorted({BASELINE[1]: 1, **layouts}.items(), key=lambda item: (item[1], item[0])))
+    return dict(sorted(layouts.items(), key=lambda item: (item[1], item[0])))
+
+
+def _joined_references(speedup: pd.DataFrame) -> str:
+    """Name the main references."""
+    return ", ".join(speedup.loc[speedup["reference"] == 1, "reference_label"].unique())
 
 
 def _missing(tables: Tables) -> list[str]:
@@ -119,12 +136,15 @@ def _missing(tables: Tables) -> list[str]:
     missing = labelled(
         missing.merge(ran[list(CONFIGURATION)], on=list(CONFIGURATION)), tables["runs"]
     )
-    return [f"Unavailable: {row.label}: {row.reason}." for row in missing.itertuples()]
+    return [
+        f"Unavailable: {row.label} against {row.reference_label}: {row.reason}."
+        for row in missing.itertuples()
+    ]
 
 
 def _why_nothing(tables: Tables) -> str:
     speedup = labelled(tables["speedup"], tables["runs"])
     if speedup.empty:
-        return "The experiment has no configuration to compare with one process."
+        return "The experiment has no configuration to compare with its reference."
     reasons = "; ".join(f"{row.label}: {row.reason}" for row in speedup.itertuples())
     return f"No ratio is available. {reasons}."

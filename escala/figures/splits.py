@@ -8,41 +8,51 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.explain.tables import BASELINE
+from escala.explain.tables import is_main_reference
 from escala.figures.common import (
+    LABEL,
+    NOTE,
+    PANEL_TITLE,
     Tables,
     gaps,
     legend_of,
     markers,
+    name_height,
     new,
     note,
     palette,
     title,
     without_data,
+    wrap,
 )
 
 WHAT = "Scores by the kind of split"
 PANELS = {
     "accuracy": "accuracy, all test rows",
     "macro_f1": "macro F1, classes with test rows",
-    "rest_accuracy": "accuracy, test rows without\na near-duplicate in training",
+    "rest_accuracy": "accuracy, test rows without a near-duplicate in training",
 }
 
 
 def draw(tables: Tables) -> Figure:
-    """Draw every run as a point and the median as a bar, a column per dataset and workload."""
+    """Draw every run as a point and the median as a bar, a row per dataset and workload."""
     leakage = tables["leakage"]
     if leakage.empty:
         return without_data(WHAT, tables)
-    baseline = (leakage["strategy"] == BASELINE[0]) & (leakage["layout"] == BASELINE[1])
-    shown = leakage[baseline] if baseline.any() else leakage
+    main = is_main_reference(leakage, tables["configurations"])
+    shown = leakage[main] if main.any() else leakage
     datasets, workloads = list(shown["dataset"].unique()), list(shown["workload"].unique())
-    figure = new(3.2 + 1.6 * len(datasets) * 0.5 * len(PANELS), 4.6)
+    names = [_name(shown, dataset) for dataset in datasets]
+    row = max(0.4, 0.25 * len(workloads), name_height(names)) + 0.1
+    figure = new(9, row * len(datasets) + 1.1)
+    figure.get_layout_engine().set(wspace=0.05)
     grid = figure.subplots(1, len(PANELS), sharey=True)
-    for axes, (column, label) in zip(grid, PANELS.items(), strict=True):
+    for axes, (column, heading) in zip(grid, PANELS.items(), strict=True):
         _panel(axes, shown, column, datasets, workloads)
-        axes.set_title(label)
-    grid[0].set_ylabel("score")
+        axes.set_title(wrap(heading, 1.7, PANEL_TITLE))
+        axes.set_xlabel("score")
+    grid[0].set_yticks(range(len(datasets)), names)
+    grid[0].set_ylim(len(datasets) - 0.5, -0.5)
     legend_of(figure, grid, "workload")
     title(figure, WHAT, shown)
     note(figure, [_reading(shown), *_not_separable(shown), *gaps(tables["runs"])])
@@ -53,32 +63,29 @@ def _panel(
     axes: Axes, frame: pd.DataFrame, column: str, datasets: list[str], workloads: list[str]
 ) -> None:
     colours, shapes = palette(workloads), markers(workloads)
-    offsets = dict(zip(workloads, np.linspace(-0.25, 0.25, len(workloads) + 2)[1:-1], strict=True))
+    offsets = np.linspace(-0.4, 0.4, len(workloads) + 2)[1:-1]
     for place, dataset in enumerate(datasets):
-        for workload in workloads:
+        for workload, offset in zip(workloads, offsets, strict=True):
             own = frame[(frame["dataset"] == dataset) & (frame["workload"] == workload)]
-            values, x = own[column].dropna().astype(float), place + offsets[workload]
+            values, y = own[column].dropna().astype(float), place + offset
             if values.empty:
                 continue
             axes.scatter(
-                np.full(len(values), x), values, s=18, alpha=0.6, color=colours[workload],
+                values, np.full(len(values), y), s=18, alpha=0.6, color=colours[workload],
                 marker=shapes[workload], label=workload,
             )  # fmt: skip
-            axes.hlines(values.median(), x - 0.08, x + 0.08, color=colours[workload], linewidth=2)
+            axes.vlines(values.median(), y - 0.15, y + 0.15, color=colours[workload], linewidth=2)
         if frame.loc[frame["dataset"] == dataset, column].isna().all():
             axes.text(
-                place, 0.03, "unavailable\n(0 rows)", ha="center", va="bottom", style="italic",
-                fontsize=8,
+                0.03, place, "unavailable (0 rows)", va="center", style="italic", fontsize=NOTE
             )  # fmt: skip
-    names = [_name(frame, dataset) for dataset in datasets]
-    axes.set_xticks(range(len(datasets)), names, rotation=30, ha="right", rotation_mode="anchor")
-    axes.set(ylim=(-0.03, 1.03), xlim=(-0.5, len(datasets) - 0.5))
+    axes.set(xlim=(-0.03, 1.03), xticks=(0, 0.5, 1))
     sns.despine(ax=axes)
 
 
 def _name(frame: pd.DataFrame, dataset: str) -> str:
     by = frame.loc[frame["dataset"] == dataset, "split_by"].iloc[0]
-    return f"{dataset}\n(split: {by})"
+    return wrap(f"{dataset}\n(split: {by})", 1.6, LABEL)
 
 
 def _reading(frame: pd.DataFrame) -> str:

@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from escala.figures.common import new, note, palette
-from escala.figures.timelines import heading, nothing, short
-from escala.measure.timeline import intervals, operations, ready, union_seconds
+from escala.figures.common import NOTE, legend, name_height, new, note, shades, wrap
+from escala.figures.timelines import COLOURS, heading, nothing, short
+from escala.measure.timeline import family, intervals, operations, ready, union_seconds
 
 WHAT = "Horovod timeline of one allreduce"
 MILLI = 1000
@@ -37,10 +37,13 @@ def draw(run: dict, events: list[dict]) -> Figure:
         start=(zoom["start_seconds"] - start) * MILLI,
         length=(zoom["end_seconds"] - zoom["start_seconds"]) * MILLI,
     )
-    figure = new(13, max(3.6, 0.3 * len(tensors) + 1.9))
+    rows = [
+        wrap(f"{short(row.tensor)} ({_size(row.bytes)})", 2.4, NOTE) for row in chosen.itertuples()
+    ]
+    figure = new(11, max(2.4, max(0.3, name_height(rows, NOTE) + 0.05) * len(tensors) + 0.8))
     axes = figure.subplots()
     names = list(zoom["phase"].drop_duplicates())
-    colours = palette(names)
+    colours = shades({name: family(name) for name in names}, COLOURS)
     for phase in zoom.itertuples():
         row, inset = tensors.index(phase.tensor), 0.1 * phase.depth
         axes.barh(
@@ -48,20 +51,16 @@ def draw(run: dict, events: list[dict]) -> Figure:
             color=colours[phase.phase], linewidth=0,
         )  # fmt: skip
     _mark_ready(axes, ready(events), tensors, zoom, start)
-    axes.set_yticks(
-        range(len(tensors)),
-        [f"{short(row.tensor)} ({_size(row.bytes)})" for row in chosen.itertuples()],
-        fontsize=8,
-    )
+    axes.set_yticks(range(len(tensors)), rows, fontsize=NOTE)
     axes.set(xlabel="time (ms)", ylim=(len(tensors) - 0.4, -0.8))
     axes.grid(axis="y", visible=False)
     durations = {name: MILLI * union_seconds(zoom[zoom["phase"] == name]) for name in names}
-    figure.legend(
+    legend(
+        figure,
         [Patch(color=colours[name]) for name in names],
         [f"{name}:\n{duration:.2f} ms" for name, duration in durations.items()],
-        loc="outside right center",
-        title="phases",
-        labelspacing=1,
+        "phases",
+        spacing=1,
     )
     count = f"{len(tensors)} fused tensors" if len(tensors) > 1 else "1 tensor"
     heading(figure, f"{WHAT}: {count}, {_size(chosen['bytes'].sum())}", run)

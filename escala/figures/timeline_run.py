@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from escala.figures.common import new, note
+from escala.figures.common import legend, new, note
 from escala.figures.timelines import COLOURS, heading, nothing, short, spans
 from escala.measure.timeline import FAMILIES, OTHER, family, intervals, union_seconds
 
@@ -28,7 +28,7 @@ def draw(run: dict, events: list[dict]) -> Figure:
     phases = phases.assign(family=phases["phase"].map(family))
     names = list(phases["tensor"].drop_duplicates())
     shown = names[:MOST_TENSORS]
-    figure = new(13, max(3.6, 0.2 * len(shown) + 1.6))
+    figure = new(11, max(2.4, 0.2 * len(shown) + 0.6))
     axes = figure.subplots()
     # Parts lie on top of the operation they belong to, so that what shows of it is the rest.
     for (_, kind), group in phases.groupby(["depth", "family"]):
@@ -41,12 +41,12 @@ def draw(run: dict, events: list[dict]) -> Figure:
     axes.set(xlabel="time since Horovod started (s)", ylim=(len(shown) - 0.4, -0.6))
     axes.grid(axis="y", visible=False)
     totals = covered_seconds(phases)
-    figure.legend(
+    legend(
+        figure,
         [Patch(color=COLOURS[kind]) for kind in totals],
         [f"{kind}:\n{seconds:.3f} s" for kind, seconds in totals.items()],
-        loc="outside right center",
-        title="time that at least\none tensor spent",
-        labelspacing=1,
+        "time that at least\none tensor spent",
+        spacing=1,
     )
     heading(figure, WHAT, run)
     hidden = len(names) - len(shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from escala.figures.common import describe, empty, palette
+from escala.figures.common import describe, empty, head, palette
 from escala.measure.timeline import FAMILIES, OTHER
 
 COLOURS = palette([*FAMILIES, OTHER])
@@ -13,7 +13,7 @@ COLOURS = palette([*FAMILIES, OTHER])
 
 def heading(figure: Figure, what: str, run: dict) -> None:
     """Head a figure: what it shows, of which run and which data."""
-    figure.suptitle(f"{what}\n{run_name(run)}\n{data_name(run)}")
+    head(figure, what, run_name(run), data_name(run))
 
 
 def run_name(run: dict) -> str:

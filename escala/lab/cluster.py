@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ _PMIX = "libpmix.so"
 # `%n` is a node's name. Nodes share the machine's /tmp, where PMIx would mix their folders: TmpFS.
 _SLURM = f"""\
 ClusterName=escala
-SlurmctldHost={daemons.SCHEDULER}({network.SCHEDULER})
+SlurmctldHost={daemons.SCHEDULER}({{scheduler}})
 CommunicationParameters=NoCtldInAddrAny
 SlurmUser=root
 AuthType=auth/munge
@@ -99,7 +100,12 @@ class State:
     rates: list[float | None]
 
 
-def up(count: int, cores_per_node: int | None, say: Callable[[str], None] = print) -> Lab:
+def up(
+    count: int,
+    cores_per_node: int | None,
+    say: Callable[[str], None] = print,
+    subnet: str = network.SUBNET,
+) -> Lab:
     """Put a lab up, and wait until all of its nodes are idle; one that is up is left as it is.
 
     Parameters
@@ -108,10 +114,12 @@ def up(count: int, cores_per_node: int | None, say: Callable[[str], None] = prin
     cores_per_node : absent, the machine's are divided, at least one each. Nodes share cores where
         there are too few.
     say : is told what has been done.
+    subnet : 256 IPv4 addresses that nothing else uses, as `198.18.0.0/24`.
 
     Raises
     ------
-    InputError : the machine lacks something, or the lab would overwrite what is not its own.
+    InputError : the machine lacks something, or the lab would use a name, an address or a file that
+        is not its own.
     OSError : something could not be started; what had been made is taken down.
     """
     require_machine()
@@ -128,7 +136,9 @@ def up(count: int, cores_per_node: int | None, say: Callable[[str], None] = prin
                 FOLDER, str(FOLDER), "is left of a lab", "remove it: python scripts/lab.py down"
             )
         _refuse_foreign_configuration()
-        lab = Lab(nodes_of(count, cores_per_node, available_cores()))
+        nodes = nodes_of(count, cores_per_node, available_cores(), subnet)
+        lab = Lab(nodes, network.scheduler_address(subnet))
+        network.refuse_taken(lab)
         try:
             _build(lab, say)
         except BaseException:
@@ -142,11 +152,11 @@ def _build(lab: Lab, say: Callable[[str], None]) -> None:
     own = [SPOOL / folder.format(n.name) for n in lab.nodes for folder in ("{}", "tmp_{}")]
     for folder in (LOGS, SPOOL / "slurmctld", *own):
         folder.mkdir(parents=True)
-    network.create(lab.nodes)
+    network.create(lab, secrets.token_hex(16))
     say(f"network: bridge {network.BRIDGE} and {len(lab.nodes)} links")
-    _OWN.write_text(configuration(lab.nodes))
+    _OWN.write_text(configuration(lab))
     CONFIGURATION.symlink_to(_OWN)
-    addresses = [(network.SCHEDULER, daemons.SCHEDULER), *((n.address, n.name) for n in lab.nodes)]
+    addresses = [(lab.scheduler, daemons.SCHEDULER), *((n.address, n.name) for n in lab.nodes)]
     lines = ["127.0.0.1 localhost", *(" ".join(pair) for pair in addresses)]
     daemons.HOSTS.write_text("\n".join(lines) + "\n")
     daemons.start_munge()
@@ -231,12 +241,15 @@ def shared_cores(nodes: Sequence[Node]) -> list[int]:
     return sorted({core for core in taken if taken.count(core) > 1})
 
 
-def nodes_of(count: int, cores_per_node: int | None, cores: Sequence[int]) -> list[Node]:
+def nodes_of(
+    count: int, cores_per_node: int | None, cores: Sequence[int], subnet: str = network.SUBNET
+) -> list[Node]:
     """Return the nodes of a lab: cores are dealt in turn, and memory is divided.
 
     Raises
     ------
-    InputError : there are too many, or one would have more cores than there are.
+    InputError : there are too many, one would have more cores than there are, or `subnet` is not
+        256 addresses.
     """
     if not 1 <= count <= network.MOST_NODES:
         raise InputError("nodes", count, "cannot be", f"ask for 1 to {network.MOST_NODES}")
@@ -249,7 +262,7 @@ def nodes_of(count: int, cores_per_node: int | None, cores: Sequence[int]) -> li
     return [
         Node(
             f"n{number}",
-            network.address(number),
+            network.address(number, subnet),
             [cores[(each * (number - 1) + core) % len(cores)] for core in range(each)],
             memory,
         )
@@ -257,15 +270,17 @@ def nodes_of(count: int, cores_per_node: int | None, cores: Sequence[int]) -> li
     ]
 
 
-def configuration(nodes: Sequence[Node]) -> str:
+def configuration(lab: Lab) -> str:
     """Return the text of SLURM's configuration."""
+    nodes = lab.nodes
     lines = [
         f"NodeName={node.name} NodeHostname={node.name} NodeAddr={node.address} "
         f"CPUs={len(node.cores)} RealMemory={node.memory_mib} State=UNKNOWN"
         for node in nodes
     ]
     memory = min(node.memory_mib // len(node.cores) for node in nodes)
-    return _SLURM.format(nodes="\n".join([f"DefMemPerCPU={memory}", *lines]))
+    listed = "\n".join([f"DefMemPerCPU={memory}", *lines])
+    return _SLURM.format(nodes=listed, scheduler=lab.scheduler)
 
 
 def require_machine() -> None:

@@ -1,14 +1,16 @@
 """The daemons of the lab: `munged`, `slurmctld`, and a `slurmd` per node.
 
-They go to the background by themselves. Each carries a mark in its environment, so that it is found
-even where whoever started it was killed before it could write anything down.
+They go to the background by themselves. Each carries the lab's mark in its environment, so that it
+is found even where whoever started it was killed before it could write anything down.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from escala.lab.network import inside, namespaces
-from escala.lab.state import FOLDER, LOGS, Node, call, require
+from escala.lab.state import FOLDER, LOGS, Node, call, claim, require
 
 MUNGE = FOLDER / "munge"
 SOCKET = MUNGE / "socket"
@@ -27,6 +29,8 @@ _MARK = "ESCALA_LAB"
 SCHEDULER = "scheduler"
 
 _START_SECONDS, _STOP_SECONDS = 30, 5
+#: Seconds in which all processes of the lab must have ended.
+DOWN_SECONDS = 60
 
 _ENTER = 'hostname "$0" && mount --bind "$1" /etc/hosts && shift && exec "$@"'
 
@@ -76,20 +80,45 @@ def runs(node: Node) -> bool:
 
 
 def stop_all() -> None:
-    """End every process of the lab: daemons, and the jobs on its nodes."""
+    """End every process of the lab: daemons, and the jobs on its nodes.
+
+    Raises
+    ------
+    OSError : some do not end, as those that wait for a device.
+    """
+    deadline = time.monotonic() + DOWN_SECONDS
     # A daemon may have started another process while the others were being listed.
     while found := list(processes()):
+        if time.monotonic() > deadline:
+            names = ", ".join(f"{process.pid} ({_name(process)})" for process in found)
+            raise TimeoutError(
+                errno.ETIMEDOUT, f"do not end within {DOWN_SECONDS} s; end them, then: down", names
+            )
         _end(found)
 
 
 def processes() -> Iterator[psutil.Process]:
-    """Yield the processes of the lab: those in its networks, and its daemons outside of them."""
-    networks = {path.stat().st_ino for path in namespaces()}
+    """Yield the processes of the lab: those in its networks, and its daemons outside of them.
+
+    This process and those that it descends from are none of them.
+    """
+    mark = claim().mark
+    own = psutil.Process()
+    spared = {own.pid, *(parent.pid for parent in own.parents())}
+    networks = {path.stat().st_ino for path in namespaces()} - {_network(own)}
     for process in psutil.process_iter():
         # A process may have ended by now.
         with suppress(psutil.Error, OSError):
-            if _network(process) in networks or _MARK in process.environ():
+            if process.pid not in spared and (
+                _network(process) in networks or (mark and process.environ().get(_MARK) == mark)
+            ):
                 yield process
+
+
+def _name(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return process.name()
+    return "ended"
 
 
 def _in_network(node: Node) -> list[psutil.Process]:
@@ -118,7 +147,7 @@ def _start(*command: str) -> None:
     with _uninterrupted():
         call(
             *command,
-            env=environment | {_MARK: str(FOLDER)},
+            env=environment | {_MARK: claim().mark},
             cwd="/",
             timeout=_START_SECONDS,
             start_new_session=True,

@@ -7,6 +7,7 @@ its own end, and what it receives the end at the bridge, whoever it comes from.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -17,18 +18,26 @@ from contextlib import suppress
 from pathlib import Path
 
 from escala.errors import InputError
-from escala.lab.state import FOLDER, Node, alone, call, require
+from escala.lab.state import (
+    FOLDER,
+    Claim,
+    Lab,
+    Node,
+    alone,
+    call,
+    claim,
+    keep_claim,
+    require,
+)
 
 #: Name of the bridge, and of the namespace it is in, the machine's own: jobs reach it by that.
 BRIDGE = "escala"
-#: Of the network that RFC 2544 sets aside for benchmarks: no machine should have it in use.
-SCHEDULER = "198.18.0.1"
-_SUBNET = "198.18.0.0/24"
+#: Of the addresses that RFC 2544 sets aside for benchmarks; some proxies use them.
+SUBNET = "198.18.0.0/24"
 NATIVE = "native"
 MOST_NODES = 200
 
 _NAMESPACES = Path("/run/netns")
-_LINK = re.compile(r"escala-n\d+")
 _RATE = re.compile(r"([1-9][0-9]{0,4})(kbit|mbit|gbit)")
 _BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
@@ -45,51 +54,160 @@ _IPERF_PORT = "5201"
 _PINGS = 21
 
 
-def address(number: int) -> str:
-    """Return the IPv4 address of the node of that number, from 1."""
-    return f"198.18.0.{number + 10}"
+# A shorter one, as 0.0.0.0/1 of a VPN, stands for the default route.
+_SHORTEST_PREFIX = 8
 
 
-def create(nodes: Sequence[Node]) -> None:
-    """Make the bridge, and the namespace and link of every node.
+def scheduler_address(subnet: str = SUBNET) -> str:
+    """Return the IPv4 address of the bridge.
+
+    Raises
+    ------
+    InputError : the subnet is not written as `198.18.0.0/24`.
+    """
+    return str(_network(subnet)[1])
+
+
+def address(number: int, subnet: str = SUBNET) -> str:
+    """Return the IPv4 address of the node of that number, from 1.
+
+    Raises
+    ------
+    InputError : the subnet is not written as `198.18.0.0/24`.
+    """
+    return str(_network(subnet)[number + 10])
+
+
+def _network(subnet: str) -> ipaddress.IPv4Network:
+    try:
+        network = ipaddress.IPv4Network(subnet)
+    except ValueError:
+        network = None
+    if network is None or network.prefixlen != 24:
+        raise InputError("subnet", subnet, "is not 256 IPv4 addresses", f"write it as {SUBNET}")
+    return network
+
+
+def refuse_taken(lab: Lab) -> None:
+    """Refuse a lab whose names or addresses are in use on this machine.
+
+    Raises
+    ------
+    InputError : they are.
+    """
+    names = [BRIDGE, *(node.link for node in lab.nodes)]
+    for link in _links():
+        if link["ifname"] in names:
+            name = link["ifname"]
+            raise InputError(
+                "lab", name, "is a network interface that is not the lab's",
+                f"rename it, or remove it if nothing needs it: ip link delete {name}",
+            )  # fmt: skip
+    for name in names:
+        if (_NAMESPACES / name).exists():
+            raise InputError(
+                "lab", name, "is a network namespace that is not the lab's",
+                f"rename it, or remove it if nothing needs it: ip netns delete {name}",
+            )  # fmt: skip
+    subnet = str(_network_of(lab.scheduler))
+    route = overlapping(subnet, json.loads(_ip("-json -4 route show table all")))
+    if route is not None:
+        raise InputError(
+            "subnet", subnet, f"is in use on this machine: {route}",
+            "name another range that no machine here uses, as --subnet 10.198.18.0/24",
+        )  # fmt: skip
+
+
+def overlapping(subnet: str, routes: Sequence[dict]) -> str | None:
+    """Return the first route to addresses of a subnet, or None; default routes do not count.
+
+    Parameters
+    ----------
+    routes : as `ip -json route` has them.
+    """
+    for route in routes:
+        if route["dst"] == "default":
+            continue
+        there = ipaddress.ip_network(route["dst"])
+        if there.prefixlen >= _SHORTEST_PREFIX and there.overlaps(_network(subnet)):
+            return f"{there} by {route.get('dev', route.get('type', 'a route'))}"
+    return None
+
+
+def _network_of(address: str) -> ipaddress.IPv4Network:
+    return ipaddress.IPv4Network(f"{address}/24", strict=False)
+
+
+def create(lab: Lab, mark: str) -> None:
+    """Make the bridge, and the namespace and link of every node, and claim them for the lab.
+
+    Parameters
+    ----------
+    lab : whose names nothing on the machine has; see `refuse_taken`.
+    mark : see `Claim`.
 
     Raises
     ------
     OSError : the system does not let it.
     """
+    links = [BRIDGE, *(node.link for node in lab.nodes)]
+    keep_claim(Claim(mark, dict.fromkeys(links), dict.fromkeys(links)))
+    _make(lab)
+    numbers = {link["ifname"]: link["ifindex"] for link in _links()}
+    keep_claim(
+        Claim(
+            mark,
+            {name: numbers[name] for name in links},
+            {name: (_NAMESPACES / name).stat().st_ino for name in links},
+        )
+    )
+
+
+def _make(lab: Lab) -> None:
     _ip(f"netns attach {BRIDGE} {os.getpid()}")
     _ip(f"link add {BRIDGE} type bridge")
-    _ip(f"address add {SCHEDULER}/24 dev {BRIDGE}")
+    _ip(f"address add {lab.scheduler}/24 dev {BRIDGE}")
     _ip(f"link set {BRIDGE} up")
-    for node in nodes:
+    for node in lab.nodes:
         _ip(f"netns add {node.link}")
         _ip(f"link add {node.link} type veth peer name eth0 netns {node.link}")
         _ip(f"link set {node.link} master {BRIDGE} up")
         _ip(f"-n {node.link} address add {node.address}/24 dev eth0")
         _ip(f"-n {node.link} link set eth0 up")
         _ip(f"-n {node.link} link set lo up")
-        way = f"{_SUBNET} dev eth0 scope link src {node.address}"
+        way = f"{_network_of(lab.scheduler)} dev eth0 scope link src {node.address}"
         _ip(f"-n {node.link} route change {way} congctl {_CONGESTION}")
 
 
 def remove() -> None:
-    """Remove all of it that there is."""
-    for link in json.loads(_ip("-json link show")):
-        if link["ifname"] == BRIDGE or _LINK.fullmatch(link["ifname"]):
+    """Remove all of the lab's network that there is, and nothing else of those names."""
+    claimed = claim()
+    for link in _links():
+        if claimed.has_link(link["ifname"], link["ifindex"]):
             _ip(f"link delete {link['ifname']}")
-    for path in [*namespaces(), *_NAMESPACES.glob(BRIDGE)]:
+    for path in _claimed_namespaces():
         _ip(f"netns delete {path.name}")
     # `ip` makes this folder, a mount of itself, for the first namespace and never removes it.
-    if _NAMESPACES.is_dir() and not any(_NAMESPACES.iterdir()):
+    if claimed.namespaces and _NAMESPACES.is_dir() and not any(_NAMESPACES.iterdir()):
         with suppress(OSError):
             call("umount", str(_NAMESPACES))
             _NAMESPACES.rmdir()
 
 
+def _links() -> list[dict]:
+    """Return the network interfaces of this machine, as `ip` describes them."""
+    return json.loads(_ip("-json link show"))
+
+
 def namespaces() -> list[Path]:
     """Return the files that stand for the nodes' namespaces."""
-    found = _NAMESPACES.iterdir() if _NAMESPACES.is_dir() else ()
-    return sorted(path for path in found if _LINK.fullmatch(path.name))
+    return [path for path in _claimed_namespaces() if path.name != BRIDGE]
+
+
+def _claimed_namespaces() -> list[Path]:
+    claimed = claim()
+    there = [path for name in claimed.namespaces if (path := _NAMESPACES / name).exists()]
+    return [path for path in there if claimed.has_namespace(path.name, path.stat().st_ino)]
 
 
 def inside(node: Node) -> list[str]:

@@ -21,6 +21,7 @@ LOGS = FOLDER / "log"
 SPOOL = Path("/var/spool/escala-lab")
 
 _DESCRIPTION = FOLDER / "lab.json"
+_CLAIM = FOLDER / "claim.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -48,9 +49,16 @@ class Node:
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab that is up."""
+    """A lab that is up.
+
+    Attributes
+    ----------
+    nodes : its nodes.
+    scheduler : the IPv4 address of the bridge, at which the scheduler listens.
+    """
 
     nodes: list[Node]
+    scheduler: str
 
     def node(self, name: str) -> Node:
         """Return the node of that name.
@@ -74,7 +82,7 @@ def location() -> Lab | None:
     # Of a lab that a reboot took down, files may be left.
     if described["boot"] != _BOOT.read_text().strip():
         return None
-    return Lab([Node(**node) for node in described["nodes"]])
+    return Lab([Node(**node) for node in described["nodes"]], described["scheduler"])
 
 
 def require() -> Lab:
@@ -92,8 +100,52 @@ def require() -> Lab:
 
 def keep(lab: Lab) -> None:
     """Declare a lab up."""
-    nodes = [asdict(node) for node in lab.nodes]
-    write_json(_DESCRIPTION, {"boot": _BOOT.read_text().strip(), "nodes": nodes})
+    write_json(_DESCRIPTION, {"boot": _BOOT.read_text().strip()} | asdict(lab))
+
+
+@dataclass
+class Claim:
+    """A record of the links, namespaces and processes of the lab; no others are touched.
+
+    It is written when nothing of these names exists and nothing has been made, so that a lab whose
+    start was killed is found whole.
+
+    Attributes
+    ----------
+    mark : the value of the environment variable `ESCALA_LAB` in the lab's daemons, unlike any other
+        lab's.
+    links, namespaces : name -> the kernel's number of it (`ifindex`, inode); None until all of them
+        have been made.
+    """
+
+    mark: str
+    links: dict[str, int | None]
+    namespaces: dict[str, int | None]
+
+    def has_link(self, name: str, number: int) -> bool:
+        """Return whether a link is the lab's."""
+        return self.links.get(name, -1) in (None, number)
+
+    def has_namespace(self, name: str, number: int) -> bool:
+        """Return whether a network namespace is the lab's."""
+        return self.namespaces.get(name, -1) in (None, number)
+
+
+def claim() -> Claim:
+    """Return what is the lab's, which is nothing where there is no lab nor the rest of one."""
+    try:
+        kept = read_json(_CLAIM)
+    except FileNotFoundError:
+        kept = {"boot": None}
+    # A reboot takes all of it away, and gives the numbers to others.
+    if kept.pop("boot") != _BOOT.read_text().strip():
+        return Claim(mark="", links={}, namespaces={})
+    return Claim(**kept)
+
+
+def keep_claim(claimed: Claim) -> None:
+    """Write down what is the lab's."""
+    write_json(_CLAIM, {"boot": _BOOT.read_text().strip()} | asdict(claimed))
 
 
 @contextmanager

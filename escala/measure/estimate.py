@@ -1,4 +1,4 @@
-"""How long the runs of a dry run would take."""
+"""Estimate how long the runs of an invocation take."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from escala.config import Experiment, Run
 from escala.files import read_json
+from escala.measure.schema import read_result
 from escala.parallel.layout import Layout
 from escala.workloads import WORKLOADS
 
@@ -16,14 +17,14 @@ from escala.workloads import WORKLOADS
 #: magnitude before anything has been measured on the machine at hand.
 REFERENCE_ROWS_PER_SECOND = 6400 / 5.65
 REFERENCE_LENGTH = 1000
-REFERENCE_STARTUP_SECONDS = 12.0
+REFERENCE_STARTUP_SECONDS = 7.0
 #: The same for a fit: letters per second of `kmer-logreg`, and the start-up without TensorFlow.
 REFERENCE_FIT_LETTERS_PER_SECOND = 10e6
 REFERENCE_FIT_STARTUP_SECONDS = 3.0
 
 
 def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
-    """Say how long `runs` would take, and from what that is known.
+    """Return a sentence on how long `runs` take, and from what that is known.
 
     A run takes what the median earlier run of its configuration took, or else of its dataset and
     workload, or else what the reference rate gives. Where not even the rows are known, as before
@@ -52,7 +53,8 @@ def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
     ]
     if unknown:
         parts.append(f"unavailable for {unknown}, whose rows are not known yet")
-    return f"Estimated training time of {len(runs)} runs: {'; '.join(parts)}."
+    count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
+    return f"Estimated training time of {count}: {'; '.join(parts)}."
 
 
 def duration(seconds: float) -> str:
@@ -79,7 +81,9 @@ def _from_earlier_runs(run: Run, experiment: Experiment) -> float | None:
 
 
 def _measured(runs: Iterable[Run]) -> list[float]:
-    records = [read_json(path) for run in runs for path in Path(run.folder).glob("sessions/*.json")]
+    records = [
+        read_result(path) for run in runs for path in Path(run.folder).glob("sessions/*.json")
+    ]
     return [record["wall_seconds"] for record in records if record["status"] == "ok"]
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import socket
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-import psutil
-
-from escala.parallel.layout import available_cores
+from escala import hardware
 from escala.sources import code_digest
 from escala.workloads import WORKLOADS
 
@@ -31,11 +27,7 @@ FINGERPRINT = ("cpu", "cores_available", "memory_bytes", "hostname")
 
 def describe() -> dict:
     """Return the machine's CPU model, cores this process may use, memory in bytes and kernel."""
-    return {
-        "cpu": _cpu_model(),
-        "cores_available": len(available_cores()),
-        "cores_total": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
+    return hardware.describe() | {
         "kernel": platform.release(),
         "hostname": socket.gethostname(),
     }
@@ -66,12 +58,3 @@ def chosen_modules(workload: str) -> list[str]:
 def source_sha256(workload: str) -> str:
     """Return one digest over the code that a measurement of a workload runs; see `sources`."""
     return code_digest("scripts.train", chosen=chosen_modules(workload))
-
-
-def _cpu_model() -> str:
-    """Return the processor's name as Linux gives it (man 5 proc)."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
-    return platform.processor() or "unknown"

@@ -13,14 +13,14 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from escala import cli
+from escala import cli, clock
 from escala.files import read_json, write_json
 from escala.parallel.children import die_with_parent
 
@@ -47,18 +47,14 @@ COLUMNS = (
     "gpu_memory_bytes",
 )
 
-# The time of boot, to which the kernel's start times are relative, is rounded and follows the
-# clock. No process id comes round again within so short a time.
-_SAME_START_SECONDS = 2.0
 _STATE = re.compile(rb"^State:\s+(\S)", re.MULTILINE)
 _SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 
 
 def announce(folder: Path, rank: int, node: int) -> None:
     """Let the sampler of `node` know this process: write `rank{rank}.pid` into `folder`."""
-    me = psutil.Process()
-    content = {"node": node, "pid": me.pid, "started": me.create_time()}
-    write_json(folder / f"rank{rank}.pid", content)
+    content = {"node": node, "pid": os.getpid(), "started": clock.started()}
+    write_json(folder / f"rank{rank}.pid", content, durable=False)
 
 
 def sample(folder: Path, node: int, interface: str, seconds: float = SAMPLE_SECONDS) -> Path:
@@ -75,11 +71,12 @@ def sample(folder: Path, node: int, interface: str, seconds: float = SAMPLE_SECO
 
     Returns
     -------
-    The table written, with `COLUMNS`. `seconds` is since the epoch; `cpu_percent` is of the time
-    since the rank's sample before, 100 for one core; `threads_running` counts threads that run or
-    wait for a core; switches are totals over all threads, also of those that have ended, as last
-    seen; bytes are what the interface has counted, for all processes that share it; `gpu_percent`
-    is the sum over the GPUs the rank computes on, for all processes that do.
+    The table written, with `COLUMNS`. `seconds` is of `time.monotonic`, one clock for all processes
+    of a machine, which nobody sets; `cpu_percent` is of the time since the rank's sample before,
+    100 for one core; `threads_running` counts threads that run or wait for a core; switches are
+    totals over all threads, also of those that have ended, as last seen; bytes are what the
+    interface has counted, for all processes that share it; `gpu_percent` is the sum over the GPUs
+    the rank computes on, for all processes that do.
     """
     output = folder / f"node{node}.resources.csv"
     ranks: dict[int, _Rank] = {}
@@ -139,7 +136,7 @@ class _Rank:
         # A new process with the same id, or one that is only waiting to be reaped.
         if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
             raise psutil.NoSuchProcess(self.pid)
-        seconds = time.time()
+        seconds = time.monotonic()
         with process.oneshot():
             cpu_percent = _unless_denied(self._cpu_percent, process)
             memory = _unless_denied(process.memory_info)
@@ -183,11 +180,10 @@ class _Rank:
 def _process(pid: int, started: float) -> psutil.Process | None:
     """Return the process that announced itself, None if it has ended."""
     try:
-        process = psutil.Process(pid)
-        same = abs(process.create_time() - started) < _SAME_START_SECONDS
-    except psutil.NoSuchProcess:
+        # The number alone may be another process's by now.
+        return psutil.Process(pid) if clock.started(pid) == started else None
+    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         return None
-    return process if same else None
 
 
 def _threads(pid: int) -> dict[str, tuple[bytes, tuple[int, int]]]:
@@ -280,10 +276,8 @@ def read(folder: Path) -> pd.DataFrame:
     )
 
 
-def summary(
-    table: pd.DataFrame, start: float | None = None, stop: float | None = None
-) -> list[dict]:
-    """Summarise the samples of each rank taken from `start` to `stop`, both included.
+def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None]) -> list[dict]:
+    """Summarise the samples of each rank taken between two moments, both included.
 
     What a counter (context switches, bytes) has grown by is between the first and the last of
     those samples, and so is a rate, per second. Bytes are those of the interface: ranks that share
@@ -292,20 +286,22 @@ def summary(
     Parameters
     ----------
     table : of `read`.
-    start, stop : seconds since the epoch; all samples without them.
+    within : the two moments of each rank, in seconds of `time.monotonic` on its machine; None
+        takes all its samples.
 
     Returns
     -------
     One entry per rank of the table, in their order; None stands for what was not read, or takes
     more samples than there are.
     """
-    within = table["seconds"].between(
-        -math.inf if start is None else start, math.inf if stop is None else stop
-    )
     return [
-        {"rank": int(rank), **_summary(samples[within.loc[samples.index]])}
+        {"rank": int(rank), **_summary(_between(samples, within[rank]))}
         for rank, samples in table.groupby("rank")
     ]
+
+
+def _between(samples: pd.DataFrame, moments: tuple[float, float] | None) -> pd.DataFrame:
+    return samples if moments is None else samples[samples["seconds"].between(*moments)]
 
 
 def _summary(samples: pd.DataFrame) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -10,19 +11,21 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from escala import lab
+from escala import interrupts, lab
 from escala.environment import session
 from escala.errors import InputError
 from escala.files import atomic, read_json, sha256_file, write_json
-from escala.measure import evaluation, machine, resources, steps, timeline
+from escala.measure import machine, resources, steps, timeline
 from escala.measure.schema import validate_run
 from escala.parallel import checkpoint, children, launch
 from escala.parallel.launch import Launch
@@ -33,12 +36,15 @@ from escala.parallel.shards import Shards, row_moments
 from escala.parallel.strategies import STRATEGIES
 from escala.workloads import WORKLOADS, models
 
-FORMAT = 5
+FORMAT = 6
 POLL_SECONDS = 0.1
+SIGNAL_SECONDS = 0.5
 RAW_TIMELINE, TIMELINE, TRACE = "timeline.raw", "timeline.json", "trace.json"
 PREDICTIONS = "predictions.npy"
-MODEL_FILES = (*models.FILES.values(), models.DESCRIPTION)
-PRODUCTS = (PREDICTIONS, *MODEL_FILES, TIMELINE, TRACE)
+EVALUATION = "escala.measure.evaluation"
+#: A result that is not of the form of a run.json.
+INVALID = "run.invalid.json"
+PRODUCTS = (PREDICTIONS, *models.FILES, TIMELINE, TRACE, INVALID)
 
 
 @dataclass(frozen=True)
@@ -73,16 +79,26 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     description = _description(data)
     plan = _plan(request, description, data)
     plan |= _resumption(plan, description, folder)
-    result = _identity(request, plan, description, started)
+    identity = _identity(request, plan, description, started)
+    result = copy.deepcopy(identity)
     try:
         outcome = _attempt(request, plan, data, ranks_folder, result, time_limit_seconds)
     finally:
         _tidy(ranks_folder)
+    interrupts.end_if_received()
+    seconds = time.monotonic() - clock
+    problem = _invalid(result, outcome, seconds)
+    if problem:
+        # What was measured is kept, and taken for no result.
+        with atomic(folder / INVALID) as temporary:
+            temporary.write_text(json.dumps(result, indent=1, default=str) + "\n")
+        reason = f"{problem}; {INVALID} holds what was measured"
+        result, outcome = identity, Outcome("failed", reason)
     if outcome.status == "ok":
         checkpoint.forget(folder)
-    else:
-        _remove(folder, PREDICTIONS, *MODEL_FILES)
-    _finish(result, outcome, output, time.monotonic() - clock)
+    elif not problem:
+        _remove(folder, PREDICTIONS, *models.FILES)
+    _finish(result, outcome, output, seconds)
     return outcome
 
 
@@ -103,12 +119,22 @@ def lost(request: dict, data: Path, output: Path, status: str, reason: str) -> N
     _finish(result, Outcome(status, reason), output, 0.0)
 
 
+def _invalid(result: dict, outcome: Outcome, wall_seconds: float) -> str | None:
+    """Complete a result, and return why it cannot be a run.json, or None."""
+    result |= {"status": outcome.status, "reason": outcome.reason, "wall_seconds": wall_seconds}
+    try:
+        validate_run(result)
+        json.dumps(result, allow_nan=False)
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return None
+
+
 def _finish(result: dict, outcome: Outcome, output: Path, wall_seconds: float) -> None:
     reason, kept = outcome.reason, checkpoint.latest(output.parent)
     if kept:
         reason = f"{reason}; repeated, it goes on after epoch {kept}"
     result |= {"status": outcome.status, "reason": reason, "wall_seconds": wall_seconds}
-    validate_run(result)
     write_json(output.parent / "sessions" / f"{result['session']}.json", result)
     write_json(output, result)
 
@@ -122,7 +148,7 @@ def _attempt(
         outcome = _linked(request, started, result)
         if outcome.status != "ok":
             return outcome
-        write_json(ranks_folder / "request.json", plan)
+        write_json(ranks_folder / "request.json", plan, durable=False)
         outcome = _supervise(request, plan, started, ranks_folder, limit)
         raw = ranks_folder / RAW_TIMELINE
         if raw.exists():
@@ -132,6 +158,8 @@ def _attempt(
     except InputError:
         raise
     except Exception as error:
+        if interrupts.received():
+            raise  # What goes wrong while it is ended is no failure of the run.
         with open(ranks_folder / "launcher.log", "a") as log:
             traceback.print_exc(file=log)
         return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
@@ -213,6 +241,7 @@ def _placed(request: dict, plan: dict, result: dict) -> Launch:
     result["ranks"] |= {
         "launcher": started.launcher,
         "hosts": [node.host for node in started.nodes],
+        "machines": [node.machine for node in started.nodes],
         "interface": started.nodes[0].interface,
         "oversubscribed": needed > available or _shared(started),
         "cores": [place["cores"] for place in plan["places"]],
@@ -237,7 +266,7 @@ def _linked(request: dict, started: Launch, result: dict) -> Outcome:
             "unavailable",
             f"the rate {rate} can be set on the links of the lab alone; docs/how-to/lab.md",
         )
-    result["link"] = {"rate": rate, "mbit_per_second": None, "latency_ms": None}
+    result["link"] = request["link"] | {"mbit_per_second": None, "latency_ms": None}
     if emulated:
         lab.shape(rate or "native")
         result["link"] |= lab.measure(hosts[0], hosts[1])
@@ -274,6 +303,12 @@ def _by_fit(plan: dict, repeat: int) -> dict:
 
 
 def _identity(request: dict, plan: dict, description: dict, started: datetime) -> dict:
+    """Return what is known of a run before it starts: with a status, a valid run.json.
+
+    Raises
+    ------
+    ValueError : it would not be one.
+    """
     names = (
         "experiment",
         "dataset",
@@ -286,7 +321,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         "pair",
         "instrument",
     )
-    return {
+    identity = {
         "format": FORMAT,
         **{name: request[name] for name in names},
         "session": session(),
@@ -296,6 +331,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "obtained": None,
             "launcher": None,
             "hosts": [],
+            "machines": [],
             "interface": None,
             "oversubscribed": False,
             "one_clock": None,
@@ -339,6 +375,8 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         "knobs": plan["knobs"],
         "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
     }
+    validate_run(identity | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
+    return identity
 
 
 def _supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: float) -> Outcome:
@@ -371,16 +409,22 @@ def _supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: 
             return Outcome("unavailable", f"{arguments[0]} is missing")
         launcher = children.start(arguments, environment | added, folder / "launcher.log")
         beside = [launcher]
+        # It loads scikit-learn, in a second that the ranks need to load TensorFlow anyway.
+        import_module(EVALUATION)
         try:
             if plan["sample_seconds"]:
                 beside += launch.samplers(started, folder, plan["sample_seconds"], environment)
             while launcher.poll() is None:
+                interrupts.end_if_received()
                 if time.monotonic() > deadline:
                     reason = f"not finished after {limit:g} seconds{_tail(folder, 0)}"
                     return Outcome("timeout", reason)
                 time.sleep(POLL_SECONDS)
                 progress.show()
             code = launcher.poll()
+            if code:
+                # A signal to a whole job ends the ranks, and is on its way to this process.
+                time.sleep(SIGNAL_SECONDS)
         finally:
             children.stop(beside)
             launch.end_steps(started)
@@ -405,7 +449,8 @@ class _Progress:
         for line in whole.decode(errors="replace").splitlines():
             _, marker, message = line.partition(" escala: ")
             if marker:
-                print(f"[{self._title}] {message}", file=sys.stderr, flush=True)
+                with suppress(OSError):  # A terminal that is gone ends no run.
+                    print(f"[{self._title}] {message}", file=sys.stderr, flush=True)
 
 
 def _failure(code: int, folder: Path) -> Outcome:
@@ -483,8 +528,8 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "seconds": parts | {"train": train_seconds},
         "step_seconds": None if asynchronous else steps.summary(table),
         "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
-        "evaluation": evaluation.evaluate(labels, predictions, plan["classes"]),
-        "resources": _resources(plan, folder, ranks[0]["epochs"]),
+        "evaluation": import_module(EVALUATION).evaluate(labels, predictions, plan["classes"]),
+        "resources": _resources(plan, folder, everyone),
         "weights_sha256": weights_sha256,
     }
     result["ranks"] |= {
@@ -502,23 +547,39 @@ def _collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     return Outcome("ok")
 
 
-def _resources(plan: dict, folder: Path, epochs: list[dict]) -> list[dict] | None:
-    """Return what each process used during the training steps, if that was sampled."""
+def _resources(plan: dict, folder: Path, everyone: list[dict]) -> list[dict] | None:
+    """Return what each process used during the training steps, if that was sampled.
+
+    A process that only serves others has the steps of one that trains on the same machine.
+    """
     if not plan["sample_seconds"]:
         return None
-    stop = epochs[-1]["began"] + epochs[-1]["train_seconds"]
-    return resources.summary(resources.read(folder), epochs[0]["began"], stop)
+    own = {number: _trained(each) for number, each in enumerate(everyone) if "epochs" in each}
+    of_machine = {everyone[number]["boot"]: moments for number, moments in own.items()}
+    within = {number: of_machine.get(each["boot"]) for number, each in enumerate(everyone)} | own
+    return resources.summary(resources.read(folder), within)
+
+
+def _trained(process: dict) -> tuple[float, float] | None:
+    """Return when the training steps of this sitting began and ended, in `time.monotonic`.
+
+    None stands for a run that went on after its last epoch.
+    """
+    epochs = process["epochs"][max(process["resumed_after"], default=0) :]
+    if not epochs:
+        return None
+    return epochs[0]["began"], epochs[-1]["began"] + epochs[-1]["train_seconds"]
 
 
 def _keep_model(plan: dict, data: Path, folder: Path, weights_sha256: str) -> None:
     """Move the model that rank 0 saved, if it was to, beside run.json, and describe it there."""
-    saved = folder / models.FILES[plan["kind"]]
+    saved = folder / models.WEIGHTS
     if saved.exists():
         saved.replace(folder.parent / saved.name)
         models.describe(
             folder.parent,
             plan["workload"],
-            plan["kind"],
+            plan["knobs"]["stem"],
             plan["training"],
             read_json(data / "dataset.json"),
             weights_sha256,

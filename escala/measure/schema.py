@@ -1,13 +1,16 @@
-"""The form of a run.json, checked before it is written."""
+"""The form of a run.json, checked before it is written and as it is read."""
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 
 import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
+
+from escala.errors import InputError
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
 
@@ -24,6 +27,29 @@ def validate_run(result: dict) -> None:
     if error is not None:
         key = ".".join(map(str, error.absolute_path)) or "(top level)"
         raise ValueError(f"run.json: {key}: {error.message}")
+
+
+def read_result(path: Path) -> dict:
+    """Return the content of a run.json, or of a copy of it in `sessions/`.
+
+    Raises
+    ------
+    InputError : it is not whole, as a power loss can leave it.
+    FileNotFoundError : there is none.
+    """
+    try:
+        run = json.loads(path.read_bytes())
+    except ValueError:
+        run = None
+    if not isinstance(run, dict) or "status" not in run:
+        experiment = next((p.parent for p in path.parents if p.name == "runs"), path.parent)
+        raise InputError(
+            path,
+            f"{path.stat().st_size} bytes",
+            "is empty, cut off or no run.json",
+            f"remove it by `uv run python scripts/retry.py {experiment}`, then the same call again",
+        )
+    return run
 
 
 @cache

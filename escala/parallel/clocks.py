@@ -1,7 +1,8 @@
 """The moments of every step, written down by each rank in a run of its own.
 
 They are seconds since the epoch, on one machine by one clock for all ranks and for Horovod's
-timeline. Inside the compiled step a moment is read once the tensor it belongs to is there.
+timeline: the time of day as it stood when the steps began, without corrections of the clock since.
+Inside the compiled step a moment is read once the tensor it belongs to is there.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from escala.parallel.factors import Factors
+from escala.parallel.strategies.base import tensor_names
 
 #: Of `rank{r}.clocks.csv`; `tensor` is empty where a moment is of the whole step.
 COLUMNS = ("epoch", "step", "moment", "tensor", "seconds")
@@ -35,9 +38,10 @@ class Clocks:
 
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
         self._path, self._inside = path, inside
-        names = [variable.name.partition(":")[0] for variable in variables]
+        names = tensor_names(variables)
         self._moments = [(STEP_BEGINS, ""), *((m, name) for m in OF_TENSOR for name in names)]
         self._rows: list[tuple] = []
+        self._to_epoch = self._now_to_epoch = _to_epoch()
         if inside:
             self._stamps = tf.Variable(tf.zeros(len(self._moments), tf.float64), trainable=False)
 
@@ -67,17 +71,30 @@ class Clocks:
 
     def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
         """Note the moments of a step that is done; those given are of `time.perf_counter`."""
-        to_epoch = time.time() - time.perf_counter()
-        outside = [moment + to_epoch for moment in (began, gathered, returned)]
+        outside = [moment + self._to_epoch for moment in (began, gathered, returned)]
         moments = [*zip(OUTSIDE, [""] * len(OUTSIDE), outside, strict=True)]
         if self._inside:
-            stamps = self._stamps.numpy().tolist()
+            stamps = self._steady(self._stamps.numpy(), gathered, returned).tolist()
             moments += [(*name, at) for name, at in zip(self._moments, stamps, strict=True)]
         self._rows += [(epoch, step, *moment) for moment in moments]
+
+    def _steady(self, stamps: np.ndarray, gathered: float, returned: float) -> np.ndarray:
+        """Return times of day of a step without what the clock was corrected by since the first.
+
+        Where it was corrected within the step, those that do not lie in it are of before.
+        """
+        before, self._now_to_epoch = self._now_to_epoch, _to_epoch()
+        now, then = stamps - self._now_to_epoch, stamps - before
+        return np.where((gathered <= now) & (now <= returned), now, then) + self._to_epoch
 
     def write(self) -> None:
         with open(self._path, "w", newline="") as handle:
             csv.writer(handle).writerows([COLUMNS, *self._rows])
+
+
+def _to_epoch() -> float:
+    """Return what `time.perf_counter` lacks to the time of day."""
+    return time.time() - time.perf_counter()
 
 
 def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[list, list]:

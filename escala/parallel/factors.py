@@ -64,8 +64,12 @@ def worthwhile(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.keras.la
 
 
 def _is_product(layer: tf.keras.layers.Layer) -> bool:
-    """Say whether a layer is a product of its rows with a kernel, a bias, and an activation."""
-    plain = type(layer) is tf.keras.layers.Dense
+    """Return whether a layer is a product of its rows with a kernel, a bias, and an activation.
+
+    `forward` computes such a layer without calling it, which would leave out an activity
+    regulariser.
+    """
+    plain = type(layer) is tf.keras.layers.Dense and layer.activity_regularizer is None
     return plain and layer.use_bias and layer.input.shape.rank == 2
 
 
@@ -80,7 +84,9 @@ def forward(
     seen = {}
     for layer in model.layers:
         if layer in apart:
-            sums = tf.nn.bias_add(tf.matmul(values, layer.kernel), layer.bias)
+            # The gradient of this product is left to the factors, and no other gradient is.
+            kernel = tf.stop_gradient(layer.kernel)
+            sums = tf.nn.bias_add(tf.matmul(values, kernel), layer.bias)
             seen[layer.kernel.ref()] = values, sums
             values = layer.activation(sums)
         elif "training" in inspect.signature(layer.call).parameters:
@@ -93,10 +99,19 @@ def forward(
 def gradients(
     tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[tf.Variable], seen: dict
 ) -> list[tf.Tensor | tf.IndexedSlices | Factors]:
-    """Return the gradients by variables, of those `seen` by `forward` the factors."""
-    sources = [seen[v.ref()][1] if v.ref() in seen else v for v in variables]
-    found = tape.gradient(target, sources)
-    return [
-        Factors(seen[v.ref()][0], gradient) if v.ref() in seen else gradient
-        for v, gradient in zip(variables, found, strict=True)
-    ]
+    """Return the gradients by variables, of those `seen` by `forward` the factors.
+
+    Where a kernel acts on the target in another way too, as through a regulariser, its gradient is
+    no product of factors: it is multiplied out, and the rest is added.
+    """
+    sums = {ref: sums for ref, (_, sums) in seen.items()}
+    found, errors = tape.gradient(target, (list(variables), sums))
+
+    def of(variable: tf.Variable, rest: tf.Tensor | tf.IndexedSlices | None):
+        if variable.ref() not in seen:
+            return rest
+        inputs, _ = seen[variable.ref()]
+        factors = Factors(inputs, errors[variable.ref()])
+        return factors if rest is None else factors.product() + tf.convert_to_tensor(rest)
+
+    return [of(variable, rest) for variable, rest in zip(variables, found, strict=True)]

@@ -44,7 +44,7 @@ def fit(request: dict, folder: Path) -> dict:
         data.touch()
     rows, counts = len(data.train), np.array(request["train_counts"])
 
-    began, start = time.time(), time.perf_counter()
+    began, start = time.monotonic(), time.perf_counter()
     weights = work.fit(data.train, data.train_labels, counts, settings)
     train_seconds = time.perf_counter() - start
     probabilities = work.probabilities(weights, data.train)
@@ -84,7 +84,7 @@ def fit(request: dict, folder: Path) -> dict:
     np.save(folder / "rank0.predictions.npy", predictions)
     with clock.time("save"):
         if settings["save_model"]:
-            np.savez(folder / models.FILES["fit"], **weights)
+            np.savez(folder / models.WEIGHTS, **weights)
     return {
         "epochs": [epoch],
         "stopped_early": False,

@@ -40,6 +40,10 @@ Environment = dict[str, str]
 
 # What another MPI job, SLURM or the user's shell may have left that would steer these ranks.
 _FOREIGN = ("HOROVOD_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TF_CONFIG", "OMP_", PROCESS)
+# Ranks ask no service that wants one; NCBI_API_KEY is one.
+_SECRET = re.compile(
+    r"(^|_)(API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|SECRET_KEY|TOKEN|PASSWORD|PASSWD)$", re.I
+)
 _ALLOCATION = ("SLURM_JOB_ID", "SLURM_JOBID")
 
 _SURVEY_SECONDS = 120
@@ -112,7 +116,7 @@ def _ask_nodes(
     for call in calls:
         done = subprocess.run(
             call,
-            env=_slurm_environment(job) | _own_mpi(),
+            env=_slurm_environment(job) | own_mpi(),
             capture_output=True,
             text=True,
             timeout=_SURVEY_SECONDS,
@@ -142,7 +146,7 @@ def _output(command: Command) -> str:
 
 def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Environment:
     """Return the environment of every process: this one's, cleaned, with what libraries need."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+    inherited = _inherited()
     threads, across = knobs["threads"]["intra_op"], {}
     if launch and launch.job:
         interface = launch.nodes[0].interface
@@ -155,7 +159,7 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
         }
     return (
         inherited
-        | _own_mpi()
+        | own_mpi()
         | {
             "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         }
@@ -165,7 +169,16 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
     )
 
 
-def _own_mpi() -> Environment:
+def _inherited() -> Environment:
+    """Return this environment without what steers other jobs, and without secrets."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not (name.startswith(_FOREIGN) or _SECRET.search(name))
+    }
+
+
+def own_mpi() -> Environment:
     """Return what leads to the environment's own Open MPI.
 
     Horovod is linked with it, and it is installed elsewhere than it was built for; a system MPI
@@ -230,6 +243,9 @@ def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command
         ]
         # The hosts above are all it needs to know of the allocation.
         options["--mca ras"] = ["^slurm"]
+    else:
+        # By default mpirun looks for ssh even to start nothing elsewhere, and fails without it.
+        options["--mca plm"] = ["isolated"]
     arguments = [word for key, values in options.items() for word in [*key.split(), *values]]
     # Of the environment, whatever else is on the PATH.
     return [str(Path(sys.prefix) / "bin" / MPIRUN_PROGRAM), *arguments]
@@ -280,8 +296,7 @@ def samplers(
 
 
 def _slurm_environment(job: str) -> Environment:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
-    return kept | {"SLURM_JOB_ID": job}
+    return _inherited() | {"SLURM_JOB_ID": job}
 
 
 def step_name(job: str) -> str:

@@ -17,6 +17,7 @@ from dataclasses import asdict
 
 import psutil
 
+from escala import hardware
 from escala.errors import InputError
 from escala.parallel.layout import available_cores
 from escala.parallel.placement import Node
@@ -57,7 +58,8 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
             f"name one of {known}",
         )
     held = by_interface[interface][0]
-    return Node(host, interface, held, available_cores(), _free_ports(held, ports))
+    ports_found, machine = _free_ports(held, ports), hardware.describe()
+    return Node(host, interface, held, available_cores(), ports_found, machine)
 
 
 def _resolved(name: str) -> str | None:

@@ -18,6 +18,7 @@ class Node:
 
     `cores` are the logical cores that the run may use there, in the order to use them; `interface`
     and `address` are of the network that its ranks talk over; `ports` are some that were free.
+    `machine` is what `escala.hardware.describe` returns there.
     """
 
     host: str
@@ -25,6 +26,7 @@ class Node:
     address: str
     cores: list[int]
     ports: list[int]
+    machine: dict
 
 
 @dataclass(frozen=True)

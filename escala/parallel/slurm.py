@@ -1,11 +1,14 @@
-"""What SLURM says of a job that ended without a result."""
+"""Ask SLURM: whether its controller answers, and how a job without a result ended."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+
+from escala.errors import InputError
 
 #: SLURM's state of a job -> the run's status; any other is `failed`.
 STATUSES = {
@@ -18,6 +21,55 @@ _OVER_MEMORY = "exceeded memory limit"
 # On some clusters with the name of the node.
 _WORDS = re.compile(r"^slurmstepd\S*: error: (.+)$", re.MULTILINE)
 _SECONDS = 60
+_CANCEL_SECONDS = 10
+
+_PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun")
+#: A scheduler under load may take some seconds to answer.
+_ANSWER_SECONDS = 15
+_PROFILE = "without --profile (or --executor slurm) the workflow runs on this machine"
+
+
+def require_controller() -> None:
+    """Refuse to go on where no job could be submitted.
+
+    Raises
+    ------
+    InputError : SLURM's programs are not installed, or its controller does not answer in time.
+    """
+    lacking = [program for program in _PROGRAMS if shutil.which(program) is None]
+    if lacking:
+        raise InputError(
+            "executor: slurm",
+            ", ".join(lacking),
+            "not found on the PATH",
+            f"call it on a login node, after `module load slurm` where it takes that; {_PROFILE}",
+        )
+    silence = _silence()
+    if silence is not None:
+        raise InputError(
+            "executor: slurm",
+            "sinfo",
+            f"SLURM's controller does not answer: {silence}",
+            f"see whether `sinfo` works here, or ask the cluster's support; {_PROFILE}",
+        )
+
+
+def _silence() -> str | None:
+    """Return why the controller does not answer, or None where it does."""
+    try:
+        done = subprocess.run(
+            ["sinfo", "--noheader", "--format=%R"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no word within {_ANSWER_SECONDS} s"
+    if done.returncode == 0:
+        return None
+    words = done.stderr.strip().splitlines()
+    return words[-1] if words else f"sinfo ended with {done.returncode}"
 
 
 def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
@@ -37,6 +89,16 @@ def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
         STATUSES.get(state or "", "failed"),
         ": ".join(["its job ended without a result", *filter(None, words)]),
     )
+
+
+def cancel(name: str) -> None:
+    """Cancel the jobs of that name; a controller that does not answer is given up.
+
+    Snakemake's executor cancels the jobs that it knows of: none while it asks how they are, and not
+    one that is being submitted.
+    """
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(["scancel", f"--name={name}"], timeout=_CANCEL_SECONDS, check=False)
 
 
 def _state(comment: str) -> str | None:

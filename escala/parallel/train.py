@@ -133,7 +133,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     np.save(folder / f"rank{process}.predictions.npy", predictions)
     with clock.time("save"):
         if first and settings["save_model"]:
-            model.save(folder / models.FILES["gradient"])
+            np.savez(folder / models.WEIGHTS, *strategy.weights(model.variables)[0])
     return {
         "epochs": epochs,
         "stopped_early": len(epochs) < settings["epochs"] and not request["max_steps"],
@@ -163,7 +163,10 @@ def _apart(model, request: dict, strategy: Strategy, ranks: int) -> list[tf.kera
 def _computing(model, row_losses: Callable, apart: Sequence[tf.keras.layers.Layer]) -> Callable:
     """Return what takes a rank's arrays of a step to gradients, sum of losses and number right.
 
-    The gradients of layers `apart` are their factors.
+    The gradients of layers `apart` are their factors. What regularisers and layers add to the loss
+    (`model.losses`) counts as part of the loss of every row. So the mean over the rows of a step
+    holds it once, however many ranks, shares and parts these rows are divided into. As in Keras, a
+    regulariser of a layer's output is a mean over the rows that the layer is given at once.
     """
 
     def compute(codes, labels, weights, divisor):
@@ -172,7 +175,10 @@ def _computing(model, row_losses: Callable, apart: Sequence[tf.keras.layers.Laye
                 probabilities, seen = factors.forward(model, codes, apart)
             else:
                 probabilities, seen = model(codes, training=True), {}
-            loss_sum = tf.reduce_sum(weights * row_losses(labels, probabilities))
+            losses = row_losses(labels, probabilities)
+            if of_model := model.losses:
+                losses += tf.add_n(of_model)
+            loss_sum = tf.reduce_sum(weights * losses)
             share = loss_sum / divisor
         right = tf.cast(tf.equal(tf.argmax(probabilities, axis=1), labels), tf.float32)
         gradients = factors.gradients(tape, share, model.trainable_variables, seen)
@@ -219,13 +225,17 @@ def _slowed(compute: Callable, factor: float) -> Callable:
     if factor == 1:
         return compute
 
+    def now() -> np.float64:
+        # Outside a graph TensorFlow makes a float32 of a plain float.
+        return np.float64(time.perf_counter())
+
     def sleep(started: float) -> float:
-        seconds = (factor - 1) * (time.time() - started)
-        time.sleep(max(0.0, seconds))
+        seconds = (factor - 1) * (now() - started)
+        time.sleep(seconds)
         return seconds
 
     def slow(*arguments):
-        started = tf.timestamp()
+        started = tf.numpy_function(now, [], tf.float64)
         with tf.control_dependencies([started]):
             arguments = [tf.identity(argument) for argument in arguments]
         results = compute(*arguments)
@@ -370,7 +380,7 @@ def _epoch(
     records, taken = [], []
     # The ranks begin together: what one of them did before is not the others' training time.
     strategy.total(np.zeros(1))
-    began = time.time()
+    began = time.monotonic()
     said = start = before = time.perf_counter()
     for index, of_rank in enumerate(islice(shards.of_epoch(number), steps), start=1):
         mine = [of_rank[rank] for rank in ranks]
@@ -432,7 +442,7 @@ def _divisors(of_rank: list[np.ndarray], weighting: str) -> list[float]:
     """Return what each rank divides the sum of its losses by, so that the sum over ranks is a mean.
 
     By `rows` every row counts the same. By `ranks` every rank does, however few its rows are: what
-    averaging the ranks' own means comes to.
+    averaging the ranks' own means comes to. The mean of a rank without rows is 0.
     """
     if weighting == "rows":
         return [sum(map(len, of_rank))] * len(of_rank)

@@ -19,7 +19,6 @@ from escala.workloads import Classifier, load
 
 #: Most windows a record is cut into; longer records are sampled evenly.
 WINDOWS = 64
-TILES = {"method": "tiles", "reverse_complement": False}
 
 
 def predict(
@@ -27,11 +26,14 @@ def predict(
 ) -> pd.DataFrame:
     """Classify every record of a FASTA file and write the table, a TSV.
 
-    A record longer than the model's rows is cut into tiles, and their probabilities are averaged.
+    A record is cut as the model's rows were, and the probabilities of its pieces are averaged. A
+    model of rows that begin where genomes do (`window.method: start`) is given the beginning of
+    each record and no other part of it; others are given tiles of the whole record.
 
     Parameters
     ----------
-    fasta : plain or gzipped, letters in either case; either strand, if the model knows both.
+    fasta : plain or gzipped, letters in either case; either strand, if the model knows both. For a
+        model of `start`, whole genomes, or their beginnings.
     run : folder of the trained run.
     familiarity : what `learn` wrote for the split of that run.
     false_alarms : share of held-out rows that may be flagged, from 0 to below 1.
@@ -39,8 +41,8 @@ def predict(
     Returns
     -------
     A row per record: `accession`, `letters`, `windows`, `predicted`, `probability_CLASS` for each
-    class, `familiar_share` (of its k-mers; NaN if it has none), `threshold`, `false_alarm_rate`
-    (measured on held-out rows) and `unlike_anything_seen`.
+    class, `familiar_share` (of the k-mers of what was cut into pieces; NaN if it has none),
+    `threshold`, `false_alarm_rate` (measured on held-out rows) and `unlike_anything_seen`.
 
     Raises
     ------
@@ -48,12 +50,15 @@ def predict(
         `false_alarms` is no share.
     """
     classifier, known = _model(run), Familiarity.load(familiarity)
+    length, window = classifier.length, classifier.description["data"]["window"]
     threshold = known.threshold(false_alarms)
     rows = []
     found = tqdm(records(fasta), desc=fasta.name, unit=" records", disable=None)
     for accession, sequence in nucleotides(found, fasta):
         codes = np.frombuffer(encode(sequence), np.uint8)
-        pieces = _pieces(codes, classifier.length)
+        if window["method"] == "start":
+            codes = codes[:length]
+        pieces = _pieces(codes, length, window)
         probabilities = classifier.probabilities(pieces).mean(axis=0, dtype=np.float64)
         share = known.share(codes)
         rows.append(
@@ -91,10 +96,20 @@ def _model(run: Path) -> Classifier:
     return load(run)
 
 
-def _pieces(codes: np.ndarray, length: int) -> np.ndarray:
-    """Return the tiles of a sequence, uint8 of shape (tiles, length)."""
+def _pieces(codes: np.ndarray, length: int, window: dict) -> np.ndarray:
+    """Return the rows that a model of a dataset's `window` is given of a sequence.
+
+    Of `start` they are its rows, the other strand included if it was trained on. Random windows and
+    tiles begin anywhere, so tiles that meet show all of the sequence, on the strand it is given on.
+
+    Returns
+    -------
+    uint8 of shape (pieces, length), at most `WINDOWS` of them.
+    """
     letters = np.array([len(codes)])
-    cut = windows.windows(np.array([0]), letters, length, TILES | {"stride": length}, 0)
+    if window["method"] != "start":
+        window = {"method": "tiles", "stride": length, "reverse_complement": False}
+    cut = windows.windows(np.array([0]), letters, length, window, seed=0)
     if len(cut) > WINDOWS:
         cut = cut[np.linspace(0, len(cut) - 1, WINDOWS).astype(int)]
     return np.concatenate(list(windows.blocks(codes, np.array([0]), letters, cut, length)))

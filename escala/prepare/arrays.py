@@ -18,7 +18,7 @@ from escala.prepare.fasta import read_records
 from escala.prepare.similarity import read_groups
 from escala.prepare.split import Split, group_split, split_leaving_out, stratified_split
 
-FORMAT = 2
+FORMAT = 3
 #: Number in the place of a genome's for rows that SMOTEN made.
 SYNTHETIC = -1
 
@@ -139,8 +139,8 @@ def write_arrays(
     Parameters
     ----------
     name : of the dataset.
-    preparation : its `provenance`, `classes`, `length`, `window`, `deduplicate`, `similarity`,
-        `split` and `oversample`.
+    preparation : its `provenance`, `classes`, `length`, `window`, `deduplicate`, `split` and
+        `oversample`, as `escala.config.Experiment.preparation` gives them.
     seed : of the split.
     source : folder with `codes.npy`, `records.tsv` and `classes.csv`.
     output : folder that receives `train.npy` and `test.npy` (uint8, rows × length), their labels
@@ -189,7 +189,6 @@ def write_arrays(
         "split": preparation["split"],
         "not_separable": [classes[label] for label in not_separable],
         "deduplicate": preparation["deduplicate"],
-        "similarity": preparation["similarity"],
         "oversample": oversample,
         "counts": {
             c: {

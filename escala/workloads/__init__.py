@@ -18,9 +18,11 @@ By one *fit* in one process, without TensorFlow:
 `OPTIMIZER`
     the name of the method;
 `fit(codes, labels, counts, settings)`
-    the trained weights, float arrays by name, and integers if `probabilities` needs some; `codes`
-    uint8 (rows, length) and `labels` int64 (rows,) are the training rows, `counts` int64 (classes,)
-    the training rows of each class before it was enlarged, `settings` those of the experiment;
+    the trained weights, float arrays by name; `codes` uint8 (rows, length) and `labels` int64
+    (rows,) are the training rows, `counts` int64 (classes,) the training rows of each class before
+    it was enlarged, `settings` those of the experiment;
+`shapes(classes, settings)`
+    the shapes of these weights by name: a kept model with others is refused;
 `probabilities(weights, codes)`
     float32 (rows, classes), in memory that does not grow with the rows.
 """

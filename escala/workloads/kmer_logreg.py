@@ -27,7 +27,7 @@ def fit(
 
     Returns
     -------
-    `weights` float32 (classes, k-mers), `intercepts` float32 (classes,) and `k`. A class without
+    `weights` float32 (classes, k-mers) and `intercepts` float32 (classes,). A class without
     training rows has the intercept -inf, hence probability 0.
 
     Raises
@@ -46,14 +46,20 @@ def fit(
     weights[model.classes_] = coefficients
     biases = np.full(classes, -np.inf, np.float32)
     biases[model.classes_] = intercepts
-    return {"weights": weights, "intercepts": biases, "k": np.array(k)}
+    return {"weights": weights, "intercepts": biases}
+
+
+def shapes(classes: int, settings: dict) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights; see `escala.workloads`."""
+    return {"weights": (classes, kmers.columns(settings["k"])), "intercepts": (classes,)}
 
 
 def probabilities(weights: dict[str, np.ndarray], codes: np.ndarray) -> np.ndarray:
     """Return the probability of every class, float32 (rows, classes); see `escala.workloads`."""
+    k = kmers.letters(weights["weights"].shape[1])
     return np.concatenate(
         [
             softmax(block @ weights["weights"].T + weights["intercepts"], axis=1)
-            for block in kmers.frequency_blocks(codes, int(weights["k"]))
+            for block in kmers.frequency_blocks(codes, k)
         ]
     )

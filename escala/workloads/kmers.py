@@ -11,6 +11,8 @@ from scipy import sparse
 #: Letters, and cells of the table of counts, that are worked on at a time: some 100 MB.
 BLOCK_LETTERS, BLOCK_CELLS = 2**22, 2**22
 LETTERS = 4
+#: Longest k-mer that is counted.
+MOST_LETTERS = 8
 #: With code 0, which stands for every other letter and for padding.
 CODES = LETTERS + 1
 
@@ -19,9 +21,20 @@ def columns(k: int) -> int:
     """Return how many canonical k-mers there are: 32, 136, 512, 2080 for k from 3 to 6.
 
     Of the 4^k words, those of even k hold 4^(k/2) that are their own reverse complement.
+
+    Raises
+    ------
+    ValueError : k is not from 1 to 8.
     """
+    if k not in range(1, MOST_LETTERS + 1):
+        raise ValueError(f"k is {k}, and not from 1 to {MOST_LETTERS}")
     own = LETTERS ** (k // 2) if k % 2 == 0 else 0
     return (LETTERS**k + own) // 2
+
+
+def letters(kmers: int) -> int:
+    """Return k, given how many canonical k-mers there are."""
+    return next(k for k in range(1, MOST_LETTERS + 1) if columns(k) == kmers)
 
 
 def frequencies(codes: np.ndarray, k: int) -> np.ndarray | sparse.csr_array:

@@ -12,13 +12,12 @@ rounding of sums taken in another order.
 from __future__ import annotations
 
 import tensorflow as tf
-from tensorflow.keras import layers, saving
+from tensorflow.keras import layers
 
 #: The largest table, float32. Beyond it the plain layers compute.
 TABLE_BYTES = 2**22
 
 
-@saving.register_keras_serializable(package="escala")
 class Lookup(layers.Layer):
     """Five plain layers, computed by lookups where their tables stay small.
 
@@ -92,15 +91,6 @@ class Lookup(layers.Layer):
 
         largest = _largest(*map(convolved, range(pooled)))
         return largest if joined else tf.nn.relu(largest)
-
-    def get_config(self) -> dict:
-        stem = [layers.serialize(layer) for layer in self.stem]
-        return super().get_config() | {"stem": stem, "table_bytes": self.table_bytes}
-
-    @classmethod
-    def from_config(cls, config: dict) -> Lookup:
-        stem = [layers.deserialize(layer) for layer in config["stem"]]
-        return cls(**config | {"stem": stem})
 
     @property
     def _k(self) -> int:

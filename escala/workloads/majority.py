@@ -23,6 +23,11 @@ def fit(
     return {"shares": (counts / counts.sum()).astype(np.float32)}
 
 
+def shapes(classes: int, settings: dict) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights; see `escala.workloads`."""
+    return {"shares": (classes,)}
+
+
 def probabilities(weights: dict[str, np.ndarray], codes: np.ndarray) -> np.ndarray:
     """Return those shares for every row, float32 (rows, classes)."""
     return np.tile(weights["shares"], (len(codes), 1))

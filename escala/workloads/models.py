@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from escala.errors import InputError
 from escala.files import read_json, sha256_file, write_json
 
-FORMAT = 1
-DESCRIPTION = "model.json"
-#: The file that holds the weights, by how they were trained; neither is a pickle.
-FILES = {"gradient": "model.keras", "fit": "model.npz"}
+FORMAT = 2
+#: What is kept of a model: what it is, and the arrays it was trained to. Neither can hold code.
+DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
+_KEYS = {
+    "workload": str,
+    "stem": str,
+    "classes": list,
+    "length": int,
+    "settings": dict,
+    "sha256": str,
+    "data": dict,
+}
 PREDICTION_ROWS = 256
 
 Probabilities = Callable[[np.ndarray], np.ndarray]
@@ -63,14 +71,14 @@ class Classifier:
 
 
 def describe(
-    folder: Path, workload: str, kind: str, settings: dict, data: dict, weights_sha256: str
+    folder: Path, workload: str, stem: str, settings: dict, data: dict, weights_sha256: str
 ) -> None:
-    """Write what a model's file does not say of itself to `model.json` beside it.
+    """Write `model.json` beside a model's weights: all that it takes to build the model again.
 
     Parameters
     ----------
-    folder : holds the model's file, and receives `model.json`.
-    kind : how it was trained, `gradient` or `fit`.
+    folder : holds `model.npz`, and receives `model.json`.
+    stem : the variant's knob that a network was built with.
     settings : of the workload.
     data : the `dataset.json` of the split it was trained on.
     weights_sha256 : digest of the weights, as in `run.json`.
@@ -78,11 +86,11 @@ def describe(
     content = {
         "format": FORMAT,
         "workload": workload,
-        "kind": kind,
+        "stem": stem,
         "classes": data["classes"],
         "length": data["length"],
         "settings": settings,
-        "sha256": sha256_file(folder / FILES[kind]),
+        "sha256": sha256_file(folder / WEIGHTS),
         "weights_sha256": weights_sha256,
         "data": data,
     }
@@ -92,33 +100,37 @@ def describe(
 def load(folder: str | Path) -> Classifier:
     """Return the model that a run has left in its folder.
 
+    The workload's own code builds the model, and the file gives it nothing but numbers: whoever
+    wrote the folder can make it classify wrongly, and cannot run code
+    (docs/decisions/022-weights-only.md).
+
     Raises
     ------
-    InputError : the folder holds no model, or its file is not the one it was described with.
+    InputError : the folder holds no model, one of an older version, or one whose weights are
+        damaged or do not fit what `model.json` describes.
     """
-    from escala.workloads import workload
+    from escala.workloads import WORKLOADS
 
     folder = Path(folder)
-    if not (folder / DESCRIPTION).is_file():
+    described = _description(folder, WORKLOADS)
+    file = folder / WEIGHTS
+    if not file.is_file() or sha256_file(file) != described["sha256"]:
+        raise InputError(file, WEIGHTS, "is missing or damaged", _again(folder))
+    restore = {"gradient": _network, "fit": _fit}[WORKLOADS[described["workload"]].kind]
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            probabilities = restore(described, dict(stored))
+    # What is wrong with a file from anywhere may show as any error.
+    except Exception as error:
         raise InputError(
-            folder,
-            DESCRIPTION,
-            "no model was kept here",
-            "name the folder of a run that ended ok with save_model: true",
-        )
-    description = read_json(folder / DESCRIPTION)
-    file = folder / FILES[description["kind"]]
-    if not file.is_file() or sha256_file(file) != description["sha256"]:
-        raise InputError(
-            file, file.name, "is missing or damaged", f"remove {folder}/run.json and run again"
-        )
-    module = workload(description["workload"])
+            file, WEIGHTS, f"does not hold the weights of this model: {error}", _again(folder)
+        ) from error
     return Classifier(
-        description["workload"],
-        description["classes"],
-        description["length"],
-        description,
-        _RESTORE[description["kind"]](file, module),
+        described["workload"],
+        described["classes"],
+        described["length"],
+        described,
+        probabilities,
     )
 
 
@@ -128,11 +140,72 @@ def row_blocks(codes: np.ndarray) -> Iterator[np.ndarray]:
         yield codes[start : start + PREDICTION_ROWS]
 
 
-def _restore_network(file: Path, module: ModuleType) -> Probabilities:
-    # `module` is imported, so that layers of its own are known to Keras.
+def _again(folder: Path) -> str:
+    return f"remove {folder}/run.json and run again, or have the model sent again"
+
+
+def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
+    """Return the content of a folder's `model.json`, once it is one that `load` can use."""
+    path = folder / DESCRIPTION
+    if not path.is_file():
+        raise InputError(
+            folder,
+            DESCRIPTION,
+            "no model was kept here",
+            "name the folder of a run that ended ok with save_model: true",
+        )
+    try:
+        found = read_json(path)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise InputError(
+            path,
+            found.get("format") if isinstance(found, dict) else None,
+            f"is not a description of format {FORMAT}; a model.keras of an older one is not "
+            "opened, for such a file can run code",
+            _again(folder),
+        )
+    for key, kind in _KEYS.items():
+        if type(found.get(key)) is not kind:
+            raise InputError(path, key, f"is missing, or no {kind.__name__}", _again(folder))
+    if found["workload"] not in workloads:
+        raise InputError(
+            path,
+            found["workload"],
+            "is no workload here",
+            f"use the version of Escala that trained it, or one of {', '.join(workloads)}",
+        )
+    return found
+
+
+def _require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse arrays that are not of the names and shapes given, or hold other than floats.
+
+    Raises
+    ------
+    ValueError : with the first of them.
+    """
+    if shapes.keys() != arrays.keys():
+        unlike = sorted(shapes.keys() ^ arrays.keys())
+        raise ValueError(f"there are {len(arrays)} arrays for {len(shapes)}; see {unlike[0]}")
+    for name, shape in shapes.items():
+        array = arrays[name]
+        if array.shape != tuple(shape) or array.dtype.kind != "f":
+            raise ValueError(f"{name} is {array.dtype} {array.shape} in place of float {shape}")
+
+
+def _network(described: dict, arrays: dict[str, np.ndarray]) -> Probabilities:
     import tensorflow as tf
 
-    model = tf.keras.models.load_model(file, compile=False, safe_mode=True)
+    from escala.workloads import workload
+
+    module = workload(described["workload"])
+    model = module.model(described["length"], len(described["classes"]), described["stem"])
+    # The names that `np.savez` gives: those of variables depend on what else a process has built.
+    shapes = {f"arr_{number}": tuple(v.shape) for number, v in enumerate(model.weights)}
+    _require_shapes(shapes, arrays)
+    model.set_weights([arrays[name] for name in shapes])
     signature = tf.TensorSpec((None, model.input_shape[1]), tf.uint8)
 
     @tf.function(input_signature=(signature,))
@@ -142,9 +215,9 @@ def _restore_network(file: Path, module: ModuleType) -> Probabilities:
     return lambda codes: np.concatenate([predict(block).numpy() for block in row_blocks(codes)])
 
 
-def _restore_weights(file: Path, module: ModuleType) -> Probabilities:
-    with np.load(file, allow_pickle=False) as stored:
-        return partial(module.probabilities, dict(stored))
+def _fit(described: dict, arrays: dict[str, np.ndarray]) -> Probabilities:
+    from escala.workloads import workload
 
-
-_RESTORE = {"gradient": _restore_network, "fit": _restore_weights}
+    module = workload(described["workload"])
+    _require_shapes(module.shapes(len(described["classes"]), described["settings"]), arrays)
+    return partial(module.probabilities, arrays)

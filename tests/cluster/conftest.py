@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from escala.lab import cluster
+from escala.lab import cluster, location
 from escala.lab.state import Lab
 from tests.conftest import ROOT
 
@@ -53,15 +54,17 @@ def machine() -> dict[str, list[str]]:
             path for path in (line.split()[4] for line in mounts) if not path.startswith("/tmp")
         ),
         "daemons": sorted(
-            process.name() for process in psutil.process_iter() if _is_daemon(process)
+            str(process.pid) for process in psutil.process_iter() if _is_daemon(process)
         ),
         "files": sorted(str(path) for folder in folders for path in folder.iterdir()),
     }
 
 
 def _is_daemon(process: psutil.Process) -> bool:
-    # One that has ended waits for the machine's first process to take note of it.
-    return process.name() in DAEMONS and process.status() != psutil.STATUS_ZOMBIE
+    # It may end while it is looked at, and then waits for the machine's first process to notice.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.name() in DAEMONS and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @pytest.fixture(scope="session")
@@ -75,16 +78,20 @@ def bare_machine() -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="session")
-def lab(bare_machine: dict) -> Iterator[Lab]:
-    """A lab of two nodes with a core each."""
-    yield cluster.up(2, 1)
+def put_up(bare_machine: dict) -> Iterator[Callable[[], Lab]]:
+    """Return the one lab of all tests, two nodes with a core each; put it up where it is down."""
+    yield lambda: location() or cluster.up(2, 1)
     cluster.down()
 
 
 @pytest.fixture
-def no_lab(lab: Lab) -> Iterator[None]:
-    """For the length of a test, no lab."""
+def lab(put_up: Callable[[], Lab]) -> Lab:
+    return put_up()
+
+
+@pytest.fixture
+def no_lab(put_up: Callable[[], Lab]) -> Iterator[None]:
+    """No lab at first, nor afterwards."""
     cluster.down()
     yield
     cluster.down()
-    cluster.up(2, 1)

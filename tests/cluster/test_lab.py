@@ -1,22 +1,17 @@
-"""The lab: a real SLURM, real networks, and nothing left of them."""
+"""The lab while it is up: a real SLURM and real networks."""
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from escala.errors import InputError
-from escala.lab import cluster, daemons, location, measure, network, shape
+from escala.lab import location, measure, network, shape
 from escala.lab.state import FOLDER
-from tests.cluster.conftest import eventually, lab_command, machine, output, run_lab
-from tests.conftest import ROOT
+from tests.cluster.conftest import eventually, output, run_lab
 
 pytestmark = pytest.mark.cluster
 
@@ -28,12 +23,6 @@ def in_job(*command: str) -> list[str]:
 
 def state(node: str) -> str:
     return output("sinfo", "--noheader", f"--nodes={node}", "--format=%t").strip()
-
-
-def processes(command: str) -> list[int]:
-    """Return the numbers of the processes of that command line, of a program on the PATH."""
-    listed = output("ps", "-eo", "pid=,args=").splitlines()
-    return [int(line.split()[0]) for line in listed if line.endswith(f"/{command}")]
 
 
 def test_every_node_is_idle_and_a_job_runs_on_each(lab):
@@ -52,22 +41,18 @@ def test_a_node_has_its_own_address_and_cores(lab):
     assert not set(lab.nodes[0].cores) & set(lab.nodes[1].cores)
 
 
-def test_a_job_reaches_the_other_node_by_name_over_its_link(lab, tmp_path):
-    answer = tmp_path / "answer"
-    script = f"ping -c 1 -W 2 -I eth0 n2 >{answer}; echo $? >>{answer}"
-    submit = ["sbatch", "--wait", "--nodelist=n1", "--output=/dev/null", f"--wrap={script}"]
-    output(*submit)
-    assert answer.read_text().splitlines()[-1] == "0"
+def test_a_job_reaches_the_other_node_by_name_over_its_link(lab):
+    ping = ["sh", "-c", "ping -c 1 -W 2 -I eth0 n2 >/dev/null; echo $?"]
+    assert in_job(*ping) == ["0"]
     network.cut("n2")
     try:
-        output("sbatch", *submit[1:])
-        assert answer.read_text().splitlines()[-1] == "1"
+        assert in_job(*ping) == ["1"]
         assert "cut" in run_lab("status").stdout
         with pytest.raises(OSError, match="100% packet loss"):
-            measure("n1", "n2")
+            measure("n1", "n2", seconds=1)
     finally:
         network.mend("n2")
-    assert measure("n1", "n2")["latency_ms"] > 0
+    assert measure("n1", "n2", seconds=1)["latency_ms"] > 0
 
 
 def test_connections_between_nodes_control_congestion_as_linux_does_by_default(lab):
@@ -82,23 +67,25 @@ def test_connections_between_nodes_control_congestion_as_linux_does_by_default(l
 def test_what_tcp_learnt_of_the_links_is_forgotten_when_their_rate_is_set(lab):
     sender, receiver = lab.nodes
     learnt = ["ip", "-n", sender.link, "tcp_metrics", "show"]
-    measure(sender.name, receiver.name)
+    measure(sender.name, receiver.name, seconds=1)
     assert receiver.address in output(*learnt)
     shape("100mbit")
     assert receiver.address not in output(*learnt)
 
 
-@pytest.mark.parametrize("rate", ["10mbit", "100mbit", "1gbit"])
+@pytest.mark.alone
+@pytest.mark.parametrize("rate", ["10mbit", "1gbit"])
 def test_a_job_gives_the_links_a_rate_that_is_measured(lab, rate):
     asked = network.bits_per_second(rate) / 1e6
     program = (
         "import sys, json; from escala import lab; lab.shape(sys.argv[1]);"
-        "print(json.dumps([lab.measure('n1', 'n2'), lab.measure('n2', 'n1')]))"
+        "print(json.dumps([lab.measure('n1', 'n2', 1), lab.measure('n2', 'n1', 1)]))"
     )
     try:
         [line] = in_job(sys.executable, "-c", program, rate)
         for found in json.loads(line):
-            assert found["mbit_per_second"] == pytest.approx(asked, rel=0.1)
+            # A busy machine carries less, never more: unshaped, a link carries some 30 Gbit/s.
+            assert asked / 3 < found["mbit_per_second"] < 1.1 * asked
             assert found["latency_ms"] > 0
         assert [network.rates(node) for node in lab.nodes] == [[asked, asked]] * 2
         assert f"{asked:g} Mbit/s" in run_lab("status").stdout
@@ -108,10 +95,11 @@ def test_a_job_gives_the_links_a_rate_that_is_measured(lab, rate):
 
 
 def test_what_is_no_rate_changes_nothing(lab):
+    before = network.rates(lab.nodes[0])
     done = run_lab("shape", "fast")
     assert done.returncode == 2
     assert "100mbit" in done.stderr
-    assert network.rates(lab.nodes[0]) == [None, None]
+    assert network.rates(lab.nodes[0]) == before
 
 
 def test_ranks_on_two_nodes_exchange_over_the_links(lab):
@@ -164,72 +152,3 @@ def test_a_lab_that_is_up_is_left_as_it_is(lab):
     assert done.returncode == 0
     assert "is up, with 2 nodes" in done.stdout
     assert location() == lab
-
-
-def test_down_leaves_nothing_also_of_its_jobs(no_lab, bare_machine):
-    cluster.up(2, 1)
-    output("sbatch", "--nodes=2", "--output=/dev/null", "--wrap=srun sleep 98765")
-    sleepers = partial(processes, "sleep 98765")
-    assert eventually(sleepers)
-    assert machine() != bare_machine
-    for _ in range(2):
-        assert run_lab("down").returncode == 0
-        assert not sleepers()
-        assert machine() == bare_machine
-        assert location() is None
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_up_leaves_nothing(no_lab, bare_machine, how):
-    process = subprocess.Popen(
-        lab_command("up"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert process.stdout.readline().startswith("network")
-    process.send_signal(how)
-    process.communicate(timeout=60)
-    assert location() is None
-    if how == signal.SIGKILL:
-        assert machine() != bare_machine
-        refused = run_lab("up")
-        assert refused.returncode == 2
-        assert "down" in refused.stderr
-        assert run_lab("down").returncode == 0
-    assert machine() == bare_machine
-
-
-def test_a_lab_whose_processes_were_all_killed_is_put_up_anew(no_lab):
-    cluster.up(2, 1)
-    for process in daemons.processes():
-        process.kill()
-    assert eventually(lambda: not cluster.runs())
-    done = run_lab("up", "--nodes", "2", "--cores-per-node", "1")
-    assert done.returncode == 0, done.stderr
-    assert "were killed" in done.stdout
-    assert sorted(output("srun", "--nodes=2", "hostname").split()) == ["n1", "n2"]
-
-
-def test_what_fails_half_way_is_taken_down_and_told(no_lab, bare_machine, monkeypatch):
-    monkeypatch.setitem(cluster.__dict__, "_SLURM", cluster._SLURM + "NoSuchKey=1\n")
-    with pytest.raises(OSError, match="NoSuchKey"):
-        cluster.up(2, 1)
-    assert machine() == bare_machine
-
-
-def test_a_configuration_of_another_cluster_is_refused_and_kept(no_lab, bare_machine):
-    cluster.CONFIGURATION.write_text("ClusterName=other\n")
-    try:
-        with pytest.raises(InputError, match="not the lab"):
-            cluster.up(2, 1)
-        cluster.down()
-        assert cluster.CONFIGURATION.read_text() == "ClusterName=other\n"
-    finally:
-        cluster.CONFIGURATION.unlink()
-    assert machine() == bare_machine
-
-
-def test_more_nodes_than_cores_share_them_and_it_is_said(no_lab):
-    cores = str(psutil.cpu_count())
-    done = run_lab("up", "--nodes", "3", "--cores-per-node", cores)
-    assert done.returncode == 0, done.stderr
-    assert "oversubscribed" in done.stdout
-    assert len(output("srun", "--nodes=3", "hostname").split()) == 3

@@ -24,6 +24,10 @@ SUPPORT = [270, 210, 75, 75, 75]
 LABELS = np.repeat(np.arange(5), SUPPORT)
 ARRAYS = ["train.npy", "train_labels.npy", "test.npy", "test_labels.npy"]
 SESSION = "20260101T000000Z-1"
+MACHINE = {
+    "cpu": "Example CPU @ 2.00GHz", "cores_available": 2, "cores_total": 2,
+    "memory_bytes": 8 * 2**30,
+}  # fmt: skip
 
 TIMELINE = """[
 {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros":1}},
@@ -122,12 +126,13 @@ class FakeExperiment:
                 {
                     "format": 1, "dataset": self.dataset, "provenance": self.provenance,
                     "classes": CLASSES, "length": 1000, "leaky": self.leaky, "split_seed": seed,
-                    "split": self.split, "similarity": 0.95,
+                    "split": self.split,
                     "not_separable": self.not_separable,
                     "oversample": {"method": "smoten"}, "counts": counts, "sha256": {},
                 },
             )  # fmt: skip
             folder = data / f"split{seed}"
+            write_json(folder / "leakage.json", {"similarity": 0.95, "share": 0.9})
             np.save(folder / "test_labels.npy", LABELS)
             np.save(folder / "test_genomes.npy", np.arange(len(LABELS), dtype=np.int32) // 2)
             np.save(folder / "test_similarity.npy", np.array(self.similarity, np.float32))
@@ -154,11 +159,14 @@ class FakeExperiment:
         accuracy: float = 0.99,
         workload: str = "virus-cnn",
         untested: str | None = None,
+        rows: int | None = None,
+        cores: int = 1,
     ) -> FakeExperiment:
         """Add the runs of a configuration; `failed` gives status and reason by repeat.
 
         `older` gives the seconds per epoch of measurements in older sessions, `untested` a class
-        without test rows. A workload other than `virus-cnn` is a fit.
+        without test rows, `rows` the global batch, 32 for each rank unless it is given, and `cores`
+        those of a process. A workload other than `virus-cnn` is a fit.
         """
         for repeat in range(1, repeats + 1):
             status, reason = (failed or {}).get(repeat, ("ok", None))
@@ -166,6 +174,8 @@ class FakeExperiment:
             folder = self.folder / "runs" / self.dataset / workload / "/".join(names) / "native"
             path = folder / f"rep{repeat}" / "run.json"
             run = self._run(*names, repeat, session, epoch_seconds, status, reason, accuracy)
+            run["knobs"]["cores_per_process"] = cores
+            run["training"]["global_batch"] = rows or run["training"]["global_batch"]
             if workload != "virus-cnn":
                 as_fit(run, workload)
             if untested and run["evaluation"]:
@@ -214,7 +224,7 @@ class FakeExperiment:
         ok, train = status == "ok", sum(e["train_seconds"] for e in epochs)
         step = epoch_seconds / epochs[0]["steps"]
         return {
-            "format": 5, "status": status, "reason": reason, "experiment": self.name,
+            "format": 6, "status": status, "reason": reason, "experiment": self.name,
             "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
             "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
             "pair": None, "instrument": None, "session": session,
@@ -222,7 +232,8 @@ class FakeExperiment:
             "wall_seconds": train + 14.0,
             "ranks": {
                 "asked": ranks, "obtained": ranks if ok else None, "oversubscribed": ranks > 2,
-                "launcher": "mpirun", "hosts": ["example"], "interface": "lo",
+                "launcher": "mpirun", "hosts": ["example"], "machines": [MACHINE],
+                "interface": "lo",
                 "one_clock": True if ok else None,
                 "shares": [1 / ranks] * ranks if ok else None,
                 "cores": [[r % 2] for r in range(ranks)],
@@ -255,10 +266,7 @@ class FakeExperiment:
                 "provenance": self.provenance, "leaky": self.leaky, "split_seed": split,
                 "sha256": dict.fromkeys(ARRAYS, f"{split:064x}"),
             },
-            "machine": {
-                "cpu": "Example CPU @ 2.00GHz", "cores_available": 2, "cores_total": 2,
-                "memory_bytes": 8 * 2**30, "kernel": "6.1.0", "hostname": "example",
-            },
+            "machine": MACHINE | {"kernel": "6.1.0", "hostname": "example"},
             "versions": dict.fromkeys(("python", *PACKAGES), "1.0"),
             "source_sha256": "0" * 64, "link": None, "resources": None,
             "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}},
@@ -356,6 +364,32 @@ def three_configurations(root: Path, repeats: int = 3, **keywords) -> FakeExperi
     )
 
 
+#: Of `fair`: one process on one core, and one with two cores as threads.
+REFERENCES = [
+    {"strategy": "single", "layout": "1x1", "variant": variant} for variant in ("tuned", "threads")
+]
+
+
+def fair(root: Path, one: float, threads: float, two: float, repeats: int = 7) -> FakeExperiment:
+    """Return an experiment whose configurations have equal batches and `REFERENCES`.
+
+    Parameters
+    ----------
+    one, threads, two : seconds per epoch of one process, of one with two cores, and of two.
+    """
+    experiment = FakeExperiment(root).add_dataset()
+    for place, seconds, cores in (
+        (("single", "1x1", "tuned"), one, 1),
+        (("single", "1x1", "threads"), threads, 2),
+        (("horovod-mpi", "1x2", "tuned"), two, 1),
+    ):
+        strategy, layout, variant = place
+        experiment.add(
+            strategy, layout, seconds, repeats, variant=variant, cores=cores, rows=64, accuracy=1.0
+        )
+    return experiment
+
+
 def with_fits(root: Path, repeats: int = 3, **keywords) -> FakeExperiment:
     """Return the default experiment with the workloads fitted at once beside it."""
     return (
@@ -368,8 +402,8 @@ def with_fits(root: Path, repeats: int = 3, **keywords) -> FakeExperiment:
 def changed(paths: list[Path], **changes: object) -> None:
     """Change run.json files, and what their session folders keep of them."""
     for path in paths:
-        run = read_json(path) | changes
-        run["training"] |= changes.get("training", {})
+        run = read_json(path)
+        run |= changes | {"training": run["training"] | changes.get("training", {})}
         write_json(path, run)
         write_json(path.parent / "sessions" / f"{run['session']}.json", run)
 

@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import date, timedelta
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -195,10 +196,20 @@ def test_the_wait_that_the_server_asks_for_is_kept(ncbi, monkeypatch):
 
 
 def test_retry_after_is_a_number_or_a_date():
-    assert eutils._retry_after("7") == 7
-    assert eutils._retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
-    assert eutils._retry_after("Fri, 31 Dec 2100 23:59:59 GMT") > 1e9
-    assert [eutils._retry_after(value) for value in (None, "soon", "-3")] == [0, 0, 0]
+    """A date is set against that of the answer: the clock of this machine may be another."""
+
+    def asked_for(value: str | None, sent: str = "Wed, 21 Oct 2015 07:28:00 GMT") -> float:
+        headers = Message()
+        for name, content in (("Retry-After", value), ("Date", sent)):
+            if content is not None:
+                headers[name] = content
+        return eutils._retry_after(headers)
+
+    assert asked_for("7") == 7
+    assert asked_for("Wed, 21 Oct 2015 07:28:30 GMT") == 30
+    assert asked_for("Wed, 21 Oct 2015 07:27:00 GMT") == 0
+    assert asked_for("Wed, 21 Oct 2015 07:28:30 GMT", sent=None) == 0
+    assert [asked_for(value) for value in (None, "soon", "-3")] == [0, 0, 0]
 
 
 def test_a_lasting_failure_ends_after_bounded_tries(ncbi, tmp_path, capfd):
@@ -355,11 +366,26 @@ def test_what_is_kept_is_believed_only_if_it_is_what_was_written(ncbi, tmp_path)
     damaged = {line[1:] for line in first.read_text().split() if line.startswith(">")}
     whole = {line[1:] for line in second.read_text().split() if line.startswith(">")}
     first.write_text(first.read_text().replace("A", "C", 1))
-    (tmp_path / "partial" / ".rest").mkdir()
+    (tmp_path / "partial" / f".{first.name}.k1ll3d__").mkdir()
     ncbi.plan, ncbi.requests = {}, []
     assert fetched(tmp_path)["FLU"] == ncbi.genomes[FLU]
     assert damaged <= set(ncbi.asked_for())
     assert not whole & set(ncbi.asked_for())
+
+
+def test_a_folder_for_a_download_that_holds_something_else_is_refused_and_left_alone(
+    ncbi, tmp_path
+):
+    kept = tmp_path / "partial" / "thesis" / "chapter.tex"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("years of work")
+    with pytest.raises(InputError, match=r"partial: 'thesis': is not of a download"):
+        fetched(tmp_path)
+    assert not ncbi.requests
+    simulated = {"type": "simulated", "seed": 1, "records": {"FLU": 2}}
+    lock = tmp_path / "lock.tsv"
+    acquire(simulated, ["FLU"], tmp_path / "out", lock, tmp_path / "partial")
+    assert kept.read_text() == "years of work"
 
 
 def test_classes_without_a_query_have_the_one_that_comes_with_escala(ncbi, tmp_path, monkeypatch):
@@ -421,8 +447,7 @@ def test_every_try_keeps_the_rate_of_ncbi(ncbi, monkeypatch, key, least):
 
 
 def test_downloads_from_ncbi_take_turns(ncbi, monkeypatch, tmp_path, capfd):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("ESCALA_EUTILS_URL", "")
     code = (
         "from escala.acquire.eutils import Client\n"
@@ -444,6 +469,23 @@ def test_downloads_from_ncbi_take_turns(ncbi, monkeypatch, tmp_path, capfd):
         second.communicate(b"\n")
     finally:
         other.kill()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_nobody_else_can_hold_up_a_download(ncbi, monkeypatch, tmp_path, mode):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("ESCALA_EUTILS_URL", "")
+    client = eutils.Client("a@b.c")
+    with client.turn():
+        pass
+    folder = tmp_path / "cache" / "escala"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [*tmp_path.iterdir()] == [tmp_path / "cache"], "nothing in the shared folder"
+    folder.chmod(mode)
+    with pytest.raises(InputError, match="others may write to it"), client.turn():
+        pass
 
 
 def script(tmp_path: Path, **changes: object) -> subprocess.Popen:

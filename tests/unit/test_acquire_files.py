@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import tracemalloc
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escala.acquire import acquire
+from escala.acquire import acquire, files
 from escala.acquire.files import expanded, records, write_record
 from escala.errors import InputError
 
@@ -115,10 +116,15 @@ PACKED = gzip.compress(b"".join(b">A%d\nACGT\n" % n for n in range(99)))
         ("X.fa.gz", TWO_LINES, "truncated or not gzip"),
         ("X.fasta", TWO_LINES + b">A1 again\nACGT\n", "two records have this accession"),
         ("X.fasta", TWO_LINES + b"> \nACGT\n", "record 3 has no accession"),
+        ("X.fasta", TWO_LINES + b">=cmd|x!A1\nACGT\n", "begins with =: a spreadsheet"),
+        ("X.fasta", TWO_LINES + b">+1 a\nACGT\n", "begins with \\+: a spreadsheet"),
+        ("X.fasta", TWO_LINES + b">-1 a\nACGT\n", "begins with -: a spreadsheet"),
+        ("X.fasta", TWO_LINES + b">@A1\nACGT\n", "begins with @: a spreadsheet"),
     ],
     ids=[
         *("nothing", "blank lines", "nothing, packed", "table", "page", "packed without suffix"),
         *("cut", "wrong checksum", "damaged", "not packed", "accession twice", "no accession"),
+        *("formula", "plus", "minus", "at"),
     ],
 )
 @pytest.mark.parametrize("kind", ["files", "virusurf"])
@@ -129,6 +135,37 @@ def test_a_bad_file_is_refused_by_name_and_nothing_is_left(genomes, kind, name, 
         taken(genomes, kind, ("X",))
     assert str(refused.value.where) == str(genomes / name)
     assert list(genomes.parent.iterdir()) == [genomes]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (lambda: b">A1\n" + b"A" * 10_000_000, "'record 1': has more than 200,000 letters"),
+        (
+            lambda: b">A1\nACGT\n>A2" + b"A" * 10_000_000,
+            "'record 2': has more than 200,000 letters",
+        ),
+        (lambda: b"A" * 10_000_000, "'record 0': has more than 200,000 letters"),
+        (lambda: b">A1\n" + b"ACGT\n" * 50_000, "'record 1': has more than 200,000 letters"),
+        (
+            lambda: b"".join(b">A%d\nAC\n" % n for n in range(5000)),
+            "'record 1001': is one more than the 1,000 that a file may have",
+        ),
+    ],
+    ids=["line", "header", "no-header", "lines", "records"],
+)
+def test_a_bomb_is_refused_before_it_fills_the_memory(genomes, monkeypatch, content, reason):
+    monkeypatch.setattr(files, "RECORD_LETTERS", 200_000)
+    monkeypatch.setattr(files, "FILE_RECORDS", 1000)
+    path = genomes / "X.fa.gz"
+    path.write_bytes(gzip.compress(content(), 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=reason):
+            list(files.records(path))
+        assert tracemalloc.get_traced_memory()[1] < 20 * files.RECORD_LETTERS
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_failure_leaves_an_earlier_dataset_as_it_was(genomes):
@@ -152,7 +189,9 @@ def test_an_unknown_source_is_refused(tmp_path):
         acquire({"type": "ftp"}, ["X"], tmp_path / "out", tmp_path / "lock.tsv")
 
 
-words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1)
+words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1).filter(
+    lambda word: word[0] not in "=+-@＝＋－＠"
+)
 
 
 @given(

@@ -54,7 +54,6 @@ def prepared(
         "length": length,
         "window": {"method": "start", "reverse_complement": False} | (window or {}),
         "deduplicate": "none",
-        "similarity": 0.95,
         "split": {"by": "random", "test_fraction": 0.3} | (split or {}),
         "oversample": {
             "method": "smoten",

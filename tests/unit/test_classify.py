@@ -13,8 +13,9 @@ from Bio.Seq import Seq
 from escala.errors import InputError
 from escala.files import write_json
 from escala.predict import classify, familiarity
-from escala.prepare.encode import encode, letters
-from escala.workloads import Classifier
+from escala.prepare.encode import encode, letters, reverse_complement
+from escala.workloads import Classifier, workload
+from escala.workloads.models import WEIGHTS, describe
 
 LENGTH = 50
 RANDOM = np.random.default_rng(0)
@@ -42,9 +43,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     turned = [codes_of(str(Seq(g[i : i + LENGTH]).reverse_complement()))
               for g in GENOMES for i in range(5, 500, 13)]  # fmt: skip
     np.save(tmp_path / "test.npy", np.array(turned))
-    classifier = Classifier("own", ["X", "Y"], LENGTH, {}, share_of_a)
-    monkeypatch.setattr(classify, "load", lambda folder: classifier)
+    judge(monkeypatch, "tiles")
     return tmp_path
+
+
+def judge(
+    monkeypatch: pytest.MonkeyPatch, method: str, probabilities=share_of_a, strands: bool = False
+) -> None:
+    """Let a model of rows cut by a method judge what follows."""
+    description = {"data": {"window": {"method": method, "reverse_complement": strands}}}
+    classifier = Classifier("own", ["X", "Y"], LENGTH, description, probabilities)
+    monkeypatch.setattr(classify, "load", lambda folder: classifier)
 
 
 def predicted(run: Path, text: str | bytes, name: str = "query.fasta") -> pd.DataFrame:
@@ -95,6 +104,48 @@ def test_a_very_long_record_is_sampled_evenly(run):
     half = LENGTH * classify.WINDOWS
     row = predicted(run, f">long\n{'A' * half}{'C' * half}\n").loc["long"]
     assert row["probability_X"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("strands", [False, True])
+def test_a_model_of_beginnings_is_given_the_beginning_and_no_more(run, monkeypatch, strands):
+    """Cut as its rows were; what follows is no evidence, of a class or of being strange."""
+    given = []
+
+    def noted(codes: np.ndarray) -> np.ndarray:
+        given.append(codes)
+        return share_of_a(codes)
+
+    judge(monkeypatch, "start", noted, strands)
+    strange = "".join(np.random.default_rng(9).choice(list("ACGT"), 500))
+    table = predicted(run, f">long\n{GENOMES[0][:LENGTH]}{strange}\n>short\n{GENOMES[1][:20]}\n")
+    begin, short = codes_of(GENOMES[0][:LENGTH]), np.zeros(LENGTH, np.uint8)
+    short[:20] = codes_of(GENOMES[1][:20])
+    long_rows, short_rows = given
+    np.testing.assert_array_equal(long_rows[0], begin)
+    np.testing.assert_array_equal(short_rows[0], short)
+    if strands:
+        np.testing.assert_array_equal(long_rows[1], reverse_complement(begin))
+    assert set(table["windows"]) == {len(long_rows)} == {1 + strands}
+    assert (table.loc["long", "letters"], table.loc["long", "familiar_share"]) == (550, 1)
+    assert not table.loc["long", "unlike_anything_seen"]
+
+
+def test_a_network_is_asked_about_every_record(run, monkeypatch):
+    """By the model that a run has left, as Keras itself judges the same letters."""
+    monkeypatch.undo()
+    network = workload("virus-cnn").model(LENGTH, 2)
+    np.savez(run / WEIGHTS, *network.get_weights())
+    data = {
+        "classes": ["X", "Y"],
+        "length": LENGTH,
+        "window": {"method": "start", "reverse_complement": False},
+    }
+    describe(run, "virus-cnn", "layers", {}, data, "")
+    table = predicted(run, "".join(f">{i}\n{genome}\n" for i, genome in enumerate(GENOMES)))
+    rows = np.stack([codes_of(genome[:LENGTH]) for genome in GENOMES])
+    found = table[["probability_X", "probability_Y"]].to_numpy()
+    np.testing.assert_allclose(found, network(rows), rtol=1e-5)
+    assert not table["unlike_anything_seen"].any()
 
 
 @pytest.mark.parametrize(

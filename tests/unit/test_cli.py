@@ -39,7 +39,6 @@ def test_a_step_that_is_served_says_so_and_one_that_is_made_does_not(tmp_path, c
     [
         (InputError("file", "value", "reason", "remedy"), 2, "Remedy: remedy."),
         (OSError(28, "No space left on device", "x.npy"), 1, "x.npy: No space left on device"),
-        (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
 def test_every_end_has_its_code_and_its_line(error, code, said, capsys):

@@ -91,7 +91,7 @@ def test_every_experiment_of_the_project_is_valid(file):
     experiment = config.load(file)
     assert experiment.name == {"config": "demo"}.get(file.stem, file.stem)
     assert experiment.runs
-    assert any((run.strategy, run.layout) == config.BASELINE for run in experiment.runs)
+    assert any((run.strategy, run.layout) == config.ONE_PROCESS for run in experiment.runs)
 
 
 def described(schema: dict, path: str = "") -> Iterator[tuple[str, dict]]:
@@ -130,7 +130,19 @@ def test_the_schema_closes_every_mapping():
         (None, "no such file"),
         (b"a: [", "not YAML"),
         (b"\xff\xfe", "YAML"),
-        (b"a: 1\na: 2", "stands twice"),
+        (b"a: 1\na: 2", "stands twice.*line 2"),
+        (b"a: 1\nb: &x [*x]", "an alias stands within what it names.*line 2"),
+        (b"a: 1\nb: &x {c: *x}", "an alias stands within what it names.*line 2"),
+        (b"a: 1\n? [b, c]\n: 2", "a list or a mapping stands as a key.*line 2"),
+        (b"a: 1\n? {b: c}\n: 2", "a list or a mapping stands as a key.*line 2"),
+        (b"a: 1\nb: 2020-13-45", "2020-13-45 is no such value.*line 2"),
+        (b"a: !!timestamp x", "x is no such value.*line 1"),
+        (b"a: " + b"[" * 3000 + b"]" * 3000, "nested too deeply"),
+        (
+            b"a0: &a0 []\n"
+            + b"".join(b"a%d: &a%d [%s]\n" % (n, n, b"*a%d," % (n - 1) * 10) for n in range(1, 9)),
+            "its aliases stand for more than 100,000 entries.*line 6",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read(tmp_path, content, reason):
@@ -602,8 +614,11 @@ def test_only_the_splits_of_some_repeat_are_made():
     assert folders == ["split7", "split8"]
 
 
-def test_timelines_can_be_left_out():
-    assert Experiment(small(put("timeline", {"enabled": False})), "e.yaml").timelines == []
+def test_timelines_can_be_left_out_and_still_asked_for_by_their_path():
+    experiment = Experiment(small(put("timeline", {"enabled": False})), "e.yaml")
+    assert experiment.timelines == []
+    names = ("d", "virus-cnn", "horovod-mpi", "1x2", "tuned", "native", None, "timeline")
+    assert experiment.run(*names).file.endswith("/horovod-mpi/1x2/tuned/native/timeline/run.json")
 
 
 def with_fits(settings: dict) -> dict:
@@ -611,13 +626,17 @@ def with_fits(settings: dict) -> dict:
     return settings
 
 
-def test_a_fit_runs_once_a_repeat_as_the_baseline_does():
-    experiment = Experiment(with_fits(matrix()), "e.yaml")
+def test_a_fit_runs_in_one_process_once_a_split():
+    settings = with_fits(matrix())
+    settings["datasets"]["d"]["split"] = {"seeds": [4]}
+    settings["datasets"]["e"]["split"] = {"seeds": [7, 8]}
+    experiment = Experiment(settings, "e.yaml")
     fits = [run for run in experiment.runs if run.workload != "virus-cnn"]
-    # 2 datasets × 2 workloads × 3 repeats
-    assert len(fits) == 2 * 2 * 3
     assert {(run.strategy, run.layout, run.variant) for run in fits} == {("single", "1x1", "tuned")}
-    assert {run.repeat for run in fits} == {1, 2, 3}
+    repeats = {(run.dataset, run.repeat) for run in fits}
+    assert repeats == {("d", 1), ("e", 1), ("e", 2)}
+    assert len(fits) == 2 * len(repeats)
+    assert {run.repeat for run in experiment.runs if run not in fits} == {1, 2, 3}
     assert {run.workload for run in experiment.timelines} == {"virus-cnn"}
     assert len(experiment.runs) - len(fits) == len(Experiment(matrix(), "e.yaml").runs)
     assert changed(matrix(), with_fits(matrix())) == set()
@@ -758,11 +777,57 @@ def test_training_settings_knobs_and_steps_change_the_runs_that_use_them():
     assert changed(matrix(), longer) == {f for f in everything if "/timeline/" in f}
 
 
-def test_a_network_bears_on_layouts_of_several_nodes_alone():
+@pytest.mark.parametrize("change", [{"rate": "10mbit"}, {"interface": "ib0"}, {"steps": 10}])
+def test_another_link_is_measured_again_with_the_reference_beside_it(change):
     across = small(put("configurations.1.layouts", ["1x2", "2x1"]))
-    slow = copy.deepcopy(across)
-    put("networks", {"native": {"rate": "10mbit", "steps": 10}})(slow)
-    assert changed(across, slow) == {file for file in requests(across) if "/2x1/" in file}
+    another = copy.deepcopy(across)
+    put("networks", {"native": change})(another)
+    steps_alone = {"steps"} == set(change)
+    again = {
+        file
+        for file in requests(across)
+        if ("/2x1/" in file and not (steps_alone and "/timeline/" in file)) or "/single/" in file
+    }
+    assert changed(across, another) == again
+
+
+THREADS = {"strategy": "single", "layout": "1x1", "variant": "threads"}
+
+
+def with_threads(**reference: str) -> dict:
+    """Return an experiment whose second reference is one process with two cores."""
+    settings = small(put("variants", {"tuned": {}, "threads": {"cores_per_process": 2}}))
+    settings["configurations"] = [
+        {"strategy": "single", "layouts": ["1x1"]},
+        {"strategy": "horovod-mpi", "layouts": ["1x2"], "variants": ["tuned"]},
+    ]
+    settings["references"] = [THREADS | {"variant": "tuned"}, THREADS | reference]
+    return settings
+
+
+def test_configurations_are_compared_with_the_references_named_whatever_their_variant():
+    experiment = Experiment(with_threads(), "e.yaml")
+    names = {run.place: experiment.compared_with(run) for run in experiment.runs}
+    against = {str(place): [name.rsplit(" ", 1)[0] for name in of] for place, of in names.items()}
+    assert against == {
+        "single 1x1 tuned": ["horovod-mpi 1x2 tuned", "single 1x1 threads"],
+        "single 1x1 threads": ["horovod-mpi 1x2 tuned", "single 1x1 tuned"],
+        "horovod-mpi 1x2 tuned": ["single 1x1 threads", "single 1x1 tuned"],
+    }
+
+
+def test_a_reference_that_changes_is_measured_again_with_all_that_is_compared_with_it():
+    other = with_threads()
+    other["variants"]["threads"]["threads"] = {"inter_op": 1}
+    files = {file for file in requests(other) if "/timeline/" not in file}
+    assert changed(with_threads(), other) == files
+
+
+def test_a_reference_that_is_never_measured_is_refused():
+    error = refusal(with_threads(layout="1x2"))
+    assert error.where == "e.yaml: references.1"
+    assert "not among the configurations" in error.reason
+    assert "single 1x1 threads" in error.remedy
 
 
 @pytest.fixture
@@ -948,3 +1013,30 @@ def test_the_ladders_of_the_project_take_one_cause_away_at_a_time(name):
     assert removed == [differing(pair) for pair in reverse][::-1]
     assert sum(map(len, removed)) == len(differing(ends)) == 9
     assert [pair.change for pair in forward] == [pair.change for pair in reverse][::-1]
+
+
+@pytest.mark.parametrize(
+    ("split", "enters"),
+    [
+        ({"by": "random"}, False),
+        ({"by": "group-file", "groups": "lineages.tsv"}, False),
+        ({"by": "cluster"}, True),
+    ],
+)
+def test_similarity_determines_the_arrays_only_where_the_split_is_by_cluster(split, enters):
+    """What a preparation holds enters `dataset.json`, and with it the key of every measurement."""
+    of = [
+        Experiment(
+            small(
+                put("datasets.d.split", {"seeds": [4]} | split),
+                put("datasets.d.similarity", similarity),
+            ),
+            "file",
+        )
+        for similarity in (0.95, 0.5)
+    ]
+    first, second = (e.preparation("d") for e in of)
+    assert (first != second) == enters
+    assert "similarity" not in first
+    assert first["split"].get("similarity") == (0.95 if enters else None)
+    assert [of[0].request(run) for run in of[0].runs] == [of[1].request(run) for run in of[1].runs]

@@ -78,4 +78,5 @@ def test_what_is_no_chain_of_plain_products_is_summed():
 
     assert factors.worthwhile(chain((3, 2000)), 8, 2) == []
     assert factors.worthwhile(chain((2000,), use_bias=False), 8, 2) == []
+    assert factors.worthwhile(chain((2000,), activity_regularizer="l2"), 8, 2) == []
     assert len(factors.worthwhile(chain((2000,)), 8, 2)) == 1

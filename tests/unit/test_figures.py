@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import text_boxes
 from fixtures_runs import (
     CLASSES,
     FakeExperiment,
     clocked,
+    laddered,
     sampled,
     three_configurations,
     timeline_text,
@@ -46,18 +48,34 @@ def _texts(path: Path) -> str:
     )
 
 
-def _drawn(folder: Path, name: str, *what) -> str:
+def _drawn(name: str, *what) -> str:
+    """Return the words of a figure, whose texts neither overlap nor are cut off."""
     with common.style():
-        common.save(figure(name).draw(*what), folder / f"{name}.svg")
-    return _texts(folder / f"{name}.svg")
+        drawn = figure(name).draw(*what)
+        boxes = text_boxes.drawn_texts(drawn)
+    assert len(boxes) >= 2
+    assert not text_boxes.overlaps(boxes)
+    assert not text_boxes.cut_off(drawn, boxes)
+    assert not [box.text for box in boxes if "\\math" in box.text], "formulas are not typeset"
+    return "\n".join(box.text for box in boxes)
+
+
+def _saved(path: Path, name: str, *what) -> Path:
+    with common.style():
+        common.save(figure(name).draw(*what), path)
+    return path
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
-    """The words of every figure of three configurations, one run of which failed."""
-    folder = tmp_path_factory.mktemp("figures")
-    frames = _tables(three_configurations(folder))
-    return {name: _drawn(folder, name, frames) for name in FIGURES}
+def base(tmp_path_factory):
+    """The tables of three configurations, one run of which failed."""
+    return _tables(three_configurations(tmp_path_factory.mktemp("base")))
+
+
+@pytest.fixture(scope="module")
+def drawn(base):
+    """The words of every figure of `base`."""
+    return {name: _drawn(name, base) for name in FIGURES}
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -95,36 +113,78 @@ def nothing(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", [name for name in FIGURES if name != "class_distribution"])
-def test_a_figure_without_data_says_why(tmp_path, nothing, name):
-    words = _drawn(tmp_path, name, nothing).replace("\n", " ").lower()
+def test_a_figure_without_data_says_why(nothing, name):
+    words = _drawn(name, nothing).replace("\n", " ").lower()
     assert "demo-1000 (simulated, leaky split)" in words
     assert "no run ended ok" in words
     assert "$5 and $6 <b>&amp;</b>" in words
 
 
-def test_leaky_splits_are_called_so(tmp_path, nothing):
-    assert "leaky split" in _drawn(tmp_path, "class_distribution", nothing)
+def test_words_stay_words_in_svg(tmp_path, nothing):
+    words = _texts(_saved(tmp_path / "speedup.svg", "speedup", nothing)).replace("\n", " ")
+    assert "costs $5 and $6 <b>&amp;</b>" in words
+
+
+def test_leaky_splits_are_called_so(nothing):
+    assert "leaky split" in _drawn("class_distribution", nothing)
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """The tables of one run of one configuration."""
+    experiment = FakeExperiment(tmp_path_factory.mktemp("one")).add_dataset()
+    return _tables(experiment.add("single", "1x1", 5.6, repeats=1))
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_one_repeat_is_drawn_without_interval(tmp_path, name):
-    frames = _tables(three_configurations(tmp_path, repeats=1))
-    assert "Without result" not in _drawn(tmp_path, name, frames)
+def test_one_run_is_drawn_without_interval(one, name):
+    assert "Without result" not in _drawn(name, one)
 
 
-def test_datasets_and_variants_are_told_apart(tmp_path):
-    first = three_configurations(tmp_path)
+#: Names as long as an experiment may have them.
+LONG = {
+    "published": "outbreak-clones-of-2014-to-2021-with-all-lineages-of-the-archive",
+    "as-published": "everything-as-it-was-published-in-2022-with-threads-of-the-node",
+    "COVID": "Severe_acute_respiratory_syndrome_coronavirus_2_Wuhan_Hu_1_2019",
+    "slow": "ethernet0100mbit0shared0by0nodes",
+    "rank 1 was ended by signal 9": "rank 1 was ended by signal 9; its last words were many " * 5,
+}
+MORE = {
+    "single": "wrapped-single",
+    "horovod-mpi": "parameter-server",
+    "horovod-gloo": "multiworker-mirrored",
+}
+
+
+def _hard(frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return tables with long names and twice as many configurations."""
+    long = {name: frame.replace(LONG) for name, frame in frames.items()}
+    return {
+        name: pd.concat([frame, frame.replace(MORE)]) if "strategy" in frame else frame
+        for name, frame in long.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def hard(tmp_path_factory):
+    """The tables of ten configurations of two datasets, with long names."""
+    first = three_configurations(tmp_path_factory.mktemp("hard"))
     second = FakeExperiment(
-        tmp_path, dataset="published", provenance="files", leaky=True, runs=first.runs
+        first.root, dataset="published", provenance="files", leaky=True, runs=first.runs
     ).add_dataset()
     second.add("single", "1x1", 50.0).add("horovod-mpi", "1x2", 60.0, variant="as-published")
-    frames = _tables(second)
-    for name in FIGURES:
-        words = _drawn(tmp_path, name, frames)
-        assert "published (files, leaky split)" in words
-        assert "demo-1000 (simulated)" in words
-    assert "horovod-mpi 1x2 as-published" in _texts(tmp_path / "seconds_per_epoch.svg")
-    assert "no single 1x1 beside it" in _texts(tmp_path / "speedup.svg").replace("\n", " ")
+    return _hard(_tables(second))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_long_names_stand_whole_in_figures_of_many_configurations(hard, name):
+    words = "".join(_drawn(name, hard).split())
+    assert f"{LONG['published']}(files,leakysplit)" in words
+    assert "demo-1000(simulated)" in words
+    if name in ("accuracy_per_epoch", "seconds_per_epoch"):
+        assert f"horovod-mpi1x2{LONG['as-published']}" in words
+    if name == "speedup":
+        assert "nosingle1x1as-publishedbesideit" in words
 
 
 BY_EPOCH = ("accuracy_per_epoch", "seconds_per_epoch", "speedup")
@@ -135,7 +195,7 @@ def fits(tmp_path_factory):
     """The words of every figure where two workloads are fitted at once."""
     folder = tmp_path_factory.mktemp("fits")
     frames = _tables(with_fits(folder))
-    return {name: _drawn(folder, name, frames) for name in FIGURES}
+    return {name: _drawn(name, frames) for name in FIGURES}
 
 
 @pytest.mark.parametrize("name", BY_EPOCH)
@@ -156,7 +216,7 @@ def test_scores_of_fits_stand_beside_the_others(fits, name):
 def test_fits_alone_leave_figures_of_epochs_empty(tmp_path, name):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 0.4, workload="kmer-logreg")
-    words = _drawn(tmp_path, name, _tables(experiment)).replace("\n", " ")
+    words = _drawn(name, _tables(experiment)).replace("\n", " ")
     assert "fitted at once: kmer-logreg" in words
     assert "No run ended ok" not in words
 
@@ -165,7 +225,7 @@ def test_fits_alone_leave_figures_of_epochs_empty(tmp_path, name):
 def test_a_class_without_test_rows_is_named(tmp_path, fits, name):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 5.0, untested="SARS")
-    words = _drawn(tmp_path, name, _tables(experiment)).replace("\n", " ")
+    words = _drawn(name, _tables(experiment)).replace("\n", " ")
     assert "No test rows, hence no scores: SARS (demo-1000)." in words
     assert "No test rows" not in fits[name]
 
@@ -180,13 +240,9 @@ def test_averages_are_over_the_classes_that_have_test_rows():
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
-def test_equal_data_give_equal_bytes(tmp_path, suffix):
-    frames = _tables(three_configurations(tmp_path))
+def test_equal_data_give_equal_bytes(tmp_path, base, suffix):
     paths = [tmp_path / f"{n}{suffix}" for n in range(2)]
-    for path in paths:
-        with common.style():
-            common.save(figure("speedup").draw(frames), path)
-    first, second = (path.read_bytes() for path in paths)
+    first, second = (_saved(path, "speedup", base).read_bytes() for path in paths)
     assert first == second
     assert b"<dc:date>" not in first
 
@@ -205,21 +261,19 @@ def run(tmp_path_factory):
     )
 
 
-def test_the_timeline_of_a_run_shows_tensors_and_times(tmp_path, run):
-    words = _drawn(tmp_path, "timeline_run", run, timeline.repair(timeline_text(5)))
+def test_the_timeline_of_a_run_shows_tensors_and_times(run):
+    words = _drawn("timeline_run", run, timeline.repair(timeline_text(5))).replace("\n", " ")
     for part in ("horovod-mpi 1x2", "simulated", "dense/kernel", "HorovodBroadcast", "(s)"):
         assert part in words
     # Five allreduces of 2 ms and a broadcast of 0.8 ms; step n waits n ms, the broadcast one.
-    assert "communication:\n0.011 s" in words
-    assert "waiting for all ranks (negotiation):\n0.016 s" in words
+    assert "communication: 0.011 s" in words
+    assert "waiting for all ranks (negotiation): 0.016 s" in words
 
 
 def test_scores_by_split_name_the_runs_they_are_of(tmp_path, drawn):
     assert "Points: runs of single 1x1, each" in drawn["splits"]
     experiment = FakeExperiment(tmp_path).add_dataset().add("horovod-mpi", "1x2", 4.0)
-    assert "Points: runs of horovod-mpi 1x2, each" in _drawn(
-        tmp_path, "splits", _tables(experiment)
-    )
+    assert "Points: runs of horovod-mpi 1x2, each" in _drawn("splits", _tables(experiment))
 
 
 def test_the_rest_of_an_operation_is_what_its_parts_leave():
@@ -236,8 +290,8 @@ def test_one_allreduce_is_the_typical_one_of_most_bytes():
     assert largest_allreduce(phases[phases["phase"] != "ALLREDUCE"]) is None
 
 
-def test_one_allreduce_is_drawn_with_its_durations(tmp_path, run):
-    words = _drawn(tmp_path, "timeline_allreduce", run, timeline.repair(timeline_text(5)))
+def test_one_allreduce_is_drawn_with_its_durations(run):
+    words = _drawn("timeline_allreduce", run, timeline.repair(timeline_text(5)))
     for part in ("2 fused tensors, 4.0 kB", "time (ms)", "rank 0", "rank 1", "simulated"):
         assert part in words
     assert "MPI_ALLREDUCE:\n2.00 ms" in words
@@ -247,24 +301,24 @@ def test_one_allreduce_is_drawn_with_its_durations(tmp_path, run):
 @pytest.mark.parametrize("name", TIMELINE_FIGURES)
 def test_a_missing_timeline_is_said(tmp_path, name):
     path = FakeExperiment(tmp_path).add_timeline("horovod-gloo", "1x2", status="failed")
-    words = _drawn(tmp_path, name, read_json(path), []).replace("\n", " ")
+    words = _drawn(name, read_json(path), []).replace("\n", " ")
     assert "the run left no timeline" in words
     assert "rank 1 was ended by signal 9" in words
 
 
-def test_a_timeline_without_allreduce_is_said(tmp_path, run):
+def test_a_timeline_without_allreduce_is_said(run):
     events = timeline.repair(timeline_text(0))
-    words = _drawn(tmp_path, "timeline_allreduce", run, events)
+    words = _drawn("timeline_allreduce", run, events)
     assert "holds no finished allreduce" in words
 
 
-def test_more_tensors_than_fit_are_counted(tmp_path, run):
+def test_more_tensors_than_fit_are_counted(run):
     events = timeline.repair(timeline_text(1))
     for pid in range(4, 80):
         name = {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"tensor {pid}"}}
         begin = {"ph": "B", "name": "BROADCAST", "ts": pid, "pid": pid}
         events += [name, begin, {"ph": "E", "ts": pid + 1, "pid": pid}]
-    words = _drawn(tmp_path, "timeline_run", run, events)
+    words = _drawn("timeline_run", run, events)
     assert "19 more tensors are in trace.json" in words
 
 
@@ -282,33 +336,38 @@ def test_phases_belong_to_families(phase, name):
     assert family(phase) == name
 
 
-def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path):
+def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path, base):
     experiment = three_configurations(tmp_path).add("horovod-mpi", "2x1", 4.0)
+    experiment.add("horovod-mpi", "2x2", 3.9)
     for path in experiment.runs:
         run = read_json(path)
-        if run["layout"] == "2x1":
+        if run["layout"] in ("2x1", "2x2"):
             link = {"rate": "100mbit", "mbit_per_second": 95.5, "latency_ms": 0.06}
+            link |= {"interface": None}
             write_json(path, run | {"network": "slow", "link": link})
-    words = _drawn(tmp_path, "nodes_and_rates", _tables(experiment))
-    for expected in ("slow: 95.5", "2x1", "nodes", "demo-1000 (simulated)"):
+    frames = _tables(experiment)
+    words = _drawn("nodes_and_rates", frames)
+    for expected in ("slow: 95.5, 1 a node", "2x1 2x2", "nodes", "demo-1000 (simulated)"):
         assert expected in words
-    alone = three_configurations(tmp_path / "alone")
-    assert "No layout of several nodes" in _drawn(tmp_path, "nodes_and_rates", _tables(alone))
+    assert LONG["slow"] in "".join(_drawn("nodes_and_rates", _hard(frames)).split())
+    assert "No layout of several nodes" in _drawn("nodes_and_rates", base)
 
 
-def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path):
-    frames = tables.tables([], [], [], sampled(tmp_path))
-    words = _drawn(tmp_path, "resources", frames)
+@pytest.mark.parametrize("change", [dict, _hard])
+def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path, change):
+    frames = change(tables.tables([], [], [], sampled(tmp_path)))
+    words = _drawn("resources", frames)
     for expected in ("processor (%)", "horovod-mpi 1x2", "unavailable", "No samples: horovod-gloo"):
         assert expected in words
 
 
-def test_the_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(tmp_path):
+@pytest.mark.parametrize("change", [dict, _hard])
+def test_the_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(tmp_path, change):
     experiment, runs = clocked(tmp_path)
     frames = tables.tables(
         experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
     )
-    words = _drawn(tmp_path, "attribution", frames)
+    words = _drawn("attribution", change(frames))
     for expected in (
         "horovod-mpi 1x2, rank 1",
         "forward and backward",
@@ -317,3 +376,21 @@ def test_the_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(tmp_path
         "Step against that of the timing runs: single 1x1",
     ):
         assert expected in words
+
+
+def test_rungs_of_a_ladder_are_drawn_with_what_they_are_worth(tmp_path):
+    _, files, pairs = laddered(tmp_path)
+    frames = tables.tables([], [], [], paired_files=files, pairs=pairs)
+    words = _drawn("ladder", frames)
+    for expected in ("from slow to slower", "1.25 (", "all changes multiplied"):
+        assert expected in words
+    change = "every rank trains on its own part of the rows and not on all of them"
+    long = {"ladder": frames["ladder"].replace({"from slow to slower": change})}
+    assert change.replace(" ", "") in "".join(_drawn("ladder", long).split())
+
+
+@pytest.mark.parametrize("name", TIMELINE_FIGURES)
+def test_long_names_stand_whole_above_timelines(run, name):
+    long = run | {"variant": LONG["as-published"], "dataset": LONG["published"]}
+    words = "".join(_drawn(name, long, timeline.repair(timeline_text(1))).split())
+    assert LONG["as-published"] in words and LONG["published"] in words

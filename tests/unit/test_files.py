@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +56,77 @@ def test_a_folder_replaces_the_old_one_whole_or_not_at_all(tmp_path):
         raise OSError
     assert names(path) == ["new"]
     assert names(tmp_path) == ["sequences"]
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """What is asked of the file system, in order: names that are synced, and renames."""
+    asked = []
+    fsync, replace = os.fsync, Path.replace
+
+    def synced(handle):
+        asked.append(("sync", Path(f"/proc/self/fd/{handle}").readlink().name))
+        fsync(handle)
+
+    def replaced(path, target):
+        asked.append(("rename", Path(target).name))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    return asked
+
+
+def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_all_is_done(tmp_path, disk):
+    write_json(tmp_path / "run.json", {})
+    assert disk == [("sync", "run.json"), ("rename", "run.json"), ("sync", tmp_path.name)]
+    disk.clear()
+    with atomic(tmp_path / "folder") as temporary:
+        (temporary / "inner").mkdir(parents=True)
+        for name in ("a", "inner/b"):
+            (temporary / name).touch()
+        (temporary / "nowhere").symlink_to("missing")
+    assert sorted(disk[:4]) == [("sync", name) for name in ("a", "b", "folder", "inner")]
+    assert disk[4:] == [("rename", "folder"), ("sync", tmp_path.name)]
+
+
+def test_what_is_of_no_use_after_a_crash_waits_for_no_disk(tmp_path, disk):
+    write_json(tmp_path / "rank0.pid", {}, durable=False)
+    assert disk == [("rename", "rank0.pid")]
+
+
+WRITER = """
+import sys
+from escala.files import atomic
+with atomic(sys.argv[1]) as temporary:
+    temporary.write_text("half")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_is_let_be(tmp_path):
+    path = tmp_path / "table.csv"
+    mine = [
+        tmp_path / name for name in (".table.csv.mine", ".table.csv.8letters", ".table.csv.x.y")
+    ]
+    for each in mine:
+        each.mkdir()
+        (each / "file").touch()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", WRITER, str(path)]
+    killed, living = (subprocess.Popen(command, **pipes) for _ in range(2))
+    assert all(process.stdout.readline() == "writing\n" for process in (killed, living))
+    assert len(names(tmp_path)) == len(mine) + 2
+    killed.kill()
+    killed.communicate()
+    with atomic(path) as temporary:
+        temporary.write_text("whole")
+    assert path.read_text() == "whole"
+    assert len(names(tmp_path)) == len(mine) + 2, "the living one's folder, and the file"
+    living.communicate()
+    assert path.read_text() == "half" and living.returncode == 0
+    assert sorted(names(tmp_path)) == sorted(["table.csv", *(each.name for each in mine)])
 
 
 def test_others_may_read_what_is_written(tmp_path):
@@ -110,7 +183,6 @@ def run_script(body: str, **options) -> subprocess.CompletedProcess:
             "escala: a.fasta: 'x': is empty. Remedy: fill it.\n",
         ),
         ("open('/nowhere/file')", 1, "escala: /nowhere/file: No such file or directory\n"),
-        ("raise KeyboardInterrupt", 130, "escala: interrupted\n"),
     ],
 )
 def test_a_script_ends_with_a_message_and_a_code(body, code, said):
@@ -118,13 +190,22 @@ def test_a_script_ends_with_a_message_and_a_code(body, code, said):
     assert (done.returncode, done.stderr) == (code, said)
 
 
-def test_sigterm_lets_a_script_tidy_up():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_lets_a_script_tidy_up_and_a_second_does_not_cut_it_short(number):
     body = (
-        "\n    try: os.kill(os.getpid(), signal.SIGTERM); signal.pause()"
-        "\n    finally: print('tidied')"
+        f"\n    try: os.kill(os.getpid(), {number:d}); signal.pause()"
+        f"\n    finally: os.kill(os.getpid(), {number:d}); print('tidied')"
     )
     done = run_script(body, timeout=60)
-    assert (done.returncode, done.stdout) == (143, "tidied\n")
+    assert (done.returncode, done.stdout) == (128 + number, "tidied\n")
+    assert done.stderr == "escala: interrupted\n"
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    """As under `nohup`."""
+    body = "os.kill(os.getpid(), signal.SIGHUP); print('went on')"
+    done = run_script(body, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert (done.returncode, done.stdout) == (0, "went on\n")
 
 
 def test_a_defect_is_not_taken_for_wrong_input(monkeypatch):

@@ -65,6 +65,13 @@ def test_a_sequence_and_its_reverse_complement_count_alike(codes, k):
 @pytest.mark.parametrize("k", range(1, 7))
 def test_there_are_as_many_columns_as_canonical_kmers(k):
     assert kmers.columns(k) == len(vocabulary(k))
+    assert kmers.letters(kmers.columns(k)) == k
+
+
+@pytest.mark.parametrize("k", [0, 9, 10**9])
+def test_other_kmers_are_not_counted(k):
+    with pytest.raises(ValueError, match="not from 1 to 8"):
+        kmers.columns(k)
 
 
 @settings(max_examples=30)

@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from escala.errors import InputError
-from escala.lab import cluster, network
+from escala.lab import cluster, daemons, network, state
 from scripts import lab
 from tests.conftest import ROOT
 
@@ -50,6 +51,112 @@ def test_rates(rate, bits):
 def test_what_is_no_rate_is_refused(rate):
     with pytest.raises(InputError, match="10mbit"):
         network.bits_per_second(rate)
+
+
+def test_addresses_are_those_of_the_subnet():
+    assert network.scheduler_address("10.1.2.0/24") == "10.1.2.1"
+    assert network.address(3, "10.1.2.0/24") == "10.1.2.13"
+
+
+@pytest.mark.parametrize("subnet", ["10.1.2.0/16", "10.1.2.3/24", "10.1.2.0", "fd00::/120", "all"])
+def test_what_is_no_subnet_of_a_lab_is_refused(subnet):
+    with pytest.raises(InputError, match="write it as 198"):
+        network.address(1, subnet)
+
+
+@pytest.mark.parametrize(
+    ("destination", "taken"),
+    [
+        ("default", False),
+        ("0.0.0.0/1", False),
+        ("128.0.0.0/1", False),
+        ("192.0.2.0/24", False),
+        ("198.18.1.0/24", False),
+        ("198.18.0.0/15", True),
+        ("198.18.0.128/30", True),
+        ("198.18.0.1", True),
+    ],
+)
+def test_routes_to_the_addresses_of_a_lab_are_found(destination, taken):
+    routes = [{"dst": "192.0.2.7", "type": "local"}, {"dst": destination, "dev": "tun0"}]
+    found = network.overlapping("198.18.0.0/24", routes)
+    assert (found is not None) == taken
+    if taken:
+        assert "tun0" in found
+
+
+@pytest.fixture
+def claimed(tmp_path, monkeypatch):
+    """Let a test say what the lab has claimed."""
+    monkeypatch.setattr(state, "_CLAIM", tmp_path / "claim.json")
+    return state.keep_claim
+
+
+def test_without_a_claim_nothing_is_the_labs(claimed):
+    assert state.claim() == state.Claim("", {}, {})
+    assert network.namespaces() == []
+
+
+def test_names_are_claimed_before_their_numbers_are_known(claimed):
+    claimed(state.Claim("m", {"escala": None}, {"escala-n1": 5}))
+    kept = state.claim()
+    assert kept.has_link("escala", 1) and kept.has_link("escala", 2)
+    assert kept.has_namespace("escala-n1", 5) and not kept.has_namespace("escala-n1", 6)
+    assert not kept.has_link("eth0", 1) and not kept.has_namespace("other", 5)
+
+
+def test_a_claim_of_before_a_reboot_holds_nothing(claimed, tmp_path, monkeypatch):
+    claimed(state.Claim("m", {"escala": 1}, {}))
+    monkeypatch.setattr(state, "_BOOT", tmp_path / "boot")
+    (tmp_path / "boot").write_text("another\n")
+    assert state.claim() == state.Claim("", {}, {})
+
+
+LIST_PROCESSES = """
+import sys
+from pathlib import Path
+from escala.lab import daemons, state
+state._CLAIM = Path(sys.argv[1])
+print(*(process.pid for process in daemons.processes()))
+"""
+
+
+def test_a_daemon_is_told_by_the_value_of_the_mark(claimed, tmp_path):
+    """Neither by its name, nor is it the caller, or one that the caller descends from."""
+    claimed(state.Claim("mark of this lab", {}, {}))
+    daemon, other = (
+        subprocess.Popen(["sleep", "600"], env={"ESCALA_LAB": value})
+        for value in ("mark of this lab", "1")
+    )
+    try:
+        said = subprocess.run(
+            ["sh", "-c", '"$@"; true', "sh", sys.executable, "-c", LIST_PROCESSES,
+             str(tmp_path / "claim.json")],
+            cwd=ROOT,
+            env=os.environ | {"ESCALA_LAB": "mark of this lab"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )  # fmt: skip
+    finally:
+        for process in (daemon, other):
+            process.kill()
+            process.wait()
+    assert said.stdout.split() == [str(daemon.pid)]
+
+
+def test_processes_that_do_not_end_are_named_after_a_while(monkeypatch):
+    sleeper = subprocess.Popen(["sleep", "600"])
+    monkeypatch.setattr(daemons, "processes", lambda: [psutil.Process(sleeper.pid)])
+    monkeypatch.setattr(daemons, "_end", lambda found: None)
+    monkeypatch.setattr(daemons, "DOWN_SECONDS", 0.1)
+    try:
+        with pytest.raises(TimeoutError) as error:
+            daemons.stop_all()
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    assert f"{sleeper.pid} (sleep)" in str(error.value)
 
 
 COMMANDS = ["up", "status", "down", "shape 1gbit", "measure", "cut n2", "mend n2", "stop-node n2"]

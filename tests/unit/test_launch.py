@@ -38,6 +38,8 @@ FOREIGN = {
     "OMP_PROC_BIND": "spread",
 }
 
+SECRETS = ("NCBI_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "UV_INDEX_MINE_PASSWORD")
+
 
 def listening() -> set[tuple[str, int]]:
     connections = psutil.Process().net_connections(kind="inet")
@@ -48,10 +50,15 @@ def listening() -> set[tuple[str, int]]:
 def test_what_others_left_in_the_environment_does_not_reach_the_ranks(strategy, monkeypatch):
     for name, value in FOREIGN.items():
         monkeypatch.setenv(name, value)
+    for name in SECRETS:
+        monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("MY_PROXY", "kept")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "kept")
     environment = launch.environment(strategy, KNOBS)
     assert not set(FOREIGN) & set(environment)
-    assert environment["MY_PROXY"] == "kept"
+    assert "secret" not in environment.values()
+    assert "secret" not in launch._slurm_environment("1").values()
+    assert environment["MY_PROXY"] == environment["TOKENIZERS_PARALLELISM"] == "kept"
     assert set(FOREIGN) <= set(os.environ)
 
 
@@ -99,8 +106,9 @@ def test_open_mpi_is_told_whether_to_yield(knob, said):
     assert environment["OMPI_MCA_mpi_yield_when_idle"] == said
 
 
-HERE = Node("here", "lo", "127.0.0.1", [0, 1], [4000, 4001, 4002])
-THERE = Node("there", "eth0", "10.0.0.2", [0, 1], [4000, 4001, 4002])
+MACHINE = {"cpu": "x", "cores_available": 2, "cores_total": 2, "memory_bytes": 2**33}
+HERE = Node("here", "lo", "127.0.0.1", [0, 1], [4000, 4001, 4002], MACHINE)
+THERE = Node("there", "eth0", "10.0.0.2", [0, 1], [4000, 4001, 4002], MACHINE)
 
 
 def placed(strategy: str, layout: str, nodes: list[Node]) -> list[dict]:
@@ -166,7 +174,32 @@ def test_mpirun_starts_as_many_ranks_as_the_layout_has_on_this_machine_alone():
     assert arguments[arguments.index("-np") + 1] == "3"
     assert arguments[arguments.index("--host") + 1] == "localhost:3"
     assert arguments[arguments.index("--bind-to") + 1] == "none"
-    assert mpirun_parameters(arguments) == {"btl": "self,vader", "oob_tcp_if_include": "lo"}
+    assert mpirun_parameters(arguments) == {
+        "btl": "self,vader",
+        "oob_tcp_if_include": "lo",
+        "plm": "isolated",
+    }
+
+
+def test_mpirun_starts_ranks_where_no_ssh_is_installed(tmp_path):
+    started = tmp_path / "started"
+    started.mkdir()
+    rank = f"import os; open('{started}/' + os.environ['OMPI_COMM_WORLD_RANK'], 'x')"
+    with launch.started_by(
+        Launch("mpirun", [HERE], None),
+        STRATEGIES["horovod-mpi"],
+        placed("horovod-mpi", "1x2", [HERE]),
+        [sys.executable, "-c", rank],
+    ) as (arguments, _):
+        done = subprocess.run(
+            arguments,
+            env=launch.environment("horovod-mpi", KNOBS) | {"PATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in started.iterdir()} == {"0", "1"}
 
 
 def test_mpirun_names_the_hosts_of_the_allocation_and_the_interface():
@@ -248,7 +281,7 @@ def test_a_process_knows_its_number_from_its_launcher(monkeypatch, variables, nu
 def test_places_hold_every_rank_once_on_cores_of_their_own(strategy, layout):
     parsed, one = Layout.parse(layout), STRATEGIES[strategy].one_process_per_node
     nodes = [
-        Node(f"n{i}", "eth0", f"10.0.0.{i}", [0, 1, 2, 3], [4000, 4001, 4002, 4003, 4004])
+        Node(f"n{i}", "eth0", f"10.0.0.{i}", [0, 1, 2, 3], [4000, 4001, 4002, 4003, 4004], MACHINE)
         for i in range(parsed.nodes)
     ]
     found = [

@@ -46,20 +46,21 @@ for _ in range(3):
     threading.Thread(target=spin, daemon=True).start()
 def used():
     mine = resource.getrusage(resource.RUSAGE_SELF)
-    return time.time(), mine.ru_utime + mine.ru_stime
-before = used()
-print(json.dumps(before), flush=True)
-sys.stdin.readline()
-print(json.dumps(used()), flush=True)
+    return time.monotonic(), mine.ru_utime + mine.ru_stime
+for _ in range(2):
+    print(json.dumps(used()), flush=True)
+    sys.stdin.readline()
 """
 
-# Threads other than the first wait, one after the other: each ends, and takes its counters along.
+# Threads other than the first wait, one after the other: each ends, once it is told to, and takes
+# its counters along.
 WAITING = """
 import resource, threading, time
 def wait():
     for _ in range(100):
         time.sleep(0.001)
-    time.sleep({settle})
+    print("waited", flush=True)
+    sys.stdin.readline()
 def switches():
     mine = resource.getrusage(resource.RUSAGE_SELF)
     return mine.ru_nvcsw, mine.ru_nivcsw
@@ -136,8 +137,8 @@ class Run:
     def _number(self, rank: int) -> int:
         return int((self.table()["rank"] == rank).sum())
 
-    def summary(self, **interval: float) -> dict:
-        [found] = resources.summary(self.table(), **interval)
+    def summary(self) -> dict:
+        [found] = resources.summary(self.table(), {0: None})
         return found
 
     def _start(self, command: list[str]) -> subprocess.Popen:
@@ -169,17 +170,26 @@ def ask(process: subprocess.Popen) -> str:
 def test_busy_threads_fill_the_core_they_share(run):
     rank = run.rank(BUSY)
     run.sampler()
-    began, used_before = json.loads(ask(rank))
     run.samples(2)
-    start = run.table()["seconds"].max()
+    began, used_before = json.loads(ask(rank))
     run.samples(20)
     ended, used = json.loads(ask(rank))
-    found = run.summary(start=start, stop=ended)
-    own = 100 * (used - used_before) / (ended - began)
-    assert found["cpu_percent_mean"] == pytest.approx(own, rel=0.4)
+    run.samples(1)
+    rows = run.table()
+    seconds = rows["seconds"].to_numpy()
+    cpu_seconds = (rows["cpu_percent"] / 100 * rows["seconds"].diff()).fillna(0).cumsum().to_numpy()
+    # What it used between two moments is at least what lies between the samples inside of them, and
+    # at most what lies between those around them, however much of the core it was given.
+    inside = np.flatnonzero((seconds >= began) & (seconds <= ended))
+    first, last = inside[[0, -1]]
+    least, most = (
+        cpu_seconds[last] - cpu_seconds[first],
+        cpu_seconds[last + 1] - cpu_seconds[first - 1],
+    )
+    assert 0 < 0.8 * least <= used - used_before <= 1.2 * most
     # Two of the three wait for the core at any time, and the first thread waits for its input.
-    assert found["threads_running_mean"] == pytest.approx(3, abs=0.5)
-    assert found["threads_max"] == 4
+    assert rows["threads_running"][inside].mean() == pytest.approx(3, abs=0.5)
+    assert set(rows["threads"][inside]) == {4}
 
 
 def test_a_sleeper_uses_nothing(run):
@@ -195,10 +205,13 @@ def test_a_sleeper_uses_nothing(run):
 
 
 def test_switches_are_those_of_all_threads_also_of_those_that_have_ended(run):
-    rank = run.rank(WAITING.format(settle=20 * INTERVAL_SECONDS))
+    rank = run.rank(WAITING)
     run.sampler()
     run.samples(2)
     before = run.table().iloc[-1]
+    for _ in range(3):
+        assert ask(rank) == "waited\n"
+        run.samples(2)
     voluntary, involuntary = json.loads(ask(rank))
     run.samples(2)
     after = run.table().iloc[-1]
@@ -233,7 +246,7 @@ def test_bytes_are_those_of_the_interface_in_the_ranks_own_namespace(run):
     assert ask(rank) == "sent\n"
     run.samples(2)
     rows = run.table()
-    [found] = resources.summary(rows)
+    [found] = resources.summary(rows, {0: None})
     # Nobody else is in there: what comes on top are headers and acknowledgements.
     for direction in ("sent", "received"):
         assert 10_000_000 < found[f"{direction}_bytes"] < 11_000_000
@@ -272,7 +285,7 @@ def test_a_rank_that_ends_is_no_error_and_the_last_to_end_ends_the_sampler(run):
     second.kill()
     assert sampler.wait(PATIENCE_SECONDS) == 0
     assert sampler.stderr.read() == ""
-    assert [entry["rank"] for entry in resources.summary(run.table())] == [0, 1]
+    assert [*run.table()["rank"].unique()] == [0, 1]
 
 
 def test_ranks_may_come_later_and_those_of_other_nodes_are_left_alone(run):
@@ -395,9 +408,13 @@ def test_a_gpu_is_written_beside_the_rank_that_computes_on_it(monkeypatch, run):
 
     monkeypatch.setattr(resources, "time", types.SimpleNamespace(**vars(time) | {"sleep": sleep}))
     resources.sample(run.folder, 0, "lo")
-    without, with_one = resources.summary(run.table())
+    without, with_one = resources.summary(run.table(), dict.fromkeys((0, 1)))
     assert (without["gpu_percent_mean"], without["gpu_memory_bytes_max"]) == (None, None)
     assert (with_one["gpu_percent_mean"], with_one["gpu_memory_bytes_max"]) == (55, 3_000)
+
+
+def _in(seconds: float, start: float, stop: float) -> bool:
+    return start <= seconds <= stop
 
 
 def samples_of(ranks: int, number: int, seed: int, missing: float) -> pd.DataFrame:
@@ -418,20 +435,20 @@ def samples_of(ranks: int, number: int, seed: int, missing: float) -> pd.DataFra
     st.integers(1, 6),
     st.integers(0, 999),
     st.sampled_from([0.0, 0.4, 1.0]),
-    st.one_of(st.none(), st.floats(999, 1007)),
-    st.one_of(st.none(), st.floats(999, 1007)),
+    st.one_of(st.none(), st.tuples(st.floats(999, 1007), st.floats(999, 1007))),
 )
-def test_summaries_are_those_of_plain_loops(ranks, number, seed, missing, start, stop):
+def test_summaries_are_those_of_plain_loops(ranks, number, seed, missing, moments):
+    """The moments of the first rank are other than those of the rest."""
     table = samples_of(ranks, number, seed, missing)
-    found = resources.summary(table.sample(frac=1, random_state=seed), start, stop)
+    within = {0: (1001.0, 1003.5)} | dict.fromkeys(range(1, ranks), moments)
+    found = resources.summary(table.sample(frac=1, random_state=seed), within)
     assert [entry["rank"] for entry in found] == list(range(ranks))
     for entry in found:
         rows = [
             row
             for row in table.to_dict("records")
             if row["rank"] == entry["rank"]
-            and (start is None or start <= row["seconds"])
-            and (stop is None or row["seconds"] <= stop)
+            and (within[row["rank"]] is None or _in(row["seconds"], *within[row["rank"]]))
         ]
         assert entry.pop("samples") == len(rows)
         entry.pop("rank")

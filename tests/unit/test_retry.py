@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from fixtures_runs import FakeExperiment, three_configurations
 
-from escala.explain.tables import TABLES
-from escala.figures import FIGURES
+from escala.errors import InputError
+from escala.explain.tables import TABLES, tables
 from escala.files import read_json
+from escala.measure.schema import read_result
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,6 +43,32 @@ def test_runs_that_failed_are_listed_and_forgotten(tmp_path):
     assert not timeline.exists()
     assert all(run.exists() for run in experiment.runs if run != failed)
     assert "0 of 8" in _script("retry", experiment.folder)
+
+
+@pytest.mark.parametrize("left", [b"", b'{"status": "o', b"[]", b"\xff\x00", b"{}"])
+def test_a_run_that_is_not_whole_is_refused_with_the_remedy(tmp_path, left):
+    path = tmp_path / "results" / "demo" / "runs" / "rep1" / "run.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(left)
+    with pytest.raises(InputError) as error:
+        read_result(path)
+    assert f"{path}: '{len(left)} bytes': is empty, cut off" in str(error.value)
+    assert f"scripts/retry.py {tmp_path}/results/demo" in error.value.remedy
+
+
+def test_a_run_that_cannot_be_read_is_named_and_forgotten(tmp_path):
+    experiment = three_configurations(tmp_path)
+    cut, kept = experiment.runs[0], experiment.runs[1]
+    session = next((kept.parent / "sessions").iterdir())
+    for path in (cut, session):
+        path.write_bytes(b"")
+    said = _script("check_runs", "--runs", *experiment.runs, code=2)
+    assert f"{cut}: '0 bytes': is empty, cut off" in said
+    with pytest.raises(InputError, match=f"{session.name}.*is empty, cut off"):
+        tables(experiment.runs[1:], experiment.dataset_files, experiment.class_files)
+    said = _script("retry", experiment.folder)
+    assert f"removed {cut}: it cannot be read" in said
+    assert not cut.exists() and not session.exists() and kept.exists()
 
 
 def test_nothing_failed(tmp_path):
@@ -82,9 +109,3 @@ def test_tables_figures_and_summary_from_the_command_line(tmp_path):
 def test_a_figure_is_drawn_from_its_own_source(tmp_path, name, source):
     said = _script("figure", name, source, tmp_path, "--output", tmp_path / "x.svg", code=2)
     assert f"{name} is drawn from" in said
-
-
-def test_every_figure_has_a_caption():
-    captions = (ROOT / "report" / "figure.rst").read_text()
-    for name in FIGURES:
-        assert f'== "{name}"' in captions

@@ -20,7 +20,7 @@ THREADS = {"intra_op": 1, "inter_op": 1}
 def ok() -> dict:
     """A run of two ranks that ended well."""
     return {
-        "format": 5,
+        "format": 6,
         "status": "ok",
         "reason": None,
         "experiment": "demo",
@@ -41,6 +41,9 @@ def ok() -> dict:
             "obtained": 2,
             "launcher": "mpirun",
             "hosts": ["example"],
+            "machines": [
+                {"cpu": "x", "cores_available": 2, "cores_total": 2, "memory_bytes": 2**33}
+            ],
             "interface": "lo",
             "oversubscribed": False,
             "one_clock": True,

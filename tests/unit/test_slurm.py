@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from escala.errors import InputError
 from escala.parallel import slurm
 
 WILDCARDS = ["across", "small", "rep1"]
@@ -60,3 +61,45 @@ def test_a_job_that_nobody_remembers_has_failed(squeue, tmp_path):
     squeue()
     ending = slurm.ending("train", WILDCARDS, tmp_path)
     assert ending == ("failed", "its job ended without a result")
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Let SLURM's programs be found, `sinfo` with a script of the test's."""
+
+    def install(sinfo: str | None) -> None:
+        names = dict.fromkeys(slurm._PROGRAMS, "exit 1") | {"sinfo": sinfo}
+        for name, script in names.items():
+            if script is not None:
+                (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+                (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}")
+
+    return install
+
+
+def test_a_controller_that_answers_is_accepted(programs):
+    programs("echo main")
+    slurm.require_controller()
+
+
+@pytest.mark.parametrize(
+    ("sinfo", "reason"),
+    [
+        ("echo 'sinfo: error: Zero Bytes were transmitted' >&2; exit 1", "Zero Bytes"),
+        ("exit 3", "sinfo ended with 3"),
+        ("exec /bin/sleep 300", "no word within 0.2 s"),
+    ],
+)
+def test_a_controller_that_does_not_answer_in_time_is_refused(programs, monkeypatch, sinfo, reason):
+    programs(sinfo)
+    monkeypatch.setattr(slurm, "_ANSWER_SECONDS", 0.2)
+    with pytest.raises(InputError, match=f"does not answer: .*{reason}") as error:
+        slurm.require_controller()
+    assert "without --profile" in error.value.remedy
+
+
+def test_programs_that_are_not_installed_are_named(programs):
+    programs(None)
+    with pytest.raises(InputError, match="'sinfo': not found on the PATH"):
+        slurm.require_controller()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from escala.explain.statistics import (
     bootstrap_interval,
     combined_interval,
-    paired_ratios,
     pooled_rates,
     rate_differences,
     rate_interval,
@@ -67,40 +65,6 @@ def test_a_sample_of_one_leaves_no_interval_and_an_empty_one_no_estimate():
     assert combined_interval([[3.0, 5.0], [2.0]], np.prod) == (8.0, None, None)
     assert combined_interval([[3.0, 5.0], []], np.prod) == (None, None, None)
     assert combined_interval([], np.prod) == (None, None, None)
-
-
-def _runs(*rows):
-    columns = ["strategy", "layout", "session", "repeat", "seconds"]
-    return pd.DataFrame(rows, columns=columns).assign(
-        dataset="d", workload="w", variant="v", network="n"
-    )
-
-
-def test_ratios_need_the_same_session_and_repeat():
-    runs = _runs(
-        ("single", "1x1", "a", 1, 10.0),
-        ("single", "1x1", "a", 2, 20.0),
-        ("single", "1x1", "b", 1, 100.0),
-        ("horovod-mpi", "1x2", "a", 1, 6.0),
-        ("horovod-mpi", "1x2", "a", 2, 10.0),
-        ("horovod-mpi", "1x2", "b", 2, 1.0),
-        ("horovod-mpi", "1x4", "a", 1, np.nan),
-    )
-    pairs = paired_ratios(runs, "seconds")
-    assert list(pairs["ratio"]) == [0.6, 0.5]
-    assert ratio_interval(pairs["ratio"]).estimate == pytest.approx(0.55)
-
-
-def test_ratios_do_not_cross_variants():
-    runs = _runs(("single", "1x1", "a", 1, 10.0), ("horovod-mpi", "1x2", "a", 1, 6.0))
-    runs.loc[1, "variant"] = "other"
-    assert paired_ratios(runs, "seconds").empty
-
-
-def test_a_ratio_can_be_of_two_columns():
-    runs = _runs(("single", "1x1", "a", 1, 10.0), ("horovod-mpi", "1x2", "a", 1, 6.0))
-    pairs = paired_ratios(runs.assign(most=[20.0, 7.0]), "seconds", over="most")
-    assert list(pairs["ratio"]) == [0.3]
 
 
 @pytest.mark.parametrize("pairs", [6, 7, 8, 9, 12, 15])

@@ -283,7 +283,7 @@ def test_a_step_that_changes_its_parameters_is_not_stored_under_others(step, fol
 
 
 def test_an_optional_output_that_was_not_made_is_removed_when_served(tmp_path, step):
-    model = step.results / "model.keras"
+    model = step.results / "model.npz"
     outputs = {"file.txt": step.results / "file.txt", "model": model}
     assert step(outputs=outputs, optional=["model"]) == MAKE
     model.write_text("of another run")
@@ -396,6 +396,32 @@ def test_a_damaged_entry_is_named_and_made_again(step, folder, capsys, damage):
     assert f"damaged, not served: {entry.parent}" in capsys.readouterr().err
     assert bytes_of(step.results) == first
     assert step() == SERVE
+
+
+@pytest.mark.parametrize("name", ["../../../elsewhere", "/dev/zero", "{fifo}", "0" * 63, 0, None])
+def test_an_entry_names_blobs_by_digests_and_nothing_else(step, folder, tmp_path, capsys, name):
+    """A path would be read, and a FIFO waited for."""
+    step()
+    [entry] = entries(folder)
+    os.mkfifo(tmp_path / "fifo")
+    named = name.format(fifo=tmp_path / "fifo") if isinstance(name, str) else name
+    rewrite(entry, lambda said: said["outputs"]["folder"].update({"-1": [named, 1]}))
+    assert [*store.entries(folder)] == [*entries(folder)], "it is damaged"
+    assert step() == MAKE
+    assert "is no SHA-256" in capsys.readouterr().err
+
+
+def test_the_newest_measurement_is_served_also_where_the_clock_was_set_back(
+    step, folder, monkeypatch
+):
+    run = {"measurement": {}, "outputs": {"file.txt": step.results / "file.txt"}}
+    step(**run)
+    monkeypatch.setattr(store.time, "time_ns", lambda: 0)
+    monkeypatch.setenv("ESCALA_MEASURE_AGAIN", "1")
+    step(**run, make=lambda: (step.results / "file.txt").write_text("newest") and None)
+    monkeypatch.delenv("ESCALA_MEASURE_AGAIN")
+    assert step(**run, make=pytest.fail) == SERVE
+    assert (step.results / "file.txt").read_text() == "newest"
 
 
 def test_an_older_entry_is_served_where_the_newest_is_damaged(step, folder, monkeypatch):

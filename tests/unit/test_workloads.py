@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +20,10 @@ from sklearn.preprocessing import Normalizer
 from test_kmers import canonical
 
 from escala.errors import InputError
+from escala.files import sha256_file, write_json
 from escala.parallel.data import digest
 from escala.workloads import WORKLOADS, load, workload
-from escala.workloads.models import FILES, describe
+from escala.workloads.models import WEIGHTS, describe
 
 SETTINGS = {"k": 3, "C": 2.0, "max_iterations": 500, "save_model": True}
 ROWS, LENGTH = 90, 60
@@ -95,17 +98,25 @@ def kept(folder, name: str):
     """Keep a model as a run does; return its probabilities for some codes."""
     codes, labels = sequences(5)
     data = {"classes": CLASSES, "length": LENGTH, "sha256": {"train.npy": "0" * 64}}
-    kind, work = WORKLOADS[name].kind, workload(name)
-    if kind == "fit":
+    work = workload(name)
+    if WORKLOADS[name].kind == "fit":
         weights = work.fit(codes, labels, np.bincount(labels, minlength=5), SETTINGS)
-        np.savez(folder / FILES[kind], **weights)
+        np.savez(folder / WEIGHTS, **weights)
         arrays, expected = weights.values(), work.probabilities(weights, codes)
     else:
         network = work.model(LENGTH, 5)
-        network.save(folder / FILES[kind])
+        np.savez(folder / WEIGHTS, *network.get_weights())
         arrays, expected = network.get_weights(), network.predict(codes, verbose=0)
-    describe(folder, name, kind, SETTINGS, data, digest(arrays))
+    describe(folder, name, "layers", SETTINGS, data, digest(arrays))
     return codes, expected
+
+
+def changed(folder, **content) -> None:
+    """Change what `model.json` says; its digest of the weights is brought up to date."""
+    path = folder / "model.json"
+    description = json.loads(path.read_text())
+    content = {"sha256": sha256_file(folder / WEIGHTS)} | content
+    path.write_text(json.dumps(description | content))
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -132,13 +143,95 @@ def test_codes_of_another_form_are_refused(tmp_path, wrong):
         load(tmp_path).probabilities(wrong)
 
 
-@pytest.mark.parametrize("name", ["kmer-logreg", "majority"])
-def test_a_kept_fit_holds_no_pickle(tmp_path, name):
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_kept_model_is_numbers_and_nothing_else(tmp_path, name):
     kept(tmp_path, name)
     members = zipfile.ZipFile(tmp_path / "model.npz").namelist()
     with np.load(tmp_path / "model.npz", allow_pickle=False) as stored:
         assert {f"{key}.npy" for key in stored} == set(members)
-        assert all(stored[key].dtype.kind in "fi" for key in stored)
+        assert all(stored[key].dtype.kind == "f" for key in stored)
+
+
+class Hostile:
+    """Leaves a file where its pickle is read."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def spoilt(arrays: dict, how: str, mark: Path) -> dict:
+    first = next(iter(arrays))
+    if how == "missing":
+        return {key: value for key, value in arrays.items() if key != first}
+    other = {
+        "shape": arrays[first][..., None],
+        "text": np.full(arrays[first].shape, "1"),
+        "pickled": np.array([Hostile(mark)], object),
+    }
+    return arrays | {first: other[how]}
+
+
+@pytest.mark.parametrize("how", ["missing", "shape", "text", "pickled", "no zip"])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_weights_that_do_not_fit_are_refused_by_one_message(tmp_path, name, how):
+    kept(tmp_path, name)
+    file, mark = tmp_path / WEIGHTS, tmp_path / "mark"
+    if how == "no zip":
+        file.write_bytes(pickle.dumps(Hostile(mark)))
+    else:
+        with np.load(file) as stored:
+            arrays = dict(stored)
+        np.savez(file, **spoilt(arrays, how, mark))
+    changed(tmp_path)
+    with pytest.raises(InputError, match="does not hold the weights of this model"):
+        load(tmp_path)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"workload": "os"}, "is no workload here"),
+        ({"length": "60"}, "length.*is missing, or no int"),
+        ({"length": 3}, "does not hold the weights"),
+        ({"classes": ["A"]}, "does not hold the weights"),
+        ({"format": 3}, "is not a description of format 2"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_refused(tmp_path, content, reason):
+    kept(tmp_path, "virus-cnn")
+    changed(tmp_path, **content)
+    with pytest.raises(InputError, match=reason):
+        load(tmp_path)
+
+
+def test_a_keras_file_is_never_opened(tmp_path, monkeypatch):
+    """Keras imports what such a file names, its safe mode notwithstanding."""
+    import tensorflow as tf
+
+    monkeypatch.syspath_prepend(tmp_path)
+    mark, file = tmp_path / "mark", tmp_path / "model.keras"
+    (tmp_path / "hostile_layers.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    named = {"module": "hostile_layers", "class_name": "Any", "config": {}}
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("config.json", json.dumps(named | {"registered_name": None}))
+        archive.writestr("metadata.json", "{}")
+        archive.writestr("model.weights.h5", b"")
+    description = {"format": 1, "workload": "virus-cnn", "kind": "gradient", "classes": CLASSES}
+    description |= {"length": LENGTH, "settings": {}, "sha256": sha256_file(file), "data": {}}
+    write_json(tmp_path / "model.json", description)
+    with pytest.raises(InputError, match=r"model\.keras .* is not opened.*Remedy: remove .*run"):
+        load(tmp_path)
+    # Nor is one that lies beside a model.
+    kept(tmp_path, "virus-cnn")
+    load(tmp_path)
+    assert not mark.exists()
+    with pytest.raises(TypeError):
+        tf.keras.models.load_model(file, safe_mode=True)
+    assert mark.exists(), "Keras ran the code"
 
 
 def test_a_model_that_is_absent_or_damaged_is_refused(tmp_path):

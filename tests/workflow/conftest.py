@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,6 +39,8 @@ def experiment_of(name: str, source: dict, **changes: object) -> dict:
             {"strategy": "horovod-gloo", "layouts": ["1x2"]},
         ],
         "timeline": {"enabled": False},
+        # The tests of a worker have one core.
+        "oversubscribe": True,
     } | changes
 
 
@@ -68,3 +71,16 @@ def run_snakemake(
 @pytest.fixture
 def snakemake(tmp_path: Path) -> Snakemake:
     return partial(run_snakemake, tmp_path)
+
+
+@pytest.fixture
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that makes every Python process begin with some code."""
+
+    def write(code: str) -> None:
+        folder = tmp_path / "site"
+        folder.mkdir(exist_ok=True)
+        (folder / "sitecustomize.py").write_text(code)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
+
+    return write

@@ -3,30 +3,57 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import os
 import shutil
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-import yaml
 
 from escala.errors import InputError
 from escala.files import read_json
 from escala.measure import steps
-from escala.measure.run import lost, measure
+from escala.measure.run import Outcome, _plan, _resumption, lost, measure
 from escala.parallel import launch
-from tests.workflow.conftest import SIMULATED, command, experiment_of
+from tests.conftest import ROOT
 
 PATIENCE_SECONDS = 120
 TRAINING = "epoch 1/"
-BOTH = pytest.mark.parametrize("strategy", ["horovod-mpi", "horovod-gloo"])
+EPOCHS = 4
+# Code that every Python process begins with: rank 1 does not join the others before a file exists;
+# rank 0 is killed at the end of an epoch that no checkpoint holds.
+LATE = """
+import time
+from pathlib import Path
+from escala.parallel.strategies.horovod import Horovod
+
+start = Horovod.start
+
+def late(self):
+    while self.place.process == 1 and not Path({joins!r}).exists():
+        time.sleep(0.05)
+    return start(self)
+
+Horovod.start = late
+"""
+ENDING = """
+import os, signal
+from escala.parallel.checkpoint import Checkpoint
+
+due = Checkpoint.due
+
+def ended(self, epoch):
+    if epoch == 3 and self.process == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return due(self, epoch)
+
+Checkpoint.due = ended
+"""
 
 
 def ranks_of(folder: Path) -> list[psutil.Process]:
@@ -64,101 +91,137 @@ def says(folder: Path, rank: int, words: str) -> Callable[[], bool]:
 def kill_rank(folder: Path, rank: int) -> None:
     names = {"OMPI_COMM_WORLD_RANK": str(rank), "ESCALA_PROCESS": str(rank)}
     for process in ranks_of(folder):
-        if any(process.environ().get(name) == value for name, value in names.items()):
-            process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any(process.environ().get(name) == value for name, value in names.items()):
+                process.kill()
 
 
-@BOTH
-def test_a_killed_rank_ends_the_run(small_split, request_for, tmp_path, strategy):
-    request = request_for(strategy, "1x2", epochs=100_000, save_model=True)
-    killer = when(says(tmp_path, 1, TRAINING), lambda: kill_rank(tmp_path, 1))
-    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS * 2)
+@dataclass
+class Killed:
+    """A run of two ranks, which of them is killed, and the addresses its processes listen on."""
+
+    folder: Path
+    rank: int
+    outcome: Outcome | None = None
+    listening: dict[str, set[str]] = field(
+        default_factory=lambda: {"launcher": set(), "mpirun": set(), "ranks": set()}
+    )
+
+    def look(self) -> None:
+        ranks, launcher = ranks_of(self.folder), psutil.Process()
+        for process in [launcher, *launcher.children(recursive=True)]:
+            role = "launcher" if process == launcher else "ranks" if process in ranks else "mpirun"
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for connection in process.net_connections(kind="inet"):
+                    if connection.status in (psutil.CONN_LISTEN, psutil.CONN_NONE):
+                        self.listening[role].add(connection.laddr.ip)
+
+
+@pytest.fixture(scope="module", params=["horovod-mpi", "horovod-gloo"])
+def killed(request, small_split, request_for, tmp_path_factory) -> Killed:
+    """A run whose timeline is captured, a rank of which is killed while it trains.
+
+    Rank 1 does not join the other before that one is seen to listen, which Gloo's ranks do only
+    while they connect; those of MPI do not listen at all.
+    """
+    strategy, folder = request.param, tmp_path_factory.mktemp("killed")
+    joins = folder / "joins"
+    (folder / "sitecustomize.py").write_text(LATE.format(joins=str(joins)))
+    run = Killed(folder, rank=0 if strategy == "horovod-gloo" else 1)
+
+    def look() -> bool:
+        run.look()
+        if strategy == "horovod-mpi" or run.listening["ranks"]:
+            joins.touch()
+        events = folder / "ranks" / "timeline.raw"
+        exchanged = events.exists() and "ALLREDUCE" in events.read_text(errors="replace")
+        return exchanged and says(folder, run.rank, TRAINING)()
+
+    killer = when(look, lambda: kill_rank(folder, run.rank))
+    asked = request_for(strategy, "1x2", epochs=100_000, instrument="timeline", save_model=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
+        run.outcome = measure(asked, small_split, folder / "run.json", PATIENCE_SECONDS * 2)
     killer.join()
-    assert outcome.status == "failed"
-    assert "rank 1 was ended by signal 9" in outcome.reason
-    assert "epoch" in outcome.reason, "the rank's last lines are part of the reason"
-    assert not ranks_of(tmp_path)
-    assert read_json(tmp_path / "run.json")["reason"] == outcome.reason
-    assert not (tmp_path / "model.keras").exists()
-    assert sorted(p.name for p in (tmp_path / "ranks").glob("*.log")) == [
+    return run
+
+
+def test_a_killed_rank_ends_the_run(killed):
+    assert killed.outcome.status == "failed"
+    assert f"rank {killed.rank} was ended by signal 9" in killed.outcome.reason
+    assert "epoch" in killed.outcome.reason, "the rank's last lines are part of the reason"
+    assert not ranks_of(killed.folder)
+    assert read_json(killed.folder / "run.json")["reason"] == killed.outcome.reason
+    assert not (killed.folder / "model.npz").exists()
+    assert sorted(p.name for p in (killed.folder / "ranks").glob("*.log")) == [
         "launcher.log",
         "rank0.log",
         "rank1.log",
     ]
 
 
-@BOTH
-def test_a_timeline_of_a_killed_run_is_valid_json(small_split, request_for, tmp_path, strategy):
-    request = request_for(strategy, "1x2", epochs=100_000, instrument="timeline")
-    killer = when(says(tmp_path, 0, TRAINING), lambda: kill_rank(tmp_path, 0))
-    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS * 2)
-    killer.join()
-    assert outcome.status == "failed"
-    events = read_json(tmp_path / "timeline.json")
+def test_a_timeline_of_a_killed_run_is_valid_json(killed):
+    events = read_json(killed.folder / "timeline.json")
     assert any("ALLREDUCE" in str(event.get("name")) for event in events)
-    assert read_json(tmp_path / "trace.json")["traceEvents"]
+    assert read_json(killed.folder / "trace.json")["traceEvents"]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "layout"),
-    [
-        ("single", "1x1"),
-        ("horovod-mpi", "1x2"),
-        ("hybrid", "1x2"),
-        ("multiworker-mirrored", "1x2"),
-    ],
-)
+def test_ports_of_a_run_listen_on_loopback(killed):
+    """All but mpirun's own: Open MPI 4.1 binds its out-of-band port to every address."""
+    listening = killed.listening
+    assert listening["launcher"] | listening["ranks"] <= {"127.0.0.1", "::1"}
+    if killed.rank == 0:
+        assert listening["launcher"] == {"127.0.0.1"}, "Gloo's rendezvous was seen"
+        assert listening["ranks"] == {"127.0.0.1"}, "Gloo's own ports were seen"
+        assert not listening["mpirun"]
+
+
+@pytest.fixture(scope="module")
+def losses(small_split) -> np.ndarray:
+    """The losses of one process that adds the gradients of two halves of each batch."""
+    import float32_drift
+
+    data = float32_drift.Data.load(small_split)
+    return float32_drift.losses(data, 0, 2, EPOCHS * 6, learning_rate=0.0001)
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "multiworker-mirrored"])
 def test_a_run_that_was_ended_goes_on_from_its_checkpoint_to_the_same_losses(
-    small_split, request_for, tmp_path, strategy, layout
+    small_split, request_for, tmp_path, imported, monkeypatch, losses, strategy
 ):
-    epochs, folder = 12, tmp_path / "broken"
     rate = {"value": 0.0001, "reference_batch": 32, "rule": "constant"}
     request = request_for(
-        strategy, layout, epochs=epochs, checkpoint_epochs=2, learning_rate=rate, save_model=True
+        strategy, "1x2", epochs=EPOCHS, checkpoint_epochs=2, learning_rate=rate, save_model=True
     )
-    killer = when(says(folder, 0, "epoch 5/"), lambda: kill_rank(folder, 0))
-    outcome = measure(request, small_split, folder / "run.json", PATIENCE_SECONDS)
-    killer.join()
+    imported(ENDING)
+    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
     assert outcome.status == "failed"
-    [after] = re.findall(
-        r"repeated, it goes on after epoch (\d+)", read_json(folder / "run.json")["reason"]
-    )
-    assert int(after) >= 4
+    broken = read_json(tmp_path / "run.json")
+    assert "rank 0 was ended by signal 9" in broken["reason"]
+    assert "repeated, it goes on after epoch 2" in broken["reason"]
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "other" / "checkpoint")
 
-    outcome = measure(request, small_split, folder / "run.json", PATIENCE_SECONDS)
-    assert outcome.status == "ok", outcome.reason
-    resumed = read_json(folder / "run.json")
-    assert resumed["training"]["resumed_after"] == [int(after)]
-    assert [epoch["epoch"] for epoch in resumed["epochs"]] == list(range(1, epochs + 1))
-    assert not (folder / "checkpoint").exists()
-
-    # The shares of a hybrid are measured anew in another run.
-    request = request if strategy != "hybrid" else request | {"strategy": "horovod-mpi"}
-    outcome = measure(request, small_split, tmp_path / "whole" / "run.json", PATIENCE_SECONDS)
-    assert outcome.status == "ok", outcome.reason
-    ranks = resumed["ranks"]["asked"]
-    one, two = (
-        steps.loss_per_step(steps.read(path / "ranks", ranks))["loss"]
-        for path in (tmp_path / "whole", folder)
-    )
-    assert len(one) == len(two)
-    np.testing.assert_allclose(two, one, rtol=1e-6 if strategy != "hybrid" else 3e-3)
-
-
-def test_a_checkpoint_of_other_settings_is_not_gone_on_from(small_split, request_for, tmp_path):
-    request = request_for("single", "1x1", epochs=100_000, checkpoint_epochs=1)
-    killer = when(says(tmp_path, 0, "epoch 3/"), lambda: kill_rank(tmp_path, 0))
-    measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
-    killer.join()
-    assert "goes on after epoch" in read_json(tmp_path / "run.json")["reason"]
-    request = request_for("single", "1x1", epochs=2, checkpoint_epochs=1)
+    monkeypatch.delenv("PYTHONPATH")
     outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
     assert outcome.status == "ok", outcome.reason
-    result = read_json(tmp_path / "run.json")
-    assert result["training"]["resumed_after"] == []
-    # Each epoch holds its checkpoint, and the training steps do not.
-    besides = sum(e["epoch_wall_seconds"] - e["train_seconds"] for e in result["epochs"])
-    assert besides >= result["seconds"]["checkpoint"] > 0
+    resumed = read_json(tmp_path / "run.json")
+    assert resumed["training"]["resumed_after"] == [2]
+    assert [epoch["epoch"] for epoch in resumed["epochs"]] == list(range(1, EPOCHS + 1))
+    assert not (tmp_path / "checkpoint").exists()
+    found = steps.loss_per_step(steps.read(tmp_path / "ranks", 2))["loss"]
+    # Ranks with shares of their own sum in another order.
+    tolerance = 1e-6 if strategy != "hybrid" else 3e-3
+    np.testing.assert_allclose(found, losses, rtol=tolerance)
+    # Under other settings the run begins anew.
+    request["training"]["epochs"] += 1
+    assert resumption(request, small_split, tmp_path / "other") == 0
+    assert not (tmp_path / "other" / "checkpoint").exists()
+
+
+def resumption(request: dict, split: Path, folder: Path) -> int:
+    """Return the epoch after which a run in `folder` would go on."""
+    description = read_json(split / "dataset.json")
+    return _resumption(_plan(request, description, split), description, folder)["resume_after"]
 
 
 def test_a_damaged_checkpoint_does_not_keep_a_run_from_being_repeated(
@@ -169,42 +232,25 @@ def test_a_damaged_checkpoint_does_not_keep_a_run_from_being_repeated(
     request = request_for("single", "1x1", epochs=2, checkpoint_epochs=1)
     outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
     assert outcome.status == "ok", outcome.reason
-    assert read_json(tmp_path / "run.json")["training"]["resumed_after"] == []
+    result = read_json(tmp_path / "run.json")
+    assert result["training"]["resumed_after"] == []
+    # Each epoch holds its checkpoint, and the training steps do not.
+    besides = sum(e["epoch_wall_seconds"] - e["train_seconds"] for e in result["epochs"])
+    assert besides >= result["seconds"]["checkpoint"] > 0
 
 
-def test_ranks_do_not_go_on_where_snakemake_is_killed(tmp_path):
-    endless = {"virus-cnn": {"epochs": 100_000, "save_model": False}}
-    experiment = experiment_of("killed", SIMULATED, workloads=endless)
-    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(experiment))
-    folder = Path("results/killed/runs/small/virus-cnn/horovod-mpi/1x2/tuned/native/rep1")
-    with open(tmp_path / "log", "w") as log:
-        snakemake = subprocess.Popen(
-            command(tmp_path, str(folder / "run.json")), cwd=tmp_path, stdout=log, stderr=log
-        )
-    when(says(tmp_path / folder, 1, TRAINING), snakemake.kill).join()
-    assert snakemake.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()
-    deadline = time.monotonic() + 10
-    while ranks_of(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not ranks_of(tmp_path)
-
-
-def test_a_run_that_takes_too_long_is_stopped(small_split, request_for, tmp_path):
-    request = request_for("horovod-mpi", "1x2", epochs=100_000)
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=3)
-    assert outcome.status == "timeout"
-    assert "3 seconds" in outcome.reason
-    assert not ranks_of(tmp_path)
-
-
-def test_too_many_processes_are_refused_or_recorded(small_split, request_for, tmp_path):
+def test_too_many_processes_are_refused_or_recorded_and_stopped_after_too_long(
+    small_split, request_for, tmp_path
+):
     layout = f"1x{len(psutil.Process().cpu_affinity()) + 1}"
-    request = request_for("horovod-mpi", layout)
+    request = request_for("horovod-mpi", layout, epochs=100_000)
     with pytest.raises(InputError, match="oversubscribe: true"):
         measure(request | {"oversubscribe": False}, small_split, tmp_path / "no" / "run.json", 300)
     assert not (tmp_path / "no" / "run.json").exists()
-    outcome = measure(request, small_split, tmp_path / "yes" / "run.json", 300)
-    assert outcome.status == "ok", outcome.reason
+    outcome = measure(request, small_split, tmp_path / "yes" / "run.json", time_limit_seconds=2)
+    assert outcome.status == "timeout"
+    assert "2 seconds" in outcome.reason
+    assert not ranks_of(tmp_path)
     assert read_json(tmp_path / "yes" / "run.json")["ranks"]["oversubscribed"] is True
 
 
@@ -242,7 +288,7 @@ def test_a_run_whose_job_was_lost_is_a_failed_run(small_split, request_for, tmp_
     request, log = request_for("horovod-mpi", "2x1"), tmp_path / "ranks" / "rank1.log"
     log.parent.mkdir()
     log.write_text("so far")
-    (log.parent / "model.keras").touch()
+    (log.parent / "model.npz").touch()
     (tmp_path / "predictions.npy").touch()
     lost(request, small_split, tmp_path / "run.json", "timeout", "its job ended without a result")
     run = read_json(tmp_path / "run.json")
@@ -250,36 +296,3 @@ def test_a_run_whose_job_was_lost_is_a_failed_run(small_split, request_for, tmp_
     assert (run["layout"], run["ranks"]["obtained"], run["epochs"]) == ("2x1", None, [])
     assert log.read_text() == "so far"
     assert not [*tmp_path.rglob("model.*"), *tmp_path.rglob("*.npy")]
-
-
-@BOTH
-def test_ports_of_a_run_listen_on_loopback(small_split, request_for, tmp_path, strategy):
-    """All but mpirun's own: Open MPI 4.1 binds its out-of-band port to every address."""
-    listening: dict[str, set[str]] = {"launcher": set(), "mpirun": set(), "ranks": set()}
-
-    def training_after_a_look() -> bool:
-        """Gloo listens only while its ranks connect: look all the time until they train."""
-        ranks, launcher = ranks_of(tmp_path), psutil.Process()
-        for process in [launcher, *launcher.children(recursive=True)]:
-            role = "launcher" if process == launcher else "ranks" if process in ranks else "mpirun"
-            with contextlib.suppress(psutil.NoSuchProcess):
-                for connection in process.net_connections(kind="inet"):
-                    if connection.status in (psutil.CONN_LISTEN, psutil.CONN_NONE):
-                        listening[role].add(connection.laddr.ip)
-        return says(tmp_path, 1, TRAINING)()
-
-    def kill() -> None:
-        for process in ranks_of(tmp_path):
-            process.kill()
-
-    watcher = when(training_after_a_look, kill)
-    request = request_for(strategy, "1x2", epochs=100_000)
-    measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS * 2)
-    watcher.join()
-    print(strategy, listening)
-    loopback = {"127.0.0.1", "::1"}
-    assert listening["launcher"] | listening["ranks"] <= loopback
-    if strategy == "horovod-gloo":
-        assert listening["launcher"] == {"127.0.0.1"}, "the rendezvous was seen"
-        assert listening["ranks"] == {"127.0.0.1"}, "Gloo's own ports were seen"
-        assert not listening["mpirun"]

@@ -25,7 +25,10 @@ import pytest
 from escala import store
 from tests.conftest import ROOT
 
-KILLS, KILLS_OF_A_STORE, KILLS_SERVING = 200, 20, 40
+PATIENCE_SECONDS = 120
+#: Different steps of those who use a store at the same time.
+STEPS = 12
+KILLS, KILLS_OF_A_STORE, KILLS_SERVING = 60, 20, 20
 NOBODY = 65534
 TRACED = ("escala/store.py", "escala/files.py", "/shutil.py")
 BIG = 300_000
@@ -141,9 +144,15 @@ def lines_and_seconds(step: Step, traced: bool) -> float:
 
 
 def kill_who_stores(folder: str, seed: int, kills: int) -> dict:
-    """Kill processes while they store: half of them at a random line, half at a random time."""
+    """Kill processes while they store: half of them at a random time.
+
+    The others, at lines from the first to the last one: then nothing is stored, and everything.
+    """
     chance, folder = random.Random(seed), Path(folder)
-    lines = lines_and_seconds(Step(folder / "warm", 1_000_001), True)
+    # Of a step whose big file is stored already, as most are that follow: the shortest way.
+    lines = min(
+        int(lines_and_seconds(Step(folder / "warm", 1_000_001 + 10 * k), True)) for k in range(2)
+    )
     seconds = statistics.median(
         lines_and_seconds(Step(folder / "warm", 1_000_002 + k), False) for k in range(5)
     )
@@ -161,7 +170,8 @@ def kill_who_stores(folder: str, seed: int, kills: int) -> dict:
         os.environ[store.LOCATION] = str(root)
         numbers = range(start, start + KILLS_OF_A_STORE)
         for number in numbers:
-            at_line = chance.randint(1, int(lines)) if number % 2 else None
+            # Whoever is to be killed after the last line ends by itself.
+            at_line = spread(number, kills, round(1.1 * lines)) if number % 2 else None
             at_time = None if number % 2 else chance.uniform(0, seconds)
             result["killed"] += kill_one(Step(folder / "child", number), at_line, at_time)
             result["damaged"] += map(str, store.verify(root))
@@ -175,6 +185,11 @@ def kill_who_stores(folder: str, seed: int, kills: int) -> dict:
             if made_rightly(Step(folder / "mine", number)) != ("served", True):
                 result["wrong"].append(number)
     return result
+
+
+def spread(number: int, of: int, lines: int) -> int:
+    """Return one of the lines from the first to the last, for the numbers from 1 to `of` - 1."""
+    return round(1 + (lines - 1) * (number - 1) / (of - 2))
 
 
 def kill_one(step: Step, at_line: int | None, at_time: float | None) -> bool:
@@ -207,9 +222,9 @@ def made_rightly(step: Step) -> tuple[str, bool]:
     return outcome, right
 
 
-def kill_who_is_served(folder: str, seed: int, kills: int) -> dict:
-    """Kill processes at a random line of serving, over older outputs that differ."""
-    chance, folder = random.Random(seed), Path(folder)
+def kill_who_is_served(folder: str, kills: int) -> dict:
+    """Kill processes at lines of serving, first to last, over older outputs that differ."""
+    folder = Path(folder)
     Step(folder / "first", 1).made()
     lines = 0
 
@@ -221,11 +236,11 @@ def kill_who_is_served(folder: str, seed: int, kills: int) -> dict:
     Step(folder / "first", 1).made()
     sys.settrace(None)
     result = {"killed": 0, "replaced": 0, "torn": []}
-    for _ in range(kills):
+    for number in range(kills):
         step, old = Step(folder / "child", 1), Step(folder / "child", 2)
         step.forget()
         old.make()
-        at_line = chance.randint(1, lines)
+        at_line = spread(1 + number, kills + 1, lines)
 
         def body(step=step, at_line=at_line) -> None:
             lines_of_the_store(lambda n: n == at_line and os.kill(os.getpid(), signal.SIGKILL))
@@ -250,14 +265,22 @@ def in_logs(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def use_at_once(folder: str, seed: int, rounds: int) -> dict:
-    """Two processes store and are served, the same and different steps, and a third prunes."""
+    """Two processes store and are served, the same and different steps, and a third prunes.
+
+    Each goes on until it has been served, and has made more steps than there are: what it had made
+    was pruned.
+    """
     folder, root = Path(folder), store.location()
 
     def use(name: str, seed: int) -> None:
         chance, wrong, outcomes = random.Random(seed), [], {"made": 0, "served": 0}
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            for _ in range(rounds):
-                step = Step(folder / name, chance.randrange(12), 100_000)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while sum(outcomes.values()) < rounds or (
+                not (outcomes["served"] and outcomes["made"] > STEPS)
+                and time.monotonic() < deadline
+            ):
+                step = Step(folder / name, chance.randrange(STEPS), 100_000)
                 outcomes[step.made()] += 1
                 if step.found() != step.expected():
                     wrong.append(step.number)
@@ -301,7 +324,7 @@ def test_whenever_a_writer_is_killed_nothing_damaged_is_served(tmp_path):
 
 def test_whenever_one_who_is_served_is_killed_outputs_are_whole(tmp_path):
     result = in_its_own_python(
-        kill_who_is_served, tmp_path, 2, KILLS_SERVING, ESCALA_STORE=str(tmp_path / "store")
+        kill_who_is_served, tmp_path, KILLS_SERVING, ESCALA_STORE=str(tmp_path / "store")
     )
     print(result)
     assert result["killed"] == KILLS_SERVING
@@ -310,13 +333,12 @@ def test_whenever_one_who_is_served_is_killed_outputs_are_whole(tmp_path):
 
 
 def test_two_may_use_a_store_at_once_while_a_third_prunes_it(tmp_path):
-    result = in_its_own_python(use_at_once, tmp_path, 3, 100, ESCALA_STORE=str(tmp_path / "store"))
+    result = in_its_own_python(use_at_once, tmp_path, 3, 40, ESCALA_STORE=str(tmp_path / "store"))
     print(result)
     assert result["codes"] == [0, 0]
     for user in result["users"]:
         assert user["wrong"] == [] and user["said"] == ""
-        assert user["served"] and user["made"]
-    assert sum(user["made"] for user in result["users"]) > 24, "what was pruned was made again"
+        assert user["served"] and user["made"] > STEPS, "what was pruned was made again"
     assert result["damaged"] == []
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import time
-import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import psutil
 import pytest
+from Bio import SeqIO
 from sklearn.metrics import confusion_matrix
 
 from escala.files import atomic, read_json
 from escala.measure import steps, timeline
-from escala.measure.run import measure
+from escala.measure.run import _broken_promise, measure
+from escala.parallel.data import digest
+from escala.parallel.rank import _busy_neighbours
+from escala.predict.classify import predict
+from escala.predict.familiarity import learn
 from escala.workloads import load
 from tests.conftest import CLASSES
 
@@ -106,7 +112,7 @@ def test_a_run_says_what_it_obtained(trained, strategy):
 
 
 def test_the_parameter_server_trains_on_every_row_without_waiting(
-    small_split, request_for, tmp_path
+    small_split, request_for, tmp_path, running
 ):
     """Its losses are nobody else's; what holds is that each row was taken once and it learns."""
     request = request_for("parameter-server", "1x2", epochs=6, validate=True)
@@ -120,24 +126,17 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(
     assert not running("escala.parallel.worker")
 
 
-def test_parts_of_a_batch_add_up_to_what_it_gives_whole(small_split, request_for, tmp_path, halves):
-    """The last of the steps has a row less than parts."""
-    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
-    request = request_for(
-        "single", "1x1", epochs=EPOCHS, learning_rate=rate, knobs={"accumulation": 2}
-    )
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
-    np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 1)), halves, rtol=1e-6)
+SPARSE = {"gradient/0.embedding/embeddings", "gradient/0.embedding/embeddings/indices"}
+FACTORS = {"gradient/5.dense/kernel", "gradient/5.dense/kernel/inputs"}
 
 
-@pytest.mark.parametrize("strategy", ["horovod-mpi", "horovod-gloo"])
-def test_gathered_factors_give_what_summed_products_do(
-    small_split, request_for, tmp_path, halves, strategy
+def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
+    small_split, request_for, tmp_path, halves
 ):
+    """Each is gathered under the name of its variable."""
     rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
-    knobs = {"factors": True, "timeline": True}
-    request = request_for(strategy, "1x2", epochs=EPOCHS, learning_rate=rate, knobs=knobs)
+    knobs = {"factors": True, "sparse_as_dense": False, "timeline": True}
+    request = request_for("horovod-gloo", "1x2", epochs=EPOCHS, learning_rate=rate, knobs=knobs)
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
     np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 2)), halves, rtol=1e-6)
@@ -145,33 +144,18 @@ def test_gathered_factors_give_what_summed_products_do(
     gradients = exchanged[exchanged["tensor"].str.startswith(timeline.GRADIENT)]
     kinds = gradients[gradients["depth"] == 0].groupby("tensor")["phase"].unique()
     gathered = {name for name, phases in kinds.items() if "ALLGATHER" in phases}
-    assert gathered == {"gradient/dense/kernel", "gradient/dense/kernel/inputs"}
+    assert gathered == FACTORS | SPARSE
     assert all("ALLREDUCE" in kinds[name] for name in set(kinds.index) - gathered)
     # Sums wait for the larger factor.
     made = gradients[gradients["phase"].isin(["ALLGATHER", "ALLREDUCE"])]
-    made = made[made["tensor"] != "gradient/dense/kernel"].sort_values("start_seconds")
+    made = made[made["tensor"] != "gradient/5.dense/kernel"].sort_values("start_seconds")
     by_step = made.assign(step=made.groupby("tensor").cumcount()).groupby("step")
-    assert set(by_step["tensor"].first()) == {"gradient/dense/kernel/inputs"}
+    assert set(by_step["tensor"].first()) == {"gradient/5.dense/kernel/inputs"}
 
 
-def test_a_sparse_gradient_is_gathered_under_the_name_of_its_variable(
-    small_split, request_for, tmp_path, halves
-):
+def test_rounded_gradients_train_otherwise(trained, small_split, request_for, tmp_path):
     rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
-    knobs = {"sparse_as_dense": False, "timeline": True}
-    request = request_for("horovod-gloo", "1x2", epochs=EPOCHS, learning_rate=rate, knobs=knobs)
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
-    np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 2)), halves, rtol=1e-6)
-    exchanged = timeline.intervals(timeline.repair(tmp_path / "timeline.json"))
-    gathered = set(exchanged.loc[exchanged["phase"] == "ALLGATHER", "tensor"])
-    assert gathered == {"gradient/embedding/embeddings", "gradient/embedding/embeddings/indices"}
-
-
-@pytest.mark.parametrize("knobs", [{"compression": "fp16"}, {"weighting": "ranks"}])
-def test_what_is_not_exact_trains_otherwise(trained, small_split, request_for, tmp_path, knobs):
-    """Rounded gradients; and a last step in which a rank has one row and the other none."""
-    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
+    knobs = {"compression": "fp16"}
     request = request_for("horovod-gloo", "1x2", epochs=EPOCHS, learning_rate=rate, knobs=knobs)
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
@@ -179,6 +163,19 @@ def test_what_is_not_exact_trains_otherwise(trained, small_split, request_for, t
     assert exact["weights_sha256"] == trained["horovod-mpi"][0]["weights_sha256"]
     assert found["weights_sha256"] != exact["weights_sha256"]
     assert found["epochs"][-1]["loss"] == pytest.approx(exact["epochs"][-1]["loss"], rel=0.05)
+
+
+@pytest.mark.parametrize("weighting", ["rows", "ranks"])
+def test_a_step_is_the_mean_of_its_rows_or_of_its_ranks(weighting):
+    """A last step in which ranks have unequal rows, and one has none."""
+    from escala.parallel.train import _divisors
+
+    per_row = [np.array([1.0, 2.0, 3.0]), np.array([10.0]), np.array([])]
+    divisors = _divisors(per_row, weighting)
+    total = sum(rows.sum() / divisor for rows, divisor in zip(per_row, divisors, strict=True))
+    # A rank without rows has no loss, and still counts as a rank.
+    means = {"rows": np.concatenate(per_row).mean(), "ranks": (2.0 + 10.0 + 0.0) / 3}
+    assert total == pytest.approx(means[weighting])
 
 
 def test_parts_are_computed_one_after_the_other():
@@ -216,9 +213,7 @@ def test_a_hybrid_of_one_rank_takes_a_batch_of_one_row(small_split, request_for,
     assert read_json(tmp_path / "run.json")["ranks"]["shares"] == [1.0]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "layout"), [("single", "1x1"), ("horovod-mpi", "1x2"), ("mirrored", "1x2")]
-)
+@pytest.mark.parametrize(("strategy", "layout"), [("horovod-mpi", "1x2"), ("mirrored", "1x2")])
 def test_lookups_and_fused_updates_train_the_same_model(
     small_split, request_for, tmp_path, halves, strategy, layout
 ):
@@ -237,40 +232,47 @@ def test_lookups_and_fused_updates_train_the_same_model(
     assert "using XLA" in (tmp_path / "ranks" / "rank0.log").read_text()
     found = losses(steps.read(tmp_path / "ranks", len(result["ranks"]["cores"])))
     np.testing.assert_allclose(found[:STEPS], halves[:STEPS], rtol=TOLERANCE)
-    kept = zipfile.ZipFile(tmp_path / "model.keras").read("config.json").decode()
-    assert '"registered_name": "escala>Lookup"' in kept
+    assert load(tmp_path).description["stem"] == "lookup"
     assert_kept_as_evaluated(tmp_path, small_split, result)
 
 
-@pytest.mark.parametrize("knobs", [{"slowdown": [1, 4]}, {"busy_neighbours": [1, 1, 1]}])
-def test_a_slow_rank_is_given_fewer_rows(small_split, request_for, tmp_path, knobs):
-    """Rank 1 is made slow, and the union is still what one rank takes."""
-    request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 128, "per": "global"})
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
-    fast, slow = read_json(tmp_path / "run.json")["ranks"]["shares"]
-    assert fast > slow
-    assert not running("while True: pass")
-
-
-def running(words: str) -> list[psutil.Process]:
-    """Return the processes of this machine whose command holds some words."""
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if words in " ".join(process.info["cmdline"] or [])
-    ]
-
-
-@pytest.mark.parametrize("strategy", ["horovod-mpi", "multiworker-mirrored"])
-def test_without_shards_every_rank_trains_on_everything(
-    small_split, request_for, tmp_path, strategy
+def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_same(
+    small_split, request_for, tmp_path
 ):
-    request = request_for(strategy, "1x2", knobs={"shard": False})
+    """Rank 1 is so slow that no other process on the machine can make rank 0 the slower one."""
+    knobs = {"slowdown": [1, 6], "shard": False}
+    request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 64, "per": "global"})
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
-    (epoch,) = read_json(tmp_path / "run.json")["epochs"]
-    assert (epoch["rows"], epoch["steps"]) == (2 * ROWS, 11)
+    run = read_json(tmp_path / "run.json")
+    fast, slow = run["ranks"]["shares"]
+    assert fast > slow
+    [epoch] = run["epochs"]
+    assert epoch["rows"] == 2 * ROWS
+
+
+def test_busy_neighbours_keep_a_core_busy_until_they_are_ended(running):
+    busy = "while True: pass"
+    with _busy_neighbours(2):
+        assert len(running(busy)) == 2
+    assert not running(busy)
+
+
+@pytest.fixture
+def running(tmp_path, monkeypatch) -> Callable[[str], list[psutil.Process]]:
+    """Return what lists the processes that this test started, however they were, by their words."""
+    monkeypatch.setenv("STARTED_BY", str(tmp_path))
+
+    def found(words: str) -> list[psutil.Process]:
+        listed = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                ours = process.environ().get("STARTED_BY") == str(tmp_path)
+                if ours and words in " ".join(process.cmdline()):
+                    listed.append(process)
+        return listed
+
+    return found
 
 
 def test_the_published_model_has_its_parameters():
@@ -279,20 +281,13 @@ def test_the_published_model_has_its_parameters():
     assert workload("virus-cnn").model(1000, 5).count_params() == 2_067_181
 
 
-def test_ranks_that_disagree_fail_the_run(small_split, request_for, tmp_path, monkeypatch):
-    """Without the initial broadcast each rank trains weights of its own, and the run says so."""
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(
-        "from escala.parallel.strategies.horovod import Horovod\n"
-        "Horovod.broadcast = lambda self, variables: None\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    outcome = measure(
-        request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run" / "run.json", 300
-    )
-    assert outcome.status == "failed"
-    assert "different sets of weights" in outcome.reason
+def test_ranks_that_disagree_fail_the_run():
+    """Whether they agree is told by the digests of their weights."""
+    weights = np.arange(6, dtype=np.float32)
+    same, other = digest([weights]), digest([np.nextafter(weights, 7)])
+    assert same == digest([weights.copy()]) != other
+    ranks = [{"weights_sha256": [each]} for each in (same, other)]
+    assert "2 different sets of weights" in _broken_promise({}, ranks, pd.DataFrame(), 0)
 
 
 def test_diverging_training_is_a_status(small_split, request_for, tmp_path):
@@ -316,6 +311,7 @@ def test_early_stopping_tensorboard_and_the_kept_model(small_split, request_for,
     assert result["training"]["stopped_early"] and result["training"]["epochs_done"] == 2
     assert list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))
     assert_kept_as_evaluated(tmp_path, small_split, result)
+    assert_classifies_whole_genomes_as_evaluated(tmp_path, small_split)
 
 
 def assert_kept_as_evaluated(run: Path, split: Path, result: dict) -> None:
@@ -330,6 +326,25 @@ def assert_kept_as_evaluated(run: Path, split: Path, result: dict) -> None:
     assert model.description["weights_sha256"] == result["weights_sha256"]
     assert model.description["data"]["sha256"] == result["data"]["sha256"]
     np.testing.assert_array_equal(model.probabilities(codes).argmax(axis=1), predictions)
+
+
+def assert_classifies_whole_genomes_as_evaluated(run: Path, split: Path) -> None:
+    """The model is of rows that begin where genomes do: given whole, these are classified alike."""
+    records = pd.read_csv(split.parent / "records.tsv", sep="\t")
+    tested = records.iloc[np.load(split / "test_genomes.npy")]
+    genomes = {
+        record.id: str(record.seq)
+        for name in CLASSES
+        for record in SeqIO.parse(split.parent / "sequences" / f"{name}.fasta", "fasta")
+    }
+    assert min(map(len, genomes.values())) > 2 * 300, "there is more to a genome than its beginning"
+    query = "".join(f">{name}\n{genomes[name]}\n" for name in tested["accession"])
+    (run / "query.fasta").write_text(query)
+    learn(split, run / "familiarity.npz")
+    table = predict(run / "query.fasta", run, run / "familiarity.npz", 0.05, run / "table.tsv")
+    expected = np.array(CLASSES)[np.load(run / "predictions.npy")]
+    assert table["predicted"].tolist() == expected.tolist()
+    assert table["unlike_anything_seen"].mean() <= 0.05
 
 
 def test_predictions_of_several_ranks_are_in_the_order_of_the_rows(trained, small_split):
@@ -391,10 +406,10 @@ def test_what_cannot_be_kept_fails_the_run(small_split, request_for, tmp_path, m
     """As on a full disk; what was written before it is removed."""
     real = atomic
 
-    def full(path):
+    def full(path, **options):
         if Path(path).name == name:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        return real(path)
+        return real(path, **options)
 
     monkeypatch.setattr("escala.files.atomic", full)
     monkeypatch.setattr("escala.measure.run.atomic", full)

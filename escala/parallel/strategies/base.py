@@ -153,6 +153,16 @@ class Strategy(ABC):
         """Leave the others."""
 
 
+def tensor_names(variables: Sequence[tf.Variable]) -> list[str]:
+    """Return a name for the gradient of each variable, such as `6.dense/kernel`.
+
+    Two variables may bear one name, as in models within a model. The position in front makes every
+    name unique, and the same on all ranks, which build the same model.
+    """
+    names = [variable.name.partition(":")[0] for variable in variables]
+    return [f"{position}.{name}" for position, name in enumerate(names)]
+
+
 def set_threads(threads: dict[str, int]) -> None:
     """Size TensorFlow's thread pools, before it uses any."""
     import tensorflow as tf

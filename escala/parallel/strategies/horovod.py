@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escala.measure.timeline import GRADIENT, INDICES, INPUTS
-from escala.parallel.strategies.base import Strategy
+from escala.parallel.strategies.base import Strategy, tensor_names
 
 
 class Horovod(Strategy):
@@ -47,7 +47,7 @@ class Horovod(Strategy):
 
         from escala.parallel.factors import Factors
 
-        names = [f"{GRADIENT}{variable.name.partition(':')[0]}" for variable in variables]
+        names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
         own = dict(zip(names, self.local(gradients), strict=True))
         exchanged = {n: self._gathered(n, g) for n, g in own.items() if isinstance(g, Factors)}
         # The larger factors are by far the most bytes: sums wait for them.

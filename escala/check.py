@@ -1,0 +1,230 @@
+"""Check what this machine can run: each ability with yes or no, and the remedy for a no.
+
+A check is one function with the decorator `check`. It returns what it found, or raises
+`Unavailable` with the reason; an `InputError` brings a remedy of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from escala.errors import InputError, Unavailable
+from escala.lab import cluster
+from escala.parallel import launch, slurm
+from escala.parallel.layout import available_cores
+from escala.parallel.node import LOOPBACK, describe
+from escala.parallel.strategies import STRATEGIES
+
+#: How long all checks together may take; one that has not answered by then counts as a no.
+LIMIT_SECONDS = 20.0
+#: How long a program that a check calls may take.
+_PROGRAM_SECONDS = 10.0
+POWERCAP = Path("/sys/class/powercap")
+GENOMES = "ESCALA_GENOMES"
+
+Probe = Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One ability of a machine.
+
+    Attributes
+    ----------
+    name : as it is printed.
+    remedy : what to do about a no.
+    probe : returns what was found; raises `Unavailable` or `InputError` for a no.
+    """
+
+    name: str
+    remedy: str
+    probe: Probe
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of a check: `detail` is the finding, or the reason for a no."""
+
+    name: str
+    able: bool
+    detail: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        remedy = "" if self.able else f". Remedy: {self.remedy}"
+        return f"{self.name:<16}{'yes' if self.able else 'no':<5}{self.detail}{remedy}"
+
+
+#: In the order in which they are printed.
+CHECKS: list[Check] = []
+
+
+def check(name: str, remedy: str) -> Callable[[Probe], Probe]:
+    """Register a function as the check of that name."""
+
+    def register(probe: Probe) -> Probe:
+        CHECKS.append(Check(name, remedy, probe))
+        return probe
+
+    return register
+
+
+def answers(checks: Sequence[Check], limit_seconds: float = LIMIT_SECONDS) -> Iterator[Answer]:
+    """Run checks side by side and yield their answers in order.
+
+    A check that hangs keeps a daemon thread, which does not hold up the end of the process.
+
+    Parameters
+    ----------
+    limit_seconds : after which a check without an answer counts as a no.
+    """
+    deadline = time.monotonic() + limit_seconds
+    found: list[queue.SimpleQueue[Answer]] = [queue.SimpleQueue() for _ in checks]
+    for each, answer in zip(checks, found, strict=True):
+        threading.Thread(target=lambda e=each, a=answer: a.put(_answer(e)), daemon=True).start()
+    for each, answer in zip(checks, found, strict=True):
+        try:
+            yield answer.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            yield Answer(each.name, False, f"no answer within {limit_seconds:g} s", each.remedy)
+
+
+def _answer(each: Check) -> Answer:
+    try:
+        return Answer(each.name, True, each.probe())
+    except InputError as error:
+        return Answer(each.name, False, f"{error.value}: {error.reason}", error.remedy)
+    except (Unavailable, OSError) as error:
+        return Answer(each.name, False, str(error), each.remedy)
+    except Exception as error:  # a broken check must not hide the others
+        return Answer(each.name, False, f"{type(error).__name__}: {error}", each.remedy)
+
+
+@check("cores", "ask for two cores or more; processes that share one cannot be faster than one")
+def _cores() -> str:
+    cores = len(available_cores())
+    if cores < 2:
+        raise Unavailable("this process may use one core only")
+    return f"{cores} for this process"
+
+
+@check("C++ compiler", "on Debian: apt-get install g++ make")
+def _compiler() -> str:
+    """Look for what compiles Horovod during the installation."""
+    return _programs("g++", "make")
+
+
+@check("MPI", "uv sync --reinstall-package openmpi")
+def _mpi() -> str:
+    processes, strategy = 2, STRATEGIES["horovod-mpi"]
+    one_node = launch.Launch(launch.MPIRUN, [describe(LOOPBACK, 1)], None)
+    say_rank = [sys.executable, "-c", "import os; print(os.environ['OMPI_COMM_WORLD_RANK'])"]
+    with launch.started_by(one_node, strategy, [{}] * processes, say_rank) as (command, _):
+        # Lines of two ranks may come one within the other.
+        ranks = sorted("".join(_output(command, launch.own_mpi()).split()))
+    if ranks != ["0", "1"]:
+        raise Unavailable(f"mpirun started ranks {', '.join(ranks) or 'none'} in place of 0, 1")
+    return f"mpirun starts {processes} processes"
+
+
+@check("SLURM", "call it on a cluster's login node, after `module load slurm` where it takes that")
+def _slurm() -> str:
+    slurm.require_controller()
+    return "its controller answers"
+
+
+@check("lab", "docs/how-to/lab.md tells what it takes")
+def _lab() -> str:
+    """Try what the lab needs beside its programs: networks of its own."""
+    cluster.require_machine()
+    _output(["unshare", "--net", "true"])
+    return "root, its programs, and network namespaces"
+
+
+@check("browser", "only tests of the report need it; on Debian: apt-get install chromium-driver")
+def _browser() -> str:
+    return _programs("chromedriver")
+
+
+@check("GPU", "install NVIDIA's driver; without a GPU all strategies run on cores")
+def _gpu() -> str:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise Unavailable(f"NVML: {error}") from None
+    try:
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        names = [pynvml.nvmlDeviceGetName(handle) for handle in handles]
+    finally:
+        pynvml.nvmlShutdown()
+    if not names:
+        raise Unavailable("the driver knows no GPU")
+    return ", ".join(names)
+
+
+@check("energy counters", "an Intel or AMD processor that is not virtual has them")
+def _energy() -> str:
+    counters = sorted(POWERCAP.glob("intel-rapl:*/energy_uj"))
+    if not counters:
+        raise Unavailable(f"{POWERCAP} has no intel-rapl")
+    try:
+        for counter in counters:
+            counter.read_text()
+    except PermissionError as error:
+        raise InputError(
+            POWERCAP,
+            error.filename,
+            "no permission to read it",
+            f"as root: chmod a+r {POWERCAP}/intel-rapl:*/energy_uj (until the next start)",
+        ) from None
+    return ", ".join(counter.parent.name for counter in counters)
+
+
+@check("real genomes", f"export {GENOMES}=/folder/of/CLASS.fasta; see docs/how-to/own-genomes.md")
+def _genomes() -> str:
+    named = os.environ.get(GENOMES)
+    if not named:
+        raise Unavailable(f"{GENOMES} is not set")
+    files = [path.name for path in Path(named).glob("*.fasta*")]
+    if not files:
+        raise Unavailable(f"{GENOMES}: {named} holds no *.fasta or *.fasta.gz")
+    return f"{len(files)} FASTA file{'s' * (len(files) != 1)} in {named}"
+
+
+def _programs(*names: str) -> str:
+    """Return where the first of some programs is; raise `Unavailable` where one is missing."""
+    lacking = [name for name in names if shutil.which(name) is None]
+    if lacking:
+        raise Unavailable(f"{', '.join(lacking)}: not found on the PATH")
+    return str(shutil.which(names[0]))
+
+
+def _output(command: Iterable[str], added: dict[str, str] | None = None) -> str:
+    """Return what a program prints; raise `Unavailable` where it fails or does not end in time."""
+    words = list(command)
+    try:
+        done = subprocess.run(
+            words,
+            env=os.environ | (added or {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PROGRAM_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{Path(words[0]).name}: no end after {_PROGRAM_SECONDS:g} s") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise Unavailable(f"{Path(words[0]).name} ended with {done.returncode}: {last}")
+    return done.stdout

@@ -1,0 +1,94 @@
+"""Ending in order when the user, or a limit of the machine, asks this process to end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from types import FrameType
+
+import psutil
+
+#: Ctrl-C, `kill` and `timeout`, a terminal that was closed.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: After so long, processes that were asked to end are killed.
+GRACE_SECONDS = 15.0
+
+_received: list[int] = []
+
+
+def handle(before: Callable[[], None] = lambda: None) -> None:
+    """Raise `SystemExit` on the first of `SIGNALS`, with a message, so that `finally` clauses run.
+
+    The exit code is 128 and the signal's number. Later signals do nothing: what the first one began
+    must not be cut short. A signal that was ignored when this process started, as `nohup` ignores
+    SIGHUP, stays ignored.
+
+    Parameters
+    ----------
+    before : called before `SystemExit` is raised; what it raises is dropped.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if _received:
+            return
+        _received.append(number)
+        try:
+            before()
+            print("escala: interrupted", file=sys.stderr, flush=True)
+        finally:  # Also where the terminal is gone, and with it the place to write to.
+            sys.exit(128 + number)
+
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
+
+
+def received() -> bool:
+    """Return whether a signal asked this process to end."""
+    return bool(_received)
+
+
+def end_if_received() -> None:
+    """Raise `SystemExit` if a signal asked this process to end, however long ago.
+
+    A library may drop the exception that the signal raised, as one that catches whatever goes wrong
+    while it is imported. Call it where the process waits, and before it writes a result.
+    """
+    if _received:
+        sys.exit(128 + _received[0])
+
+
+def end(numbers: Iterable[int]) -> None:
+    """Send SIGTERM to processes and their descendants, and SIGKILL after `GRACE_SECONDS`.
+
+    It does not wait: a thread sends the second signal.
+
+    Parameters
+    ----------
+    numbers : process ids; those of processes that have ended are passed over.
+    """
+    family = [process for number in numbers for process in _family(number)]
+
+    def kill() -> None:
+        time.sleep(GRACE_SECONDS)
+        _send(family, psutil.Process.kill)
+
+    _send(family, psutil.Process.terminate)
+    threading.Thread(target=kill, daemon=True).start()
+
+
+def _family(number: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(number)
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def _send(processes: list[psutil.Process], act: Callable[[psutil.Process], None]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            act(process)

@@ -1,0 +1,20 @@
+"""Print what this machine can run, each ability with yes or no, and the remedy for a no.
+
+A no is not an error: the exit code is 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from escala import check, cli
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    for answer in check.answers(check.CHECKS):
+        print(answer, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

@@ -1,0 +1,172 @@
+"""The lab put up and taken down: nothing is left of it, and nothing else is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+
+import psutil
+import pytest
+
+from escala.errors import InputError
+from escala.lab import cluster, daemons, location
+from escala.lab.state import FOLDER
+from tests.cluster.conftest import eventually, lab_command, machine, output, run_lab
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.cluster
+
+
+def processes(command: str) -> list[int]:
+    """Return the numbers of the processes of that command line, of a program on the PATH."""
+    listed = output("ps", "-eo", "pid=,args=").splitlines()
+    return [int(line.split()[0]) for line in listed if line.endswith(f"/{command}")]
+
+
+def test_down_leaves_nothing_also_of_its_jobs(no_lab, bare_machine):
+    cluster.up(2, 1)
+    output("sbatch", "--nodes=2", "--output=/dev/null", "--wrap=srun sleep 98765")
+    sleepers = partial(processes, "sleep 98765")
+    assert eventually(sleepers)
+    assert machine() != bare_machine
+    for _ in range(2):
+        assert run_lab("down").returncode == 0
+        assert not sleepers()
+        assert machine() == bare_machine
+        assert location() is None
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_up_leaves_nothing(no_lab, bare_machine, how):
+    process = subprocess.Popen(
+        lab_command("up"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout.readline().startswith("network")
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    assert location() is None
+    if how == signal.SIGKILL:
+        assert machine() != bare_machine
+        refused = run_lab("up")
+        assert refused.returncode == 2
+        assert "down" in refused.stderr
+        assert run_lab("down").returncode == 0
+    assert machine() == bare_machine
+
+
+def test_a_lab_whose_processes_were_all_killed_is_put_up_anew(no_lab):
+    cluster.up(2, 1)
+    for process in daemons.processes():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    assert eventually(lambda: not cluster.runs())
+    done = run_lab("up", "--nodes", "2", "--cores-per-node", "1")
+    assert done.returncode == 0, done.stderr
+    assert "were killed" in done.stdout
+    assert sorted(output("srun", "--nodes=2", "hostname").split()) == ["n1", "n2"]
+
+
+def test_what_fails_half_way_is_taken_down_and_told(no_lab, bare_machine, monkeypatch):
+    monkeypatch.setitem(cluster.__dict__, "_SLURM", cluster._SLURM + "NoSuchKey=1\n")
+    with pytest.raises(OSError, match="NoSuchKey"):
+        cluster.up(2, 1)
+    assert machine() == bare_machine
+
+
+def test_a_configuration_of_another_cluster_is_refused_and_kept(no_lab, bare_machine):
+    cluster.CONFIGURATION.write_text("ClusterName=other\n")
+    try:
+        with pytest.raises(InputError, match="not the lab"):
+            cluster.up(2, 1)
+        cluster.down()
+        assert cluster.CONFIGURATION.read_text() == "ClusterName=other\n"
+    finally:
+        cluster.CONFIGURATION.unlink()
+    assert machine() == bare_machine
+
+
+def test_more_nodes_than_cores_share_them_and_it_is_said(no_lab):
+    cores = str(psutil.cpu_count())
+    done = run_lab("up", "--nodes", "3", "--cores-per-node", cores)
+    assert done.returncode == 0, done.stderr
+    assert "oversubscribed" in done.stdout
+    assert len(output("srun", "--nodes=3", "hostname").split()) == 3
+
+
+@pytest.fixture
+def foreign() -> Iterator[contextlib.ExitStack]:
+    """Remove, at the end, what a test made under the names of a lab."""
+    with contextlib.ExitStack() as made:
+        yield made
+
+
+def links() -> set[str]:
+    return set(psutil.net_if_stats())
+
+
+def test_a_foreign_link_of_a_labs_name_is_refused_and_kept(no_lab, foreign, bare_machine):
+    output("ip", "link", "add", "escala", "type", "bridge")
+    foreign.callback(output, "ip", "link", "delete", "escala")
+    done = run_lab("up")
+    assert done.returncode == 2
+    assert "'escala': is a network interface that is not the lab's" in done.stderr
+    assert "ip link delete escala" in done.stderr
+    assert run_lab("down").returncode == 0
+    assert links() == {*bare_machine["interfaces"], "escala"}
+    assert not FOLDER.exists()
+
+
+def test_a_foreign_namespace_of_a_labs_name_is_refused_and_kept(no_lab, foreign):
+    output("ip", "netns", "add", "escala-n1")
+    foreign.callback(output, "ip", "netns", "delete", "escala-n1")
+    inside = subprocess.Popen(["nsenter", "--net=/run/netns/escala-n1", "sleep", "600"])
+    foreign.callback(inside.kill)
+    done = run_lab("up")
+    assert done.returncode == 2
+    assert "'escala-n1': is a network namespace that is not the lab's" in done.stderr
+    assert "ip netns delete escala-n1" in done.stderr
+    assert run_lab("down").returncode == 0
+    assert "escala-n1" in output("ip", "netns", "list")
+    assert inside.poll() is None
+
+
+def test_addresses_in_use_are_refused_and_others_serve(no_lab, foreign):
+    """A proxy has the whole range that is set aside for benchmarks."""
+    output("ip", "link", "add", "proxy0", "type", "bridge")
+    foreign.callback(output, "ip", "link", "delete", "proxy0")
+    output("ip", "address", "add", "198.18.0.1/15", "dev", "proxy0")
+    output("ip", "link", "set", "proxy0", "up")
+    refused = run_lab("up")
+    assert refused.returncode == 2
+    assert "in use on this machine" in refused.stderr
+    assert "proxy0" in refused.stderr
+    assert "--subnet" in refused.stderr
+    done = run_lab("up", "--cores-per-node", "1", "--subnet", "10.198.18.0/24")
+    assert done.returncode == 0, done.stderr
+    assert sorted(output("srun", "--nodes=2", "hostname").split()) == ["n1", "n2"]
+    assert [node.address for node in location().nodes] == ["10.198.18.11", "10.198.18.12"]
+    assert run_lab("down").returncode == 0
+    assert "proxy0" in links()
+
+
+def test_only_the_labs_own_processes_are_ended(no_lab, foreign):
+    """A shell in which ESCALA_LAB is set calls `down`, and goes on."""
+    cluster.up(2, 1)
+    shell = subprocess.Popen(
+        ["sh", "-c", '"$@"; echo "down: $?"', "sh", *lab_command("down")],
+        cwd=ROOT,
+        env=os.environ | {"ESCALA_LAB": str(FOLDER)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    other = subprocess.Popen(["sleep", "600"], env={"ESCALA_LAB": "1"})
+    foreign.callback(other.kill)
+    said, _ = shell.communicate(timeout=120)
+    assert shell.returncode == 0
+    assert "down: 0" in said
+    assert other.poll() is None
+    assert location() is None

@@ -1,0 +1,229 @@
+"""Which measurements may be set against each other, and what is said of those that may not."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fixtures_runs import MACHINE, FakeExperiment, laddered
+
+from escala.explain import tables
+from escala.explain.comparable import comparable, paired
+from escala.explain.measurements import measurements, read_run
+from escala.files import read_json, write_json
+from escala.measure.schema import validate_run
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, dict]:
+    """One run of one process, and one over two nodes."""
+    experiment = FakeExperiment(tmp_path_factory.mktemp("runs")).add_dataset()
+    experiment.add("single", "1x1", 5.0, repeats=1).add("horovod-mpi", "2x1", 4.0, repeats=1)
+    single, across = map(read_run, experiment.runs)
+    across["ranks"] |= {"hosts": ["n1", "n2"], "machines": [MACHINE, MACHINE], "interface": "eth0"}
+    across["network"] = "slow"
+    across["link"] = {
+        "interface": None, "rate": "100mbit", "mbit_per_second": 95.0, "latency_ms": 0.1,
+    }  # fmt: skip
+    validate_run(across)
+    return {"single": single, "across": across}
+
+
+def changed(run: dict, path: str, value: object) -> dict:
+    """Return a copy of a run with another value at a path such as `link.rate`."""
+    run = copy.deepcopy(run)
+    *parents, last = path.split(".")
+    inner = run
+    for key in parents:
+        inner = inner[int(key) if key.isdigit() else key]
+    inner[last] = value
+    return run
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("link.rate", "1gbit", "another rate of the network slow: 100mbit and 1gbit"),
+        ("ranks.interface", "ib0", "another interface of the network slow: eth0 and ib0"),
+        ("link.mbit_per_second", 80.0, "links of unlike rates: 95 and 80 Mbit/s measured"),
+        ("ranks.machines.1.cpu", "Another CPU", "unlike machines: Example CPU"),
+        ("ranks.machines.0.cores_total", 4, "unlike machines: "),
+        ("ranks.machines.1.memory_bytes", 16 * 2**30, "2 cores, 16 GiB"),
+        ("ranks.machines.1.cores_available", 1, "other cores available"),
+        ("data.sha256", {}, "other data"),
+        ("training.learning_rate", 0.5, "other settings"),
+        ("knobs.factors", True, "other knobs"),
+        ("versions", {}, "other versions"),
+        ("source_sha256", "1" * 64, "other source"),
+    ],
+)
+def test_measurements_of_one_run_are_pooled_under_the_same_conditions_alone(
+    runs, path, value, said
+):
+    run = runs["across"]
+    verdict = comparable(run, changed(run, path, value))
+    assert not verdict.ok and said in verdict.reason
+    assert comparable(run, run) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("ranks.hosts", ["n7", "n8"]),
+        ("machine.hostname", "n7"),
+        ("link.mbit_per_second", 103.0),
+        ("link.mbit_per_second", None),
+        ("ranks.machines.1.memory_bytes", 8 * 2**30 - 37 * MIB),
+        ("training.epochs_done", 2),
+        ("session", "another"),
+    ],
+)
+def test_alike_nodes_and_links_stand_for_each_other(runs, path, value):
+    assert comparable(runs["across"], changed(runs["across"], path, value)).ok
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("session", "another", "another session"),
+        ("repeat", 2, "another repeat: 2 and 1"),
+        ("instrument", "clocks", "another instrument"),
+        ("ranks.machines.1.cpu", "Another CPU", "unlike machines"),
+        ("data.sha256", {}, "other data"),
+    ],
+)
+def test_two_configurations_are_compared_in_one_session_on_machines_of_a_kind(
+    runs, path, value, said
+):
+    single, across = runs["single"], runs["across"]
+    assert comparable(across, single).ok and comparable(single, across).ok
+    verdict = comparable(changed(across, path, value), single)
+    assert not verdict.ok and said in verdict.reason
+
+
+def test_a_run_with_more_nodes_is_compared_node_by_node(runs):
+    """One node of two is of the kind of the reference's: the ratio would divide two CPUs."""
+    across = changed(runs["across"], "ranks.machines.1.cpu", "Another CPU")
+    pairs = paired([across], [runs["single"]])
+    assert (pairs.runs, pairs.references) == ([], [])
+    (reason,) = pairs.refused
+    assert "Another CPU, 2 cores, 8 GiB" in reason and "Example CPU" in reason
+
+
+def test_what_older_formats_did_not_record_is_taken_to_be_as_on_the_launching_host(runs, tmp_path):
+    old = changed(runs["across"], "format", 5)
+    del old["ranks"]["machines"], old["link"]["interface"]
+    write_json(tmp_path / "run.json", old)
+    found = read_run(tmp_path / "run.json")
+    assert [machine["cpu"] for machine in found["ranks"]["machines"]] == [MACHINE["cpu"]] * 2
+    assert comparable(found, runs["across"]).ok
+    assert comparable(found, runs["single"]).ok
+
+
+# The same through the tables, as an experiment's user meets it.
+
+
+def _tables(experiment: FakeExperiment) -> dict[str, pd.DataFrame]:
+    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+
+
+def _rewrite(path: Path, changes) -> None:
+    run = read_json(path)
+    changes(run)
+    write_json(path, run)
+    write_json(path.parent / "sessions" / f"{run['session']}.json", run)
+
+
+def _over(rate: str):
+    def change(run: dict) -> None:
+        run["link"] = {
+            "interface": None, "rate": rate, "mbit_per_second": None, "latency_ms": None,
+        }  # fmt: skip
+        run["ranks"] |= {"hosts": ["n1", "n2"], "machines": [MACHINE, MACHINE]}
+
+    return change
+
+
+def test_an_old_link_does_not_pass_for_the_new_one_of_its_name(tmp_path):
+    """The old session's run over two nodes has a partner there, and it ran over another link."""
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 10.0, session="old")
+    experiment.add("horovod-mpi", "2x1", 5.0, session="new", older={"old": 80.0})
+    for path in experiment.runs[3:]:
+        _rewrite(path, _over("1gbit"))
+        older = path.parent / "sessions" / "old.json"
+        run = read_json(older)
+        _over("10mbit")(run)
+        write_json(older, run)
+    frames = _tables(experiment)
+    (row,) = frames["speedup"].itertuples()
+    assert (row.kind, row.pairs) == ("unavailable", 0)
+    assert "shares session and repeat" in row.reason
+    assert "another rate of the network native: 10mbit and 1gbit" in row.reason
+    runs = frames["runs"].query("layout == '2x1'")
+    assert runs["comparable"].tolist() == [True, False] * 3
+    (taken,) = frames["configurations"].query("layout == '2x1'").itertuples()
+    assert taken.train_seconds_per_epoch < 6
+
+
+def test_runs_of_a_session_on_unlike_machines_have_no_ratio_and_it_is_said(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 5.0)
+
+    def faster(run: dict) -> None:
+        run["ranks"]["machines"] = [MACHINE | {"cpu": "Faster CPU"}]
+
+    first, *others = experiment.runs[3:]
+    _rewrite(first, faster)
+    (row,) = _tables(experiment)["speedup"].itertuples()
+    assert (row.kind, row.pairs) == ("measured", 2)
+    for path in others:
+        _rewrite(path, faster)
+    (row,) = _tables(experiment)["speedup"].itertuples()
+    assert (row.kind, row.pairs) == ("unavailable", 0)
+    assert "unlike machines: Faster CPU, 2 cores" in row.reason
+
+
+def test_alike_machines_of_other_names_are_paired_and_marked(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 5.0)
+    assert not _tables(experiment)["speedup"]["other_hosts"].any()
+    _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["n7"]))
+    frames = _tables(experiment)
+    (row,) = frames["speedup"].itertuples()
+    assert (row.pairs, row.other_hosts) == (3, True)
+    assert frames["configurations"]["hosts"].tolist() == ["example", "example;n7"]
+    assert frames["runs"]["hosts"].tolist() == ["example"] * 5 + ["n7"]
+
+
+def test_pairs_of_a_ladder_on_unlike_machines_have_no_ratio(tmp_path):
+    experiment, paths, pairs = laddered(tmp_path)
+    for path in paths:
+        run = read_json(path)
+        if run["pair"] == "way-1" and run["variant"] == "slow":
+            run["ranks"]["machines"] = [MACHINE | {"cpu": "Faster CPU"}]
+            write_json(path, run)
+    frames = tables.tables(
+        experiment.runs,
+        experiment.dataset_files,
+        experiment.class_files,
+        paired_files=paths,
+        pairs=pairs,
+    )
+    first = frames["ladder"].iloc[0]
+    assert first["kind"] == "unavailable" and "unlike machines" in first["reason"]
+
+
+def test_older_measurements_say_why_they_do_not_count(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 10.0, repeats=1, session="b", older={"a": 50.0})
+    older = experiment.runs[0].parent / "sessions" / "a.json"
+    write_json(older, changed(read_json(older), "training.learning_rate", 0.5))
+    current, old = measurements(experiment.runs)
+    assert (current["comparable"], current["incomparable_because"]) == (True, None)
+    assert not old["comparable"]
+    assert old["incomparable_because"] == "measured with other settings"

@@ -1,0 +1,126 @@
+"""Looks of strategies: the same in every figure, and told apart by colour-blind readers."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from fixtures_runs import FakeExperiment, sampled, three_configurations
+
+from escala.explain import tables
+from escala.figures import common, figure
+from escala.parallel.strategies import STRATEGIES
+
+# Machado, Oliveira and Fernandes (2009), IEEE TVCG 15(6): severity 1.0, on linear RGB.
+BLIND = {
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+                   [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                     [-0.011820, 0.042940, 0.968881]],
+}  # fmt: skip
+# sRGB to XYZ under D65 (IEC 61966-2-1), and D65's white point.
+XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+WHITE = np.array([0.9505, 1.0, 1.089])
+#: CIE76: about 2.3 is just noticeable side by side.
+NOTICEABLE = 5.0
+
+
+def _lab(colour: tuple, blindness: str) -> np.ndarray:
+    """Return CIELAB of an sRGB colour as a colour-blind eye sees it."""
+    rgb = np.array(colour)
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    x, y, z = np.cbrt((XYZ @ np.clip(BLIND[blindness] @ linear, 0, 1)) / WHITE)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("blindness", BLIND)
+def test_strategies_differ_for_colour_blind_readers(blindness):
+    seen = {name: _lab(common.strategy_look(name).colour, blindness) for name in STRATEGIES}
+    close = {pair: np.linalg.norm(seen[pair[0]] - seen[pair[1]]) for pair in combinations(seen, 2)}
+    assert min(close.values()) > NOTICEABLE, min(close, key=close.get)
+    assert len({common.strategy_look(name).marker for name in STRATEGIES}) == len(STRATEGIES)
+
+
+def test_a_strategy_has_one_colour_and_marker_in_every_figure(tmp_path):
+    experiment = three_configurations(tmp_path)
+    frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    resources = tables.tables([], [], [], sampled(tmp_path / "sampled"))
+    look = common.strategy_look("horovod-mpi")
+    with common.style():
+        accuracy = figure("accuracy_per_epoch").draw(frames).axes[0]
+        speedup = figure("speedup").draw(frames).axes[0]
+        seconds = figure("seconds_per_epoch").draw(frames).axes[0]
+        processes = figure("resources").draw(resources).axes[0]
+    [line] = [line for line in accuracy.lines if line.get_label() == "horovod-mpi 1x2"]
+    [bars] = [bars for bars in speedup.containers if bars.get_label() == "horovod-mpi"]
+    for drawn in (line, bars.lines[0], processes.lines[0]):
+        assert mpl.colors.to_rgb(drawn.get_color()) == look.colour
+        assert drawn.get_marker() == look.marker
+    drawn_colours = {tuple(c[:3]) for part in seconds.collections for c in part.get_edgecolor()}
+    expected = {common.strategy_look(name).colour for name in STRATEGIES}
+    assert look.colour in drawn_colours and drawn_colours <= expected
+
+
+def _frame(*rows: tuple[str, str]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["strategy", "label"])
+    return frame.assign(dataset="demo", workload="virus-cnn")
+
+
+def test_variants_of_one_strategy_share_its_marker_and_differ_in_shade_and_line():
+    looks = common.looks(
+        _frame(("horovod-mpi", "tuned"), ("single", "one"), ("horovod-mpi", "as-published"))
+    )
+    assert list(looks) == ["one", "tuned", "as-published"], "in the order of the strategies"
+    tuned, published = looks["tuned"], looks["as-published"]
+    assert tuned == common.strategy_look("horovod-mpi")
+    assert tuned.marker == published.marker
+    assert tuned.colour != published.colour and tuned.line != published.line
+
+
+def test_the_order_of_a_file_does_not_change_looks_or_order():
+    names = ["horovod-gloo", "single", "parameter-server"]
+    rows = [(name, name) for name in names]
+    assert common.looks(_frame(*rows)) == common.looks(_frame(*reversed(rows)))
+    ordered = common.in_order(_frame(*rows))["strategy"]
+    assert list(ordered) == sorted(names, key=list(STRATEGIES).index)
+
+
+def test_a_strategy_of_an_old_measurement_is_black():
+    assert common.strategy_look("no-longer-there").colour == (0.0, 0.0, 0.0)
+
+
+def test_colours_of_other_things_are_none_of_the_strategies():
+    strategies = {common.strategy_look(name).colour for name in STRATEGIES}
+    others = set(common.palette([str(n) for n in range(len(common.MUTED))]).values())
+    assert len(others) == len(common.MUTED) and not others & strategies
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("two words", ["two words"]),
+        ("a_long-name_without_spaces", ["a_long-name_", "without_", "spaces"]),
+        ("WWWWWWWWWWWWWWWW", ["WWWWWWWW", "WWWWWWWW"]),
+        ("kept\nline", ["kept", "line"]),
+    ],
+)
+def test_names_break_where_they_can(text, lines):
+    wrapped = common.wrap(text, 1.1, 10)
+    assert "".join(wrapped.split()) == "".join(text.split())
+    assert all(common.text_width(line, 10) <= 1.1 for line in wrapped.split("\n"))
+    if "W" not in text:
+        assert wrapped.split("\n")[0] == lines[0]
+
+
+def test_a_figure_keeps_data_sets_in_their_order(tmp_path):
+    frame = pd.concat(
+        [
+            _frame(("horovod-mpi", "a"), ("single", "b")),
+            _frame(("single", "c")).assign(dataset="another"),
+        ]
+    )
+    assert list(common.in_order(frame)["label"]) == ["b", "a", "c"]
+    assert FakeExperiment(tmp_path).dataset == "demo-1000"

@@ -1,0 +1,158 @@
+"""What each of two ranks does in `test_exchange`: `python exchange.py FOLDER`, under mpirun.
+
+One start of TensorFlow serves all cases: the ranks train the same small model under every strategy,
+one after the other, and rank 0 also trains it with Keras's own loop.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.keras import layers, regularizers
+
+from escala.files import write_json
+from escala.parallel import train
+from escala.parallel.placement import Place
+from escala.parallel.shards import Shards
+from escala.parallel.strategies import STRATEGIES
+from escala.parallel.strategies.base import set_threads
+from escala.workloads.models import WEIGHTS
+from tests.conftest import KNOBS
+
+ROWS, BATCH, EPOCHS, LENGTH, CLASSES = 20, 8, 2, 24, 3
+SEED, RATE = 5, 0.05
+#: Strategy, its knobs, and the part of every batch that each rank takes of those by speed.
+CASES = {
+    "horovod-mpi": ("horovod-mpi", {}, None),
+    "by ranks, in parts": ("horovod-mpi", {"weighting": "ranks", "accumulation": 3}, None),
+    "factors": ("horovod-mpi", {"factors": True}, None),
+    "hybrid with factors": ("hybrid", {"factors": True}, [0.75, 0.25]),
+    "hybrid with an idle rank": ("hybrid", {}, [1.0, 0.0]),
+}
+CLOCKED = "horovod-mpi"
+ALONE = {"single": ("single", {"accumulation": 2}, None), "mirrored": ("mirrored", {}, None)}
+
+
+def model(length: int, classes: int, stem: str = "layers") -> tf.keras.Model:
+    """Return a network with what an exchange can go wrong with.
+
+    Two layers have one name and one shape. Kernels, a bias and the output of a layer are
+    regularised. Of the two wide layers, worth being factored, the kernel of one is regularised.
+    """
+
+    def within(name: str) -> tf.keras.Model:
+        same = layers.Dense(16, "tanh", name="same", kernel_regularizer=regularizers.L2(0.02))
+        return tf.keras.Sequential([layers.Input((16,)), same], name=name)
+
+    return tf.keras.Sequential(
+        [
+            layers.Input((length,), dtype="uint8"),
+            layers.Embedding(5, 4),
+            layers.Flatten(),
+            layers.Dense(1024, "relu", bias_regularizer=regularizers.L2(0.3)),
+            layers.Dense(96, "relu", kernel_regularizer=regularizers.L2(0.01)),
+            layers.Dense(16, "tanh", activity_regularizer=regularizers.L2(0.1)),
+            within("one"),
+            within("other"),
+            layers.Dense(classes, "softmax"),
+        ]
+    )
+
+
+WORKLOAD = SimpleNamespace(
+    model=model,
+    optimizer=lambda rate, update: tf.keras.optimizers.SGD(rate),
+    row_losses=tf.keras.losses.sparse_categorical_crossentropy,
+)
+
+
+def write_data(folder: Path) -> None:
+    random = np.random.default_rng(0)
+    for side in ("train", "test"):
+        np.save(folder / f"{side}.npy", random.integers(0, 5, (ROWS, LENGTH), np.uint8))
+        np.save(folder / f"{side}_labels.npy", random.integers(0, CLASSES, ROWS))
+
+
+def request(data: Path, strategy: str, knobs: dict, instrument: str | None) -> dict:
+    training = {"epochs": EPOCHS, "validate": False, "save_model": True, "tensorboard": False}
+    return {
+        "strategy": strategy,
+        "workload": "peculiar",
+        "training": training | {"checkpoint_epochs": None},
+        "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}} | knobs,
+        "data": str(data),
+        "classes": list("ABC"),
+        "train_rows": ROWS,
+        "max_steps": None,
+        "instrument": instrument,
+        "epochs": EPOCHS,
+        "global_batch": BATCH,
+        "learning_rate": RATE,
+        "seed": SEED,
+        "shuffle_seed": SEED,
+        "digest": "",
+        "resume_after": 0,
+    }
+
+
+def place(strategy: str, process: int) -> Place:
+    together, alone = strategy == "mirrored", strategy in ALONE
+    return Place(
+        process=0 if alone else process,
+        processes=1 if alone else 2,
+        ranks=[0, 1] if together else [0 if alone else process],
+        node=0, nodes=1, local=0, processes_per_node=2, host="", cores=[], addresses=[], spare=[],
+    )  # fmt: skip
+
+
+def reference(data: Path) -> tuple[list[float], list[np.ndarray]]:
+    """Return the loss of each step and the weights after the last, by Keras's own loop."""
+    codes, labels = (np.load(data / f"train{part}.npy") for part in ("", "_labels"))
+    tf.keras.utils.set_random_seed(SEED)
+    network = model(LENGTH, CLASSES)
+    network.compile(tf.keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy")
+    shards = Shards(SEED, ROWS, BATCH, [1.0])
+    losses = [
+        network.train_on_batch(codes[rows], labels[rows], reset_metrics=True)
+        for epoch in range(1, EPOCHS + 1)
+        for (rows,) in shards.of_epoch(epoch)
+    ]
+    return losses, network.get_weights()
+
+
+def main(folder: Path) -> None:
+    data = folder / "data"
+    set_threads({"intra_op": 1, "inter_op": 1})
+    mirrored = STRATEGIES["mirrored"](KNOBS, place("mirrored", 0))
+    mirrored.start()
+    started = {"mirrored": mirrored}
+    started["horovod-mpi"] = STRATEGIES["horovod-mpi"](KNOBS, None)
+    (process,), ranks = started["horovod-mpi"].start()
+    train.workload = lambda name: WORKLOAD
+    for name, (strategy, knobs, shares) in (CASES | ALONE).items():
+        if strategy in ALONE and process:
+            continue
+        asked = request(data, strategy, knobs, "clocks" if name == CLOCKED else None)
+        used = started.get(strategy) or STRATEGIES[strategy](asked["knobs"], None)
+        if strategy not in started:
+            used.start()
+        used.knobs, used.place = asked["knobs"], place(strategy, process)
+        train._shares_by_speed = lambda *_, shares=shares: np.array(shares)
+        into = folder / name / "ranks"
+        into.mkdir(parents=True, exist_ok=True)
+        total = 1 if strategy == "single" else ranks
+        measured = train.train(asked, used, total, into)
+        write_json(into / f"rank{process}.json", measured)
+    if process == 0:
+        losses, weights = reference(data)
+        write_json(folder / "losses.json", losses)
+        np.savez(folder / WEIGHTS, *weights)
+    started["horovod-mpi"].stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,53 @@
+"""Run the README's first command: config.yaml from genomes to the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from escala.config import load as load_experiment
+from escala.files import read_json
+from escala.workloads import WORKLOADS, load
+
+
+@pytest.fixture(scope="module")
+def experiment(first_command: Path):
+    return load_experiment(first_command / "config.yaml")
+
+
+@pytest.fixture(scope="module")
+def results(first_command: Path, experiment) -> Path:
+    return first_command / "results" / experiment.name
+
+
+def test_every_run_ends_ok_and_the_report_is_named(first_command, experiment, results):
+    settings = yaml.safe_load((first_command / "config.yaml").read_text())
+    runs = [read_json(path) for path in results.rglob("run.json")]
+    assert {run["status"] for run in runs} == {"ok"}
+    assert {run["instrument"] for run in runs} == {None, "timeline", "clocks"}
+    timed = {(run["strategy"], run["layout"]) for run in runs if not run["instrument"]}
+    assert timed == {
+        (each["strategy"], layout)
+        for each in settings["configurations"]
+        for layout in each["layouts"]
+    }
+    said = (first_command / "said").read_text()
+    assert f"results/{experiment.name}/summary.md says what they showed" in said
+    assert (results / "summary.md").read_text().startswith(f"# {settings['title']}")
+    assert (results / "report.html").stat().st_size > 100_000
+
+
+def test_fitted_workloads_join_the_tables_of_the_others(experiment, results):
+    table = pd.read_csv(results / "tables" / "configurations.csv")
+    kinds = table.groupby("workload")["training_kind"].unique().map(list).to_dict()
+    assert kinds == {name: [WORKLOADS[name].kind] for name in experiment.settings["workloads"]}
+    assert "fit" in table["training_kind"].to_numpy()
+    assert (table["runs_ok"] == 1).all()
+    run, *_ = results.glob("runs/*/kmer-logreg/single/1x1/*/native/rep1/run.json")
+    test = np.load(next(results.glob("data/*/split*/test.npy")))
+    kept = np.load(run.with_name("predictions.npy"))
+    np.testing.assert_array_equal(load(run.parent).probabilities(test).argmax(axis=1), kept)

@@ -1,0 +1,148 @@
+"""A workflow that is asked to end stops, leaves nothing running, and goes on at the next call."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+from tests.workflow.conftest import SIMULATED, command, experiment_of
+
+PATIENCE_SECONDS = 120
+RUN = Path("results/cut/runs/small/virus-cnn/horovod-mpi/1x2/tuned/native/rep1")
+# What a rank imports for TensorFlow: it says that it is there, and waits.
+TENSORFLOW = """
+import os, pathlib, time
+pathlib.Path(os.environ["TEST_RANKS"], str(os.getpid())).touch()
+time.sleep(600)
+"""
+# SLURM's programs, as far as the executor calls them, for a cluster that is this machine. A job is
+# cancelled as SLURM does it: all its processes, the ranks too, get the signal at once.
+SLURM = """#!{python}
+import os, pathlib, subprocess, sys
+import psutil
+program, state = os.path.basename(sys.argv[0]), pathlib.Path({state!r})
+if program == "sbatch":
+    [job] = [word.removeprefix("--wrap=") for word in sys.argv if word.startswith("--wrap=")]
+    log, environment = open(state / "log", "w"), os.environ | {{"SLURM_JOB_ID": "1"}}
+    started = subprocess.Popen(
+        job, shell=True, start_new_session=True, env=environment, stdout=log, stderr=log
+    )
+    (state / "job").write_text(str(started.pid))
+    print(1)
+elif program == "squeue" and (state / "job").exists():
+    print("1|RUNNING")
+elif program == "scontrol":
+    print("MinJobAge = 300 sec")
+elif program == "sinfo":
+    print("here")
+elif program == "scancel" and sys.argv[1].startswith("--name="):
+    # One by number may be missed: while the executor asks about its jobs, it has none to cancel.
+    job = psutil.Process(int((state / "job").read_text()))
+    for process in [*job.children(recursive=True), job]:
+        process.terminate()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder whose data are prepared; the tests interrupt the same run in it by turns."""
+    folder = tmp_path_factory.mktemp("cut")
+    experiment = experiment_of("cut", SIMULATED)
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+    (folder / "tensorflow.py").write_text(TENSORFLOW)
+    data = "results/cut/data/small/split4/dataset.json"
+    subprocess.run(command(folder, data), check=True, capture_output=True)
+    return folder
+
+
+def until(condition: Callable[[], object]) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(condition())
+
+
+def of_folder(folder: Path) -> list[str]:
+    """Return the commands of the processes that work in `folder`."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if folder in [Path(process.cwd()), *Path(process.cwd()).parents]:
+                found.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found
+
+
+def start(
+    folder: Path, ranks: Path, *arguments: str, programs: Path | None = None, **options: object
+) -> subprocess.Popen:
+    """Ask for the run in a process group of its own, and wait until its ranks are there."""
+    ranks.mkdir()
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    found = os.pathsep.join(filter(None, [programs and str(programs), os.environ["PATH"]]))
+    process = subprocess.Popen(
+        command(folder, str(RUN / "run.json"), *arguments),
+        cwd=folder,
+        env=os.environ | {"PATH": found, "PYTHONPATH": path, "TEST_RANKS": str(ranks)},
+        start_new_session=True,
+        text=True,
+        **options,
+    )
+    assert until(lambda: len([*ranks.iterdir()]) == 2 or process.poll() is not None)
+    assert process.poll() is None, "the run that was interrupted before is not made again"
+    return process
+
+
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [(signal.SIGTERM, os.killpg), (signal.SIGHUP, os.killpg), (signal.SIGINT, os.kill)],
+)
+def test_an_interrupted_run_has_not_failed(folder, tmp_path, number, send):
+    """That the next call makes it is shown by the test after it, which waits for its ranks."""
+    reading, writing = os.pipe()
+    process = start(folder, tmp_path / "ranks", stdout=writing, stderr=writing)
+    os.close(writing)
+    if number == signal.SIGHUP:
+        os.close(reading)  # The terminal is gone.
+    send(process.pid, number)
+    assert process.wait(PATIENCE_SECONDS) != 0
+    assert not (folder / RUN / "run.json").exists()
+    assert not of_folder(folder)
+    if number != signal.SIGHUP:
+        said = os.fdopen(reading).read()
+        assert "escala: interrupted" in said
+
+
+def test_a_run_on_a_cluster_that_is_interrupted_has_not_failed(folder, tmp_path):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "srun"):
+        content = SLURM.format(python=sys.executable, state=str(tmp_path))
+        (programs / name).write_text(content)
+        (programs / name).chmod(0o755)
+    profile = yaml.safe_load((ROOT / "profiles" / "lab" / "config.yaml").read_text())
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(profile | {"keep-going": False}))
+    process = start(folder, tmp_path / "ranks", "--profile", str(tmp_path), programs=programs)
+    process.terminate()
+    assert process.wait(PATIENCE_SECONDS) != 0
+    assert until(lambda: not of_folder(folder))
+    assert not (folder / RUN / "run.json").exists()
+
+
+def test_nothing_goes_on_where_snakemake_is_killed(folder, tmp_path):
+    process = start(folder, tmp_path / "ranks")
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert until(lambda: not of_folder(folder))
+    assert not (folder / RUN / "run.json").exists()
