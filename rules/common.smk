@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from escala import config as experiments
 from escala import acquire, environment, interrupts, store
-from escala.acquire.files import expanded_path
+from escala.acquire.paths import expanded_path
 from escala.errors import InputError
 from escala.figures import (
     ATTRIBUTION_FIGURE,

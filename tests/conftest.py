@@ -211,15 +211,14 @@ def copy_project(folder: Path) -> Path:
 
 
 def reduced(experiment: dict) -> dict:
-    """Return an experiment on few small genomes, once, with timelines and clocks, on any core."""
+    """Return an experiment on few small genomes, once, on any core."""
     for dataset in experiment["datasets"].values():
         records = dict.fromkeys(dataset["source"]["records"], 20)
         dataset |= {"length": 300, "source": dataset["source"] | {"records": records}}
         dataset["oversample"] |= {"neighbours": 2}
     for workload in experiment["workloads"].values():
         workload |= {"epochs": 1} if "epochs" in workload else {}
-    captured = {"timeline": {"enabled": True, "steps": 3}, "clocks": {"enabled": True}}
-    return experiment | captured | {"repeats": 1, "oversubscribe": True}
+    return experiment | {"repeats": 1, "oversubscribe": True}
 
 
 @pytest.fixture(scope="session")

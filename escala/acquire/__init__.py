@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
-from escala.acquire import entrez, files, simulate, virusurf
-from escala.acquire.files import expanded_path
-from escala.acquire.lock import lock_rows, read_lock, require_locked, write_lock
-from escala.acquire.partial import forget
+from escala.acquire.paths import class_files, expanded_path, list_files
 from escala.errors import InputError
 from escala.files import atomic
 
+#: The module of each type of source, whose `fetch` gets the genomes; known without importing it.
 SOURCES = {
-    "files": files.fetch,
-    "ncbi": entrez.fetch,
-    "simulated": simulate.fetch,
-    "virusurf": virusurf.fetch,
+    "files": "escala.acquire.files",
+    "ncbi": "escala.acquire.entrez",
+    "simulated": "escala.acquire.simulate",
+    "virusurf": "escala.acquire.virusurf",
 }
 
 
@@ -28,8 +27,8 @@ def inputs(source: dict, classes: list[str]) -> list[Path]:
     ------
     InputError : the source is a folder, and lacks one of them, or a variable is not set.
     """
-    genomes = files.class_files(source, classes) if "folder" in source else []
-    return [*genomes, *entrez.list_files(source, classes), *filter(None, [_given_lock(source)])]
+    genomes = class_files(source, classes) if "folder" in source else []
+    return [*genomes, *list_files(source, classes), *filter(None, [_given_lock(source)])]
 
 
 def acquire(
@@ -51,6 +50,9 @@ def acquire(
     ------
     InputError : the source cannot give the genomes asked for, or they are not those locked.
     """
+    from escala.acquire.lock import lock_rows, read_lock, require_locked, write_lock
+    from escala.acquire.partial import forget
+
     if source.get("type") not in SOURCES:
         raise InputError(
             "source.type", source.get("type"), "no such source", f"use one of {', '.join(SOURCES)}"
@@ -60,7 +62,7 @@ def acquire(
     options = {"partial": partial} if source["type"] == "ncbi" else {}
     with atomic(folder) as temporary:
         temporary.mkdir()
-        SOURCES[source["type"]](source, classes, temporary, **options)
+        import_module(SOURCES[source["type"]]).fetch(source, classes, temporary, **options)
         rows = list(lock_rows(temporary, classes))
         if locked:
             require_locked(rows, locked, given)

@@ -27,9 +27,10 @@ from Bio.SeqIO.FastaIO import SimpleFastaParser
 from tqdm import tqdm
 
 from escala.acquire import eutils
-from escala.acquire.files import expanded, expanded_path, write_record
+from escala.acquire.files import write_record
 from escala.acquire.lock import digest, listed, read_lock
 from escala.acquire.partial import Partial
+from escala.acquire.paths import expanded, expanded_path, list_files
 from escala.acquire.queries import QUERIES
 from escala.errors import InputError
 
@@ -82,16 +83,6 @@ def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None =
             with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
                 for accession in accessions:
                     write_record(fasta, accession, kept.sequence(accession))
-
-
-def list_files(source: dict, classes: list[str]) -> list[Path]:
-    """Return the files that list accessions of the classes, in their order."""
-    lists = source.get("accessions", {})
-    return [
-        Path(expanded_path(lists[name], f"source.accessions.{name}"))
-        for name in classes
-        if isinstance(lists.get(name), str)
-    ]
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from string import Template
 from typing import TextIO
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 from tqdm import tqdm
 
+from escala.acquire.paths import class_files
 from escala.errors import InputError
 
-SUFFIXES = [suffix + packed for suffix in (".fasta", ".fa", ".fna") for packed in ("", ".gz")]
 LINE = 70
 #: Letters of a record, and records of a file, that are read at most: 40 times the largest genome
 #: of a virus (Pandoravirus salinus, 2.5 million), and twice the genomes of SARS-CoV-2 in GenBank.
@@ -84,43 +82,6 @@ def fetch(
                 write_record(fasta, header, sequence)
 
 
-def class_files(source: dict, classes: list[str]) -> list[Path]:
-    """Return the file of each class in `source["folder"]`.
-
-    Raises
-    ------
-    InputError : the folder, or the file of a class, is missing, or there are two for a class.
-    """
-    origin = Path(expanded_path(source["folder"], "source.folder"))
-    if not origin.is_dir():
-        raise InputError("source.folder", str(origin), "no such folder", "name an existing folder")
-    return [_only_file(origin, name) for name in classes]
-
-
-def expanded_path(text: str, where: str) -> str:
-    """Return a path with environment variables and `~` expanded; see `expanded`."""
-    return str(Path(expanded(text, where)).expanduser())
-
-
-def expanded(text: str, where: str) -> str:
-    """Return `text` with `$NAME` and `${NAME}` taken from the environment (`$$` is a `$`).
-
-    Raises
-    ------
-    InputError : a variable is not set or empty.
-    """
-    try:
-        result = Template(text).substitute({k: v for k, v in os.environ.items() if v})
-    except KeyError as error:
-        name = error.args[0]
-        raise InputError(
-            where, text, f"the environment variable {name} is not set", f"export {name}"
-        ) from None
-    except ValueError:
-        raise InputError(where, text, "a $ without a name", "write $NAME, or $$ for $") from None
-    return result
-
-
 def records(path: Path, parser: Parser = SimpleFastaParser) -> Iterator[tuple[str, str]]:
     """Yield header (without `>`) and sequence of every record of a FASTA file.
 
@@ -179,25 +140,6 @@ def write_record(handle: TextIO, header: str, sequence: str) -> None:
     """Write one FASTA record, its sequence in lines of 70 letters."""
     lines = [sequence[start : start + LINE] for start in range(0, len(sequence), LINE)]
     handle.write("\n".join([f">{header}", *lines, ""]))
-
-
-def _only_file(folder: Path, name: str) -> Path:
-    found = [path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()]
-    if not found:
-        raise InputError(
-            "source.folder",
-            str(folder),
-            f"holds no file for the class {name}",
-            f"add {name}.fasta, .fa or .fna, plain or .gz, or remove the class",
-        )
-    if len(found) > 1:
-        raise InputError(
-            "source.folder",
-            [path.name for path in found],
-            f"two files for the class {name}",
-            "keep one of them",
-        )
-    return found[0]
 
 
 def _require_fasta(handle: TextIO, path: Path) -> None:

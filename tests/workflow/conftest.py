@@ -59,18 +59,36 @@ def command(folder: Path, *arguments: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.fixture(scope="session")
+def prepared_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return an environment in which workflows share what they prepare, and each measures anew.
+
+    The workers of pytest-xdist have folders beside each other, and so one store.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    return {"ESCALA_STORE": str(folder / "prepared"), "ESCALA_MEASURE_AGAIN": "1"}
+
+
 def run_snakemake(
-    folder: Path, *arguments: str, experiment: dict | None = None
+    folder: Path, *arguments: str, experiment: dict | None = None, **environment: str
 ) -> subprocess.CompletedProcess:
     """Write `experiment`, if given, as the experiment of `folder` and run Snakemake there."""
     if experiment is not None:
-        (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment))
-    return subprocess.run(command(folder, *arguments), capture_output=True, text=True, timeout=500)
+        (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+    return subprocess.run(
+        command(folder, *arguments),
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
 
 
 @pytest.fixture
-def snakemake(tmp_path: Path) -> Snakemake:
-    return partial(run_snakemake, tmp_path)
+def snakemake(tmp_path: Path, prepared_once: dict[str, str]) -> Snakemake:
+    return partial(run_snakemake, tmp_path, **prepared_once)
 
 
 @pytest.fixture

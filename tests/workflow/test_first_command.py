@@ -28,7 +28,7 @@ def test_every_run_ends_ok_and_the_report_is_named(first_command, experiment, re
     settings = yaml.safe_load((first_command / "config.yaml").read_text())
     runs = [read_json(path) for path in results.rglob("run.json")]
     assert {run["status"] for run in runs} == {"ok"}
-    assert {run["instrument"] for run in runs} == {None, "timeline", "clocks"}
+    assert {run["instrument"] for run in runs} == {None, "clocks"}
     timed = {(run["strategy"], run["layout"]) for run in runs if not run["instrument"]}
     assert timed == {
         (each["strategy"], layout)

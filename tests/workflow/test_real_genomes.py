@@ -17,12 +17,12 @@ from tests.workflow.conftest import run_snakemake
 
 pytestmark = pytest.mark.real_data
 
-RUN = "results/genomes/runs/genomes-1000/virus-cnn/single/1x1/tuned/native/rep1/run.json"
+RUN = "results/genomes/runs/genomes-1000/kmer-logreg/single/1x1/tuned/native/rep1/run.json"
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """One run of experiments/genomes.yaml, on fewer rows of each genome."""
+    """A fit of experiments/genomes.yaml, on fewer rows of each genome."""
     folder = tmp_path_factory.mktemp("genomes")
     experiment = yaml.safe_load((ROOT / "experiments" / "genomes.yaml").read_text())
     [dataset] = experiment["datasets"].values()
@@ -46,7 +46,7 @@ def test_every_record_is_read_and_locked(trained):
 
 
 def test_classes_are_told_apart(trained):
-    """One split of few rows proves little: this only shows that training works on real letters."""
+    """One split of few rows proves little: this only shows that the letters reach the classes."""
     evaluation = read_json(trained / RUN)["evaluation"]
-    assert evaluation["accuracy"] >= 0.9
+    assert evaluation["accuracy"] >= 0.95
     assert min(scores["recall"] for scores in evaluation["per_class"].values()) >= 0.7

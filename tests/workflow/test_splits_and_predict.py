@@ -30,10 +30,9 @@ def fits_only(**datasets: dict) -> dict:
     return experiment
 
 
-def test_random_cluster_and_lineage_splits_with_baselines_beside(snakemake, tmp_path):
+def test_cluster_and_lineage_splits_with_baselines_beside(snakemake, tmp_path):
     lineages = {"by": "group-file", "seeds": [4]}
     experiment = fits_only(
-        random={},
         cluster={"split": {"by": "cluster", "seeds": [4]}, "similarity": 0.6},
         lineage={"split": lineages, "similarity": 0.6},
     )
@@ -64,9 +63,8 @@ def test_random_cluster_and_lineage_splits_with_baselines_beside(snakemake, tmp_
     svg = (results / "figures/splits.svg").read_text()
     for part in ("kmer-logreg", "majority", "split: cluster", "split: group-file"):
         assert part in svg
-    # Of these two splits it is a threshold of the report, and no array depends on it.
-    for name in ("random", "lineage"):
-        experiment["datasets"][name]["similarity"] = 0.5
+    # Of a split by lineage it is a threshold of the report, and no array depends on it.
+    experiment["datasets"]["lineage"]["similarity"] = 0.5
     dry = snakemake("--dry-run", "--quiet", "rules", experiment=experiment)
     planned = dry.stdout + dry.stderr
     again = {name for name in RULES if re.search(rf"^{name} ", planned, re.MULTILINE)}

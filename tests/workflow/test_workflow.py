@@ -34,17 +34,21 @@ def test_one_target_runs_itself_and_what_it_needs_and_then_nothing(snakemake, tm
 
 
 def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_path):
-    experiment = experiment_of("small", SIMULATED, repeats=2)
+    captured = {"timeline": {"enabled": True, "steps": 3}}
+    experiment = experiment_of("small", SIMULATED, repeats=2, **captured)
     before = snakemake("--dry-run", experiment=experiment)
     assert before.returncode == 0, before.stderr
     assert before.stdout.count("Train virus-cnn on small") == 6
-    assert "Estimated training time of 6 runs: 42 s" in before.stdout
+    assert before.stdout.count("Capture the timeline of") == 2
+    assert before.stdout.count("Draw the timeline of") == 4
+    assert "Estimated training time of 8 runs: 56 s" in before.stdout
     assert not (tmp_path / "results").exists()
     record = {"status": "ok", "wall_seconds": 30.0}
     (tmp_path / SINGLE / "sessions").mkdir(parents=True)
     (tmp_path / SINGLE / "sessions" / "s.json").write_text(json.dumps(record))
     after = snakemake("--dry-run")
-    assert "Estimated training time of 6 runs: 3 min 0 s for 6 from earlier runs" in after.stdout
+    assert "3 min 0 s for 6 from earlier runs" in after.stdout
+    assert "14 s for 2 from a reference rate" in after.stdout
 
 
 ENDING = """
@@ -63,7 +67,7 @@ def test_a_dead_rank_leaves_the_rest_and_retry_repeats_just_it(
     experiment["workloads"] |= {"majority": {}}
     other = SINGLE.replace("virus-cnn", "majority")
     imported(ENDING)
-    swept = snakemake(experiment=experiment)
+    swept = snakemake("results/small/summary.md", experiment=experiment)
     monkeypatch.delenv("PYTHONPATH")
     assert swept.returncode != 0
     status = {name: json.loads((tmp_path / name).read_text()) for name in files_in(tmp_path)}

@@ -1,0 +1,80 @@
+"""The paths that a source names: files of genomes, lists of accessions, variables in them.
+
+The workflow asks for them at every start: nothing here waits for a library.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from string import Template
+
+from escala.errors import InputError
+
+SUFFIXES = [suffix + packed for suffix in (".fasta", ".fa", ".fna") for packed in ("", ".gz")]
+
+
+def class_files(source: dict, classes: list[str]) -> list[Path]:
+    """Return the file of each class in `source["folder"]`.
+
+    Raises
+    ------
+    InputError : the folder, or the file of a class, is missing, or there are two for a class.
+    """
+    origin = Path(expanded_path(source["folder"], "source.folder"))
+    if not origin.is_dir():
+        raise InputError("source.folder", str(origin), "no such folder", "name an existing folder")
+    return [_only_file(origin, name) for name in classes]
+
+
+def list_files(source: dict, classes: list[str]) -> list[Path]:
+    """Return the files that list accessions of the classes, in their order."""
+    lists = source.get("accessions", {})
+    return [
+        Path(expanded_path(lists[name], f"source.accessions.{name}"))
+        for name in classes
+        if isinstance(lists.get(name), str)
+    ]
+
+
+def expanded_path(text: str, where: str) -> str:
+    """Return a path with environment variables and `~` expanded; see `expanded`."""
+    return str(Path(expanded(text, where)).expanduser())
+
+
+def expanded(text: str, where: str) -> str:
+    """Return `text` with `$NAME` and `${NAME}` taken from the environment (`$$` is a `$`).
+
+    Raises
+    ------
+    InputError : a variable is not set or empty.
+    """
+    try:
+        result = Template(text).substitute({k: v for k, v in os.environ.items() if v})
+    except KeyError as error:
+        name = error.args[0]
+        raise InputError(
+            where, text, f"the environment variable {name} is not set", f"export {name}"
+        ) from None
+    except ValueError:
+        raise InputError(where, text, "a $ without a name", "write $NAME, or $$ for $") from None
+    return result
+
+
+def _only_file(folder: Path, name: str) -> Path:
+    found = [path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()]
+    if not found:
+        raise InputError(
+            "source.folder",
+            str(folder),
+            f"holds no file for the class {name}",
+            f"add {name}.fasta, .fa or .fna, plain or .gz, or remove the class",
+        )
+    if len(found) > 1:
+        raise InputError(
+            "source.folder",
+            [path.name for path in found],
+            f"two files for the class {name}",
+            "keep one of them",
+        )
+    return found[0]
