@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from escala.explain.statistics import bootstrap_interval, ratio_interval
+from escala.explain.statistics import median_interval
 
 CLASSES = 5
 LEARNING_RATE = 0.0001
@@ -184,11 +184,11 @@ def compare(length: int, batch: int, steps: int, count: int) -> None:
     print(f"{length} letters, {batch} rows, one core, {count} rounds of {steps} steps")
     for name in tasks:
         ratios = [one / plain for one, plain in zip(found[name], found[PLAIN], strict=True)]
-        print(f"  {name}: {spread(bootstrap_interval(found[name]), 2)} ms")
+        print(f"  {name}: {spread(median_interval(found[name]), 2)} ms")
         if name != PLAIN:
-            print(f"    to {PLAIN}: {spread(ratio_interval(ratios), 3)}")
+            print(f"    to {PLAIN}: {spread(median_interval(ratios), 3)}")
     published = [fit / fast for fit, fast in zip(found[FIT], found[FASTEST], strict=True)]
-    print(f"  {FIT} to {FASTEST}: {spread(ratio_interval(published), 2)}")
+    print(f"  {FIT} to {FASTEST}: {spread(median_interval(published), 2)}")
     limits(found, length, batch)
 
 

@@ -29,7 +29,7 @@ from escala.errors import InputError
 from escala.explain import attribution, tables
 from escala.explain.comparable import paired
 from escala.explain.measurements import read_run
-from escala.explain.statistics import ratio_interval
+from escala.explain.statistics import median_interval
 from escala.references import ONE_PROCESS, Place
 
 SINGLE, _ = ONE_PROCESS
@@ -171,7 +171,7 @@ def _between_variants(runs: pd.DataFrame) -> Iterator[str]:
         for variant, timed in others:
             pairs = paired(timed, references)
             both = zip(pairs.runs, pairs.references, strict=True)
-            ratio = ratio_interval([mine["seconds"] / theirs["seconds"] for mine, theirs in both])
+            ratio = median_interval([mine["seconds"] / theirs["seconds"] for mine, theirs in both])
             if ratio.estimate:
                 yield (
                     f"{dataset}, {workload}: {strategy} {layout}, {variant} against {first}: "

@@ -901,7 +901,7 @@ def _check_references(experiment: Experiment) -> None:
             known = sorted(map(str, places))
             raise experiment.error(
                 f"references.{position}",
-                " ".join(reference.values()),
+                " ".join(reference[part] for part in Place._fields if part in reference),
                 "is not among the configurations",
                 f"add it there, or name one of {', '.join(known)}",
             )

@@ -9,12 +9,15 @@ Conditions of any two measurements:
 - machines of the same kind, on every node: CPU model, cores, and memory within `MEMORY` of each
   other, since kernels of machines that are alike keep back a few megabytes more or less. Names of
   hosts may differ.
+- the same link, if both use the network of one name between several nodes: its interface, the rate
+  asked for, and measured rates within `RATE` of each other.
+
+A run that ended before it was given its nodes has no machines and no link: it is not compared in
+them.
 
 Of one configuration, measured in several sessions, also:
 
-- the same settings, knobs, ranks, cores available, versions and source;
-- the same link where there are several nodes: the name of the network, its interface, the rate
-  asked for, and measured rates within `RATE` of each other where both were measured.
+- the same settings, knobs, ranks, cores available, versions and source.
 
 Of two configurations, which differ in just these, also:
 
@@ -23,6 +26,7 @@ Of two configurations, which differ in just these, also:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +40,7 @@ CONFIGURATION = ("dataset", "workload", *Place._fields)
 _OUTCOMES = {"epochs_done", "stopped_early", "resumed_after", "optimizer", "parameters"}
 
 Measurement = Mapping[str, Any]
+Machines = Sequence[Mapping[str, Any]]
 
 
 class Verdict(NamedTuple):
@@ -70,27 +75,26 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
         "settings": lambda run: {k: v for k, v in run["training"].items() if k not in _OUTCOMES},
         "knobs": lambda run: run["knobs"],
         "ranks": lambda run: run["ranks"]["asked"],
-        "cores available": lambda run: sorted({m["cores_available"] for m in _machines(run)}),
         "versions": lambda run: run["versions"],
         "source": lambda run: run["source_sha256"],
     }
     for name, part in parts.items():
         if part(one) != part(other):
             yield f"measured with other {name}"
-    if Layout.parse(one["layout"]).nodes > 1:
-        yield from _links(one, other)
+    cores = [{m["cores_available"] for m in run["ranks"]["machines"]} for run in (one, other)]
+    if all(cores) and cores[0] != cores[1]:
+        yield "measured with other cores available"
 
 
 def _links(one: Measurement, other: Measurement) -> Iterator[str]:
-    links = [run["link"] or {} for run in (one, other)]
-    used = {
-        "interface": [run["ranks"].get("interface") for run in (one, other)],
-        "rate": [link.get("rate") for link in links],
-    }
-    for name, (first, second) in used.items():
+    if one["link"] is None or other["link"] is None:
+        return
+    interfaces = [run["ranks"].get("interface") for run in (one, other)]
+    asked = [run["link"]["rate"] for run in (one, other)]
+    for name, (first, second) in {"interface": interfaces, "rate": asked}.items():
         if first != second:
             yield f"another {name} of the network {one['network']}: {first} and {second}"
-    rates = [link.get("mbit_per_second") for link in links]
+    rates = [run["link"]["mbit_per_second"] for run in (one, other)]
     if all(rates) and not _close(*rates, RATE):
         first, second = (f"{rate:.0f}" for rate in rates)
         yield f"links of unlike rates: {first} and {second} Mbit/s measured"
@@ -99,16 +103,30 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
 def _common(one: Measurement, other: Measurement) -> Iterator[str]:
     if one["data"]["sha256"] != other["data"]["sha256"]:
         yield "measured on other data"
-    kinds = [_machines(run) for run in (one, other)]
-    for mine, theirs in (kinds, kinds[::-1]):
-        for machine in mine:
-            if not any(_alike(machine, another) for another in theirs):
-                yield f"unlike machines: {_described(kinds[0])} and {_described(kinds[1])}"
+    machines = [run["ranks"]["machines"] for run in (one, other)]
+    if all(machines) and not _of_one_kind(*machines):
+        first, second = map(_described, machines)
+        yield f"unlike machines: {first} and {second}"
+    several = all(Layout.parse(run["layout"]).nodes > 1 for run in (one, other))
+    if several and one["network"] == other["network"]:
+        yield from _links(one, other)
 
 
-def _machines(run: Measurement) -> Sequence[Mapping[str, Any]]:
-    """Return the machine of every node; of a run that found no nodes, the one it was started on."""
-    return run["ranks"].get("machines") or [run["machine"]]
+def _of_one_kind(one: Machines, other: Machines) -> bool:
+    """Match machines one to one if there are equally many, and by their kinds if not."""
+    if len(one) != len(other):
+        return all(
+            any(_alike(machine, each) for each in theirs)
+            for mine, theirs in ((one, other), (other, one))
+            for machine in mine
+        )
+    left = list(other)
+    for machine in one:
+        match = next((each for each in left if _alike(machine, each)), None)
+        if match is None:
+            return False
+        left.remove(match)
+    return True
 
 
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -120,13 +138,13 @@ def _close(one: float, other: float, part: float) -> bool:
     return abs(one - other) <= part * max(one, other)
 
 
-def _described(machines: Iterable[Mapping[str, Any]]) -> str:
-    """Name kinds of machines, each once, with the hosts' CPU model, cores and memory."""
-    kinds = (
+def _described(machines: Machines) -> str:
+    """Name the kinds of machines by CPU model, cores and memory, and count those of a kind."""
+    kinds = Counter(
         f"{m['cpu']}, {m['cores_total']} cores, {m['memory_bytes'] / 2**30:.0f} GiB"
         for m in machines
     )
-    return " with ".join(dict.fromkeys(kinds))
+    return " with ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in kinds.items())
 
 
 class Pairs(NamedTuple):
@@ -135,7 +153,8 @@ class Pairs(NamedTuple):
     Attributes
     ----------
     runs, references : the measurements of each pair, in the same order.
-    refused : why others have no partner, each reason once.
+    refused : why others, which have a run of the reference beside them, are not comparable with it;
+        one reason for each.
     """
 
     runs: list[Measurement]
@@ -155,6 +174,14 @@ def paired(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Pa
         if verdict.ok:
             pairs.runs.append(run)
             pairs.references.append(reference)
-        elif verdict.reason not in pairs.refused:
+        else:
             pairs.refused.append(verdict.reason)
     return pairs
+
+
+def left_out(pairs: int, refused: Sequence[str]) -> str | None:
+    """Return how many pairs have no ratio and why, or None if all have one."""
+    if not refused:
+        return None
+    reasons = "; ".join(dict.fromkeys(refused))
+    return f"{len(refused)} of {pairs + len(refused)} pairs are left out: {reasons}"

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from escala.explain.comparable import paired
-from escala.explain.statistics import bootstrap_interval, combined_interval, ratio_interval
+from escala.explain.comparable import left_out, paired
+from escala.explain.statistics import combined_interval, median_interval
 from escala.references import Place
 
 RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
@@ -98,11 +98,11 @@ def _compared(
         "oversubscribed": bool(runs["oversubscribed"].any()),
         "pairs": len(times),
         "kind": "measured" if len(times) else "unavailable",
-        "reason": None if len(times) else _reason(runs, refused),
-        **ratio_interval(after / before).columns("ratio"),
+        "reason": left_out(len(times), refused) if len(times) else _reason(runs, refused),
+        **median_interval(after / before).columns("ratio"),
         "before_seconds": before.median() if len(times) else None,
         "after_seconds": after.median() if len(times) else None,
-        **bootstrap_interval(before - after).columns("cost", "_seconds"),
+        **median_interval(before - after).columns("cost", "_seconds"),
     }
 
 
@@ -142,7 +142,7 @@ def _reason(runs: pd.DataFrame, refused: Sequence[str]) -> str:
     failed = runs[runs["current"] & (runs["status"] != "ok")]
     if failed.empty:
         none = "no two runs that ended ok, at one sitting, share session and repeat"
-        return "; ".join(refused) or none
+        return "; ".join(dict.fromkeys(refused)) or none
     first = failed.iloc[0]
     why = f"{first['status']}: {first['reason']}" if pd.notna(first["reason"]) else first["status"]
     return f"{first['variant']} rep {first['repeat']}: {why}"

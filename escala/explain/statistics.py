@@ -45,30 +45,6 @@ class Differences(NamedTuple):
     recall: Interval
 
 
-def bootstrap_interval(
-    values: Sequence[float],
-    statistic: Callable = np.median,
-    level: float = LEVEL,
-    seed: int = 0,
-) -> Interval:
-    """Return a statistic of some values with its percentile bootstrap interval.
-
-    The percentile method is used because the accelerated ones are undefined for the median of a
-    few, often equal, values (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
-    chapter 13). With few values it is narrower than it should be: with three, it spans them.
-
-    Parameters
-    ----------
-    values : finite numbers; of a single one there is no interval, of none no estimate.
-    statistic : maps an array and `axis` to the statistic along that axis.
-    seed : of the resampling; the same values give the same interval.
-    """
-    values = np.asarray(values, dtype=float)
-    if not len(values):
-        return Interval(None, None, None)
-    return _bootstrapped([values], statistic, level, seed)
-
-
 def combined_interval(
     samples: Sequence[Sequence[float]],
     combine: Callable,
@@ -77,7 +53,9 @@ def combined_interval(
 ) -> Interval:
     """Return what the medians of several samples combine to, with its bootstrap interval.
 
-    The samples are independent of each other: each is resampled by itself.
+    The samples are independent of each other: each is resampled by itself. The percentile method is
+    used because the accelerated ones are undefined for the median of a few, often equal, values
+    (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13).
 
     Parameters
     ----------
@@ -92,12 +70,6 @@ def combined_interval(
     def statistic(*drawn, axis):
         return combine([np.median(sample, axis=axis) for sample in drawn], axis=0)
 
-    return _bootstrapped(samples, statistic, level, seed)
-
-
-def _bootstrapped(
-    samples: Sequence[np.ndarray], statistic: Callable, level: float, seed: int
-) -> Interval:
     estimate = float(statistic(*samples, axis=0))
     if min(map(len, samples)) == 1:
         return Interval(estimate, None, None)
@@ -112,10 +84,10 @@ def _bootstrapped(
     return Interval(estimate, float(found.low), float(found.high))
 
 
-def ratio_interval(
-    ratios: Sequence[float], at_most: Sequence[float] | None = None, level: float = LEVEL
+def median_interval(
+    values: Sequence[float], at_most: Sequence[float] | None = None, level: float = LEVEL
 ) -> Interval:
-    """Return the median of paired ratios with its interval, by order statistics.
+    """Return the median of some values with its interval, by order statistics.
 
     Of seven values the percentile bootstrap leaves out the first and the last, and covers the
     median of their distribution with a probability of 0.88. This interval covers it with `level`
@@ -123,14 +95,15 @@ def ratio_interval(
 
     Parameters
     ----------
-    ratios : positive numbers; with `at_most`, the least that each can be, 0 where nothing is known.
-    at_most : the most that each can be, infinity where nothing is known; absent, `ratios`.
+    values : finite numbers; of a single one there is no interval, of none no estimate. With
+        `at_most`, the least that each value can be: positive, or 0 where nothing is known.
+    at_most : the most that each can be, infinity where nothing is known; absent, `values`.
 
     Returns
     -------
     The estimate is `None` where bounds leave it open, and so is an end that is not bounded.
     """
-    least = np.sort(np.asarray(ratios, dtype=float))
+    least = np.sort(np.asarray(values, dtype=float))
     most = least if at_most is None else np.sort(np.asarray(at_most, dtype=float))
     if not len(least):
         return Interval(None, None, None)
@@ -140,7 +113,8 @@ def ratio_interval(
         return Interval(median, None, None)
     outside = max(int(stats.binom.ppf((1 - level) / 2, len(least), 0.5)) - 1, 0)
     low, high = float(least[outside]), float(most[-1 - outside])
-    return Interval(median, low or None, high if np.isfinite(high) else None)
+    is_open = at_most is not None and low == 0
+    return Interval(median, None if is_open else low, high if np.isfinite(high) else None)
 
 
 def rate_interval(successes: float, trials: float, level: float = LEVEL) -> Interval:

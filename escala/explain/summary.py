@@ -133,12 +133,17 @@ def _answer(group: pd.DataFrame, speedup: pd.DataFrame, scores: pd.DataFrame) ->
     if main.kind == "unavailable":
         yield f"Unavailable: {main.label} against {main.reference_label}: {_quoted(main.reason)}."
     else:
-        yield _main_answer(main, _scores(main, scores))
+        yield _main_answer(main, _scores(main, scores)) + _left_out(main)
     for row in others:
         if row.kind == "unavailable":
             yield f"Against {row.reference_label}: unavailable ({_quoted(row.reason)})."
         else:
-            yield _second_answer(row, _row_of_reference(row, speedup))
+            yield _second_answer(row, _row_of_reference(row, speedup)) + _left_out(row)
+
+
+def _left_out(row) -> str:
+    """Return why some pairs have no ratio, as a sentence after those on the others."""
+    return "" if pd.isna(row.reason) else f" {_quoted(row.reason)}."
 
 
 def _main_answer(row, scores: str) -> str:
@@ -152,7 +157,7 @@ def _main_answer(row, scores: str) -> str:
     )
     if row.global_batch == row.reference_global_batch:
         return (
-            f"**{_verdict(row.ratio_low, row.ratio_high)}: {subject} {take} {epoch}** "
+            f"**{_verdict(row.ratio_low, row.ratio_high, row.pairs)}: {subject} {take} {epoch}** "
             f"({interval}), with equal batches of {row.global_batch} rows{scores}."
         )
     batches = (
@@ -165,14 +170,18 @@ def _main_answer(row, scores: str) -> str:
             f"**No verdict: {subject} and {reference} have {batches}**, and the experiment sets no "
             f"`target_accuracy`. {an_epoch}"
         )
-    ends = row.time_to_target_ratio_low, row.time_to_target_ratio_high
+    ends = (
+        row.time_to_target_ratio_low,
+        row.time_to_target_ratio_high,
+        row.time_to_target_pairs,
+    )
     share = (
         "an unknown share" if pd.isna(row.time_to_target_ratio)
         else f"{row.time_to_target_ratio:.2f}"
     )  # fmt: skip
     return (
         f"**{_verdict(*ends)}: {subject} {take} {share} of the time of {reference} to an accuracy "
-        f"of {row.target_accuracy:g}** ({_interval(*ends, row.time_to_target_pairs)}). They have "
+        f"of {row.target_accuracy:g}** ({_interval(*ends)}). They have "
         f"{batches}. {an_epoch}"
     )
 
@@ -183,7 +192,7 @@ def _second_answer(row, of_reference) -> str:
     `of_reference` is the row that compares this reference with the main one, or None.
     """
     reference = f"{_words(row, 'reference_')} ({row.reference_label})"
-    verdict = _verdict(row.ratio_low, row.ratio_high)
+    verdict = _verdict(row.ratio_low, row.ratio_high, row.pairs)
     differ = bool(row.global_batch != row.reference_global_batch)
     said = (
         f"Set against {reference}, {'it takes' if row.ranks == 1 else 'they take'} "
@@ -222,11 +231,13 @@ def _in_words(count: int) -> str:
     return words[count - 1] if count <= len(words) else str(count)
 
 
-def _verdict(low: float, high: float) -> str:
-    """Return Yes for an interval below 1 and No for one above it, as it is printed.
+def _verdict(low: float, high: float, pairs: int) -> str:
+    """Return Yes for a 95 % interval below 1 and No for one above it, as it is printed.
 
-    An end that is open bounds nothing.
+    An end that is open bounds nothing. Fewer than `PAIRS_FOR_INTERVAL` pairs have no such interval.
     """
+    if pairs < PAIRS_FOR_INTERVAL:
+        return f"No verdict from {_count(pairs, 'pair')}"
     if pd.isna(low) and pd.isna(high):
         return "No verdict"
     if round(high, 2) < 1:
@@ -236,10 +247,13 @@ def _verdict(low: float, high: float) -> str:
 
 def _interval(low: float, high: float, pairs: int) -> str:
     if pairs == 1:
-        return "one pair, hence no interval"
-    kind = "95 % interval" if pairs >= PAIRS_FOR_INTERVAL else "range"
+        return f"one pair; a verdict needs {PAIRS_FOR_INTERVAL}"
+    enough = pairs >= PAIRS_FOR_INTERVAL
     ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in (low, high))
-    return f"{kind} {ends}, {pairs} pairs"
+    kind = "95 % interval" if enough else "range"
+    return f"{kind} {ends}, {pairs} pairs" + f"; a verdict needs {PAIRS_FOR_INTERVAL}" * (
+        not enough
+    )
 
 
 def _scores(row, scores: pd.DataFrame) -> str:
@@ -256,7 +270,7 @@ def _scores(row, scores: pd.DataFrame) -> str:
     bound = known[["low", "high"]].abs().max(axis=1)
     if bound.max() <= SAME_SCORES:
         return f" and the same scores (to {bound.max():.3f} in every class)"
-    widest = f"{bound.max():.2f} ({known['rate'][bound.idxmax()]})"
+    widest = f"{bound.max():.3f} ({known['rate'][bound.idxmax()]})"
     if ((known["low"] <= 0) & (known["high"] >= 0)).all():
         return f" and scores that are equal within chance: no class differs by more than {widest}"
     return f" and scores that differ by at most {widest}"
@@ -305,6 +319,7 @@ def _parts(row) -> str:
 
 def _within(tables: Tables, name: str) -> str:
     """Say where the time of a step goes, on rank 0, where ranks noted its moments."""
+    tables = by_gradient(tables)
     table = tables["attribution"].dropna(subset=["part"])
     if table.empty:
         return ""
@@ -418,7 +433,7 @@ def _quality(tables: Tables, name: str) -> str:
     unscored = untested(tables["pooled"])
     parts = [
         *_of_networks(by_gradient(tables)),
-        _of_pairs(tables),
+        _of_pairs(by_gradient(tables)),
         *_of_fits(tables),
         f"no test rows and hence no scores: {_joined(unscored)}" if unscored else "",
         f"scores on {_joined(leaky)} are too good: its split is leaky" if leaky else "",
@@ -542,7 +557,7 @@ def _gaps(tables: Tables, name: str) -> str:
         current["repeat"].nunique() == 1
     )
     if failed.empty:
-        return f"All {_count(len(current), 'run')} ended ok{few}."
+        return f"All {_count(len(current), 'timing run')} ended ok{few}."
     groups = failed.fillna({"reason": ""}).groupby(["label", "status", "reason"], sort=False)
     reasons = [
         f"{label} rep {', '.join(map(str, group['repeat']))} ({status}"
@@ -550,9 +565,10 @@ def _gaps(tables: Tables, name: str) -> str:
         for (label, status, reason), group in groups
     ]
     return (
-        f"{len(failed)} of {_count(len(current), 'run')} did not end ok: {'; '.join(reasons)}; to "
-        f"repeat just these, run `uv run python scripts/retry.py results/{name}` and then the same "
-        f"Snakemake command again{few}."
+        f"{len(failed)} of {_count(len(current), 'timing run')} did not end ok: "
+        f"{'; '.join(reasons)}; to repeat just these, run "
+        f"`uv run python scripts/retry.py results/{name}` and then the same Snakemake command "
+        f"again{few}."
     )
 
 
@@ -566,12 +582,13 @@ def _table(tables: Tables) -> str:
     )
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
-    lines = [
-        "| configuration | runs ok | global batch | learning rate | training s per epoch | ratio | "
-        "speed-up | efficiency | accuracy | s to accuracy |"
-        + "".join(f" ratio to {label} |" for label, _ in further),
-        "|" + "---|" * (10 + len(columns)),
-    ]
+    targets = (configurations["time_to_target_kind"] != "unavailable").any()
+    headings = [
+        "configuration", "runs ok", "global batch", "learning rate", "training s per epoch",
+        "ratio", "speed-up", "efficiency", "accuracy", *["s to accuracy"] * bool(targets),
+        *(f"ratio to {label}" for label, _ in further),
+    ]  # fmt: skip
+    lines = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
     for row in configurations.itertuples():
         key = tuple(getattr(row, part) for part in CONFIGURATION)
         ratio = ratios.loc[key] if key in ratios.index else None
@@ -593,7 +610,7 @@ def _table(tables: Tables) -> str:
                     _training_seconds(series, is_fit),
                     *compared,
                     _with_interval(series, "accuracy", digits=3),
-                    "–" if is_fit else _time_to_accuracy(row),
+                    *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
                     *(
                         _with_interval(others.loc[key], "ratio") if key in others.index else "–"
                         for others in columns

@@ -18,15 +18,14 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from escala.explain import attribution, differences, ladder, leakage
-from escala.explain.comparable import CONFIGURATION, Measurement, Pairs, paired
+from escala.explain.comparable import CONFIGURATION, Measurement, Pairs, left_out, paired
 from escala.explain.measurements import measurements, read_run
 from escala.explain.statistics import (
     Interval,
     Rates,
-    bootstrap_interval,
+    median_interval,
     pooled_rates,
     rate_differences,
-    ratio_interval,
 )
 from escala.files import atomic, read_json
 from escala.parallel.layout import Layout
@@ -402,7 +401,7 @@ def _configurations(runs: pd.DataFrame, references: Sequence[Reference]) -> Iter
 
 
 def _over(runs: pd.DataFrame, column: str) -> Interval:
-    return bootstrap_interval(runs[column].dropna())
+    return median_interval(runs[column].dropna())
 
 
 def _reasons(failed: pd.DataFrame) -> str:
@@ -431,7 +430,7 @@ def _configuration_target(timed: pd.DataFrame) -> dict:
         return row | {"time_to_target_kind": "unavailable"}
     seconds = known["time_to_target_seconds"]
     is_open = np.isinf(np.median(seconds.where(reached, np.inf)))
-    interval = bootstrap_interval(seconds) if reached.all() else Interval(None, None, None)
+    interval = median_interval(seconds) if reached.all() else Interval(None, None, None)
     return row | {
         "time_to_target_seconds": float(seconds.median()),
         "time_to_target_low_seconds": interval.low,
@@ -456,7 +455,7 @@ def _speedup(
             mine, theirs = (
                 rows.loc[[run["file"] for run in side]] for side in (pairs.runs, pairs.references)
             )
-            ratio = ratio_interval(_quotients(mine, theirs, "train_seconds_per_epoch"))
+            ratio = median_interval(_quotients(mine, theirs, "train_seconds_per_epoch"))
             speedup = Interval(
                 *(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low))
             )
@@ -471,10 +470,10 @@ def _speedup(
                 "global_batch": _setting(by_name[names], _global_batch),
                 "reference_global_batch": _setting(by_name.get(reference), _global_batch),
                 "oversubscribed": bool(group["oversubscribed"].any()),
-                "other_hosts": bool((mine["hosts"].to_numpy() != theirs["hosts"].to_numpy()).any()),
+                "other_hosts": any(map(_on_other_hosts, mine["hosts"], theirs["hosts"])),
                 "pairs": len(mine),
                 "kind": _poorest(pd.concat([mine["kind"], theirs["kind"]])),
-                "reason": None
+                "reason": left_out(len(mine), pairs.refused)
                 if len(mine)
                 else _unpaired(by_name[names], by_name.get(reference, ()), of_reference, pairs),
                 **ratio.columns("ratio"),
@@ -484,6 +483,12 @@ def _speedup(
                 "provenance": group["provenance"].iloc[0],
                 "leaky": group["leaky"].iloc[0],
             }
+
+
+def _on_other_hosts(mine: str, theirs: str) -> bool:
+    """Return whether neither run's hosts, joined by `;`, are among the other's."""
+    one, other = set(mine.split(";")), set(theirs.split(";"))
+    return not (one <= other or other <= one)
 
 
 def _by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measurement]]:
@@ -534,7 +539,7 @@ def _target_ratio(mine: pd.DataFrame, theirs: pd.DataFrame) -> dict:
     least = [seconds[known] for seconds in spent]
     reached = [(side["time_to_target_kind"] == "measured")[known] for side in (mine, theirs)]
     most = [np.where(done, spent, np.inf) for done, spent in zip(reached, least, strict=True)]
-    ratio = ratio_interval(least[0] / most[1], most[0] / least[1])
+    ratio = median_interval(least[0] / most[1], most[0] / least[1])
     kind = "censored" if ratio.estimate is None else "measured"
     return {
         "target_accuracy": mine["target_accuracy"][known].iloc[0] if known.any() else None,
@@ -558,7 +563,7 @@ def _unpaired(
     if not any(run["status"] == "ok" for run in references):
         return f"no run of {reference} ended ok: {_failures(references)}"
     if pairs.refused:
-        return "; ".join(pairs.refused)
+        return "; ".join(dict.fromkeys(pairs.refused))
     older = {run["incomparable_because"] for run in (*runs, *references) if not run["comparable"]}
     return (
         f"no run that ended ok, at one sitting, shares session and repeat with one of {reference}"

@@ -67,7 +67,7 @@ def draw(tables: Tables) -> Figure:
     note(
         figure,
         [
-            "Training steps only. Bars: 95 % bootstrap interval of the median, which is the range "
+            "Training steps only. Bars: 95 % interval of the median, which is the range "
             "for fewer than six runs; dashed: the reference on one node, which uses no network; "
             "hollow: ranks shared cores (oversubscribed); crosses: estimated, from runs cut short.",
             *gaps(tables["runs"]),

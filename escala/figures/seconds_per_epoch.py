@@ -54,7 +54,7 @@ def draw(tables: Tables) -> Figure:
     note(
         figure,
         [
-            "Training steps only. Bars: 95 % bootstrap interval of the median, which is the range "
+            "Training steps only. Bars: 95 % interval of the median, which is the range "
             "for fewer than six runs; points: single runs of all sessions. Machines drift between "
             "sessions: for ratios see the figure on speed-up.",
             *left_out(everything),

@@ -50,7 +50,7 @@ def changed(run: dict, path: str, value: object) -> dict:
         ("link.rate", "1gbit", "another rate of the network slow: 100mbit and 1gbit"),
         ("ranks.interface", "ib0", "another interface of the network slow: eth0 and ib0"),
         ("link.mbit_per_second", 80.0, "links of unlike rates: 95 and 80 Mbit/s measured"),
-        ("ranks.machines.1.cpu", "Another CPU", "unlike machines: Example CPU"),
+        ("ranks.machines.1.cpu", "Another CPU", "unlike machines: 2 × Example CPU"),
         ("ranks.machines.0.cores_total", 4, "unlike machines: "),
         ("ranks.machines.1.memory_bytes", 16 * 2**30, "2 cores, 16 GiB"),
         ("ranks.machines.1.cores_available", 1, "other cores available"),
@@ -80,6 +80,9 @@ def test_measurements_of_one_run_are_pooled_under_the_same_conditions_alone(
         ("ranks.machines.1.memory_bytes", 8 * 2**30 - 37 * MIB),
         ("training.epochs_done", 2),
         ("session", "another"),
+        # It ended before it was given its nodes: what is not known is not other.
+        ("ranks.machines", []),
+        ("link", None),
     ],
 )
 def test_alike_nodes_and_links_stand_for_each_other(runs, path, value):
@@ -103,6 +106,35 @@ def test_two_configurations_are_compared_in_one_session_on_machines_of_a_kind(
     assert comparable(across, single).ok and comparable(single, across).ok
     verdict = comparable(changed(across, path, value), single)
     assert not verdict.ok and said in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("link.rate", "1gbit", "another rate of the network slow"),
+        ("ranks.interface", "ib0", "another interface of the network slow"),
+        ("link.mbit_per_second", 40.0, "links of unlike rates"),
+        ("network", "fast", None),
+    ],
+)
+def test_two_configurations_over_a_network_of_one_name_have_had_the_same_link(
+    runs, path, value, said
+):
+    across = runs["across"]
+    other = changed(changed(across, "strategy", "hybrid"), path, value)
+    verdict = comparable(across, other)
+    assert verdict.ok if said is None else said in verdict.reason
+
+
+def test_nodes_of_each_kind_are_counted(runs):
+    across = changed(runs["across"], "layout", "3x1")
+    fast = MACHINE | {"cpu": "Faster CPU"}
+    one = changed(across, "ranks.machines", [MACHINE, MACHINE, fast])
+    other = changed(across, "ranks.machines", [MACHINE, fast, fast])
+    assert comparable(one, changed(one, "ranks.machines", [fast, MACHINE, MACHINE])).ok
+    verdict = comparable(one, other)
+    assert not verdict.ok and "2 × Example CPU" in verdict.reason
+    assert "2 × Faster CPU" in verdict.reason
 
 
 def test_a_run_with_more_nodes_is_compared_node_by_node(runs):
@@ -181,6 +213,7 @@ def test_runs_of_a_session_on_unlike_machines_have_no_ratio_and_it_is_said(tmp_p
     _rewrite(first, faster)
     (row,) = _tables(experiment)["speedup"].itertuples()
     assert (row.kind, row.pairs) == ("measured", 2)
+    assert row.reason.startswith("1 of 3 pairs are left out: unlike machines: Faster CPU")
     for path in others:
         _rewrite(path, faster)
     (row,) = _tables(experiment)["speedup"].itertuples()
@@ -192,6 +225,8 @@ def test_alike_machines_of_other_names_are_paired_and_marked(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 5.0)
     assert not _tables(experiment)["speedup"]["other_hosts"].any()
+    _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["example", "n7"]))
+    assert not _tables(experiment)["speedup"]["other_hosts"].any(), "one of them is the other's"
     _rewrite(experiment.runs[-1], lambda run: run["ranks"].update(hosts=["n7"]))
     frames = _tables(experiment)
     (row,) = frames["speedup"].itertuples()
@@ -227,3 +262,20 @@ def test_older_measurements_say_why_they_do_not_count(tmp_path):
     assert (current["comparable"], current["incomparable_because"]) == (True, None)
     assert not old["comparable"]
     assert old["incomparable_because"] == "measured with other settings"
+
+
+def test_a_job_that_was_lost_leaves_the_measurements_of_older_sessions(tmp_path):
+    """Such a run has no nodes, and its machine is the one that submitted it."""
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 10.0, session="old")
+    experiment.add("horovod-mpi", "1x2", 5.0, session="new", older={"old": 5.0})
+
+    def lost(run: dict) -> None:
+        run |= {"status": "failed", "reason": "its job ended without a result"}
+        run["machine"] |= {"cpu": "Login CPU", "cores_available": 64}
+        run["ranks"] |= {"machines": [], "hosts": [], "interface": None}
+
+    for path in experiment.runs[3:]:
+        _rewrite(path, lost)
+    (row,) = _tables(experiment)["speedup"].itertuples()
+    assert (row.kind, row.pairs) == ("measured", 3) and pd.isna(row.reason)

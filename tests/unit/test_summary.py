@@ -87,6 +87,32 @@ def test_an_answer_takes_an_interval_that_excludes_one(tmp_path, seconds, verdic
     assert f": {threads}. That one takes" in answer
 
 
+@pytest.mark.parametrize(("repeats", "verdict"), [(5, "No verdict from 5 pairs"), (6, "Yes")])
+def test_a_verdict_takes_as_many_pairs_as_an_interval(tmp_path, repeats, verdict):
+    """The range of five values covers their median with a probability of 94 %."""
+    experiment = fair(tmp_path, 5.6, 4.6, 3.0, repeats=repeats)
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, references=REFERENCES
+    )
+    answer = summary(frames, "demo", "A title").split("\n\n")[1]
+    assert answer.startswith(f"**{verdict}: two processes")
+
+
+def test_pairs_that_are_left_out_are_told_after_the_verdict(tmp_path):
+    experiment = fair(tmp_path, 5.6, 4.6, 3.0, repeats=8)
+    for path in experiment.runs[-2:]:
+        run = read_json(path)
+        run["ranks"]["machines"] = [run["machine"] | {"cpu": "Faster CPU"}]
+        write_json(path, run)
+        write_json(path.parent / "sessions" / f"{run['session']}.json", run)
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, references=REFERENCES
+    )
+    answer = summary(frames, "demo", "A title").split("\n\n")[1]
+    assert answer.startswith("**Yes: two processes") and "6 pairs" in answer
+    assert "`2 of 8 pairs are left out: unlike machines: Faster CPU" in answer
+
+
 def test_scores_that_chance_can_explain_are_not_called_others(tmp_path, monkeypatch):
     monkeypatch.setattr("escala.explain.summary.SAME_SCORES", 0.0)
     experiment = fair(tmp_path, 5.6, 4.6, 3.9, repeats=1)
@@ -120,9 +146,13 @@ def test_without_a_target_unequal_batches_have_no_verdict(tmp_path):
 
 def test_each_configuration_has_an_answer(three):
     answers = three[0].splitlines()
-    assert [answer[:14] for answer in answers] == ["- **Yes: two p"] * 2
+    verdicts = [answer.partition(": two p")[0] for answer in answers]
+    assert verdicts == ["- **No verdict from 3 pairs", "- **No verdict from 2 pairs"]
     assert "An epoch takes 0.58 of the time of one process on one core (range" in answers[0]
-    assert re.search(r"\(range 0\.\d\d–0\.\d\d, 2 pairs\), with 0.5 times the updates", answers[1])
+    assert re.search(
+        r"\(range 0\.\d\d–0\.\d\d, 2 pairs; a verdict needs 6\), with 0.5 times the updates",
+        answers[1],
+    )
 
 
 def test_efficiency_counts_cores(tmp_path):
@@ -150,7 +180,7 @@ def test_it_says_how_good_the_models_are(three):
 
 
 def test_it_says_what_failed_and_what_to_do(three):
-    assert "1 of 9 runs did not end ok: horovod-gloo 1x2 rep 3 (failed" in three[5]
+    assert "1 of 9 timing runs did not end ok: horovod-gloo 1x2 rep 3 (failed" in three[5]
     assert "python scripts/retry.py results/demo" in three[5]
 
 
@@ -160,14 +190,14 @@ def test_it_says_that_nothing_failed(tmp_path):
     answer, setting, _, quality, _, gaps = _sentences(experiment)
     assert "simulated" not in setting
     assert "An epoch takes 1.4" in answer
-    assert gaps == "All 6 runs ended ok."
+    assert gaps == "All 6 timing runs ended ok."
     assert "scores on demo-1000 are too good: its split is leaky" in quality
 
 
 def test_one_repeat_is_no_verdict(tmp_path):
     answer, *_, gaps = _sentences(three_configurations(tmp_path, repeats=1))
-    assert "**No verdict: two processes" in answer and "Yes" not in answer
-    assert "one pair, hence no interval" in answer
+    assert "**No verdict from 1 pair: two processes" in answer and "Yes" not in answer
+    assert "one pair; a verdict needs 6" in answer
     assert "set `repeats` to 3 or more" in gaps
 
 
