@@ -553,9 +553,10 @@ def _gaps(tables: Tables, name: str) -> str:
     runs = _labelled(tables["runs"], tables)
     current = runs[runs["current"]]
     failed = current[current["status"] != "ok"]
-    few = "; with one repeat there are no intervals: set `repeats` to 3 or more" * (
-        current["repeat"].nunique() == 1
+    more = (
+        f"; with one repeat there are no intervals: set `repeats` to {PAIRS_FOR_INTERVAL} or more"
     )
+    few = more * (current["repeat"].nunique() == 1)
     if failed.empty:
         return f"All {_count(len(current), 'timing run')} ended ok{few}."
     groups = failed.fillna({"reason": ""}).groupby(["label", "status", "reason"], sort=False)

@@ -198,7 +198,7 @@ def test_one_repeat_is_no_verdict(tmp_path):
     answer, *_, gaps = _sentences(three_configurations(tmp_path, repeats=1))
     assert "**No verdict from 1 pair: two processes" in answer and "Yes" not in answer
     assert "one pair; a verdict needs 6" in answer
-    assert "set `repeats` to 3 or more" in gaps
+    assert "set `repeats` to 6 or more" in gaps
 
 
 def test_different_quality_is_said(tmp_path):
