@@ -19,6 +19,11 @@ def started(process: int | str = "self") -> float:
     return int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def age() -> float:
-    """Return the seconds since this process began."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - started()
+def age(process: int | str = "self") -> float:
+    """Return the seconds since a process began.
+
+    Raises
+    ------
+    FileNotFoundError, ProcessLookupError : it has ended.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started(process)

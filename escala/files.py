@@ -11,12 +11,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-# Locked as long as its folder's writer lives, on whichever machine.
-_LOCK = "lock"
+# What a temporary folder holds: the new content, in a folder named after the writer's machine, and
+# the old one while it is replaced.
+_NEW, _REPLACED = os.uname().nodename, "replaced"
 # What `tempfile.mkdtemp` puts behind a prefix.
 _RANDOM = re.compile("[a-z0-9_]{8}")
 
@@ -33,21 +34,23 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
     ----------
     durable : whether the content reaches the disk before it is renamed, so that it is there whole
         after a power loss. It costs a wait for the disk: not for files of no use after a crash.
+
+    Notes
+    -----
+    On a network file system a folder is locked on one machine only, so what a killed writer left
+    is removed by writers on the same machine.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path)
-    holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    temporary, replaced = holder / "new" / path.name, holder / "replaced"
-    temporary.parent.mkdir()
-    with open(holder / _LOCK, "w") as lock:
-        with suppress(OSError):  # A file system without locks: nothing is removed there later.
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    holder, lock = _locked_folder(path)
+    temporary = holder / _NEW / path.name
+    with lock:
         try:
             yield temporary
             if path.is_dir() and temporary.is_dir():
                 # Replaced by two renames: a kill leaves the old folder, the new one, or none.
-                path.replace(replaced)
+                path.replace(holder / _REPLACED)
             if durable:
                 settle(temporary, path)
             else:
@@ -61,6 +64,19 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
             shutil.rmtree(holder, ignore_errors=True)
 
 
+def _locked_folder(path: Path) -> tuple[Path, ExitStack]:
+    """Make a temporary folder beside `path`; return it and the context that holds its lock."""
+    while True:
+        holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        # Until it is locked, another writer may remove it: then this one starts again.
+        with suppress(FileNotFoundError), ExitStack() as stack:
+            lock = stack.enter_context(_opened(holder))
+            with suppress(OSError):  # A file system without locks: nothing is removed there later.
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            (holder / _NEW).mkdir()
+            return holder, stack.pop_all()
+
+
 def _remove_abandoned(path: Path) -> None:
     """Remove the temporary folders of writers of `path` that were killed.
 
@@ -71,9 +87,19 @@ def _remove_abandoned(path: Path) -> None:
         if not (name.startswith(prefix) and _RANDOM.fullmatch(name, len(prefix))):
             continue
         holder = path.parent / name
-        with suppress(OSError), open(holder / _LOCK, "r+") as lock:
+        with suppress(OSError), _opened(holder) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(holder, ignore_errors=True)
+            if {each.name for each in holder.iterdir()} <= {_NEW, _REPLACED}:
+                shutil.rmtree(holder, ignore_errors=True)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def settle(temporary: Path, target: Path) -> None:

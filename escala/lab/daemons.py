@@ -122,8 +122,12 @@ def _name(process: psutil.Process) -> str:
 
 
 def _in_network(node: Node) -> list[psutil.Process]:
-    [inode] = [path.stat().st_ino for path in namespaces() if path.name == node.link]
-    return [process for process in processes() if _network(process) == inode]
+    """Return the processes in a node's network, none where it was never made.
+
+    They may be in it after its name was deleted.
+    """
+    inode = claim().namespaces.get(node.link)
+    return [process for process in processes() if inode and _network(process) == inode]
 
 
 def _network(process: psutil.Process) -> int | None:

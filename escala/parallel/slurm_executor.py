@@ -21,6 +21,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
+from escala import clock
 from escala.errors import InputError
 from escala.parallel.slurm import require_controller
 
@@ -119,9 +120,8 @@ def _programs_given_up() -> Iterator[None]:
     def give_up() -> None:
         while not over.wait(0.2):
             for child in psutil.Process().children(recursive=True):
-                with suppress(psutil.NoSuchProcess):
-                    age = time.time() - child.create_time()
-                    if child.name() in _ASKING and age > _PATIENCE_SECONDS:
+                with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+                    if child.name() in _ASKING and clock.age(child.pid) > _PATIENCE_SECONDS:
                         child.kill()
 
     watcher = threading.Thread(target=give_up, daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,9 @@ _KEYS = {
     "sha256": str,
     "data": dict,
 }
+#: What `schemas/config.schema.yaml` allows as a name, and as `window.method`.
+NAME = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+WINDOW_METHODS = ("start", "random", "tiles")
 PREDICTION_ROWS = 256
 
 Probabilities = Callable[[np.ndarray], np.ndarray]
@@ -176,11 +180,30 @@ def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
             "is no workload here",
             f"use the version of Escala that trained it, or one of {', '.join(workloads)}",
         )
+    for key, reason in _faults(found):
+        raise InputError(path, key, reason, _again(folder))
     return found
 
 
+def _faults(described: dict) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a description whose values no run writes, each with the reason."""
+    classes, window = described["classes"], described["data"].get("window")
+    if not all(isinstance(name, str) and re.fullmatch(NAME, name) for name in classes):
+        yield "classes", f"holds a name that does not match {NAME}"
+    elif len(classes) < 2 or len(set(classes)) < len(classes):
+        yield "classes", "holds fewer than two names, or one of them twice"
+    if described["length"] < 1:
+        yield "length", "is less than 1"
+    if not isinstance(window, dict) or window.get("method") not in WINDOW_METHODS:
+        yield "data.window.method", f"is missing, or none of {', '.join(WINDOW_METHODS)}"
+    elif type(window.get("reverse_complement")) is not bool:
+        yield "data.window.reverse_complement", "is missing, or no bool"
+    if not isinstance(described["data"].get("sha256"), dict):
+        yield "data.sha256", "is missing, or no dict"
+
+
 def _require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays that are not of the names and shapes given, or hold other than floats.
+    """Refuse arrays that are not of the names and shapes given, or hold other than numbers.
 
     Raises
     ------
@@ -191,8 +214,8 @@ def _require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray
         raise ValueError(f"there are {len(arrays)} arrays for {len(shapes)}; see {unlike[0]}")
     for name, shape in shapes.items():
         array = arrays[name]
-        if array.shape != tuple(shape) or array.dtype.kind != "f":
-            raise ValueError(f"{name} is {array.dtype} {array.shape} in place of float {shape}")
+        if array.shape != tuple(shape) or array.dtype.kind not in "fiu":
+            raise ValueError(f"{name} is {array.dtype} {array.shape} in place of numbers {shape}")
 
 
 def _network(described: dict, arrays: dict[str, np.ndarray]) -> Probabilities:

@@ -139,6 +139,7 @@ def test_a_network_is_asked_about_every_record(run, monkeypatch):
         "classes": ["X", "Y"],
         "length": LENGTH,
         "window": {"method": "start", "reverse_complement": False},
+        "sha256": {},
     }
     describe(run, "virus-cnn", "layers", {}, data, "")
     table = predicted(run, "".join(f">{i}\n{genome}\n" for i, genome in enumerate(GENOMES)))

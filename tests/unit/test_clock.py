@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -12,7 +13,7 @@ import pytest
 
 from escala import clock
 from escala.measure import resources, run
-from escala.parallel import rank
+from escala.parallel import rank, slurm_executor
 
 HOUR = 3600.0
 
@@ -47,6 +48,26 @@ def test_a_process_began_before_its_children():
         child.wait()
     with pytest.raises((FileNotFoundError, ProcessLookupError)):
         clock.started(child.pid)
+
+
+@pytest.mark.parametrize("step", [-HOUR, HOUR])
+@pytest.mark.parametrize("patience", [0, 60])
+def test_a_program_that_waits_for_the_scheduler_is_given_up_by_its_age(
+    set_clock, tmp_path, monkeypatch, step, patience
+):
+    monkeypatch.setattr(slurm_executor, "_PATIENCE_SECONDS", patience)
+    program = tmp_path / "sinfo"
+    program.write_text("#!/bin/sh\nread _\n")
+    program.chmod(0o755)
+    waiting = subprocess.Popen([program], stdin=subprocess.PIPE)
+    set_clock(step)
+    with slurm_executor._programs_given_up():
+        if patience:
+            with pytest.raises(subprocess.TimeoutExpired):
+                waiting.wait(1)
+        else:
+            assert waiting.wait(60) == -signal.SIGKILL
+    waiting.communicate()
 
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])

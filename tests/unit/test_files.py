@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala import cli
+from escala import cli, files
 from escala.errors import InputError
 from escala.files import atomic, read_json, sha256_file, write_json
 
@@ -127,6 +128,44 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_is_le
     living.communicate()
     assert path.read_text() == "half" and living.returncode == 0
     assert sorted(names(tmp_path)) == sorted(["table.csv", *(each.name for each in mine)])
+
+
+@pytest.mark.parametrize(("module", "step"), [(os, "open"), (fcntl, "flock")])
+def test_a_folder_that_is_not_locked_yet_may_be_removed_by_another_writer(
+    tmp_path, monkeypatch, module, step
+):
+    path, removed = tmp_path / "table.csv", []
+    function = getattr(module, step)
+
+    def another_writer_is_first(*arguments):
+        monkeypatch.setattr(module, step, function)
+        removed.extend(names(tmp_path))
+        files._remove_abandoned(path)
+        assert names(tmp_path) == []
+        return function(*arguments)
+
+    monkeypatch.setattr(module, step, another_writer_is_first)
+    with atomic(path) as temporary:
+        temporary.write_text("whole")
+    assert len(removed) == 1
+    assert path.read_text() == "whole"
+    assert names(tmp_path) == ["table.csv"]
+
+
+@pytest.mark.parametrize("left", [[], [os.uname().nodename], [os.uname().nodename, "replaced"]])
+def test_what_a_writer_left_is_removed_whenever_it_was_killed(tmp_path, left):
+    for folder in ("", *left):
+        (tmp_path / ".table.csv.abcd_123" / folder).mkdir()
+    with atomic(tmp_path / "table.csv") as temporary:
+        temporary.write_text("whole")
+    assert names(tmp_path) == ["table.csv"]
+
+
+def test_a_folder_of_another_machine_is_let_be(tmp_path):
+    """Its lock may not be seen here."""
+    (tmp_path / ".table.csv.abcd_123" / "another-machine").mkdir(parents=True)
+    write_json(tmp_path / "table.csv", {})
+    assert sorted(names(tmp_path)) == [".table.csv.abcd_123", "table.csv"]
 
 
 def test_others_may_read_what_is_written(tmp_path):

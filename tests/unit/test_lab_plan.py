@@ -159,6 +159,17 @@ def test_processes_that_do_not_end_are_named_after_a_while(monkeypatch):
     assert f"{sleeper.pid} (sleep)" in str(error.value)
 
 
+def test_a_node_whose_namespace_was_deleted_has_the_processes_in_it(claimed, monkeypatch):
+    own = psutil.Process()
+    monkeypatch.setattr(daemons, "processes", lambda: [own])
+    nodes = cluster.nodes_of(2, 1, [0, 1])
+    assert not daemons.runs(nodes[0])
+    claimed(state.Claim("m", {}, {nodes[0].link: daemons._network(own), nodes[1].link: 5}))
+    assert network.namespaces() == []
+    assert daemons._in_network(nodes[0]) == [own]
+    assert daemons._in_network(nodes[1]) == []
+
+
 COMMANDS = ["up", "status", "down", "shape 1gbit", "measure", "cut n2", "mend n2", "stop-node n2"]
 
 

@@ -6,8 +6,12 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
+from escala import interrupts
+from escala.measure import run as measurement
+from escala.parallel.launch import LOCAL, Launch
 from tests.conftest import ROOT
 
 #: As a library does that catches whatever goes wrong while it is imported.
@@ -38,3 +42,42 @@ def test_a_signal_is_not_forgotten_where_its_exception_is_dropped(number):
 
 def test_without_a_signal_work_goes_on():
     assert run(0).stdout == "a result\n"
+
+
+@pytest.fixture
+def signalled(monkeypatch):
+    """Receive SIGTERM, and drop the exception that it raises."""
+    monkeypatch.setattr(interrupts, "_received", [])
+    return lambda: interrupts._received.append(signal.SIGTERM)
+
+
+def test_an_interrupted_run_leaves_no_result(
+    small_split, request_for, tmp_path, monkeypatch, signalled
+):
+    collect = measurement._collect
+
+    def collect_interrupted(*arguments):
+        signalled()
+        return collect(*arguments)
+
+    monkeypatch.setattr(measurement, "_collect", collect_interrupted)
+    request = request_for("single", "1x1", workload="majority")
+    with pytest.raises(SystemExit) as ended:
+        measurement.measure(request, small_split, tmp_path / "run.json", 300)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert not (tmp_path / "run.json").exists() and not (tmp_path / "sessions").exists()
+
+
+def test_ranks_are_ended_where_a_signal_arrived_while_they_started(
+    request_for, tmp_path, monkeypatch, signalled
+):
+    request = request_for("single", "1x1")
+    knobs = request["knobs"] | {"threads": {"intra_op": 1}}
+    plan = {"knobs": knobs, "places": [], "sample_seconds": None}
+    ranks = ["sh", "-c", "exec sleep 600"]
+    monkeypatch.setitem(measurement.launch._STARTERS, LOCAL, lambda *_: ranks)
+    monkeypatch.setattr(measurement, "import_module", lambda name: signalled())
+    with pytest.raises(SystemExit) as ended:
+        measurement._supervise(request, plan, Launch(LOCAL, [], None), tmp_path, limit=5)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert psutil.Process().children() == []

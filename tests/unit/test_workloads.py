@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from fixtures_runs import CLASSES
 from sklearn.dummy import DummyClassifier
 from sklearn.feature_extraction.text import CountVectorizer
@@ -23,10 +24,17 @@ from escala.errors import InputError
 from escala.files import sha256_file, write_json
 from escala.parallel.data import digest
 from escala.workloads import WORKLOADS, load, workload
-from escala.workloads.models import WEIGHTS, describe
+from escala.workloads.models import NAME, WEIGHTS, WINDOW_METHODS, describe
+from tests.conftest import ROOT
 
 SETTINGS = {"k": 3, "C": 2.0, "max_iterations": 500, "save_model": True}
 ROWS, LENGTH = 90, 60
+DATA = {
+    "classes": CLASSES,
+    "length": LENGTH,
+    "window": {"method": "start", "reverse_complement": False},
+    "sha256": {"train.npy": "0" * 64},
+}
 
 
 def sequences(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +105,6 @@ def test_majority_is_scikit_learns_of_the_rows_before_balancing(seed):
 def kept(folder, name: str):
     """Keep a model as a run does; return its probabilities for some codes."""
     codes, labels = sequences(5)
-    data = {"classes": CLASSES, "length": LENGTH, "sha256": {"train.npy": "0" * 64}}
     work = workload(name)
     if WORKLOADS[name].kind == "fit":
         weights = work.fit(codes, labels, np.bincount(labels, minlength=5), SETTINGS)
@@ -107,7 +114,7 @@ def kept(folder, name: str):
         network = work.model(LENGTH, 5)
         np.savez(folder / WEIGHTS, *network.get_weights())
         arrays, expected = network.get_weights(), network.predict(codes, verbose=0)
-    describe(folder, name, "layers", SETTINGS, data, digest(arrays))
+    describe(folder, name, "layers", SETTINGS, DATA, digest(arrays))
     return codes, expected
 
 
@@ -197,7 +204,18 @@ def test_weights_that_do_not_fit_are_refused_by_one_message(tmp_path, name, how)
         ({"workload": "os"}, "is no workload here"),
         ({"length": "60"}, "length.*is missing, or no int"),
         ({"length": 3}, "does not hold the weights"),
-        ({"classes": ["A"]}, "does not hold the weights"),
+        ({"length": -5}, "model.json: 'length': is less than 1"),
+        ({"classes": ["A", "B"]}, "does not hold the weights"),
+        ({"classes": ["A"]}, "'classes': holds fewer than two names"),
+        ({"classes": ["A", *CLASSES[:3], "A"]}, "'classes': holds .*one of them twice"),
+        ({"classes": ["=HYPERLINK(1)", *CLASSES[1:]]}, "'classes': holds a name that does not"),
+        ({"classes": ["A\n", *CLASSES[1:]]}, "'classes': holds a name that does not match"),
+        ({"classes": [1, 2, 3, 4, 5]}, "'classes': holds a name that does not match"),
+        ({"data": {}}, "'data.window.method': is missing, or none of start"),
+        ({"data": DATA | {"window": "start"}}, "'data.window.method': is missing"),
+        ({"data": DATA | {"window": {"method": "weird"}}}, "'data.window.method': is missing"),
+        ({"data": DATA | {"window": {"method": "start"}}}, "'data.window.reverse_complement'"),
+        ({"data": DATA | {"sha256": None}}, "'data.sha256': is missing, or no dict"),
         ({"format": 3}, "is not a description of format 2"),
     ],
 )
@@ -206,6 +224,34 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, content, reason):
     changed(tmp_path, **content)
     with pytest.raises(InputError, match=reason):
         load(tmp_path)
+
+
+def test_a_description_may_hold_what_an_experiment_may():
+    schema = yaml.safe_load((ROOT / "schemas" / "config.schema.yaml").read_text())
+    assert schema["$defs"]["name"]["pattern"] == f"^{NAME}$"
+    window = schema["$defs"]["dataset"]["properties"]["window"]["properties"]
+    assert window["method"]["enum"] == list(WINDOW_METHODS)
+
+
+def test_a_kept_network_may_have_weights_that_are_integers(tmp_path, monkeypatch):
+    """As Keras's `Normalization`, which counts what it has seen."""
+    import tensorflow as tf
+    from tensorflow.keras import layers
+
+    def model(length: int, classes: int, stem: str = "layers") -> tf.keras.Model:
+        return tf.keras.Sequential(
+            [
+                layers.Input((length,), dtype="uint8"),
+                layers.Normalization(),
+                layers.Dense(classes, activation="softmax"),
+            ]
+        )
+
+    monkeypatch.setattr(workload("virus-cnn"), "model", model)
+    codes, expected = kept(tmp_path, "virus-cnn")
+    with np.load(tmp_path / WEIGHTS) as stored:
+        assert "i" in {array.dtype.kind for array in stored.values()}
+    np.testing.assert_allclose(load(tmp_path).probabilities(codes), expected, rtol=1e-5)
 
 
 def test_a_keras_file_is_never_opened(tmp_path, monkeypatch):
