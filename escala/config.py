@@ -21,6 +21,7 @@ from jsonschema.protocols import Validator
 
 from escala.acquire.queries import QUERIES
 from escala.errors import InputError
+from escala.parallel.knobs import significant
 from escala.parallel.launch import LOCAL, SRUN
 from escala.parallel.layout import Layout
 from escala.parallel.strategies import STRATEGIES
@@ -428,7 +429,11 @@ class Experiment:
             training.pop("target_accuracy", None)
         return {
             "training": training,
-            "knobs": {k: v for k, v in variant.items() if k not in _TRAINING_OF_VARIANT},
+            "knobs": significant(
+                {k: v for k, v in variant.items() if k not in _TRAINING_OF_VARIANT},
+                run.strategy,
+                WORKLOADS[run.workload].kind,
+            ),
             "link": {key: link[key] for key in ("interface", "rate")},
             "max_steps": steps,
         }

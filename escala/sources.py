@@ -31,6 +31,8 @@ PROJECT = ("escala", "scripts")
 DATA = "schemas"
 #: They bring what was made, and change nothing of it: their own changes are told by store.FORMAT.
 UNCOUNTED = frozenset({"escala.sources", "escala.store"})
+#: They name all that can be chosen. Where a choice is given, only that counts.
+REGISTRIES = frozenset({"escala.parallel.strategies", "escala.workloads"})
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
     ----------
     module : dotted name, as `scripts.encode`.
     chosen : modules that this use of the code picks from a registry by name. They are reached, and
-        where a module names one of them in a string, the others that it names so are not. Without a
-        choice each counts.
+        `REGISTRIES` are not; where a module names one of them in a string, the others that it names
+        so are not. Without a choice each counts.
     root : folder of the project.
 
     Raises
@@ -73,6 +75,7 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
     ModuleNotFoundError : the project has no such module, or none of the name of a choice.
     SyntaxError : a module cannot be parsed.
     """
+    uncounted = UNCOUNTED | (REGISTRIES if chosen else frozenset())
     files: dict[str, str] = {}
     packages: set[str] = set()
     waiting = [module, *chosen]
@@ -82,7 +85,7 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
     while waiting:
         name = waiting.pop()
         path = _file(root, name)
-        if name in files or name in UNCOUNTED or path is None:
+        if name in files or name in uncounted or path is None:
             continue
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         parsed = _parsed(path.read_bytes(), package)

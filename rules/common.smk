@@ -32,7 +32,7 @@ from escala.figures import (
     RESOURCES_FIGURE,
     SOME_FIGURES,
 )
-from escala.measure import estimate, machine
+from escala.measure import estimate, key
 from escala.measure.schema import read_result
 from escala.parallel import slurm, slurm_executor
 from escala.parallel.layout import Layout, available_cores

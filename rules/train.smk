@@ -41,7 +41,7 @@ rule train:
         time_limit=time_limit,
         runtime=job_minutes,
     params:
-        code=lambda wildcards: code("scripts.train", *machine.chosen_modules(wildcards.workload)),
+        code=lambda wildcards: code(key.CODE, *key.chosen(wildcards.workload, wildcards.strategy)),
         request=request,
         data=subpath(input[0], parent=True),
     message:

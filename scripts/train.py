@@ -8,7 +8,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.files import read_json, write_json
-from escala.measure import machine
+from escala.measure import key
 from escala.parallel.children import die_with_parent
 
 #: What a run leaves beside its run.json; only some runs leave all of it.
@@ -63,12 +63,12 @@ def main() -> None:
     arrays = {name: arguments.data / name for name in ARRAYS}
     cli.serve_or_make(
         request["instrument"] or "train",
-        code="scripts.train",
-        chosen=machine.chosen_modules(request["workload"]),
-        packages=["openmpi", "keras"],
+        code=key.CODE,
+        chosen=key.chosen(request["workload"], request["strategy"]),
+        packages=key.PACKAGES,
         inputs={name: path for name, path in arrays.items() if path.exists()},
-        parameters=request,
-        measurement=machine.fingerprint(),
+        parameters=request | {"record": key.RECORD},
+        measurement=key.machine(),
         outputs={name: output.with_name(name) for name in ("run.json", *BESIDE)},
         optional=BESIDE,
         make=make,

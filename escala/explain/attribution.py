@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 
 from escala.measure import timeline
+from escala.parallel.strategies.horovod import GRADIENT
 
 #: Parts of a step; the first that covers an instant has it.
 PARTS = (
@@ -189,7 +190,7 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
     operations = phases[(phases["depth"] == 0) & (parts != "negotiation")]
     awaited = pd.merge_asof(
         all_ready.reset_index().sort_values("all_ready"),
-        operations.assign(tensor=operations["tensor"].str.removeprefix(timeline.GRADIENT)),
+        operations.assign(tensor=operations["tensor"].str.removeprefix(GRADIENT)),
         left_on="all_ready",
         right_on="start_seconds",
         by="tensor",

@@ -30,12 +30,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from escala.parallel.knobs import complete
 from escala.parallel.layout import Layout
 from escala.references import Place
 
 MEMORY, RATE = 0.05, 0.1
 #: What names a configuration, and with `repeat` a run.
 CONFIGURATION = ("dataset", "workload", *Place._fields)
+#: Packages that run around the ranks and not in them; what they prepare is compared as data.
+_AROUND = {"snakemake", "biopython", "imbalanced-learn"}
 #: Parts of `training` in run.json that are results of a run, not conditions.
 _OUTCOMES = {"epochs_done", "stopped_early", "resumed_after", "optimizer", "parameters"}
 
@@ -73,9 +76,9 @@ def _series(one: Measurement, other: Measurement) -> Iterator[str]:
 def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     parts = {
         "settings": lambda run: {k: v for k, v in run["training"].items() if k not in _OUTCOMES},
-        "knobs": lambda run: run["knobs"],
+        "knobs": lambda run: complete(run["knobs"]),
         "ranks": lambda run: run["ranks"]["asked"],
-        "versions": lambda run: run["versions"],
+        "versions": lambda run: {k: v for k, v in run["versions"].items() if k not in _AROUND},
         "source": lambda run: run["source_sha256"],
     }
     for name, part in parts.items():

@@ -25,9 +25,10 @@ from escala import interrupts, lab
 from escala.environment import session
 from escala.errors import InputError
 from escala.files import atomic, read_json, sha256_file, write_json
-from escala.measure import machine, resources, steps, timeline
+from escala.measure import key, machine, resources, steps, timeline
 from escala.measure.schema import validate_run
 from escala.parallel import checkpoint, children, launch
+from escala.parallel.knobs import complete
 from escala.parallel.launch import Launch
 from escala.parallel.layout import Layout
 from escala.parallel.placement import places
@@ -182,7 +183,7 @@ def _description(data: Path) -> dict:
 def _plan(request: dict, description: dict, data: Path) -> dict:
     """Return what the ranks read: the request with everything derived from it worked out."""
     layout = Layout.parse(request["layout"])
-    knobs = request["knobs"]
+    knobs = complete(request["knobs"])
     together = STRATEGIES[request["strategy"]].one_process_per_node
     cores = knobs["cores_per_process"] * (layout.processes if together else 1)
     threads = dict.fromkeys(("intra_op", "inter_op"), cores)
@@ -211,7 +212,10 @@ def _resumption(plan: dict, description: dict, folder: Path) -> dict:
     A checkpoint of a run under other settings, on other data or by other code is removed.
     """
     own = {key: value for key, value in plan.items() if key not in ("data", "sample_seconds")}
-    own |= {"sha256": description["sha256"], "source": machine.source_sha256(plan["workload"])}
+    own |= {
+        "sha256": description["sha256"],
+        "source": key.code_sha256(plan["workload"], plan["strategy"]),
+    }
     digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
     epoch = checkpoint.latest(folder, digest)
     if epoch is None:
@@ -371,7 +375,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         },
         "machine": machine.describe(),
         "versions": machine.versions(),
-        "source_sha256": machine.source_sha256(request["workload"]),
+        "source_sha256": key.code_sha256(request["workload"], request["strategy"]),
         "knobs": plan["knobs"],
         "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
     }

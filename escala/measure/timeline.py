@@ -22,10 +22,6 @@ from escala.files import atomic
 
 MICROSECONDS = 1e-6
 CYCLE = "CYCLE_START"
-#: What stands before a variable's name in the name of its gradient.
-GRADIENT = "gradient/"
-#: What stands behind the name of a gradient in that of its first factor, and of its rows if sparse.
-INPUTS, INDICES = "/inputs", "/indices"
 #: What a phase's time goes into, by the start of its name; the first that fits counts.
 NEGOTIATION, WAITING, COPYING, COMMUNICATION = (
     "waiting for all ranks (negotiation)",

@@ -14,6 +14,7 @@ from escala.explain.comparable import comparable, paired
 from escala.explain.measurements import measurements, read_run
 from escala.files import read_json, write_json
 from escala.measure.schema import validate_run
+from escala.parallel.knobs import KNOBS, Knob
 
 MIB = 2**20
 
@@ -80,6 +81,7 @@ def test_measurements_of_one_run_are_pooled_under_the_same_conditions_alone(
         ("ranks.machines.1.memory_bytes", 8 * 2**30 - 37 * MIB),
         ("training.epochs_done", 2),
         ("session", "another"),
+        ("versions.snakemake", "99.0"),
         # It ended before it was given its nodes: what is not known is not other.
         ("ranks.machines", []),
         ("link", None),
@@ -87,6 +89,13 @@ def test_measurements_of_one_run_are_pooled_under_the_same_conditions_alone(
 )
 def test_alike_nodes_and_links_stand_for_each_other(runs, path, value):
     assert comparable(runs["across"], changed(runs["across"], path, value)).ok
+
+
+def test_a_knob_that_is_newer_than_a_measurement_leaves_it_comparable(runs, monkeypatch):
+    run = runs["across"]
+    monkeypatch.setitem(KNOBS, "new", Knob(7))
+    assert comparable(run, changed(run, "knobs", run["knobs"] | {"new": 7})).ok
+    assert not comparable(run, changed(run, "knobs", run["knobs"] | {"new": 8})).ok
 
 
 @pytest.mark.parametrize(

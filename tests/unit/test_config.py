@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from escala import config
 from escala.config import Experiment
 from escala.errors import InputError
+from escala.parallel.knobs import complete, significant
 from escala.workloads import WORKLOADS
 
 ROOT = config.ROOT
@@ -732,7 +733,8 @@ def test_a_request_says_who_the_run_is_and_how_it_trains():
         assert config.Run(**{k: request[k] for k in vars(run)}) == run
         cut = {"epochs": 1, "validate": False, "save_model": False} if run.instrument else {}
         assert request["training"] == settings["workloads"]["virus-cnn"] | cut
-        assert request["knobs"] == settings["variants"][run.variant]
+        variant = settings["variants"][run.variant]
+        assert request["knobs"] == significant(variant, run.strategy, "gradient")
         assert request["max_steps"] == (30 if run.instrument else None)
 
 
@@ -998,7 +1000,7 @@ def test_the_ladders_of_the_project_take_one_cause_away_at_a_time(name):
 
     def differing(pair: config.Pair) -> set[str]:
         before, after = (
-            requests[place]["knobs"] | requests[place]["training"]
+            complete(requests[place]["knobs"]) | requests[place]["training"]
             for place in (pair.before, pair.after)
         )
         return {key for key in before if before[key] != after[key]}

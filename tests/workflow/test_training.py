@@ -20,6 +20,7 @@ from escala.measure import steps, timeline
 from escala.measure.run import _broken_promise, measure
 from escala.parallel.data import digest
 from escala.parallel.rank import _busy_neighbours
+from escala.parallel.strategies.horovod import GRADIENT
 from escala.predict.classify import predict
 from escala.predict.familiarity import learn
 from escala.workloads import load
@@ -141,7 +142,7 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
     assert outcome.status == "ok", outcome.reason
     np.testing.assert_allclose(losses(steps.read(tmp_path / "ranks", 2)), halves, rtol=1e-6)
     exchanged = timeline.intervals(timeline.repair(tmp_path / "timeline.json"))
-    gradients = exchanged[exchanged["tensor"].str.startswith(timeline.GRADIENT)]
+    gradients = exchanged[exchanged["tensor"].str.startswith(GRADIENT)]
     kinds = gradients[gradients["depth"] == 0].groupby("tensor")["phase"].unique()
     gathered = {name for name, phases in kinds.items() if "ALLGATHER" in phases}
     assert gathered == FACTORS | SPARSE

@@ -1,29 +1,30 @@
-"""Strategies: how replicas synchronise. Adding one is adding a module and a line here."""
+"""Strategies: how replicas synchronise. Adding one is adding a module to this folder.
+
+The modules are found by their place and not named here, so that a strategy is part of what a run is
+made of (`escala.sources`) only where the run chooses it.
+"""
 
 from __future__ import annotations
 
-from escala.parallel.strategies.base import Strategy
-from escala.parallel.strategies.horovod_gloo import HorovodGloo
-from escala.parallel.strategies.horovod_mpi import HorovodMPI
-from escala.parallel.strategies.hybrid import Hybrid
-from escala.parallel.strategies.mirrored import Mirrored
-from escala.parallel.strategies.multiworker_mirrored import MultiWorkerMirrored
-from escala.parallel.strategies.parameter_server import ParameterServer
-from escala.parallel.strategies.single import Single
-from escala.parallel.strategies.wrapped_single import WrappedSingle
+import pkgutil
+from importlib import import_module
 
-STRATEGIES: dict[str, type[Strategy]] = {
-    strategy.name: strategy
-    for strategy in (
-        Single,
-        WrappedSingle,
-        HorovodMPI,
-        HorovodGloo,
-        Hybrid,
-        Mirrored,
-        MultiWorkerMirrored,
-        ParameterServer,
-    )
-}
+from escala.parallel.strategies.base import Strategy
 
 __all__ = ["STRATEGIES", "Strategy"]
+
+
+def _discover() -> dict[str, type[Strategy]]:
+    """Return the strategies by name, in the order that tables and figures list them."""
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    modules = [import_module(f"escala.parallel.strategies.{name}") for name in names]
+    named = (
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Strategy) and "name" in vars(value)
+    )
+    return {each.name: each for each in sorted(named, key=lambda each: (each.position, each.name))}
+
+
+STRATEGIES: dict[str, type[Strategy]] = _discover()

@@ -30,6 +30,8 @@ class Strategy(ABC):
     """
 
     name: ClassVar[str]
+    #: Where tables and figures list it: by position, and by name where several have one.
+    position: ClassVar[int] = 100
     #: Whether its ranks find each other through MPI.
     mpi: ClassVar[bool] = False
     #: Whether Horovod's rendezvous must be served while it runs.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from escala.measure.timeline import GRADIENT, INDICES, INPUTS
 from escala.parallel.strategies.base import Strategy, tensor_names
+
+#: What stands before a variable's name in the name of its gradient, as the timeline shows it.
+GRADIENT = "gradient/"
+#: What stands behind the name of a gradient in that of its first factor, and of its rows if sparse.
+INPUTS, INDICES = "/inputs", "/indices"
 
 
 class Horovod(Strategy):

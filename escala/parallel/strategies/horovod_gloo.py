@@ -9,6 +9,7 @@ from escala.parallel.strategies.horovod import Horovod
 
 class HorovodGloo(Horovod):
     name = "horovod-gloo"
+    position = 3
     rendezvous = True
 
     @staticmethod

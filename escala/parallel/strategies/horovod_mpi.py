@@ -10,6 +10,7 @@ _AT_ONCE = ("eager_limit", "rndv_eager_limit", "max_send_size")
 
 class HorovodMPI(Horovod):
     name = "horovod-mpi"
+    position = 2
     mpi = True
 
     @staticmethod

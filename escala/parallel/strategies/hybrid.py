@@ -11,4 +11,5 @@ from escala.parallel.strategies.horovod_mpi import HorovodMPI
 
 class Hybrid(HorovodMPI):
     name = "hybrid"
+    position = 4
     by_speed = True

@@ -10,6 +10,7 @@ from escala.parallel.strategies.distribute import Distribute
 
 class Mirrored(Distribute):
     name = "mirrored"
+    position = 5
     one_process_per_node = True
     only_one_node = True
 

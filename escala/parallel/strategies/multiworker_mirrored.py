@@ -11,6 +11,7 @@ from escala.parallel.strategies.distribute import Distribute
 
 class MultiWorkerMirrored(Distribute):
     name = "multiworker-mirrored"
+    position = 6
     listens = True
 
     def start(self):

@@ -22,6 +22,7 @@ _POLL_SECONDS = 0.2
 
 class ParameterServer(Strategy):
     name = "parameter-server"
+    position = 7
     listens = True
     asynchronous = True
     shows_steps = False

@@ -7,6 +7,7 @@ from escala.parallel.strategies.base import Strategy
 
 class Single(Strategy):
     name = "single"
+    position = 0
     only_one_rank = True
 
     def start(self):

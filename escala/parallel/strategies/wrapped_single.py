@@ -7,6 +7,7 @@ from escala.parallel.strategies.horovod import Horovod
 
 class WrappedSingle(Horovod):
     name = "wrapped-single"
+    position = 1
     only_one_rank = True
     writes_timeline = False
 

@@ -1,0 +1,171 @@
+"""What determines a measurement: the code of a run does, and additions to the project do not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from escala.measure import key
+from escala.parallel.knobs import KNOBS, complete, significant
+from escala.parallel.strategies import STRATEGIES
+from tests.conftest import CLASSES, ROOT, copy_project
+
+#: Print what each run of an experiment is known by, in a process of the copy's own.
+KNOWN_BY = """
+import json
+from escala.config import load
+from escala.measure import key
+
+experiment = load("experiment.yaml")
+print(json.dumps({
+    run.file: [experiment.request(run), key.code_sha256(run.workload, run.strategy)]
+    for run in experiment.runs
+}))
+"""
+STRATEGY = """
+from escala.parallel.strategies.single import Single
+
+class Late(Single):
+    name = "late"
+"""
+
+
+def experiment(*strategies: str, variant: dict | None = None) -> dict:
+    layouts = {name: "1x1" if STRATEGIES[name].only_one_rank else "1x2" for name in STRATEGIES}
+    return {
+        "experiment": "known",
+        "title": "What runs are known by",
+        "repeats": 1,
+        "datasets": {
+            "small": {
+                "source": {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 9)},
+                "classes": CLASSES,
+                "length": 300,
+                "split": {"seeds": [4]},
+            }
+        },
+        "workloads": {"virus-cnn": {"epochs": 1}, "kmer-logreg": {}},
+        "variants": {"plain": {}, "other": variant or {"compression": "fp16"}},
+        "configurations": [
+            {"strategy": name, "layouts": [layouts.get(name, "1x1")]}
+            for name in (*STRATEGIES, *strategies)
+        ],
+    }
+
+
+def known_by(project: Path, settings: dict) -> dict[str, list]:
+    (project / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    done = subprocess.run(
+        [sys.executable, "-c", KNOWN_BY],
+        cwd=project,
+        env={"PYTHONPATH": str(project), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def changed(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text, path
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_project(tmp_path_factory.mktemp("copy") / "project")
+
+
+def test_additions_measure_nothing_again(project):
+    """A strategy, a knob with a default, a workload, a table and a figure."""
+    before = known_by(project, experiment())
+    (project / "escala/parallel/strategies/late.py").write_text(STRATEGY)
+    changed(project / "escala/parallel/knobs.py", "KNOBS = {\n", 'KNOBS = {\n    "new": Knob(7),\n')
+    knob = "  variant:\n    type: object\n    additionalProperties: false\n    properties:\n"
+    declared = "      new: {description: A new one., type: integer, default: 7}\n"
+    changed(project / "schemas/config.schema.yaml", knob, knob + declared)
+    workloads = project / "escala/workloads"
+    (workloads / "constant.py").write_text((workloads / "majority.py").read_text())
+    line = '    "majority": Workload("escala.workloads.majority", "fit"),\n'
+    changed(workloads / "__init__.py", line, line + line.replace("majority", "constant"))
+    (project / "schemas/tables/more.schema.yaml").write_text("properties: {}\n")
+    (project / "escala/figures/more.py").write_text("WHAT = 'More'\n")
+    assert known_by(project, experiment()) == before
+    found = known_by(project, experiment("late"))
+    assert any("/late/" in file for file in found), "the new strategy is found by its file"
+    again = known_by(project, experiment(variant={"new": 8}))
+    plain, other = ("virus-cnn/single/1x1/plain", "virus-cnn/single/1x1/other")
+    knobs = {name: request["knobs"] for name, (request, _) in again.items()}
+    assert [v for n, v in knobs.items() if plain in n] == [{}]
+    assert [v for n, v in knobs.items() if other in n] == [{"new": 8}]
+
+
+@pytest.mark.parametrize(
+    ("file", "voided"),
+    [
+        ("escala/parallel/train.py", set(STRATEGIES)),
+        ("escala/parallel/strategies/mirrored.py", {"mirrored"}),
+        ("escala/parallel/strategies/distribute.py", {"mirrored", "multiworker-mirrored"}),
+        ("escala/parallel/strategies/horovod_mpi.py", {"horovod-mpi", "hybrid"}),
+        ("escala/workloads/kmer_logreg.py", set()),
+        ("escala/lab/network.py", set()),
+        ("escala/explain/tables.py", set()),
+        ("escala/config.py", set()),
+    ],
+)
+def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided):
+    project = copy_project(tmp_path / "project")
+    before = {name: _code(project, name) for name in STRATEGIES}
+    with open(project / file, "a") as code:
+        code.write("\nADDED = 1\n")
+    assert {name for name in STRATEGIES if _code(project, name) != before[name]} == voided
+
+
+def _code(project: Path, strategy: str) -> str:
+    from escala.sources import code_digest
+
+    return code_digest(key.CODE, chosen=key.chosen("virus-cnn", strategy), root=project)
+
+
+def test_what_nobody_reads_is_no_part_of_a_request():
+    knobs = {name: knob.omitted for name, knob in KNOBS.items()}
+    knobs |= {"compression": "fp16", "communication": "ring", "stem": "lookup"}
+    knobs |= {"cores_per_process": 2, "eager_limit_mib": 1.0}
+    stem = {"cores_per_process": 2, "stem": "lookup"}
+    assert significant(knobs, "single", "gradient") == stem
+    assert significant(knobs, "single", "fit") == {"cores_per_process": 2}
+    assert significant(knobs, "horovod-gloo", "gradient") == stem | {"compression": "fp16"}
+    over_mpi = stem | {"compression": "fp16", "eager_limit_mib": 1.0}
+    assert significant(knobs, "horovod-mpi", "gradient") == over_mpi
+    found = significant(knobs, "multiworker-mirrored", "gradient")
+    assert found == stem | {"communication": "ring"}
+    with pytest.raises(KeyError):
+        significant({"unheard_of": 1}, "single", "gradient")
+
+
+def test_a_run_that_sets_nothing_has_every_knob_as_it_is_omitted():
+    assert complete({}) == {name: knob.omitted for name, knob in KNOBS.items()}
+    assert complete({"bind": False})["bind"] is False
+
+
+@pytest.mark.parametrize(
+    "file",
+    [ROOT / "schemas" / "run.schema.yaml", ROOT / "schemas" / "config.schema.yaml"],
+    ids=lambda path: path.stem,
+)
+def test_every_knob_is_declared_with_a_valid_value(file):
+    schema = yaml.safe_load(file.read_text())
+    knobs = (schema["properties"]["knobs"] if "run" in file.name else schema["$defs"]["variant"])[
+        "properties"
+    ]
+    of_training = {"batch", "learning_rate", "checkpoint_epochs"}
+    assert set(knobs) - of_training == set(KNOBS)
+    for strategies in (knob.strategies or set() for knob in KNOBS.values()):
+        assert strategies <= set(STRATEGIES)
