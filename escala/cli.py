@@ -1,4 +1,4 @@
-"""What every script does: serve or make, say what was done, end with a clear message."""
+"""Helpers of every script: serve or make outputs, print progress, end with a clear message."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def serve_or_make(step: str, **keywords) -> str:
 
 @dataclass
 class Stage:
-    """What a stage of the preparation has done: rows in and out, and the files it wrote."""
+    """The outcome of a stage of the preparation: rows in and out, and the files it wrote."""
 
     rows_in: int = 0
     rows_out: int = 0

@@ -194,7 +194,7 @@ class Experiment:
             yield Pair(f"{ladder}-ends", ladder, None, *ends, None)
 
     def _change(self, before: dict, after: dict) -> str:
-        """Say which settings of two rungs differ, each as `key: old → new`."""
+        """Return which settings of two rungs differ, each as `key: old → new`."""
         old, new = map(self._of_rung, (before, after))
         changes = (
             f"{key}: {json.dumps(old.get(key))} → {json.dumps(new.get(key))}"
@@ -726,7 +726,7 @@ _SAYINGS = {
 
 
 def _explained(error: ValidationError, schema: dict, origin: str) -> InputError:
-    """Say a schema violation as key, value, reason and remedy."""
+    """Return a schema violation as an error with key, value, reason and remedy."""
     path = list(map(str, error.absolute_path))
     content, asked = error.instance, error.validator_value
 

@@ -1,4 +1,4 @@
-"""What the jobs of a workflow inherit from the process that starts them."""
+"""The environment that the jobs of a workflow inherit from the process that starts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step is made of: the modules it reaches, the data files they read, the packages they use.
+"""Find what a step depends on: modules it reaches, data files they read, packages they use.
 
 Nothing is imported: modules are parsed, so that asking costs milliseconds and starts no TensorFlow.
 A module reaches
@@ -37,7 +37,7 @@ REGISTRIES = frozenset({"escala.parallel.strategies", "escala.workloads"})
 
 @dataclass(frozen=True)
 class Sources:
-    """What a module reaches.
+    """All that a module reaches.
 
     Attributes
     ----------

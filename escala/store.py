@@ -68,7 +68,7 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """What was made once under a key.
+    """The outputs stored under a key.
 
     Attributes
     ----------
@@ -240,7 +240,7 @@ def entries(store: Path) -> Iterator[Entry | Path]:
 
 @dataclass
 class Size:
-    """What a store holds: entries and bytes by step, and bytes that no entry needs.
+    """The size of a store: entries and bytes by step, and bytes that no entry needs.
 
     A file that several entries hold is stored once: it counts for each step in `steps`, and once in
     `bytes`, which is everything.
@@ -303,7 +303,7 @@ def verify(store: Path, *, remove: bool = False, progress: Progress = iter) -> d
 
 @dataclass(frozen=True)
 class Pruned:
-    """What pruning removed, or would: entries, files of any kind, bytes."""
+    """The result of pruning: entries, files of any kind and bytes that it removed, or would."""
 
     entries: int
     files: int
@@ -362,7 +362,7 @@ def _within(kept: list[Entry], limit: int) -> list[Entry]:
 
 
 def _damage(store: Path, path: Path) -> str | None:
-    """Say what is wrong with a blob or an entry that stands in the store, if anything is."""
+    """Return what is wrong with a blob or an entry of the store, or None."""
     if not path.exists():
         return None
     if _is_blob(path):

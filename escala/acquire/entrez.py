@@ -87,7 +87,7 @@ def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None =
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What the records of a class are.
+    """Which records of a class are wanted.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ UNKNOWN, LOWER_CASE = ord("N"), 0x20
 
 @dataclass(frozen=True)
 class Profile:
-    """What the root of a class looks like.
+    """The root genome of a class.
 
     Parameters
     ----------

@@ -127,7 +127,7 @@ def covered(parts: Mapping[str, Intervals], begins: float, ends: float) -> dict[
 
 
 def _contains(intervals: Intervals, moments: np.ndarray) -> np.ndarray:
-    """Say for each moment whether any interval contains it."""
+    """Return for each moment whether any interval contains it."""
     starts, ends = intervals[:, :1], intervals[:, 1:]
     return ((starts <= moments) & (moments < ends)).any(axis=0)
 

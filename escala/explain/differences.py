@@ -1,4 +1,4 @@
-"""What two configurations predicted for the same test rows."""
+"""Differences between the predictions of two configurations for the same test rows."""
 
 from __future__ import annotations
 

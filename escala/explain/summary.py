@@ -70,7 +70,7 @@ def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) ->
 
 
 def _setting(tables: Tables, name: str) -> str:
-    """Say what was run, on which data and on which machine."""
+    """Describe what was run, on which data and on which machine."""
     runs = tables["runs"]
     current = runs[runs["current"]]
     machines = [
@@ -318,7 +318,7 @@ def _parts(row) -> str:
 
 
 def _within(tables: Tables, name: str) -> str:
-    """Say where the time of a step goes, on rank 0, where ranks noted its moments."""
+    """Describe how the time of a step of rank 0 is divided, if its clocks were read."""
     tables = by_gradient(tables)
     table = tables["attribution"].dropna(subset=["part"])
     if table.empty:
@@ -369,7 +369,7 @@ def _shares(label: str, parts: pd.DataFrame) -> str:
 
 
 def _ladders(tables: Tables, name: str) -> str:
-    """Say what lies between the ends of each ladder, and whether its parts come to the whole."""
+    """Describe each ladder: the ratio of its ends, and whether its rungs explain it."""
     ladders = tables["ladder"].groupby(["dataset", "workload", "ladder"], sort=False)
     return " ".join(_ladder(*names, rows) for names, rows in ladders)
 
@@ -402,7 +402,7 @@ def _changes(rungs: pd.DataFrame, product) -> str:
 
 
 def _agreement(product) -> str:
-    """Say whether the product is what the ends give, as far as the pairs can tell."""
+    """Describe how the product of the rungs agrees with the ratio of the ends."""
     off = product.of_direct - 1
     said = f"{100 * abs(off):.0f} % {'below' if off < 0 else 'above'} that"
     if pd.isna(product.of_direct_low):
@@ -426,7 +426,7 @@ def _ratio(row) -> str:
 
 
 def _quality(tables: Tables, name: str) -> str:
-    """Say how well the models classify, and whether configurations differ in it."""
+    """Describe how well the models classify, and whether configurations differ in it."""
     if tables["pooled"].empty:
         return "The quality of the models is unavailable: no run ended ok."
     leaky = sorted(tables["pooled"].loc[tables["pooled"]["leaky"], "dataset"].unique())
@@ -443,7 +443,7 @@ def _quality(tables: Tables, name: str) -> str:
 
 
 def _of_networks(tables: Tables) -> list[str]:
-    """Say it of the workloads whose configurations can differ."""
+    """Describe the scores of workloads that are trained by steps."""
     pooled = _labelled(tables["pooled"], tables)
     if pooled.empty:
         return []
@@ -485,7 +485,7 @@ def _of_pairs(tables: Tables) -> str:
 
 
 def _of_fits(tables: Tables) -> list[str]:
-    """Say what a reader compares a network's accuracy with."""
+    """Describe the accuracy of the baselines, which are fitted at once."""
     configurations = tables["configurations"]
     fits = configurations[configurations["training_kind"] == "fit"].dropna(subset=["accuracy"])
     return [
@@ -519,7 +519,7 @@ def _apart(pooled: pd.DataFrame) -> list[str]:
 
 
 def _leakage(tables: Tables, name: str) -> str:
-    """Say how much of the scores relatives in training explain, by the kind of split."""
+    """Describe, for each split, how scores depend on similar genomes in training."""
     leakage = tables["leakage"]
     if leakage.empty:
         return "What near-duplicates in training add to the scores is unavailable: no run ended ok."
@@ -528,7 +528,7 @@ def _leakage(tables: Tables, name: str) -> str:
 
 
 def _split_by(dataset: str, group: pd.DataFrame) -> str:
-    """Say it of one dataset: its test rows, what is not scored, and every workload's accuracy."""
+    """Describe one dataset: its test rows, what is not scored, and every workload's accuracy."""
     first, share = group.iloc[0], 100 * group["similar_share"].median()
     scores = []
     for workload, runs in group.groupby("workload", sort=False):
@@ -549,7 +549,7 @@ def _split_by(dataset: str, group: pd.DataFrame) -> str:
 
 
 def _gaps(tables: Tables, name: str) -> str:
-    """Say what failed, and what to do about it."""
+    """Describe what failed, and what to do about it."""
     runs = _labelled(tables["runs"], tables)
     current = runs[runs["current"]]
     failed = current[current["status"] != "ok"]

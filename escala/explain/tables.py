@@ -207,7 +207,7 @@ def _run(run: Measurement) -> dict:
 
 
 def _is_cut(run: Measurement) -> bool:
-    """Say whether an epoch was cut to some of its steps; older runs never were."""
+    """Return whether an epoch was cut to some of its steps; older runs never were."""
     whole = run["training"].get("steps_per_epoch")
     return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
 
@@ -405,7 +405,7 @@ def _over(runs: pd.DataFrame, column: str) -> Interval:
 
 
 def _reasons(failed: pd.DataFrame) -> str:
-    """Say why there is nothing, each reason once, with the repeats it holds for."""
+    """Return the reasons of failures, each once, with its repeats."""
     by_reason = failed.groupby(["status", "reason"], sort=False, dropna=False)["repeat"]
     return "; ".join(
         f"rep {', '.join(map(str, repeats))}: {status}"

@@ -1,4 +1,4 @@
-"""What the figures share: style, names of configurations, titles, notes on gaps, and saving."""
+"""Helpers of all figures: style, names of configurations, titles, notes on gaps, and saving."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def text_width(text: str, points: float) -> float:
 
 
 def gaps(runs: pd.DataFrame) -> list[str]:
-    """Say which runs have no result: a line to put below a figure, or none."""
+    """Return a note on the runs that have no result, if there are any."""
     current = labelled(runs, runs)[lambda frame: frame["current"]]
     failed = current[current["status"] != "ok"]
     if failed.empty:
@@ -351,13 +351,13 @@ def gaps(runs: pd.DataFrame) -> list[str]:
 
 
 def left_out(tables: Tables) -> list[str]:
-    """Say which workloads a figure of epochs leaves out: a line to put below it, or none."""
+    """Return a note on the workloads that a figure of epochs leaves out, if there are any."""
     names = fitted_workloads(tables)
     return [f"Not shown, as they are fitted at once: {', '.join(names)}."] if names else []
 
 
 def not_scored(tables: Tables) -> list[str]:
-    """Say which classes have no test rows: a line to put below a figure of scores, or none."""
+    """Return a note on the classes that have no test rows, if there are any."""
     names = untested(tables["pooled"])
     return [f"No test rows, hence no scores: {', '.join(names)}."] if names else []
 

@@ -130,7 +130,7 @@ def _joined_references(speedup: pd.DataFrame) -> str:
 
 
 def _missing(tables: Tables) -> list[str]:
-    """Say which configurations ran, and still have no ratio."""
+    """Return notes on the configurations that ran and have no ratio."""
     ran = tables["configurations"][lambda frame: frame["kind"] != "unavailable"]
     missing = tables["speedup"][lambda frame: frame["kind"] == "unavailable"]
     missing = labelled(

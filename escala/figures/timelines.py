@@ -1,4 +1,4 @@
-"""What the figures of a Horovod timeline share."""
+"""Helpers of the figures of a Horovod timeline."""
 
 from __future__ import annotations
 

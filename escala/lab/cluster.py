@@ -82,7 +82,7 @@ PartitionName={PARTITION} Nodes=ALL Default=YES State=UP MaxTime=INFINITE OverSu
 
 @dataclass(frozen=True)
 class State:
-    """What a node is like now.
+    """The state of a node.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ def _wait(lab: Lab, say: Callable[[str], None]) -> None:
 
 
 def runs() -> bool:
-    """Say whether any process of a lab runs."""
+    """Return whether any process of a lab runs."""
     return any(True for _ in daemons.processes())
 
 

@@ -75,7 +75,7 @@ def stop_node(node: Node) -> None:
 
 
 def runs(node: Node) -> bool:
-    """Say whether the `slurmd` of a node runs."""
+    """Return whether the `slurmd` of a node runs."""
     return any(process.name() == "slurmd" for process in _in_network(node))
 
 

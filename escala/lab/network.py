@@ -331,7 +331,7 @@ def _iperf(sender: Node, receiver: Node, seconds: int) -> float:
 
 
 def is_cut(node: Node) -> bool:
-    """Say whether a node's link is down."""
+    """Return whether a node's link is down."""
     [link] = json.loads(_ip(f"-json -n {BRIDGE} link show {node.link}"))
     return "UP" not in link["flags"]
 

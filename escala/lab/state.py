@@ -1,4 +1,4 @@
-"""What the lab is made of, where it stands, and who may change it."""
+"""The parts of the lab, the files that describe it, and who may change it."""
 
 from __future__ import annotations
 

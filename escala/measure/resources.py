@@ -1,4 +1,4 @@
-"""What the ranks of one node use while they run, sampled from outside them.
+"""Sample what the ranks of one node use while they run, from outside them.
 
 `python -m escala.measure.resources FOLDER --node N --interface NAME` looks at the ranks that have
 announced themselves in a run's `ranks/` folder, and writes `node{n}.resources.csv` there until all

@@ -254,7 +254,7 @@ def _placed(request: dict, plan: dict, result: dict) -> Launch:
 
 
 def _shared(started: Launch) -> bool:
-    """Say whether nodes share cores, as those of the lab may: they are one machine's."""
+    """Return whether nodes share cores, as those of the lab may: they are one machine's."""
     taken = [core for node in started.nodes for core in node.cores]
     return lab.location() is not None and len(set(taken)) < len(taken)
 
@@ -591,7 +591,7 @@ def _keep_model(plan: dict, data: Path, folder: Path, weights_sha256: str) -> No
 
 
 def _misplaced(plan: dict, processes: list[dict]) -> str | None:
-    """Say which of the hosts, cores and threads that processes had were not those asked for."""
+    """Return which hosts, cores or threads of processes were not those asked for, or None."""
     for part in ("host", "cores"):
         asked, obtained = [place[part] for place in plan["places"]], [p[part] for p in processes]
         if asked != obtained:
@@ -605,7 +605,7 @@ def _misplaced(plan: dict, processes: list[dict]) -> str | None:
 def _broken_promise(
     plan: dict, ranks: list[dict], table: pd.DataFrame, test_rows: int
 ) -> str | None:
-    """Say which of the things every run must hold to does not, if any."""
+    """Return which invariant of every run is violated, or None."""
     digests = {digest for r in ranks for digest in r["weights_sha256"]}
     if len(digests) > 1:
         return f"ranks hold {len(digests)} different sets of weights after training"

@@ -1,4 +1,4 @@
-"""What a run needs to go on after an epoch, in case it is ended before its last.
+"""Checkpoints: the state of a run after an epoch, from which it is continued.
 
 In the folder `checkpoint/` beside `run.json` stand one `epoch{n}/`, and `latest.json`, which names
 it and the digests of its files: a checkpoint that is not whole, or damaged, is never gone on from.
@@ -41,7 +41,7 @@ class Checkpoint:
     process: int
 
     def due(self, epoch: int) -> bool:
-        """Say whether a checkpoint is kept after that epoch."""
+        """Return whether a checkpoint is kept after that epoch."""
         return self.every is not None and epoch % self.every == 0
 
     def keep(

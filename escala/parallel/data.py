@@ -1,4 +1,4 @@
-"""What every rank does alike: map the arrays, time its parts, digest its weights."""
+"""Helpers of every rank: map the arrays, time named parts, digest weights."""
 
 from __future__ import annotations
 

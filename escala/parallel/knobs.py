@@ -16,7 +16,7 @@ _DISTRIBUTE = frozenset({"mirrored", "multiworker-mirrored"})
 
 
 class Knob(NamedTuple):
-    """What is declared of a knob.
+    """The declaration of a knob.
 
     Attributes
     ----------

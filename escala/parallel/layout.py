@@ -1,4 +1,4 @@
-"""What a layout such as `2x1` means, and which cores its processes get."""
+"""Layouts such as `2x1`, and the cores that their processes get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one machine of a run says of itself: `python -m escala.parallel.node`, one on each.
+"""Describe one machine of a run: `python -m escala.parallel.node`, one on each.
 
 It prints one line, a JSON object: the fields of `escala.parallel.placement.Node`, and `world`, the
 number of processes that MPI joined, where it was asked to join them.

@@ -31,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Place:
-    """Where one process of a run stands among the others.
+    """The place of one process of a run among the others.
 
     `process` of `processes` is its number; `ranks` are those it holds; `local` is its number on its
     `node`. `addresses` are of all processes in their order, `ADDRESS:PORT`; `spare` are two more on

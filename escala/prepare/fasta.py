@@ -68,7 +68,7 @@ def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple
 
 @dataclass
 class _Counts:
-    """What has been seen of a class; duplicates are told by digests of 32 bytes a record."""
+    """Counts of the records of a class; duplicates are found by digests of 32 bytes a record."""
 
     lengths: list[int] = field(default_factory=list)
     ambiguous: int = 0

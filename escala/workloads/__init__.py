@@ -41,7 +41,7 @@ __all__ = ["WORKLOADS", "Classifier", "Workload", "load", "workload"]
 
 @dataclass(frozen=True)
 class Workload:
-    """Where a workload's module is and how it is trained; known without importing it."""
+    """The module of a workload and how it is trained; known without importing it."""
 
     module: str
     kind: Literal["gradient", "fit"]

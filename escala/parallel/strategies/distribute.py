@@ -1,4 +1,4 @@
-"""What the synchronous strategies of `tf.distribute` share."""
+"""The base of the synchronous strategies of `tf.distribute`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Horovod strategies share: synchronous data parallelism by allreduce."""
+"""The base of the Horovod strategies: synchronous data parallelism by allreduce."""
 
 from __future__ import annotations
 
