@@ -37,12 +37,12 @@ def main() -> int:
 
 
 def _say_report(folders: list[str]) -> None:
-    """Say how to get the report, failed runs and all, where there is something to report."""
+    """Print how to get the report, if there is something to report."""
     for folder in folders:
         if Path(folder, "summary.md").exists():
             print(
-                f"Report: {folder}/report.html, written by --report {folder}/report.html after the "
-                "same arguments."
+                f"Report: {folder}/report.html. With --report-after-run it is written next; without "
+                f"it, make the same call again with --report {folder}/report.html."
             )
 
 

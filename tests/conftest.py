@@ -183,6 +183,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
     Tests of the lab mostly wait for its daemons: they have all cores, and keep none from others.
     """
+    if not hasattr(item.config, "cache"):  # `-p no:cacheprovider`: there is no place for a lock.
+        return (yield)
     alone = item.get_closest_marker("alone") is not None
     whole = alone or item.get_closest_marker("cluster") is not None
     folder = item.config.cache.mkdir("escala")

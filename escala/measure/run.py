@@ -24,7 +24,7 @@ import pandas as pd
 from escala import interrupts, lab
 from escala.environment import session
 from escala.errors import InputError
-from escala.files import atomic, read_json, sha256_file, write_json
+from escala.files import atomic, read_json, settle, sha256_file, write_json
 from escala.measure import key, machine, resources, steps, timeline
 from escala.measure.schema import validate_run
 from escala.parallel import checkpoint, children, launch
@@ -579,7 +579,7 @@ def _keep_model(plan: dict, data: Path, folder: Path, weights_sha256: str) -> No
     """Move the model that rank 0 saved, if it was to, beside run.json, and describe it there."""
     saved = folder / models.WEIGHTS
     if saved.exists():
-        saved.replace(folder.parent / saved.name)
+        settle(saved, folder.parent / saved.name)
         models.describe(
             folder.parent,
             plan["workload"],

@@ -14,7 +14,7 @@ import pytest
 
 from escala.errors import InputError
 from escala.lab import cluster, daemons, location
-from escala.lab.state import FOLDER
+from escala.lab.state import FOLDER, claim
 from tests.cluster.conftest import eventually, lab_command, machine, output, run_lab
 from tests.conftest import ROOT
 
@@ -159,7 +159,7 @@ def test_only_the_labs_own_processes_are_ended(no_lab, foreign):
     shell = subprocess.Popen(
         ["sh", "-c", '"$@"; echo "down: $?"', "sh", *lab_command("down")],
         cwd=ROOT,
-        env=os.environ | {"ESCALA_LAB": str(FOLDER)},
+        env=os.environ | {"ESCALA_LAB": claim().mark},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from escala import cli, files
 from escala.errors import InputError
 from escala.files import atomic, read_json, sha256_file, write_json
+from escala.measure.run import _keep_model
+from escala.workloads.models import WEIGHTS
 
 
 def names(folder: Path) -> list[str]:
@@ -89,6 +91,22 @@ def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_all_is_d
         (temporary / "nowhere").symlink_to("missing")
     assert sorted(disk[:4]) == [("sync", name) for name in ("a", "b", "folder", "inner")]
     assert disk[4:] == [("rename", "folder"), ("sync", tmp_path.name)]
+
+
+def test_a_model_is_on_the_disk_before_it_is_described(tmp_path, disk):
+    """A run.json that says so would outlast it otherwise."""
+    data, ranks = tmp_path / "split", tmp_path / "rep1" / "ranks"
+    ranks.mkdir(parents=True)
+    write_json(data / "dataset.json", {"classes": ["X", "Y"], "length": 50})
+    (ranks / WEIGHTS).write_bytes(b"weights")
+    disk.clear()
+    plan = {"workload": "virus-cnn", "knobs": {"stem": "layers"}, "training": {}}
+    _keep_model(plan, data, ranks, "")
+    [first, *_, last] = disk
+    assert first == ("sync", WEIGHTS)
+    assert disk.index(("rename", WEIGHTS)) < disk.index(("sync", "rep1"))
+    assert disk.index(("sync", "rep1")) < disk.index(("rename", "model.json"))
+    assert last == ("sync", "rep1")
 
 
 def test_what_is_of_no_use_after_a_crash_waits_for_no_disk(tmp_path, disk):

@@ -145,6 +145,22 @@ def test_a_daemon_is_told_by_the_value_of_the_mark(claimed, tmp_path):
     assert said.stdout.split() == [str(daemon.pid)]
 
 
+def test_nobody_is_ended_for_the_network_that_the_caller_is_in(claimed, tmp_path, monkeypatch):
+    """A namespace of a node's name may stand for the machine's own network."""
+    (tmp_path / "escala-n1").symlink_to("/proc/self/ns/net")
+    monkeypatch.setattr(network, "_NAMESPACES", tmp_path)
+    claimed(state.Claim("mark of this lab", {}, {"escala-n1": None}))
+    assert [path.name for path in network.namespaces()] == ["escala-n1"]
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        found = [process.pid for process in daemons.processes()]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    assert found == []
+
+
+@pytest.mark.timeout(60)
 def test_processes_that_do_not_end_are_named_after_a_while(monkeypatch):
     sleeper = subprocess.Popen(["sleep", "600"])
     monkeypatch.setattr(daemons, "processes", lambda: [psutil.Process(sleeper.pid)])
