@@ -41,8 +41,8 @@ def _say_report(folders: list[str]) -> None:
     for folder in folders:
         if Path(folder, "summary.md").exists():
             print(
-                f"Report: {folder}/report.html. With --report-after-run it is written next; without "
-                f"it, make the same call again with --report {folder}/report.html."
+                f"Report: {folder}/report.html. With --report-after-run it is written next. "
+                f"Without, make the same call again with --report {folder}/report.html."
             )
 
 
