@@ -93,7 +93,7 @@ def _folder(folder: Path, files: int, repeats: int) -> None:
 
 
 def _made(number: int, target: Path, expected: str) -> None:
-    outcome = store.made(
+    outcome = store.get_or_compute(
         "benchmark",
         code="scripts.encode",
         inputs={},

@@ -33,11 +33,11 @@ def main(command: Callable[[], int | None]) -> int:
 
 
 def serve_or_make(step: str, **keywords) -> str:
-    """Call `escala.store.made` and say what came of it.
+    """Call `escala.store.get_or_compute` and say what came of it.
 
     What `make` needs is imported in it: a step that is served does not wait for libraries.
     """
-    how = store.made(step, **keywords)
+    how = store.get_or_compute(step, **keywords)
     if how == "served":
         print(f"{step}: served from the store {store.location()}")
     return how

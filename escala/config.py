@@ -451,7 +451,7 @@ class Experiment:
             raise self.error(
                 "launcher",
                 SRUN,
-                "is of SLURM, and this is no job of it",
+                "needs a SLURM allocation",
                 "use auto, or run through SLURM: --profile profiles/slurm",
             )
         if Layout.parse(run.layout).nodes > 1:

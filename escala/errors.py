@@ -28,7 +28,7 @@ def _shown(value: object, limit: int = 120) -> str:
 
 
 class Unavailable(RuntimeError):
-    """This machine has not what a run takes."""
+    """A program or device that a run needs is missing."""
 
 
 class Diverged(ArithmeticError):

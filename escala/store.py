@@ -37,7 +37,7 @@ from pathlib import Path, PurePosixPath
 from escala.files import atomic, settle, sha256_file
 from escala.sources import code_digest, package_versions, sources
 
-__all__ = ["code_digest", "location", "made", "prune", "read", "size", "verify"]
+__all__ = ["code_digest", "get_or_compute", "location", "prune", "read", "size", "verify"]
 
 #: Raise it when what an entry holds, or how a key is computed, changes its meaning.
 FORMAT = 1
@@ -103,7 +103,7 @@ def location() -> Path | None:
     return None if named == OFF else Path(named).absolute()
 
 
-def made(
+def get_or_compute(
     step: str,
     *,
     code: str,
@@ -163,12 +163,12 @@ def made(
     # A copy: the step may change what it was given.
     known = json.loads(_canonical(determined()))
     again = measurement is not None and os.environ.get(AGAIN) == "1"
-    with _or_without(store) as usable:
+    with _ignore_store_errors(store) as usable:
         if not again and _serve(store, _digest(known), outputs):
             return "served"
     if _make(step, make, outputs, optional) and usable:
         if _digest(determined()) == _digest(known):
-            with _or_without(store):
+            with _ignore_store_errors(store):
                 _keep(store, known, outputs)
         else:
             _say(f"{step}: its inputs or its code changed while it ran: not stored")
@@ -519,7 +519,7 @@ def _locked(store: Path, alone: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _or_without(store: Path) -> Iterator[list[Path]]:
+def _ignore_store_errors(store: Path) -> Iterator[list[Path]]:
     """Yield a list of the store; if the store fails, say so in a line, empty the list, go on."""
     usable = [store]
     try:

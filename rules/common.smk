@@ -244,7 +244,7 @@ def slurm_extra(wildcards):
     return " ".join(["--exclusive", f"--ntasks-per-node={tasks_per_node(wildcards)}", *end])
 
 
-def turn(wildcards):
+def run_priority(wildcards):
     """Return the priority of a timing run: 1000 for the first to make, and less for each after."""
     timed = experiment(wildcards).timed
     return 1000 * (1 - timed.index(run_of(wildcards)) / len(timed))

@@ -22,7 +22,7 @@ rule train:
         f"{CONFIGURATION}/{{repeat}}/run.json",
     log:
         f"{CONFIGURATION_LOGS}/{{repeat}}.log",
-    priority: turn
+    priority: run_priority
     conda:
         "../envs/train.yaml"
     threads: whole_machine

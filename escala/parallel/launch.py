@@ -93,7 +93,7 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
             str(layout) if several else asked,
             "asks for more than one node, and this is one machine"
             if several
-            else "is of SLURM, and this is no job of it",
+            else "needs a SLURM allocation",
             f"use {'a layout 1xN' if several else 'auto'}, or run through SLURM: "
             "snakemake --profile profiles/slurm",
         )

@@ -486,7 +486,7 @@ def test_the_name_of_a_network_is_refused_with_its_own_rule():
 
 def test_what_slurm_starts_is_refused_on_this_machine():
     experiment = Experiment(small(put("launcher", "srun")), "e.yaml")
-    with pytest.raises(InputError, match="is of SLURM") as caught:
+    with pytest.raises(InputError, match="needs a SLURM allocation") as caught:
         experiment.require_cores(experiment.runs[0], 8)
     assert caught.value.where == "e.yaml: launcher"
 

@@ -50,7 +50,7 @@ def step(tmp_path: Path) -> Callable[..., str]:
             "outputs": {name: results / name for name in ("file.txt", "folder", "empty")},
             "make": make,
         }
-        return store.made(changes.pop("name", "shout"), **arguments | changes)
+        return store.get_or_compute(changes.pop("name", "shout"), **arguments | changes)
 
     run.source, run.results = source, results
     return run
@@ -115,7 +115,7 @@ def test_identical_bytes_upstream_recompute_nothing_downstream(tmp_path, step):
         def make() -> None:
             (tmp_path / "count").write_text(str(len((step.results / "file.txt").read_bytes())))
 
-        return store.made(
+        return store.get_or_compute(
             "count",
             code="scripts.tables",
             inputs={"text": step.results / "file.txt"},

@@ -67,7 +67,7 @@ class Step:
             self.make()
             after()
 
-        return store.made(
+        return store.get_or_compute(
             "step",
             code="scripts.encode",
             inputs={},

@@ -74,7 +74,7 @@ class Strategy(ABC):
 
         Raises
         ------
-        Unavailable : this machine has not what it takes.
+        Unavailable : a program or device that it needs is missing.
         """
 
     @property
