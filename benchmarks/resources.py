@@ -21,9 +21,10 @@ import psutil
 
 from escala import config
 from escala.files import read_json
+from escala.hardware import available_cores
 from escala.measure import resources
 from escala.measure.run import measure
-from escala.parallel.layout import Layout, available_cores
+from escala.parallel.layout import Layout
 
 TIME_LIMIT_SECONDS = 3600
 #: Between two looks at the sampler, which take as long with it as without.

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from escala.errors import InputError, Unavailable
+from escala.hardware import available_cores
 from escala.lab import cluster
 from escala.parallel import launch, slurm
-from escala.parallel.layout import available_cores
 from escala.parallel.node import LOOPBACK, describe
 from escala.parallel.strategies import STRATEGIES
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import psutil
 
-from escala.parallel.layout import available_cores
-
 
 def describe() -> dict:
     """Return this machine's CPU model, cores and memory.
@@ -35,3 +33,24 @@ def _cpu_model() -> str:
         if key.strip() == "model name":
             return value.strip()
     return platform.processor() or "unknown"
+
+
+def available_cores() -> list[int]:
+    """Return the numbers of the logical cores this process may use, in the order to use them.
+
+    One of each physical core comes first, and the further hardware threads of each after that: two
+    processes must not share a core while another is free.
+    """
+    return sorted(os.sched_getaffinity(0), key=lambda core: (_thread_of_core(core), core))
+
+
+def _thread_of_core(core: int) -> int:
+    """Return the place of a logical core among the hardware threads of its physical one."""
+    listed = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    if not listed.exists():
+        return 0
+    siblings: list[int] = []
+    for part in listed.read_text().strip().split(","):
+        first, _, last = part.partition("-")
+        siblings += range(int(first), int(last or first) + 1)
+    return siblings.index(core)

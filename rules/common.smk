@@ -35,7 +35,8 @@ from escala.figures import (
 from escala.measure import estimate, key
 from escala.measure.schema import read_result
 from escala.parallel import slurm, slurm_executor
-from escala.parallel.layout import Layout, available_cores
+from escala.hardware import available_cores
+from escala.parallel.layout import Layout
 from escala.parallel.placement import processes_per_node
 from escala.parallel.strategies import STRATEGIES
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 
 from escala.errors import InputError
+from escala.hardware import available_cores
 from escala.lab import daemons, network
 from escala.lab.state import FOLDER, LOGS, SPOOL, Lab, Node, alone, call, keep, location, require
-from escala.parallel.layout import available_cores
 
 #: SLURM strips `SLURM_CONF` from the environment of jobs, so its configuration must stand here.
 CONFIGURATION = Path("/etc/slurm/slurm.conf")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from escala import cli, clock
-from escala.files import read_json, write_json
+from escala.files import read_json
 from escala.parallel.children import die_with_parent
 
 if (
@@ -49,12 +49,6 @@ COLUMNS = (
 
 _STATE = re.compile(rb"^State:\s+(\S)", re.MULTILINE)
 _SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
-
-
-def announce(folder: Path, rank: int, node: int) -> None:
-    """Let the sampler of `node` know this process: write `rank{rank}.pid` into `folder`."""
-    content = {"node": node, "pid": os.getpid(), "started": clock.started()}
-    write_json(folder / f"rank{rank}.pid", content, durable=False)
 
 
 def sample(folder: Path, node: int, interface: str, seconds: float = SAMPLE_SECONDS) -> Path:

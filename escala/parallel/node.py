@@ -19,7 +19,7 @@ import psutil
 
 from escala import hardware
 from escala.errors import InputError
-from escala.parallel.layout import available_cores
+from escala.hardware import available_cores
 from escala.parallel.placement import Node
 
 #: On one node ranks talk over loopback alone.

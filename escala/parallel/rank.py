@@ -20,7 +20,6 @@ from pathlib import Path
 from escala import clock
 from escala.errors import Diverged, Unavailable
 from escala.files import read_json, write_json
-from escala.measure.resources import announce
 from escala.parallel import children
 from escala.parallel.launch import process_of_environment
 from escala.parallel.placement import Place
@@ -55,6 +54,12 @@ def main(request_file: str) -> int:
     write_json(folder / f"rank{rank}.json", measured, durable=False)
     log.info("done")
     return 0
+
+
+def announce(folder: Path, rank: int, node: int) -> None:
+    """Write `rank{rank}.pid`, by which the sampler of `node` finds this process."""
+    content = {"node": node, "pid": os.getpid(), "started": clock.started()}
+    write_json(folder / f"rank{rank}.pid", content, durable=False)
 
 
 def _run(request: dict, folder: Path, place: Place) -> dict:

@@ -115,7 +115,7 @@ def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clo
 
 
 def test_samples_of_resources_are_told_by_a_clock_that_nobody_sets(set_clock, tmp_path):
-    resources.announce(tmp_path, 0, 0)
+    rank.announce(tmp_path, 0, 0)
     announced = json.loads((tmp_path / "rank0.pid").read_text())
     set_clock(HOUR)
     mine = resources._Rank(0, announced["pid"], announced["started"])

@@ -27,8 +27,8 @@ INTERVAL_SECONDS = 0.05
 # A rank announces itself, and goes on when it is told to; what it has found out it prints.
 RANK = """
 import json, pathlib, sys
-from escala.measure import resources
-resources.announce(pathlib.Path({folder!r}), {rank}, {node})
+from escala.parallel.rank import announce
+announce(pathlib.Path({folder!r}), {rank}, {node})
 print("ready", flush=True)
 sys.stdin.readline()
 {body}
