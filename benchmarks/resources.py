@@ -19,7 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from escala import config
+from escala.experiment import Experiment, read
+from escala.experiment.files import ROOT
 from escala.files import read_json
 from escala.hardware import available_cores
 from escala.measure import resources
@@ -33,12 +34,12 @@ WATCH_SECONDS = 2.0
 
 def request(strategy: str, layout: Layout, epochs: int, seconds: float) -> dict:
     """Return the request of a sampled run: the default experiment's, of another configuration."""
-    settings = config.read(config.ROOT / "config.yaml") | {
+    settings = read(ROOT / "config.yaml") | {
         "workloads": {"virus-cnn": {"epochs": epochs}},
         "configurations": [{"strategy": strategy, "layouts": [str(layout)]}],
         "resources": {"enabled": True, "seconds": seconds},
     }
-    experiment = config.Experiment(settings, "config.yaml")
+    experiment = Experiment(settings, "config.yaml")
     wanted = experiment.request(experiment.sampled[0])
     return wanted | {"training": wanted["training"] | {"epochs": epochs}}
 

@@ -24,8 +24,10 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from escala import cli, config
+from escala import cli
 from escala.errors import InputError
+from escala.experiment import Experiment, read
+from escala.experiment.files import ROOT
 from escala.explain import attribution, tables
 from escala.explain.comparable import paired
 from escala.explain.measurements import read_run
@@ -95,7 +97,7 @@ def measured(settings: dict, profile: str | None, again: bool) -> tuple[Tables |
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{name}.yaml"
         file.write_text(yaml.safe_dump(settings, sort_keys=False))
-        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", config.ROOT / "Snakefile"]
+        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile"]
         command = [*snakemake, made, *where, *anew, "--configfile", file]
         # What is printed here is the result alone.
         with subprocess.Popen(command, env=environment, stdout=sys.stderr) as workflow:
@@ -189,7 +191,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "experiment", nargs="?", type=Path, default=config.ROOT / "experiments" / "scaling.yaml"
+        "experiment", nargs="?", type=Path, default=ROOT / "experiments" / "scaling.yaml"
     )
     parser.add_argument("--lengths", nargs="+", type=int, help="letters of a row (all)")
     parser.add_argument("--strategies", nargs="+", help="single is, in any case (all)")
@@ -201,8 +203,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.pairs is not None and arguments.pairs < 1:
         parser.error("--pairs: one at least")
-    settings = config.read(arguments.experiment)
-    config.Experiment(settings, arguments.experiment)
+    settings = read(arguments.experiment)
+    Experiment(settings, arguments.experiment)
     has = (entry["strategy"] for entry in settings["configurations"])
     strategies = chosen("--strategies", arguments.strategies, has)
     variants = chosen("--variants", arguments.variants, settings["variants"])

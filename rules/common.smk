@@ -20,8 +20,8 @@ ROOT = Path(workflow.basedir)
 WORKDIR = Path.cwd()
 sys.path.insert(0, str(ROOT))
 
-from escala import config as experiments
 from escala import acquire, environment, interrupts, store
+from escala import experiment as experiments
 from escala.acquire.paths import expanded_path
 from escala.errors import InputError
 from escala.figures import (

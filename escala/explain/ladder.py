@@ -37,7 +37,7 @@ def rows(runs: pd.DataFrame, pairs: Sequence[Mapping[str, Any]]) -> Iterator[dic
     ----------
     runs : measurements of the pairs' runs, older sessions among them, in the columns of `runs.csv`,
         `pair`, and `measurement`, the content of their files.
-    pairs : as `escala.config.Pair`, those of a ladder one after the other, its ends the last.
+    pairs : as `escala.experiment.Pair`, those of a ladder one after the other, its ends the last.
     """
     for (dataset, workload), group in runs.groupby(["dataset", "workload"], sort=False):
         first = group.iloc[0]

@@ -72,7 +72,7 @@ def tables(
     resource_files : run.json files of the runs whose resources were sampled.
     clock_files : run.json files of the runs whose ranks noted the moments of their steps.
     paired_files : run.json files of both sides of the pairs of ladders.
-    pairs : these pairs, as `escala.config.Pair`.
+    pairs : these pairs, as `escala.experiment.Pair`.
     references : what configurations are compared with, the main one first; `escala.references`.
     """
     found = measurements(run_files)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from escala.config import Experiment, Run
+from escala.experiment import Experiment, Run
 from escala.files import read_json
 from escala.measure.schema import read_result
 from escala.parallel.layout import Layout

@@ -140,7 +140,7 @@ def write_arrays(
     ----------
     name : of the dataset.
     preparation : its `provenance`, `classes`, `length`, `window`, `deduplicate`, `split` and
-        `oversample`, as `escala.config.Experiment.preparation` gives them.
+        `oversample`, as `escala.experiment.Experiment.preparation` gives them.
     seed : of the split.
     source : folder with `codes.npy`, `records.tsv` and `classes.csv`.
     output : folder that receives `train.npy` and `test.npy` (uint8, rows × length), their labels

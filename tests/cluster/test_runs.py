@@ -19,7 +19,7 @@ import psutil
 import pytest
 import yaml
 
-from escala.config import Experiment, load
+from escala.experiment import Experiment, load
 from escala.explain import attribution
 from escala.files import read_json
 from escala.lab import network

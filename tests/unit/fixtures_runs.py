@@ -11,7 +11,7 @@ import pandas as pd
 import yaml
 from sklearn.metrics import precision_recall_fscore_support
 
-from escala.config import Pair
+from escala.experiment import Pair
 from escala.files import read_json, write_json
 from escala.measure import timeline
 from escala.measure.evaluation import evaluate

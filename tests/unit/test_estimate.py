@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from escala.config import ROOT, Experiment, Run, read
+from escala.experiment import Experiment, Run, read
+from escala.experiment.files import ROOT
 from escala.files import write_json
 from escala.measure.estimate import duration, sentence
 

@@ -18,7 +18,7 @@ from tests.conftest import CLASSES, ROOT, copy_project
 #: Print what each run of an experiment is known by, in a process of the copy's own.
 KNOWN_BY = """
 import json
-from escala.config import load
+from escala.experiment import load
 from escala.measure import key
 
 experiment = load("experiment.yaml")
@@ -117,7 +117,7 @@ def test_additions_measure_nothing_again(project):
         ("escala/workloads/kmer_logreg.py", set()),
         ("escala/lab/network.py", set()),
         ("escala/explain/tables.py", set()),
-        ("escala/config.py", set()),
+        ("escala/experiment/matrix.py", set()),
     ],
 )
 def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided):

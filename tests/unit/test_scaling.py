@@ -7,16 +7,17 @@ import pytest
 import scaling
 from fixtures_runs import FakeExperiment, clocked
 
-from escala import config
 from escala.errors import InputError
+from escala.experiment import Experiment, read
+from escala.experiment.files import ROOT
 from escala.explain import tables
 
-SCALING = config.ROOT / "experiments" / "scaling.yaml"
+SCALING = ROOT / "experiments" / "scaling.yaml"
 
 
 def test_a_selection_is_an_experiment_of_one_process_and_what_was_chosen():
-    part = scaling.selection(config.read(SCALING), 6000, ["horovod-mpi"], ["fast"], [], 9)
-    runs = config.Experiment(part, SCALING).runs
+    part = scaling.selection(read(SCALING), 6000, ["horovod-mpi"], ["fast"], [], 9)
+    runs = Experiment(part, SCALING).runs
     assert {(run.dataset, run.variant) for run in runs} == {("simulated-6000", "fast")}
     assert {(run.strategy, run.layout) for run in runs} == {
         ("single", "1x1"),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from escala.acquire import acquire
-from escala.config import Experiment
 from escala.errors import InputError
+from escala.experiment import Experiment
 from escala.prepare.arrays import write_arrays
 from escala.prepare.fasta import encode_classes
 from tests.conftest import CLASSES

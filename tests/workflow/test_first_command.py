@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from escala.config import load as load_experiment
+from escala.experiment import load as load_experiment
 from escala.files import read_json
 from escala.workloads import WORKLOADS, load
 

@@ -14,15 +14,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escala import config
-from escala.config import Experiment
 from escala.errors import InputError
+from escala.experiment import Experiment, Pair, Run, load, named, read
+from escala.experiment.files import ROOT
+from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.parallel.knobs import complete, significant
+from escala.references import ONE_PROCESS
 from escala.workloads import WORKLOADS
 
-ROOT = config.ROOT
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").glob("*.yaml"))]
-SCHEMA = yaml.safe_load(config.SCHEMA.read_text())
+SCHEMA = yaml.safe_load(SCHEMA_FILE.read_text())
 SAFE = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 
 SMALL = {
@@ -89,10 +90,10 @@ def refusal(settings: object) -> InputError:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 def test_every_experiment_of_the_project_is_valid(file):
-    experiment = config.load(file)
+    experiment = load(file)
     assert experiment.name == {"config": "demo"}.get(file.stem, file.stem)
     assert experiment.runs
-    assert any((run.strategy, run.layout) == config.ONE_PROCESS for run in experiment.runs)
+    assert any((run.strategy, run.layout) == ONE_PROCESS for run in experiment.runs)
 
 
 def described(schema: dict, path: str = "") -> Iterator[tuple[str, dict]]:
@@ -151,7 +152,7 @@ def test_a_file_that_cannot_be_read(tmp_path, content, reason):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match=reason) as caught:
-        config.load(path)
+        load(path)
     assert caught.value.where == path
 
 
@@ -520,7 +521,7 @@ def with_defaults(settings: object, schema: dict) -> object:
         small(put("datasets.d.source", {"type": "virusurf", "folder": "x"})),
         small(put("workloads.virus-cnn.early_stopping", {"patience": 1})),
         small(put("workloads", {"kmer-logreg": {}, "majority": {}})),
-        *map(config.read, FILES),
+        *map(read, FILES),
     ],
 )
 def test_defaults_are_those_of_the_schema_and_nothing_else_changes(settings):
@@ -730,7 +731,7 @@ def test_a_request_says_who_the_run_is_and_how_it_trains():
     handed_on = requests(several)
     for run in experiment.runs + experiment.timelines:
         request = json.loads(handed_on[run.file])
-        assert config.Run(**{k: request[k] for k in vars(run)}) == run
+        assert Run(**{k: request[k] for k in vars(run)}) == run
         cut = {"epochs": 1, "validate": False, "save_model": False} if run.instrument else {}
         assert request["training"] == settings["workloads"]["virus-cnn"] | cut
         variant = settings["variants"][run.variant]
@@ -846,18 +847,18 @@ def root(tmp_path):
 
 @pytest.mark.parametrize("name", ["demo", "own"])
 def test_results_belong_to_the_experiment_of_their_name(root, name):
-    assert config.named(name, root).name == name
+    assert named(name, root).name == name
 
 
 def test_a_file_that_names_another_experiment_is_refused(root):
     with pytest.raises(InputError, match=r"differs from the file's name mine\.yaml") as caught:
-        config.named("mine", root)
+        named("mine", root)
     assert caught.value.remedy == "write experiment: mine"
 
 
 def test_results_of_no_experiment_are_refused_with_those_there_are(root):
     with pytest.raises(InputError, match="no such experiment") as caught:
-        config.named("other", root)
+        named("other", root)
     assert "demo, mine, own" in caught.value.remedy
 
 
@@ -991,14 +992,14 @@ def test_settings_of_one_variant_are_not_those_of_the_next():
 
 @pytest.mark.parametrize("name", ["ladder", "ladder-lab"])
 def test_the_ladders_of_the_project_take_one_cause_away_at_a_time(name):
-    experiment = config.load(ROOT / "experiments" / f"{name}.yaml")
+    experiment = load(ROOT / "experiments" / f"{name}.yaml")
 
     requests = {
         (run.strategy, run.layout, run.variant, run.network): experiment.request(run)
         for run in experiment.paired
     }
 
-    def differing(pair: config.Pair) -> set[str]:
+    def differing(pair: Pair) -> set[str]:
         before, after = (
             complete(requests[place]["knobs"]) | requests[place]["training"]
             for place in (pair.before, pair.after)

@@ -1,0 +1,395 @@
+"""An experiment, checked whole and expanded into its runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from escala.errors import InputError
+from escala.experiment.checks import CHECKS
+from escala.experiment.runs import SUITS, Pair, Run, asked_by, place_of, takes_steps
+from escala.experiment.schema import validated
+from escala.parallel.knobs import significant
+from escala.parallel.launch import SRUN
+from escala.parallel.layout import Layout
+from escala.references import DEFAULT, NATIVE, ONE_PROCESS, Place, Reference, compared_with
+from escala.workloads import WORKLOADS
+
+# Settings of a workload that a variant may give in its stead.
+_TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
+# Settings of a dataset that its arrays depend on, besides its source and its split.
+_PREPARED_BY = ("classes", "length", "window", "deduplicate", "oversample")
+# A layout of one node uses no network, whatever is said of one called as its own.
+_NO_LINK = {"interface": None, "rate": None, "steps": None}
+
+
+class Experiment:
+    """A validated experiment with every default filled in.
+
+    Parameters
+    ----------
+    settings : the content of the experiment's file.
+    origin : the file, for messages.
+
+    Raises
+    ------
+    InputError : a key is unknown, a value not allowed, or two of them do not fit together.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], origin: str | Path):
+        self.origin = str(origin)
+        self.settings = validated(settings, self.origin)
+        self.name: str = self.settings["experiment"]
+        self.title: str = self.settings["title"]
+        for check in CHECKS:
+            check(self)
+
+    def error(self, key: str, value: object, reason: str, remedy: str) -> InputError:
+        return InputError(f"{self.origin}: {key}", value, reason, remedy)
+
+    @property
+    def datasets(self) -> dict[str, dict]:
+        return self.settings["datasets"]
+
+    def preparation(self, dataset: str) -> dict:
+        """Return the settings of a dataset that its arrays depend on, and no others.
+
+        They enter `dataset.json`, and with it what determines every measurement. Clusters are
+        linked by `similarity`; for other splits it is where the leakage report begins to count.
+        """
+        settings = self.datasets[dataset]
+        split = {k: v for k, v in settings["split"].items() if k not in ("seeds", "groups")}
+        if split["by"] == "cluster":
+            split["similarity"] = settings["similarity"]
+        return {
+            "provenance": settings["source"]["type"],
+            **{key: settings[key] for key in _PREPARED_BY},
+            "split": split,
+        }
+
+    def split_seed(self, dataset: str, repeat: int | None) -> int:
+        """Return the seed of the split that a repeat trains on; instrumented runs use the first."""
+        seeds = self.datasets[dataset]["split"]["seeds"]
+        return seeds[((repeat or 1) - 1) % len(seeds)]
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """Every timing run, in the order of the file.
+
+        A fit draws nothing at random and its time is compared with nothing: it is repeated on
+        other splits only.
+        """
+        return [
+            run
+            for repeat in range(1, self.settings["repeats"] + 1)
+            for run in self._cells(repeat=repeat)
+            if takes_steps(run) or repeat <= len(self.datasets[run.dataset]["split"]["seeds"])
+        ]
+
+    @property
+    def references(self) -> list[Reference]:
+        """The references of the experiment, the main one first."""
+        return self.settings.get("references") or list(DEFAULT)
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """The pairs of every ladder: its neighbouring rungs, and its ends if these are others."""
+        return [
+            pair
+            for ladder, rungs in self.settings["ladders"].items()
+            for pair in self._pairs(ladder, rungs)
+        ]
+
+    def _pairs(self, ladder: str, rungs: list[dict]) -> Iterator[Pair]:
+        for number, (before, after) in enumerate(pairwise(rungs), start=1):
+            change = after.get("label") or self._change(before, after)
+            name = f"{ladder}-{number}"
+            yield Pair(name, ladder, number, place_of(before), place_of(after), change)
+        if len(rungs) > 2:
+            ends = place_of(rungs[0]), place_of(rungs[-1])
+            yield Pair(f"{ladder}-ends", ladder, None, *ends, None)
+
+    def _change(self, before: dict, after: dict) -> str:
+        """Return which settings of two rungs differ, each as `key: old → new`."""
+        old, new = map(self._of_rung, (before, after))
+        changes = (
+            f"{key}: {json.dumps(old.get(key))} → {json.dumps(new.get(key))}"
+            for key in old | new
+            if old.get(key) != new.get(key)
+        )
+        return ", ".join(changes) or "nothing"
+
+    def _of_rung(self, rung: dict) -> dict:
+        strategy, layout, variant, network = place_of(rung)
+        place = {"strategy": strategy, "layout": layout, "network": network}
+        return place | self.settings["variants"][variant]
+
+    @cached_property
+    def paired(self) -> list[Run]:
+        """Every run of the ladders' pairs, in the order to make them in.
+
+        Each pair is a series of its own, and one follows the other: were all rungs timed in turns,
+        their ratios would multiply to that of the ends by arithmetic alone. The side of a pair that
+        comes first alternates, too.
+        """
+        return [
+            Run(self.name, dataset, workload, *place, repeat, pair=pair.name)
+            for dataset in self.datasets
+            for workload in self.settings["workloads"]
+            if WORKLOADS[workload].kind == "gradient"
+            for pair in self.pairs
+            for repeat in range(1, self.settings["repeats"] + 1)
+            for place in (pair.before, pair.after)[:: 1 if repeat % 2 else -1]
+        ]
+
+    @property
+    def timed(self) -> list[Run]:
+        """Every timing run, those of ladders last, in the order to make them in."""
+        return [*self.runs, *self.paired]
+
+    @cached_property
+    def timelines(self) -> list[Run]:
+        """The timeline runs of the whole experiment."""
+        return self._enabled("timeline")
+
+    @cached_property
+    def sampled(self) -> list[Run]:
+        """The runs of the whole experiment in which resources are sampled."""
+        return self._enabled("resources")
+
+    @cached_property
+    def clocked(self) -> list[Run]:
+        """The runs of the whole experiment whose steps are split into parts."""
+        return self._enabled("clocks")
+
+    def _enabled(self, instrument: str) -> list[Run]:
+        return self.of_instrument(instrument) if self.settings[instrument]["enabled"] else []
+
+    def of_instrument(self, instrument: str | None) -> list[Run]:
+        """Return the timing runs, or every run of an instrument that may be asked for.
+
+        One that the whole experiment leaves out can still be asked for by its path.
+        """
+        if instrument is None:
+            return self.timed
+        cells = self._cells(repeat=None, instrument=instrument)
+        return [run for run in cells if SUITS[instrument](run)]
+
+    def _cells(self, **last: Any) -> Iterator[Run]:
+        for dataset in self.datasets:
+            for workload in self.settings["workloads"]:
+                for place in self.places_of(workload):
+                    yield Run(self.name, dataset, workload, *place, **last)
+
+    def places_of(self, workload: str) -> list[Place]:
+        """Return the place of every cell that a workload runs in.
+
+        Only layouts of several nodes use a network between them; others have none to choose.
+
+        A fit is one process, and no knob changes its outcome: it runs under the first variant that
+        `single` `1x1` runs under, and nowhere else.
+        """
+        places = [
+            Place(entry["strategy"], layout, variant, network)
+            for entry in self.settings["configurations"]
+            for layout in entry["layouts"]
+            for variant in entry.get("variants", self.settings["variants"])
+            for network in (
+                entry.get("networks", self.settings["networks"])
+                if Layout.parse(layout).nodes > 1
+                else [NATIVE]
+            )
+        ]
+        if WORKLOADS[workload].kind == "gradient":
+            return places
+        return [place for place in places if place[:2] == ONE_PROCESS][:1]
+
+    def run_files(self) -> list[str]:
+        return [run.file for run in self.runs]
+
+    def instrumented_files(self) -> list[str]:
+        return [run.file for run in [*self.timelines, *self.sampled, *self.clocked]]
+
+    def paired_files(self) -> list[str]:
+        return [run.file for run in self.paired]
+
+    def resource_files(self) -> list[str]:
+        return [run.file for run in self.sampled]
+
+    def clock_files(self) -> list[str]:
+        return [run.file for run in self.clocked]
+
+    def dataset_files(self) -> list[str]:
+        """The description of every split that some repeat trains on."""
+        return sorted(
+            {
+                self.split_folder(dataset, self.split_seed(dataset, repeat)) + "/dataset.json"
+                for dataset in self.datasets
+                for repeat in range(1, self.settings["repeats"] + 1)
+            }
+        )
+
+    def leakage_files(self) -> list[str]:
+        """How similar the test rows of each of these splits are to its training rows."""
+        folders = [file.rpartition("/")[0] for file in self.dataset_files()]
+        return [f"{folder}/test_similarity.npy" for folder in folders]
+
+    def class_files(self) -> list[str]:
+        return [f"{self.data_folder(dataset)}/classes.csv" for dataset in self.datasets]
+
+    def data_folder(self, dataset: str) -> str:
+        return f"results/{self.name}/data/{dataset}"
+
+    def split_folder(self, dataset: str, seed: int) -> str:
+        return f"{self.data_folder(dataset)}/split{seed}"
+
+    def cores_needed(self, run: Run) -> int:
+        """Return the cores a run needs on each of its nodes."""
+        per_process = self.settings["variants"][run.variant]["cores_per_process"]
+        return Layout.parse(run.layout).processes * per_process
+
+    def compared_with(self, run: Run) -> list[str]:
+        """Return the configurations that a run is set against, each with a digest of its settings.
+
+        They are part of what determines its result: where one of them joins, or its settings or its
+        link change, both are measured again in one session, and so have a ratio.
+        """
+        return sorted(
+            f"{place} {self._digest(replace(run, **place._asdict()))}"
+            for place in self._set_against(run)
+        )
+
+    def _set_against(self, run: Run) -> set[Place]:
+        """Return the references of a run, and what it is a reference of; or its pair's other side.
+
+        Of what is captured in runs of their own, only clocks are compared.
+        """
+        if not takes_steps(run) or run.instrument not in (None, "clocks"):
+            return set()
+        if run.pair:
+            [pair] = [pair for pair in self.pairs if pair.name == run.pair]
+            return {pair.before, pair.after} - {run.place}
+        return {
+            other
+            for other in self.places_of(run.workload)
+            if run.place in self._references_of(other) or other in self._references_of(run.place)
+        }
+
+    def _references_of(self, place: Place) -> list[Place]:
+        return [found for _, found in compared_with(place, self.references)]
+
+    def _digest(self, run: Run) -> str:
+        settings = json.dumps(self.settings_of(run), sort_keys=True)
+        return hashlib.sha256(settings.encode()).hexdigest()[:12]
+
+    def run(
+        self,
+        dataset: str,
+        workload: str,
+        strategy: str,
+        layout: str,
+        variant: str,
+        network: str,
+        repeat: int | None,
+        instrument: str | None = None,
+        pair: str | None = None,
+    ) -> Run:
+        """Return the timing run, or the instrumented one, of these names.
+
+        Raises
+        ------
+        InputError : the experiment holds no such run.
+        """
+        place = (strategy, layout, variant, network)
+        wanted = Run(self.name, dataset, workload, *place, repeat, instrument, pair)
+        if wanted not in self.of_instrument(instrument):
+            raise InputError(
+                wanted.file,
+                f"{strategy} {layout}",
+                f"is not among the runs of {self.origin}",
+                "add its strategy, layout, variant or repeat there",
+            )
+        return wanted
+
+    def request(self, run: Run) -> dict:
+        """Return all that determines a run's result besides its data and the code.
+
+        An instrumented run is one epoch, with a timeline some of its steps: it is not compared.
+        """
+        return {
+            **asdict(run),
+            **self.settings_of(run),
+            "launcher": self.settings["launcher"],
+            "oversubscribe": self.settings["oversubscribe"],
+            "sample_seconds": (
+                self.settings["resources"]["seconds"] if run.instrument == "resources" else None
+            ),
+            "compared_with": self.compared_with(run),
+        }
+
+    def settings_of(self, run: Run) -> dict:
+        """Return how a run trains: its settings, knobs, link and number of steps."""
+        training = self.settings["workloads"][run.workload]
+        variant = self.settings["variants"][run.variant]
+        if WORKLOADS[run.workload].kind == "gradient":
+            of_variant = {key: variant[key] for key in _TRAINING_OF_VARIANT if key in variant}
+            training = training | of_variant
+        several = Layout.parse(run.layout).nodes > 1
+        link = self.settings["networks"][run.network] if several else _NO_LINK
+        steps = link["steps"]
+        if run.instrument in ("timeline", "clocks"):
+            steps = self.settings[run.instrument]["steps"]
+        if run.instrument or steps:
+            training = training | {"epochs": 1, "validate": False, "save_model": False}
+            training["checkpoint_epochs"] = None
+            training.pop("target_accuracy", None)
+        return {
+            "training": training,
+            "knobs": significant(
+                {k: v for k, v in variant.items() if k not in _TRAINING_OF_VARIANT},
+                run.strategy,
+                WORKLOADS[run.workload].kind,
+            ),
+            "link": {key: link[key] for key in ("interface", "rate")},
+            "max_steps": steps,
+        }
+
+    def require_cores(self, run: Run, available: int) -> None:
+        """Refuse a run this machine cannot start, or cannot hold unless `oversubscribe` is set.
+
+        Raises
+        ------
+        InputError : its layout asks for more nodes, or more cores, than there are, or SLURM is to
+            start it.
+        """
+        key = asked_by(run)
+        if self.settings["launcher"] == SRUN:
+            raise self.error(
+                "launcher",
+                SRUN,
+                "needs a SLURM allocation",
+                "use auto, or run through SLURM: --profile profiles/slurm",
+            )
+        if Layout.parse(run.layout).nodes > 1:
+            raise self.error(
+                key,
+                run.layout,
+                "asks for more than one node, and this is one machine",
+                "use a layout 1xN, or run through SLURM: --profile profiles/slurm, or the lab's "
+                "--profile profiles/lab",
+            )
+        needed = self.cores_needed(run)
+        if needed > available and not self.settings["oversubscribe"]:
+            raise self.error(
+                key,
+                run.layout,
+                f"needs {needed} cores, and {available} are available",
+                "ask for fewer processes, lower cores_per_process of the variant, give Snakemake "
+                "more --cores, or set oversubscribe: true",
+            )

@@ -1,0 +1,89 @@
+"""The runs of an experiment: their names and folders, and which an instrument can capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from escala.parallel.layout import Layout
+from escala.parallel.strategies import STRATEGIES
+from escala.references import NATIVE, Place
+from escala.workloads import WORKLOADS
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell of the matrix; `repeat` is None for an instrumented run.
+
+    `pair` is the name of the pair of a ladder that the run is one side of, None outside of ladders.
+    """
+
+    experiment: str
+    dataset: str
+    workload: str
+    strategy: str
+    layout: str
+    variant: str
+    network: str
+    repeat: int | None
+    instrument: str | None = None
+    pair: str | None = None
+
+    @property
+    def folder(self) -> str:
+        """The run's folder; its result is `run.json` in it."""
+        last = self.instrument or f"rep{self.repeat}"
+        if self.pair:
+            last = f"{self.pair}.{last}"
+        return (
+            f"results/{self.experiment}/runs/{self.dataset}/{self.workload}/{self.strategy}/"
+            f"{self.layout}/{self.variant}/{self.network}/{last}"
+        )
+
+    @property
+    def file(self) -> str:
+        return f"{self.folder}/run.json"
+
+    @property
+    def place(self) -> Place:
+        return Place(self.strategy, self.layout, self.variant, self.network)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two configurations that are timed in turns: neighbours on a ladder, or its two ends.
+
+    `rung` counts the neighbours from 1, and is None for the ends. `before` and `after` are
+    strategy, layout, variant and network. `change` says what differs, of neighbours.
+    """
+
+    name: str
+    ladder: str
+    rung: int | None
+    before: Place
+    after: Place
+    change: str | None
+
+
+def asked_by(run: Run) -> str:
+    """Return where in the settings a run is asked for."""
+    return f"{'ladders' if run.pair else 'configurations'}: {run.strategy}"
+
+
+def takes_steps(run: Run) -> bool:
+    return WORKLOADS[run.workload].kind == "gradient"
+
+
+#: Which runs an instrument can capture.
+SUITS: Mapping[str, Callable[[Run], bool]] = {
+    "timeline": lambda run: STRATEGIES[run.strategy].writes_timeline,
+    "resources": takes_steps,
+    "clocks": lambda run: takes_steps(run) and not STRATEGIES[run.strategy].asynchronous,
+}
+
+
+def place_of(rung: dict) -> Place:
+    """Return the place of a rung; one node uses no network."""
+    several = Layout.parse(rung["layout"]).nodes > 1
+    network = rung["network"] if several else NATIVE
+    return Place(rung["strategy"], rung["layout"], rung["variant"], network)

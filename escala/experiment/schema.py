@@ -1,0 +1,215 @@
+"""The schema of an experiment: what it allows, its defaults, and messages that explain it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator, validators
+from jsonschema.exceptions import ValidationError
+from jsonschema.protocols import Validator
+
+from escala.errors import InputError
+
+SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
+
+
+def validated(settings: Any, origin: str) -> dict:
+    """Return the settings of an experiment with every default filled in.
+
+    Parameters
+    ----------
+    settings : the content of the experiment's file.
+    origin : the file, for messages.
+
+    Raises
+    ------
+    InputError : a key is unknown or missing, or a value is not allowed.
+    """
+    _check_keys(settings, origin)
+    schema = _schema()
+    errors = list(_relevant(_Strict(schema).iter_errors(settings)))
+    if errors:
+        raise _explained(min(errors, key=_urgency), schema, origin)
+    filled = yaml.safe_load(yaml.safe_dump(dict(settings)))
+    for _ in _filling_defaults(_Strict)(schema).iter_errors(filled):
+        # Filling happens while errors are looked for; the content is known to have none.
+        continue
+    # Settings are sorted, so that their order in the file changes no run; what they are of is not.
+    in_order = {
+        part: {name: filled[part][name] for name in settings.get(part, filled[part])}
+        for part in ("datasets", "workloads", "variants", "networks", "ladders")
+    }
+    return filled | in_order
+
+
+def _filling_defaults(base: type[Validator]) -> type[Validator]:
+    """Extend a validator so that it writes the schema's defaults into what it validates.
+
+    This is the recipe of jsonschema's own documentation (FAQ, "Why doesn't my schema's default
+    property set the default on my instance?"), kept out of alternatives the content is not of.
+    """
+    check_properties = base.VALIDATORS["properties"]
+
+    def properties(validator, subschemas, instance, schema):
+        if isinstance(instance, dict) and all(
+            instance.get(key) == subschema["const"]
+            for key, subschema in subschemas.items()
+            if "const" in subschema
+        ):
+            for key, subschema in subschemas.items():
+                if "default" in subschema:
+                    default = subschema["default"]
+                    instance.setdefault(key, dict(default) if default == {} else default)
+        yield from check_properties(validator, subschemas, instance, schema)
+
+    return validators.extend(base, {"properties": properties})
+
+
+def _is_whole(_: object, value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_finite(_: object, value: object) -> bool:
+    return _is_whole(_, value) or (isinstance(value, float) and math.isfinite(value))
+
+
+# JSON Schema calls 3.0 an integer and knows no NaN; neither is of use as a count or a rate.
+_Strict = validators.extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_whole, "number": _is_finite}
+    ),
+)
+
+
+@cache
+def _schema() -> dict:
+    """Return the schema with its patterns in Python's grammar.
+
+    In JSON Schema `$` is the end of the text; in Python a newline may follow it.
+    """
+    return yaml.safe_load(SCHEMA.read_text().replace('$"', '\\\\Z"'))
+
+
+def _check_keys(content: Any, origin: str, path: str = "") -> None:
+    """Refuse keys that YAML reads as numbers, dates or truth values: a schema sees names only."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            if not isinstance(key, str):
+                raise InputError(
+                    f"{origin}: {path or '(top level)'}", key, "a key that is not text", "quote it"
+                )
+            _check_keys(value, origin, f"{path}.{key}" if path else key)
+    elif isinstance(content, list):
+        for position, value in enumerate(content):
+            _check_keys(value, origin, f"{path}.{position}")
+
+
+def _relevant(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+    """Yield errors; of alternatives, those of the one alone that `type` names."""
+    for error in errors:
+        if error.validator != "oneOf":
+            yield error
+        elif isinstance(error.instance, Mapping) and "type" in error.instance:
+            others = {e.schema_path[0] for e in error.context if e.validator == "const"}
+            yield from (e for e in error.context if e.schema_path[0] not in others)
+
+
+def _urgency(error: ValidationError) -> int:
+    """Rank a misspelt key before the absence of the right one, which it causes."""
+    return {"additionalProperties": 0, "required": 2}.get(error.validator, 1)
+
+
+_NAME_RULE = "use letters, digits, _ and -, at most 64, starting with a letter or digit"
+_TYPES = {
+    "object": "a mapping of keys to values",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+}
+# Keyword of the schema -> reason and remedy; `{}` is what the schema asks for.
+_SAYINGS = {
+    "type": ("is not {}", "give {}"),
+    "enum": ("is not among the values allowed", "use one of {}"),
+    "minimum": ("is too small", "give at least {}"),
+    "exclusiveMinimum": ("is too small", "give more than {}"),
+    "maximum": ("is too large", "give at most {}"),
+    "exclusiveMaximum": ("is too large", "give less than {}"),
+    "minLength": ("is too short", "give at least {} characters"),
+    "maxLength": ("is too long", "give at most {} characters"),
+    "minItems": ("has too few entries", "give at least {}"),
+    "minProperties": ("has too few entries", "give at least {}"),
+    "uniqueItems": ("holds an entry twice", "give each once"),
+    "pattern": ("does not match {}", "write what is asked for"),
+}
+
+
+def _explained(error: ValidationError, schema: dict, origin: str) -> InputError:
+    """Return a schema violation as an error with key, value, reason and remedy."""
+    path = list(map(str, error.absolute_path))
+    content, asked = error.instance, error.validator_value
+
+    def refused(where: list[str], value: object, reason: str, remedy: str) -> InputError:
+        return InputError(f"{origin}: {'.'.join(where) or '(top level)'}", value, reason, remedy)
+
+    if error.validator == "additionalProperties":
+        allowed = sorted(error.schema.get("properties", {}))
+        patterns = error.schema.get("patternProperties", {})
+        unknown = min(k for k in content if k not in allowed and not _matches(patterns, k))
+        if not allowed:
+            [pattern] = patterns
+            general = pattern == schema["$defs"]["name"]["pattern"]
+            matching = "use what matches " + pattern.replace("\\Z", "$")
+            rule = _NAME_RULE if general else matching
+            return refused(path, unknown, "not allowed as a name", rule)
+        remedy = _with_suggestion(unknown, allowed, f"use one of {', '.join(allowed)}")
+        return refused([*path, unknown], content[unknown], "unknown key", remedy)
+    if error.validator == "required":
+        missing = next(name for name in asked if name not in content)
+        meaning = _first_sentence(error.schema["properties"][missing].get("description", ""))
+        remedy = f"add {missing}{meaning}"
+        return refused([*path, missing], None, "the key is missing", remedy)
+    meaning = _first_sentence(_description(schema, error.absolute_schema_path))
+    if asked == schema["$defs"]["name"]["pattern"]:
+        return refused(path, content, "not allowed as a name", _NAME_RULE + meaning)
+    asked = ", ".join(asked) if isinstance(asked, list) else _TYPES.get(asked, asked)
+    reason, remedy = (saying.format(asked) for saying in _SAYINGS[error.validator])
+    return refused(path, content, reason.replace("\\Z", "$"), remedy + meaning)
+
+
+def _description(schema: dict, path: Iterable[str | int]) -> str:
+    """Return the innermost description on a path; one beside a `$ref` goes before the target's."""
+    node, found = schema, ""
+    for part in path:
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        node = node[part]
+        if isinstance(node, dict):
+            found = node.get("description", found)
+    return found
+
+
+def _first_sentence(description: str) -> str:
+    first = description.split(". ")[0].strip().rstrip(".")
+    if not first:
+        return ""
+    # NCBI and FASTA stay as they are.
+    return f" ({first if first[:2].isupper() else first[0].lower() + first[1:]})"
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)
+
+
+def _with_suggestion(word: str, known: list[str], otherwise: str) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}? Otherwise {otherwise}" if close else otherwise
