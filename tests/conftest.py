@@ -100,13 +100,15 @@ def remove_settings(environment: MutableMapping[str, str]) -> None:
 
 
 def pytest_configure() -> None:
-    """Start without the user's settings, and with a Ctrl-C that reaches what tests start.
+    """Start without the user's settings, and with signals that reach what tests start.
 
-    A suite in the background inherits that it is ignored.
+    A suite in the background inherits that SIGINT is ignored, and one under `nohup` SIGHUP.
     """
     remove_settings(os.environ)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -82,7 +82,7 @@ def test_every_figure_is_shown(browser, first_command):
     drawn = {path.name for path in first_command.glob("results/*/figures/**/*.svg")}
     assert len(drawn) > len(FIGURES) and {f"{name}.svg" for name in FIGURES} <= drawn
     seen: set[str] = set()
-    for category in ("Data", "Quality", "Time", "Timelines"):
+    for category in ("Data", "Quality", "Time"):
         browser.refresh()
         click(browser, category)
         eyes = eventually(lambda: browser.find_elements(By.CSS_SELECTOR, "a[iconname=eye]"))

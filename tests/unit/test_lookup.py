@@ -186,7 +186,8 @@ def test_a_kept_model_classifies_as_one_of_plain_layers(tmp_path):
     model, codes = virus_cnn.model(61, 5, "lookup"), letters(random, 300, 61)
     model.set_weights(drawn(model, random))
     np.savez(tmp_path / WEIGHTS, *model.get_weights())
-    data = {"classes": CLASSES, "length": 61}
+    window = {"method": "start", "reverse_complement": False}
+    data = {"classes": CLASSES, "length": 61, "window": window, "sha256": {}}
     describe(tmp_path, "virus-cnn", "lookup", {}, data, digest(model.get_weights()))
     by_layers = virus_cnn.model(61, 5)
     by_layers.set_weights(model.get_weights())
