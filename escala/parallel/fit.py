@@ -30,7 +30,7 @@ def fit(request: dict, folder: Path) -> dict:
 
     Parameters
     ----------
-    request : what `escala.measure.run` wrote.
+    request : the run's plan (`escala.measure.plan`).
     folder : the run's `ranks/` folder; receives the step's time, predictions and the model.
 
     Raises

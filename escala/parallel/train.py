@@ -35,7 +35,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
 
     Parameters
     ----------
-    request : the run's plan, as `escala.measure.run` wrote it.
+    request : the run's plan (`escala.measure.plan`).
     strategy : already started.
     total : ranks in all.
     folder : the run's `ranks/` folder; receives step times, predictions and the model.

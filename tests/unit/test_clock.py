@@ -127,14 +127,14 @@ def test_samples_of_resources_are_told_by_a_clock_that_nobody_sets(set_clock, tm
 def test_a_result_that_is_not_valid_is_a_failed_run_and_kept(
     small_split, request_for, tmp_path, monkeypatch
 ):
-    collect = run._collect
+    collect = run.collect
 
     def wrong(plan, data, folder, result):
         outcome = collect(plan, data, folder, result)
         result["seconds"] |= {"startup": -3.0, "loading": float("nan")}
         return outcome
 
-    monkeypatch.setattr(run, "_collect", wrong)
+    monkeypatch.setattr(run, "collect", wrong)
     request = request_for("single", "1x1", workload="majority")
     outcome = run.measure(request, small_split, tmp_path / "run.json", 300)
     assert outcome.status == "failed"

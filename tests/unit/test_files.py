@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from escala import cli, files
 from escala.errors import InputError
 from escala.files import atomic, read_json, sha256_file, write_json
-from escala.measure.run import _keep_model
+from escala.measure.collect import _keep_model
 from escala.workloads.models import WEIGHTS
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from escala import interrupts
 from escala.measure import run as measurement
+from escala.measure import supervise as supervision
+from escala.parallel import launch
 from escala.parallel.launch import LOCAL, Launch
 from tests.conftest import ROOT
 
@@ -54,13 +56,13 @@ def signalled(monkeypatch):
 def test_an_interrupted_run_leaves_no_result(
     small_split, request_for, tmp_path, monkeypatch, signalled
 ):
-    collect = measurement._collect
+    collect = measurement.collect
 
     def collect_interrupted(*arguments):
         signalled()
         return collect(*arguments)
 
-    monkeypatch.setattr(measurement, "_collect", collect_interrupted)
+    monkeypatch.setattr(measurement, "collect", collect_interrupted)
     request = request_for("single", "1x1", workload="majority")
     with pytest.raises(SystemExit) as ended:
         measurement.measure(request, small_split, tmp_path / "run.json", 300)
@@ -75,9 +77,9 @@ def test_ranks_are_ended_where_a_signal_arrived_while_they_started(
     knobs = request["knobs"] | {"threads": {"intra_op": 1}}
     plan = {"knobs": knobs, "places": [], "sample_seconds": None}
     ranks = ["sh", "-c", "exec sleep 600"]
-    monkeypatch.setitem(measurement.launch._STARTERS, LOCAL, lambda *_: ranks)
-    monkeypatch.setattr(measurement, "import_module", lambda name: signalled())
+    monkeypatch.setitem(launch._STARTERS, LOCAL, lambda *_: ranks)
+    monkeypatch.setattr(supervision, "import_module", lambda name: signalled())
     with pytest.raises(SystemExit) as ended:
-        measurement._supervise(request, plan, Launch(LOCAL, [], None), tmp_path, limit=5)
+        supervision.supervise(request, plan, Launch(LOCAL, [], None), tmp_path, limit=5)
     assert ended.value.code == 128 + signal.SIGTERM
     assert psutil.Process().children() == []

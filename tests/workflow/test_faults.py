@@ -18,7 +18,9 @@ import pytest
 from escala.errors import InputError
 from escala.files import read_json
 from escala.measure import steps
-from escala.measure.run import Outcome, _plan, _resumption, lost, measure
+from escala.measure.outcome import Outcome
+from escala.measure.plan import make_plan, resumption
+from escala.measure.run import lost, measure
 from escala.parallel import launch
 from tests.conftest import ROOT
 
@@ -214,14 +216,15 @@ def test_a_run_that_was_ended_goes_on_from_its_checkpoint_to_the_same_losses(
     np.testing.assert_allclose(found, losses, rtol=tolerance)
     # Under other settings the run begins anew.
     request["training"]["epochs"] += 1
-    assert resumption(request, small_split, tmp_path / "other") == 0
+    assert resumed_after(request, small_split, tmp_path / "other") == 0
     assert not (tmp_path / "other" / "checkpoint").exists()
 
 
-def resumption(request: dict, split: Path, folder: Path) -> int:
+def resumed_after(request: dict, split: Path, folder: Path) -> int:
     """Return the epoch after which a run in `folder` would go on."""
     description = read_json(split / "dataset.json")
-    return _resumption(_plan(request, description, split), description, folder)["resume_after"]
+    plan = make_plan(request, description, split)
+    return resumption(plan, description, folder)["resume_after"]
 
 
 def test_a_damaged_checkpoint_does_not_keep_a_run_from_being_repeated(

@@ -17,7 +17,8 @@ from sklearn.metrics import confusion_matrix
 
 from escala.files import atomic, read_json
 from escala.measure import steps, timeline
-from escala.measure.run import _broken_promise, measure
+from escala.measure.invariants import broken_promise
+from escala.measure.run import measure
 from escala.parallel.data import digest
 from escala.parallel.rank import _busy_neighbours
 from escala.parallel.strategies.horovod import GRADIENT
@@ -288,7 +289,7 @@ def test_ranks_that_disagree_fail_the_run():
     same, other = digest([weights]), digest([np.nextafter(weights, 7)])
     assert same == digest([weights.copy()]) != other
     ranks = [{"weights_sha256": [each]} for each in (same, other)]
-    assert "2 different sets of weights" in _broken_promise({}, ranks, pd.DataFrame(), 0)
+    assert "2 different sets of weights" in broken_promise({}, ranks, pd.DataFrame(), 0)
 
 
 def test_diverging_training_is_a_status(small_split, request_for, tmp_path):
@@ -413,7 +414,7 @@ def test_what_cannot_be_kept_fails_the_run(small_split, request_for, tmp_path, m
         return real(path, **options)
 
     monkeypatch.setattr("escala.files.atomic", full)
-    monkeypatch.setattr("escala.measure.run.atomic", full)
+    monkeypatch.setattr("escala.measure.collect.atomic", full)
     request = request_for("single", "1x1", workload="majority", save_model=True)
     outcome = measure(request, small_split, tmp_path / "run.json", 300)
     assert outcome.status == "failed" and "No space left" in outcome.reason

@@ -1,0 +1,109 @@
+"""Collect what the ranks of a run measured into its result."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from escala.files import atomic, read_json, settle
+from escala.measure import resources, steps
+from escala.measure.invariants import broken_promise, misplaced
+from escala.measure.outcome import Outcome
+from escala.measure.supervise import EVALUATION
+from escala.parallel.strategies import STRATEGIES
+from escala.workloads import models
+
+PREDICTIONS = "predictions.npy"
+
+
+def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
+    """Write the ranks' measurements into `result`, if the run held to what every run must."""
+    everyone = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
+    ranks = [each for each in everyone if "epochs" in each]
+    labels = np.load(data / "test_labels.npy", allow_pickle=False)
+    table = steps.read(folder, len(ranks))
+    problem = misplaced(plan, everyone) or broken_promise(plan, ranks, table, len(labels))
+    if problem:
+        return Outcome("failed", problem)
+    predictions = np.concatenate(
+        [
+            np.load(folder / f"rank{r}.predictions.npy", allow_pickle=False)
+            for r in range(len(ranks))
+        ]
+    )
+    with atomic(folder.parent / PREDICTIONS) as temporary:
+        np.save(temporary, predictions.astype(np.int64), allow_pickle=False)
+    weights_sha256 = ranks[0]["weights_sha256"][0]
+    _keep_model(plan, data, folder, weights_sha256)
+    epochs = [
+        {key: value for key, value in epoch.items() if key not in ("row_moments", "began")}
+        | {"train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks)}
+        for i, epoch in enumerate(ranks[0]["epochs"])
+    ]
+    train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
+    # What starts a step and goes on does not know how long it takes.
+    asynchronous = STRATEGIES[plan["strategy"]].asynchronous
+    parts = {name: max(r["seconds"][name] for r in ranks) for name in ranks[0]["seconds"]}
+    result |= {
+        "epochs": epochs,
+        "seconds": parts | {"train": train_seconds},
+        "step_seconds": None if asynchronous else steps.summary(table),
+        "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
+        "evaluation": import_module(EVALUATION).evaluate(labels, predictions, plan["classes"]),
+        "resources": _resources(plan, folder, everyone),
+        "weights_sha256": weights_sha256,
+    }
+    result["ranks"] |= {
+        "obtained": ranks[0]["ranks"],
+        "one_clock": len({each["boot"] for each in everyone}) == 1,
+        "shares": ranks[0]["shares"],
+    }
+    result["training"] |= {
+        "optimizer": ranks[0]["optimizer"],
+        "parameters": ranks[0]["parameters"],
+        "epochs_done": len(epochs),
+        "stopped_early": ranks[0]["stopped_early"],
+        "resumed_after": ranks[0]["resumed_after"],
+    }
+    return Outcome("ok")
+
+
+def _resources(plan: dict, folder: Path, everyone: list[dict]) -> list[dict] | None:
+    """Return what each process used during the training steps, if that was sampled.
+
+    A process that only serves others has the steps of one that trains on the same machine.
+    """
+    if not plan["sample_seconds"]:
+        return None
+    own = {number: _trained(each) for number, each in enumerate(everyone) if "epochs" in each}
+    of_machine = {everyone[number]["boot"]: moments for number, moments in own.items()}
+    within = {number: of_machine.get(each["boot"]) for number, each in enumerate(everyone)} | own
+    return resources.summary(resources.read(folder), within)
+
+
+def _trained(process: dict) -> tuple[float, float] | None:
+    """Return when the training steps of this sitting began and ended, in `time.monotonic`.
+
+    None stands for a run that went on after its last epoch.
+    """
+    epochs = process["epochs"][max(process["resumed_after"], default=0) :]
+    if not epochs:
+        return None
+    return epochs[0]["began"], epochs[-1]["began"] + epochs[-1]["train_seconds"]
+
+
+def _keep_model(plan: dict, data: Path, folder: Path, weights_sha256: str) -> None:
+    """Move the model that rank 0 saved, if it was to, beside run.json, and describe it there."""
+    saved = folder / models.WEIGHTS
+    if saved.exists():
+        settle(saved, folder.parent / saved.name)
+        models.describe(
+            folder.parent,
+            plan["workload"],
+            plan["knobs"]["stem"],
+            plan["training"],
+            read_json(data / "dataset.json"),
+            weights_sha256,
+        )

@@ -1,0 +1,116 @@
+"""The plan of a run: its request with everything derived from it worked out.
+
+The ranks read it as `ranks/request.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from escala.errors import InputError
+from escala.files import read_json, sha256_file
+from escala.measure import key
+from escala.parallel import checkpoint
+from escala.parallel.knobs import complete
+from escala.parallel.layout import Layout
+from escala.parallel.shards import Shards
+from escala.parallel.strategies import STRATEGIES
+from escala.workloads import WORKLOADS
+
+
+def split_description(data: Path) -> dict:
+    """Return a split's description after checking that its arrays are those it tells of."""
+    try:
+        description = read_json(data / "dataset.json")
+        damaged = [
+            n for n, digest in description["sha256"].items() if sha256_file(data / n) != digest
+        ]
+    except (ValueError, KeyError, FileNotFoundError) as error:
+        damaged = [str(error)]
+    if damaged:
+        raise InputError(data, damaged[0], "is damaged", f"remove {data} and run again")
+    return description
+
+
+def make_plan(request: dict, description: dict, data: Path) -> dict:
+    """Return what the ranks read: the request with everything derived from it worked out."""
+    layout = Layout.parse(request["layout"])
+    knobs = complete(request["knobs"])
+    together = STRATEGIES[request["strategy"]].one_process_per_node
+    cores = knobs["cores_per_process"] * (layout.processes if together else 1)
+    threads = dict.fromkeys(("intra_op", "inter_op"), cores)
+    common = {
+        "strategy": request["strategy"],
+        "workload": request["workload"],
+        "kind": WORKLOADS[request["workload"]].kind,
+        "training": request["training"],
+        "knobs": knobs | {"threads": threads | knobs["threads"]},
+        "ranks": layout.ranks,
+        "data": str(data.resolve()),
+        "classes": description["classes"],
+        "train_counts": [description["counts"][c]["train"] for c in description["classes"]],
+        "train_rows": sum(c["balanced"] for c in description["counts"].values()),
+        "max_steps": request.get("max_steps"),
+        "sample_seconds": request["sample_seconds"],
+        "instrument": request["instrument"],
+    }
+    by_kind = {"gradient": _by_gradient, "fit": _by_fit}
+    return common | by_kind[common["kind"]](common, request["repeat"] or 1)
+
+
+def _by_gradient(plan: dict, repeat: int) -> dict:
+    """Return what the plan of a workload trained by gradient steps holds besides."""
+    training = plan["training"]
+    batch, rate = training["batch"], training["learning_rate"]
+    global_batch = batch["rows"] * (plan["ranks"] if batch["per"] == "rank" else 1)
+    scale = global_batch / rate["reference_batch"] if rate["rule"] == "linear" else 1.0
+    seed = training["seed"] + repeat - 1
+    return {
+        "epochs": training["epochs"],
+        "global_batch": global_batch,
+        "learning_rate": rate["value"] * scale,
+        "seed": seed,
+        "shuffle_seed": seed,
+    }
+
+
+def _by_fit(plan: dict, repeat: int) -> dict:
+    """Return the same for a fit: one step over all rows in their order, nothing drawn at random."""
+    threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
+    return {
+        "knobs": plan["knobs"] | {"threads": {"intra_op": threads, "inter_op": 1}},
+        "epochs": 1,
+        "global_batch": plan["train_rows"],
+        "learning_rate": None,
+        "seed": None,
+        "shuffle_seed": None,
+    }
+
+
+def resumption(plan: dict, description: dict, folder: Path) -> dict:
+    """Return after which epoch the run goes on, 0 if it begins, and what a checkpoint is known by.
+
+    A checkpoint of a run under other settings, on other data or by other code is removed.
+    """
+    own = {key: value for key, value in plan.items() if key not in ("data", "sample_seconds")}
+    own |= {
+        "sha256": description["sha256"],
+        "source": key.code_sha256(plan["workload"], plan["strategy"]),
+    }
+    digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+    epoch = checkpoint.latest(folder, digest)
+    if epoch is None:
+        checkpoint.forget(folder)
+    return {"digest": digest, "resume_after": epoch or 0}
+
+
+def shards(plan: dict, shares: list[float]) -> Shards:
+    return Shards(
+        plan["shuffle_seed"],
+        plan["train_rows"],
+        plan["global_batch"],
+        shares,
+        plan["knobs"]["shard"],
+    )

@@ -1,0 +1,155 @@
+"""Start the ranks of a run on their nodes, watch them, and end all of them when one fails."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+from escala import interrupts, lab
+from escala.errors import InputError
+from escala.measure import diagnose
+from escala.measure.outcome import Outcome
+from escala.parallel import children, launch
+from escala.parallel.launch import Launch
+from escala.parallel.layout import Layout
+from escala.parallel.placement import places
+from escala.parallel.strategies import STRATEGIES
+
+POLL_SECONDS = 0.1
+SIGNAL_SECONDS = 0.5
+#: The timeline as Horovod writes it, in the run's `ranks/` folder.
+RAW_TIMELINE = "timeline.raw"
+#: It imports scikit-learn; a run loads it while its ranks load TensorFlow.
+EVALUATION = "escala.measure.evaluation"
+
+
+def placed(request: dict, plan: dict, result: dict) -> Launch:
+    """Find the nodes of a run, and put the place of every process into its plan and its result.
+
+    Raises
+    ------
+    InputError : there are fewer nodes or cores than the layout asks for.
+    """
+    layout, strategy = Layout.parse(request["layout"]), STRATEGIES[request["strategy"]]
+    per_process = plan["knobs"]["cores_per_process"]
+    started = launch.survey(layout, strategy, request["link"]["interface"], request["launcher"])
+    needed, available = layout.processes * per_process, min(len(n.cores) for n in started.nodes)
+    if needed > available and not request["oversubscribe"]:
+        raise InputError(
+            "layout",
+            request["layout"],
+            f"needs {needed} cores on each node, and {available} are available",
+            "ask for fewer processes or set oversubscribe: true",
+        )
+    plan["places"] = places(layout, strategy, plan["knobs"], started.nodes)
+    result["ranks"] |= {
+        "launcher": started.launcher,
+        "hosts": [node.host for node in started.nodes],
+        "machines": [node.machine for node in started.nodes],
+        "interface": started.nodes[0].interface,
+        "oversubscribed": needed > available or _shared(started),
+        "cores": [place["cores"] for place in plan["places"]],
+    }
+    return started
+
+
+def _shared(started: Launch) -> bool:
+    """Return whether nodes share cores, as those of the lab may: they are one machine's."""
+    taken = [core for node in started.nodes for core in node.cores]
+    return lab.location() is not None and len(set(taken)) < len(taken)
+
+
+def linked(request: dict, started: Launch, result: dict) -> Outcome:
+    """Give the links between nodes the rate that was asked for, and measure what they have."""
+    rate, hosts = request["link"]["rate"], [node.host for node in started.nodes]
+    emulated = lab.location() is not None
+    if len(hosts) == 1:
+        return Outcome("ok")
+    if rate and not emulated:
+        return Outcome(
+            "unavailable",
+            f"the rate {rate} can be set on the links of the lab alone; docs/how-to/lab.md",
+        )
+    result["link"] = request["link"] | {"mbit_per_second": None, "latency_ms": None}
+    if emulated:
+        lab.shape(rate or "native")
+        result["link"] |= lab.measure(hosts[0], hosts[1])
+    return Outcome("ok")
+
+
+def supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: float) -> Outcome:
+    """Start the ranks, echo rank 0's progress, and end all of them when one fails."""
+    strategy = STRATEGIES[request["strategy"]]
+    environment = launch.environment(request["strategy"], plan["knobs"], started)
+    if request["instrument"] in ("timeline", "clocks") or plan["knobs"]["timeline"]:
+        # Clocks tell by themselves which rank was ready when, and a timing run need not know.
+        environment |= strategy.timeline_environment(
+            folder / RAW_TIMELINE, negotiation=request["instrument"] == "timeline"
+        )
+    command = [sys.executable, "-m", "escala.parallel.rank", str(folder / "request.json")]
+    title = " ".join(
+        filter(
+            None,
+            [
+                request["workload"],
+                request["strategy"],
+                request["layout"],
+                request["variant"],
+                request["pair"],
+                request["instrument"] or f"rep{request['repeat']}",
+            ],
+        )
+    )
+    deadline = time.monotonic() + limit
+    progress = _Progress(folder / "rank0.log", title)
+    with launch.started_by(started, strategy, plan["places"], command) as (arguments, added):
+        if shutil.which(arguments[0]) is None:
+            return Outcome("unavailable", f"{arguments[0]} is missing")
+        launcher = children.start(arguments, environment | added, folder / "launcher.log")
+        beside = [launcher]
+        # It loads scikit-learn, in a second that the ranks need to load TensorFlow anyway.
+        import_module(EVALUATION)
+        try:
+            if plan["sample_seconds"]:
+                beside += launch.samplers(started, folder, plan["sample_seconds"], environment)
+            while launcher.poll() is None:
+                interrupts.end_if_received()
+                if time.monotonic() > deadline:
+                    reason = f"not finished after {limit:g} seconds{diagnose.tail(folder, 0)}"
+                    return Outcome("timeout", reason)
+                time.sleep(POLL_SECONDS)
+                progress.show()
+            code = launcher.poll()
+            if code:
+                # A signal to a whole job ends the ranks, and is on its way to this process.
+                time.sleep(SIGNAL_SECONDS)
+        finally:
+            children.stop(beside)
+            launch.end_steps(started)
+            progress.show()
+    return diagnose.failure(code, folder) if code else Outcome("ok")
+
+
+class _Progress:
+    """Show on the terminal what rank 0 logs of itself."""
+
+    def __init__(self, log: Path, title: str):
+        self._log, self._title, self._offset = log, title, 0
+
+    def show(self) -> None:
+        if not self._log.exists():
+            return
+        with open(self._log, "rb") as handle:
+            handle.seek(self._offset)
+            text = handle.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            _, marker, message = line.partition(" escala: ")
+            if marker:
+                with suppress(OSError):  # A terminal that is gone ends no run.
+                    print(f"[{self._title}] {message}", file=sys.stderr, flush=True)
