@@ -9,7 +9,7 @@ import pandas as pd
 from escala.explain.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
 from escala.explain.comparable import CONFIGURATION
 from escala.explain.ladder import PRODUCT, RUNG, TOLERANCE
-from escala.explain.tables import (
+from escala.explain.tables.views import (
     by_gradient,
     fitted_workloads,
     is_main_reference,

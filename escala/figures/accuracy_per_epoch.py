@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from escala.explain.tables import by_gradient, labelled
+from escala.explain.tables.views import by_gradient, labelled
 from escala.figures.common import (
     PANEL_TITLE,
     Look,

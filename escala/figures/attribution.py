@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from escala.explain.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
-from escala.explain.tables import labelled
+from escala.explain.tables.views import labelled
 from escala.figures.common import (
     NOTE,
     Tables,

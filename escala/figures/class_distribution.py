@@ -5,7 +5,7 @@ from __future__ import annotations
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from escala.explain.tables import STAGES
+from escala.explain.tables.classes import STAGES
 from escala.figures.common import (
     LABEL,
     PANEL_TITLE,

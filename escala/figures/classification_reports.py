@@ -7,7 +7,8 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from escala.explain.tables import CONFIGURATION, labelled
+from escala.explain.comparable import CONFIGURATION
+from escala.explain.tables.views import labelled
 from escala.figures.common import (
     LABEL,
     PANEL_TITLE,

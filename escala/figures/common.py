@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
-from escala.explain.tables import fitted_workloads, labelled, untested
+from escala.explain.tables.views import fitted_workloads, labelled, untested
 from escala.files import atomic
 from escala.parallel.strategies import STRATEGIES
 

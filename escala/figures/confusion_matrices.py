@@ -7,7 +7,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from escala.explain.tables import CONFIGURATION, labelled
+from escala.explain.comparable import CONFIGURATION
+from escala.explain.tables.views import labelled
 from escala.figures.common import (
     LABEL,
     PANEL_TITLE,

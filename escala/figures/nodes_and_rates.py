@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from escala.explain.comparable import CONFIGURATION
-from escala.explain.tables import by_gradient
+from escala.explain.tables.views import by_gradient
 from escala.figures.common import (
     PANEL_TITLE,
     Colour,

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from escala.explain.tables import labelled
+from escala.explain.tables.views import labelled
 from escala.figures.common import (
     Tables,
     described,

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.explain.tables import by_gradient, labelled
+from escala.explain.tables.views import by_gradient, labelled
 from escala.figures.common import (
     PANEL_TITLE,
     Tables,

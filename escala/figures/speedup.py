@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from escala.explain.comparable import CONFIGURATION
-from escala.explain.tables import by_gradient, labelled
+from escala.explain.tables.views import by_gradient, labelled
 from escala.figures.common import (
     PANEL_TITLE,
     Look,

@@ -8,7 +8,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.explain.tables import is_main_reference
+from escala.explain.tables.views import is_main_reference
 from escala.figures.common import (
     LABEL,
     NOTE,

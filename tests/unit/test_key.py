@@ -116,7 +116,7 @@ def test_additions_measure_nothing_again(project):
         ("escala/parallel/strategies/horovod_mpi.py", {"horovod-mpi", "hybrid"}),
         ("escala/workloads/kmer_logreg.py", set()),
         ("escala/lab/network.py", set()),
-        ("escala/explain/tables.py", set()),
+        ("escala/explain/tables/runs.py", set()),
         ("escala/experiment/matrix.py", set()),
     ],
 )

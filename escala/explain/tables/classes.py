@@ -1,0 +1,42 @@
+"""Rows of each class, from the records to the sides of the split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from escala.explain.tables.base import (
+    Evidence,
+)
+from escala.files import read_json
+
+STAGES = ("records", "kept", "train", "balanced", "test")
+_OF_RECORDS = (
+    "duplicates_genome", "duplicates_encoded", "length_min", "length_median", "length_max",
+    "ambiguous_fraction",
+)  # fmt: skip
+
+
+def rows(evidence: Evidence) -> Iterator[dict]:
+    """Yield a row for each class of each split."""
+    reports = {
+        Path(path).parent: pd.read_csv(path, dtype={"class": str}, keep_default_na=False).set_index(
+            "class"
+        )
+        for path in evidence.class_files
+    }
+    for path in map(Path, evidence.dataset_files):
+        dataset, report = read_json(path), reports[path.parent.parent]
+        for label in dataset["classes"]:
+            row, counts = report.loc[label], dataset["counts"][label]
+            yield {
+                "dataset": dataset["dataset"],
+                "split_seed": dataset["split_seed"],
+                "class": label,
+                **{stage: counts[stage] for stage in STAGES},
+                **{key: row[key] for key in _OF_RECORDS},
+                "provenance": dataset["provenance"],
+                "leaky": dataset["leaky"],
+            }

@@ -1,0 +1,22 @@
+"""The pairs of ladders, and whether their rungs explain the ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from escala.explain import ladder
+from escala.explain.measurements import measurements
+from escala.explain.tables import runs
+from escala.explain.tables.base import (
+    Evidence,
+    frame,
+)
+
+
+def rows(evidence: Evidence) -> Iterator[dict]:
+    """Yield a row for each rung, and for the product and the ends of each ladder."""
+    found = measurements(evidence.paired_files)
+    table = frame("runs", map(runs.row, found)).assign(
+        pair=[run["pair"] for run in found], measurement=found
+    )
+    return ladder.rows(table, evidence.pairs)

@@ -1,0 +1,15 @@
+"""How much of the scores near-duplicates in training explain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from escala.explain import leakage
+from escala.explain.tables.base import (
+    Evidence,
+)
+
+
+def rows(evidence: Evidence) -> Iterator[dict]:
+    """Yield a row for each run whose scores count."""
+    return leakage.rows(evidence.scored, evidence.dataset_files)
