@@ -114,7 +114,7 @@ def test_pairs_that_are_left_out_are_told_after_the_verdict(tmp_path):
 
 
 def test_scores_that_chance_can_explain_are_not_called_others(tmp_path, monkeypatch):
-    monkeypatch.setattr("escala.explain.summary.SAME_SCORES", 0.0)
+    monkeypatch.setattr("escala.explain.findings.answers.SAME_SCORES", 0.0)
     experiment = fair(tmp_path, 5.6, 4.6, 3.9, repeats=1)
     missed = experiment.runs[-1].with_name("predictions.npy")
     predictions = np.load(missed)
