@@ -32,6 +32,7 @@ from escala.explain import attribution, tables
 from escala.explain.comparable import paired
 from escala.explain.measurements import read_run
 from escala.explain.statistics import median_interval
+from escala.explain.tables.views import labelled
 from escala.references import ONE_PROCESS, Place
 
 SINGLE, _ = ONE_PROCESS
@@ -113,7 +114,7 @@ def measured(settings: dict, profile: str | None, again: bool) -> tuple[Tables |
 def lines(found: Tables) -> Iterator[str]:
     """Yield what the tables of one length say of every configuration, one process first."""
     configurations = found["configurations"]
-    speedup = tables.labelled(found["speedup"], found["runs"])
+    speedup = labelled(found["speedup"], found["runs"])
     ratios = speedup[speedup["reference"] == 1].set_index([*DATA, *PLACE])
     parts = found["attribution"]
     for row in configurations.sort_values("ranks", kind="stable").itertuples():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from fixtures_runs import FakeExperiment
 
-from escala.explain import leakage, tables
+from escala.explain import leakage
+from escala.explain.measurements import measurements
 from escala.prepare.leakage import write_similarity
 from escala.prepare.similarity import Sketches
 
@@ -24,7 +25,7 @@ def test_the_similarity_of_a_row_is_that_of_its_genome_to_the_nearest_in_trainin
 
 
 def report(experiment: FakeExperiment) -> list[dict]:
-    found = tables.measurements(experiment.runs)
+    found = measurements(experiment.runs)
     return list(leakage.rows(found, experiment.dataset_files))
 
 

@@ -20,6 +20,8 @@ from fixtures_runs import (
 )
 
 from escala.explain import tables
+from escala.explain.tables import views
+from escala.explain.tables.classes import STAGES
 from escala.files import read_json, write_json
 from escala.measure.schema import validate_run
 
@@ -63,7 +65,7 @@ def test_a_fit_has_scores_and_a_time_of_its_own_and_is_compared_with_nothing(tmp
     assert list(fits["training_kind"]) == ["fit", "fit"]
     assert fits["accuracy"].notna().all() and fits["first_step_seconds"].isna().all()
     assert set(frames["speedup"]["workload"]) == {"virus-cnn"}
-    left = tables.by_gradient(frames)
+    left = views.by_gradient(frames)
     for name in ("runs", "epochs", "configurations", "pooled", "confusion"):
         assert set(frames[name]["workload"]) == {"virus-cnn", "kmer-logreg", "majority"}
         assert set(left[name]["workload"]) == {"virus-cnn"}
@@ -79,7 +81,7 @@ def test_a_class_without_test_rows_has_no_rates(tmp_path):
     assert pooled.loc["SARS", ["precision", "recall", "f1"]].isna().all()
     assert pooled.loc["SARS", ["precision_kind", "recall_kind"]].eq("unavailable").all()
     assert pooled.drop("SARS")[["precision", "recall", "f1"]].notna().all(axis=None)
-    assert tables.untested(frames["pooled"]) == ["SARS (demo-1000)"]
+    assert views.untested(frames["pooled"]) == ["SARS (demo-1000)"]
     reports = frames["reports"].set_index("class")
     assert reports.loc["SARS", ["precision", "recall", "f1"]].isna().all(axis=None)
 
@@ -160,7 +162,7 @@ def test_pooled_rates_come_from_the_confusion_table(three):
 
 def test_the_classes_are_counted_at_every_stage(three):
     covid = three[1]["classes"].set_index("class").loc["COVID"]
-    assert covid[list(tables.STAGES)].tolist() == [900, 900, 630, 630, 270]
+    assert covid[list(STAGES)].tolist() == [900, 900, 630, 630, 270]
     assert covid["length_median"] == 29500.5
 
 
