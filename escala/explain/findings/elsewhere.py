@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from escala.explain.findings.words import (
-    Tables,
-    with_labels,
-)
+from escala.explain.findings.words import Tables, with_labels
 from escala.explain.tables.views import by_gradient, is_main_reference
 
 

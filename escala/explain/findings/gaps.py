@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from escala.explain.findings.words import (
-    PAIRS_FOR_INTERVAL,
-    Tables,
-    count,
-    quoted,
-    with_labels,
-)
+from escala.explain.findings.words import PAIRS_FOR_INTERVAL, Tables, count, quoted, with_labels
 
 
 def sentence(tables: Tables, name: str) -> str:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from escala.explain.findings.words import (
-    PAIRS_FOR_INTERVAL,
-    Tables,
-    count,
-    joined,
-    quoted,
-)
+from escala.explain.findings.words import PAIRS_FOR_INTERVAL, Tables, count, joined, quoted
 from escala.explain.ladder import PRODUCT, RUNG, TOLERANCE
 
 #: Of a ladder's changes, so many are named.

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from escala.explain.findings.words import (
-    Tables,
-    joined,
-)
+from escala.explain.findings.words import Tables, joined
 
 
 def sentence(tables: Tables, name: str) -> str:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from escala.explain.findings.words import (
-    Tables,
-    joined,
-    score_differences,
-    with_labels,
-)
+from escala.explain.findings.words import Tables, joined, score_differences, with_labels
 from escala.explain.tables.views import by_gradient, untested
 
 

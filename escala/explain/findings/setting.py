@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from escala.explain.findings.words import (
-    Tables,
-    configurations_of,
-    count,
-    joined,
-    span,
-)
+from escala.explain.findings.words import Tables, configurations_of, count, joined, span
 
 
 def sentence(tables: Tables, name: str) -> str:

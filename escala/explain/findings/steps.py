@@ -5,11 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from escala.explain.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
-from escala.explain.findings.words import (
-    Tables,
-    joined,
-    with_labels,
-)
+from escala.explain.findings.words import Tables, joined, with_labels
 from escala.explain.tables.views import by_gradient
 
 _PART_NAMES = {

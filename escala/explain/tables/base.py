@@ -84,6 +84,7 @@ def schema(name: str) -> dict:
 
 
 def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
+    """Return the rows of a table, with the columns and types of its schema."""
     return pd.DataFrame(list(rows), columns=list(schema(name)["properties"])).astype(dtypes(name))
 
 
@@ -96,10 +97,12 @@ def dtypes(name: str) -> dict[str, str]:
 
 
 def names_of(run: Measurement) -> dict:
+    """Return the columns that name a measurement."""
     return {key: run[key] for key in (*CONFIGURATION, "repeat", "session")}
 
 
 def data_of(run: Measurement) -> dict:
+    """Return the columns on the data of a measurement."""
     return {key: run["data"][key] for key in ("provenance", "leaky", "split_seed")}
 
 
@@ -110,6 +113,7 @@ def is_cut(run: Measurement) -> bool:
 
 
 def by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measurement]]:
+    """Return measurements by their configuration: the values of `CONFIGURATION`."""
     groups: dict[tuple, list[Measurement]] = {}
     for run in found:
         groups.setdefault(tuple(run[key] for key in CONFIGURATION), []).append(run)
@@ -123,15 +127,17 @@ def reference_columns(number: int, reference: Place) -> dict:
 
 
 def over(runs: pd.DataFrame, column: str) -> Interval:
+    """Return the median of a column over some runs, with its interval."""
     return median_interval(runs[column].dropna())
 
 
 def kind_of(interval: Interval) -> str:
+    """Return whether there is an estimate."""
     return "unavailable" if interval.estimate is None else "measured"
 
 
 def poorest(kinds: pd.Series) -> str:
-    """Return what figures made of several may be called."""
+    """Return the kind of a quantity that is made of several: that of the weakest."""
     known = set(kinds)
     return "unavailable" if not known else "estimated" if "estimated" in known else "measured"
 

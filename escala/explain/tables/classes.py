@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from escala.explain.tables.base import (
-    Evidence,
-)
+from escala.explain.tables.base import Evidence
 from escala.files import read_json
 
 STAGES = ("records", "kept", "train", "balanced", "test")

@@ -8,17 +8,8 @@ import numpy as np
 import pandas as pd
 
 from escala.explain.comparable import CONFIGURATION
-from escala.explain.statistics import (
-    Interval,
-    median_interval,
-)
-from escala.explain.tables.base import (
-    PARTS,
-    Evidence,
-    over,
-    poorest,
-    reasons,
-)
+from escala.explain.statistics import Interval, median_interval
+from escala.explain.tables.base import PARTS, Evidence, over, poorest, reasons
 from escala.references import Place, number_of
 
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from escala.explain.comparable import Measurement
-from escala.explain.tables.base import (
-    Evidence,
-    data_of,
-    names_of,
-)
+from escala.explain.tables.base import Evidence, data_of, names_of
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:

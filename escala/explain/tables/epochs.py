@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from escala.explain.tables.base import (
-    Evidence,
-    data_of,
-    names_of,
-)
+from escala.explain.tables.base import Evidence, data_of, names_of
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:

@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from escala.explain import ladder
 from escala.explain.measurements import measurements
 from escala.explain.tables import runs
-from escala.explain.tables.base import (
-    Evidence,
-    frame,
-)
+from escala.explain.tables.base import Evidence, frame
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from escala.explain import leakage
-from escala.explain.tables.base import (
-    Evidence,
-)
+from escala.explain.tables.base import Evidence
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:

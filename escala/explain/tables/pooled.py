@@ -7,16 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from escala.explain.comparable import CONFIGURATION
-from escala.explain.statistics import (
-    Interval,
-    Rates,
-    pooled_rates,
-)
-from escala.explain.tables.base import (
-    Evidence,
-    by_configuration,
-    kind_of,
-)
+from escala.explain.statistics import Interval, Rates, pooled_rates
+from escala.explain.tables.base import Evidence, by_configuration, kind_of
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:

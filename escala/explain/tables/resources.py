@@ -6,11 +6,7 @@ from collections.abc import Iterator
 
 from escala.explain.comparable import CONFIGURATION
 from escala.explain.measurements import read_run
-from escala.explain.tables.base import (
-    Evidence,
-    data_of,
-    dtypes,
-)
+from escala.explain.tables.base import Evidence, data_of, dtypes
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:

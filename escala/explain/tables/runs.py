@@ -7,13 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from escala.explain.comparable import Measurement
-from escala.explain.tables.base import (
-    PARTS,
-    Evidence,
-    data_of,
-    is_cut,
-    names_of,
-)
+from escala.explain.tables.base import PARTS, Evidence, data_of, is_cut, names_of
 
 _TRAINING = (
     "global_batch", "rows_per_rank", "learning_rate", "optimizer", "epochs_asked", "epochs_done",

@@ -8,15 +8,8 @@ import numpy as np
 
 from escala.explain import differences
 from escala.explain.comparable import CONFIGURATION, Measurement
-from escala.explain.statistics import (
-    rate_differences,
-)
-from escala.explain.tables.base import (
-    Evidence,
-    by_configuration,
-    kind_of,
-    reference_columns,
-)
+from escala.explain.statistics import rate_differences
+from escala.explain.tables.base import Evidence, by_configuration, kind_of, reference_columns
 from escala.references import Place, Reference, compared_with
 
 

@@ -8,10 +8,7 @@ import numpy as np
 import pandas as pd
 
 from escala.explain.comparable import CONFIGURATION, Measurement, Pairs, left_out, paired
-from escala.explain.statistics import (
-    Interval,
-    median_interval,
-)
+from escala.explain.statistics import Interval, median_interval
 from escala.explain.tables.base import (
     Evidence,
     by_configuration,
