@@ -24,14 +24,7 @@ from escala import acquire, environment, interrupts, store
 from escala import experiment as experiments
 from escala.acquire.paths import expanded_path
 from escala.errors import InputError
-from escala.figures import (
-    ATTRIBUTION_FIGURE,
-    FIGURES,
-    LADDER_FIGURE,
-    NODES_FIGURE,
-    RESOURCES_FIGURE,
-    SOME_FIGURES,
-)
+from escala.figures import DECLARED, FIGURES, SOME_FIGURES
 from escala.measure import estimate, key
 from escala.measure.schema import read_result
 from escala.parallel import slurm, slurm_executor
@@ -262,9 +255,13 @@ def job_minutes(wildcards):
 
 def drawn_files(e):
     """Return the figures of an experiment, as SVG."""
-    several = any(Layout.parse(run.layout).nodes > 1 for run in e.runs)
-    names = [*FIGURES, *[NODES_FIGURE] * several, *[RESOURCES_FIGURE] * bool(e.sampled)]
-    names += [ATTRIBUTION_FIGURE] * bool(e.clocked) + [LADDER_FIGURE] * bool(e.pairs)
+    has = {
+        "several nodes": any(Layout.parse(run.layout).nodes > 1 for run in e.runs),
+        "resources": bool(e.sampled),
+        "clocks": bool(e.clocked),
+        "ladders": bool(e.pairs),
+    }
+    names = [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
     return [f"results/{e.name}/figures/{figure}.svg" for figure in names] + [
         f"{TIMELINE}.svg".format(**vars(run) | {"part": part})
         for run in e.timelines

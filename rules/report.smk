@@ -18,21 +18,6 @@
 # measurements of a run, kept in sessions/ beside run.json, are read with it.
 
 
-CATEGORIES = {
-    "class_distribution": "Data",
-    "accuracy_per_epoch": "Quality",
-    "confusion_matrices": "Quality",
-    "classification_reports": "Quality",
-    "splits": "Quality",
-    "seconds_per_epoch": "Time",
-    "speedup": "Time",
-    "nodes_and_rates": "Time",
-    "attribution": "Time",
-    "ladder": "Time",
-    "resources": "Resources",
-}
-
-
 wildcard_constraints:
     figure="|".join([*FIGURES, *SOME_FIGURES]),
     part="run|allreduce",
@@ -89,7 +74,7 @@ rule figure:
         report(
             "results/{experiment}/figures/{figure}.svg",
             caption="../report/figure.rst",
-            category=lambda wildcards: CATEGORIES[wildcards.figure],
+            category=lambda wildcards: DECLARED[wildcards.figure].category,
             labels=lambda wildcards: {"figure": wildcards.figure.replace("_", " ")},
         ),
         "results/{experiment}/figures/{figure}.png",

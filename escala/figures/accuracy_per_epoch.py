@@ -26,6 +26,7 @@ from escala.figures.common import (
     wrap,
 )
 
+CATEGORY = "Quality"
 WHAT = "Accuracy per epoch"
 KINDS = {
     "accuracy": "training accuracy\n(while training)",

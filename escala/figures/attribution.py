@@ -23,6 +23,8 @@ from escala.figures.common import (
     wrapped_names,
 )
 
+CATEGORY = "Time"
+NEEDS = "clocks"
 WHAT = "Where the time of a training step goes"
 _NAMES = {
     "input": "input",

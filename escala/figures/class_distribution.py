@@ -21,6 +21,7 @@ from escala.figures.common import (
     wrap,
 )
 
+CATEGORY = "Data"
 STAGE_NAMES = {
     "records": "read",
     "kept": "without duplicates",

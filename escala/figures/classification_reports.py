@@ -26,6 +26,7 @@ from escala.figures.common import (
     wrap,
 )
 
+CATEGORY = "Quality"
 WHAT = "Classification reports, pooled over runs and splits"
 SCORES = ("precision", "recall", "f1")
 #: Scores below it share a colour: those of a model that tells nothing apart would hide the rest.

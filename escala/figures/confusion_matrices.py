@@ -26,6 +26,7 @@ from escala.figures.common import (
     wrap,
 )
 
+CATEGORY = "Quality"
 WHAT = "Confusion matrices, pooled over repeats"
 COLOURS = "Blues"
 

@@ -22,6 +22,8 @@ from escala.figures.common import (
     wrapped_names,
 )
 
+CATEGORY = "Time"
+NEEDS = "ladders"
 WHAT = "What each change is worth"
 _LESS, _MORE, _ALL = "takes less time", "takes more time", "an end"
 _COLOURS = {_LESS: MUTED[6], _MORE: MUTED[0], _ALL: "0.6"}

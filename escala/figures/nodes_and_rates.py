@@ -31,6 +31,8 @@ from escala.figures.common import (
 )
 from escala.parallel.layout import Layout
 
+CATEGORY = "Time"
+NEEDS = "several nodes"
 WHAT = "Training time per epoch by nodes and network"
 _PANEL = ["dataset", "workload", "strategy", "variant"]
 _LINES = ("-", "--", "-.", ":")

@@ -21,6 +21,8 @@ from escala.figures.common import (
     wrapped_names,
 )
 
+CATEGORY = "Resources"
+NEEDS = "resources"
 WHAT = "Resources of each process"
 # column, what it is, and what one unit on the axis is
 _SHOWN = (

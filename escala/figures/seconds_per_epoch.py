@@ -28,6 +28,7 @@ from escala.figures.common import (
     wrapped_names,
 )
 
+CATEGORY = "Time"
 WHAT = "Training time per epoch"
 
 

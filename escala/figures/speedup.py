@@ -28,6 +28,7 @@ from escala.figures.common import (
     wrap,
 )
 
+CATEGORY = "Time"
 WHAT = "Speed-up and efficiency"
 
 

@@ -26,6 +26,7 @@ from escala.figures.common import (
     wrap,
 )
 
+CATEGORY = "Quality"
 WHAT = "Scores by the kind of split"
 PANELS = {
     "accuracy": "accuracy, all test rows",

@@ -11,6 +11,7 @@ from escala.figures.common import NOTE, legend, name_height, new, note, shades, 
 from escala.figures.timelines import COLOURS, heading, nothing, short
 from escala.measure.timeline import family, intervals, operations, ready, union_seconds
 
+CATEGORY = "Timelines"
 WHAT = "Horovod timeline of one allreduce"
 MILLI = 1000
 

@@ -10,6 +10,7 @@ from escala.figures.common import legend, new, note
 from escala.figures.timelines import COLOURS, heading, nothing, short, spans
 from escala.measure.timeline import FAMILIES, OTHER, family, intervals, union_seconds
 
+CATEGORY = "Timelines"
 WHAT = "Horovod timeline of a whole run"
 MOST_TENSORS = 60
 

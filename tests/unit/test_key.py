@@ -35,6 +35,10 @@ class Late(Single):
 """
 
 
+TABLE = "def rows(evidence):\n    return []\n"
+FIGURE = "CATEGORY = 'Time'\n\ndef draw(tables):\n    return None\n"
+
+
 def experiment(*strategies: str, variant: dict | None = None) -> dict:
     layouts = {name: "1x1" if STRATEGIES[name].only_one_rank else "1x2" for name in STRATEGIES}
     return {
@@ -96,7 +100,8 @@ def test_additions_measure_nothing_again(project):
     line = '    "majority": Workload("escala.workloads.majority", "fit"),\n'
     changed(workloads / "__init__.py", line, line + line.replace("majority", "constant"))
     (project / "schemas/tables/more.schema.yaml").write_text("properties: {}\n")
-    (project / "escala/figures/more.py").write_text("WHAT = 'More'\n")
+    (project / "escala/explain/tables/more.py").write_text(TABLE)
+    (project / "escala/figures/more.py").write_text(FIGURE)
     assert known_by(project, experiment()) == before
     found = known_by(project, experiment("late"))
     assert any("/late/" in file for file in found), "the new strategy is found by its file"

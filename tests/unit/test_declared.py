@@ -1,0 +1,34 @@
+"""Declarations are read without importing what declares them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from escala import figures
+from escala.declared import constants
+from tests.conftest import ROOT
+
+
+def test_constants_are_the_literals_in_capitals(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text(
+        "import no_such_library\nCATEGORY = 'Time'\nSIZES = (1, 2)\nnames = ['a']\n"
+        "COMPUTED = no_such_library.value\n\n\ndef draw():\n    INNER = 1\n"
+    )
+    assert constants(module) == {"CATEGORY": "Time", "SIZES": (1, 2)}
+
+
+def test_every_figure_declares_what_there_is():
+    for each in figures.DECLARED.values():
+        assert each.category in figures.CATEGORIES
+        assert each.needs is None or each.needs in figures.OCCASIONS
+    names = {path.stem for path in (ROOT / "escala" / "figures").glob("[!_]*.py")}
+    drawing = {name for name in names if hasattr(figures.figure(name), "draw")}
+    assert set(figures.DECLARED) == drawing
+
+
+def test_figures_are_found_without_their_libraries():
+    code = "import sys, escala.figures; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
