@@ -1,7 +1,9 @@
-"""Workloads: what is trained. Adding one is adding a module, a line here and its settings.
+"""Workloads: what is trained. Adding one is adding a module and its settings.
 
-The settings stand under `workloads` in `schemas/config.schema.yaml`. What a module offers depends
-on how it is trained.
+The settings stand under `workloads` in `schemas/config.schema.yaml`. A module declares how it is
+trained by the constant `TRAINED_BY`, `"gradient"` or `"fit"`, which is read without importing it
+(`escala.declared`). Its name in experiments is that of its file, with `-` for `_`. What it offers
+depends on how it is trained.
 
 By *gradient* steps, under any strategy:
 
@@ -31,9 +33,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
+from escala.declared import constants
 from escala.workloads.models import Classifier, load
 
 __all__ = ["WORKLOADS", "Classifier", "Workload", "load", "workload"]
@@ -47,11 +51,17 @@ class Workload:
     kind: Literal["gradient", "fit"]
 
 
-WORKLOADS = {
-    "virus-cnn": Workload("escala.workloads.virus_cnn", "gradient"),
-    "kmer-logreg": Workload("escala.workloads.kmer_logreg", "fit"),
-    "majority": Workload("escala.workloads.majority", "fit"),
-}
+def _discover() -> dict[str, Workload]:
+    """Return the workloads by name."""
+    declared = {path.stem: constants(path) for path in sorted(Path(__file__).parent.glob("*.py"))}
+    return {
+        name.replace("_", "-"): Workload(f"escala.workloads.{name}", found["TRAINED_BY"])
+        for name, found in declared.items()
+        if "TRAINED_BY" in found
+    }
+
+
+WORKLOADS = _discover()
 
 
 def workload(name: str) -> ModuleType:

@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from escala.workloads import kmers
 
+TRAINED_BY = "fit"
 OPTIMIZER = "lbfgs"
 
 

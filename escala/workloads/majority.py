@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+TRAINED_BY = "fit"
 OPTIMIZER = "counting"
 
 

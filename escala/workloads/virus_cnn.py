@@ -9,6 +9,7 @@ from tensorflow.keras import layers
 
 from escala.workloads.lookup import Lookup
 
+TRAINED_BY = "gradient"
 CODES = 5
 
 
