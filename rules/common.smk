@@ -294,7 +294,10 @@ def requested_runs(needed_only):
 
 
 def print_estimate():
-    """Print the time that the runs of this invocation take."""
+    """Print the time that the runs of this invocation take, and which knobs do nothing in them."""
+    for name in dict.fromkeys(run.experiment for run in requested_runs(needed_only=True)):
+        for variant, knob in named_experiment(name).unread_knobs():
+            print(f"{name}: variants.{variant}.{knob} is set, and no run of the variant reads it.")
     with chdir(WORKDIR):
         print(estimate.sentence(requested_runs(needed_only=True), named_experiment), flush=True)
         if store.location() and store.location().exists():

@@ -15,7 +15,7 @@ from escala.errors import InputError
 from escala.experiment.checks import CHECKS
 from escala.experiment.runs import SUITS, Pair, Run, asked_by, place_of, takes_steps
 from escala.experiment.schema import validated
-from escala.parallel.knobs import significant
+from escala.parallel.knobs import KNOBS, significant
 from escala.parallel.launch import SRUN
 from escala.parallel.layout import Layout
 from escala.references import DEFAULT, NATIVE, ONE_PROCESS, Place, Reference, compared_with
@@ -359,6 +359,19 @@ class Experiment:
             "link": {key: link[key] for key in ("interface", "rate")},
             "max_steps": steps,
         }
+
+    def unread_knobs(self) -> list[tuple[str, str]]:
+        """Return each variant and knob that is set, though no run under the variant reads it."""
+        read: dict[str, set[str]] = {}
+        for run in self.timed:
+            knobs = self.settings_of(run)["knobs"]
+            read.setdefault(run.variant, set()).update(knobs)
+        return [
+            (name, knob)
+            for name in read
+            for knob, value in self.settings["variants"][name].items()
+            if knob in KNOBS and value != KNOBS[knob].omitted and knob not in read[name]
+        ]
 
     def require_cores(self, run: Run, available: int) -> None:
         """Refuse a run this machine cannot start, or cannot hold unless `oversubscribe` is set.

@@ -1043,3 +1043,21 @@ def test_similarity_determines_the_arrays_only_where_the_split_is_by_cluster(spl
     assert "similarity" not in first
     assert first["split"].get("similarity") == (0.95 if enters else None)
     assert [of[0].request(run) for run in of[0].runs] == [of[1].request(run) for run in of[1].runs]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "unread"),
+    [
+        ("single", [("other", "communication"), ("other", "compression")]),
+        ("horovod-gloo", [("other", "communication")]),
+        ("multiworker-mirrored", [("other", "compression")]),
+    ],
+)
+def test_knobs_that_no_run_reads_are_told(strategy, unread):
+    settings = copy.deepcopy(SMALL)
+    settings["variants"] = {
+        "plain": {},
+        "other": {"communication": "ring", "compression": "fp16", "bind": False},
+    }
+    settings["configurations"] = [{"strategy": strategy, "layouts": ["1x1"]}]
+    assert sorted(Experiment(settings, "e.yaml").unread_knobs()) == unread

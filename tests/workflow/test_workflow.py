@@ -35,13 +35,15 @@ def test_one_target_runs_itself_and_what_it_needs_and_then_nothing(snakemake, tm
 
 def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_path):
     captured = {"timeline": {"enabled": True, "steps": 3}}
-    experiment = experiment_of("small", SIMULATED, repeats=2, **captured)
+    variants = {"variants": {"tuned": {"communication": "ring"}}}
+    experiment = experiment_of("small", SIMULATED, repeats=2, **captured, **variants)
     before = snakemake("--dry-run", experiment=experiment)
     assert before.returncode == 0, before.stderr
     assert before.stdout.count("Train virus-cnn on small") == 6
     assert before.stdout.count("Capture the timeline of") == 2
     assert before.stdout.count("Draw the timeline of") == 4
     assert "Estimated training time of 8 runs: 56 s" in before.stdout
+    assert "small: variants.tuned.communication is set, and no run" in before.stdout
     assert not (tmp_path / "results").exists()
     record = {"status": "ok", "wall_seconds": 30.0}
     (tmp_path / SINGLE / "sessions").mkdir(parents=True)
