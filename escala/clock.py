@@ -1,4 +1,4 @@
-"""Clocks that nobody sets: the time of day may be corrected at any moment, these only go on."""
+"""Read clocks that corrections of the time of day do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending in order when the user, or a limit of the machine, asks this process to end."""
+"""End this process, and those it started, in order on Ctrl-C, SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 

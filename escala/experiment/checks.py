@@ -1,4 +1,4 @@
-"""What the schema cannot say of an experiment: settings that do not fit together.
+"""Check that the settings of an experiment fit together, which its schema cannot express.
 
 A check takes an experiment and raises `InputError`.
 """
@@ -132,16 +132,25 @@ def _check_configurations(experiment: Experiment) -> None:
 
 
 def _check_references(experiment: Experiment) -> None:
-    """Refuse a reference that is named and never measured: nothing would be compared with it."""
+    """Refuse a reference that is never measured: nothing would be compared with it."""
     places = {run.place for run in experiment.runs if takes_steps(run)}
+    known = {"strategy": STRATEGIES, "variant": experiment.settings["variants"]}
     for position, reference in enumerate(experiment.settings.get("references", [])):
+        for part, names in known.items():
+            if part in reference and reference[part] not in names:
+                raise experiment.error(
+                    f"references.{position}.{part}",
+                    reference[part],
+                    f"no such {part}",
+                    f"use one of {', '.join(names)}",
+                )
         if places and not any(reference.items() <= place._asdict().items() for place in places):
-            known = sorted(map(str, places))
+            measured = ", ".join(sorted(map(str, places)))
             raise experiment.error(
                 f"references.{position}",
                 " ".join(reference[part] for part in Place._fields if part in reference),
                 "is not among the configurations",
-                f"add it there, or name one of {', '.join(known)}",
+                f"add it there, or name one of {measured}",
             )
 
 

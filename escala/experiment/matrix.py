@@ -236,7 +236,7 @@ class Experiment:
         )
 
     def leakage_files(self) -> list[str]:
-        """How similar the test rows of each of these splits are to its training rows."""
+        """The files with the similarity of the test rows of each split to its training rows."""
         folders = [file.rpartition("/")[0] for file in self.dataset_files()]
         return [f"{folder}/test_similarity.npy" for folder in folders]
 

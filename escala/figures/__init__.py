@@ -26,7 +26,7 @@ OCCASIONS = ("several nodes", "resources", "clocks", "ladders")
 
 
 class Figure(NamedTuple):
-    """What a figure declares."""
+    """The declaration of a figure."""
 
     category: str
     needs: str | None

@@ -52,7 +52,11 @@ def draw(tables: Tables) -> Figure:
         return empty(WHAT, described(table), " ".join(["Nothing was measured.", *why]))
     varying = [key for key in ("dataset", "workload") if parts[key].nunique() > 1]
     parts = in_order(parts)
-    bars = parts[[*varying, "label"]].agg(" ".join, axis=1) + ", rank " + parts["rank"].astype(str)
+    bars = (
+        parts[[*varying, "label"]].agg(" ".join, axis=1)
+        + ", rank\u00a0"
+        + parts["rank"].astype(str)
+    )
     seconds = parts.assign(bar=bars).pivot(index="bar", columns="part", values="median_seconds")
     seconds = seconds.loc[bars.unique()] * _MILLISECONDS
     names = wrapped_names(seconds.index)

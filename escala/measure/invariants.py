@@ -1,4 +1,4 @@
-"""What must hold of every run, and is checked before its result counts."""
+"""Check the invariants of a run before its result counts."""
 
 from __future__ import annotations
 

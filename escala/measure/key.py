@@ -1,8 +1,9 @@
-"""What determines a measurement, besides its data and its request.
+"""Compute what determines a measurement, besides its data and its request.
 
-That is the code which runs in the ranks and starts them, with the workload and the strategy that
-the run chooses; the versions of the packages that this code imports (`escala.store`); and the kind
-of machine. What prepares, tabulates or draws is no part of it.
+That is the code that plans a run, starts its ranks, runs in them and scores them, with the workload
+and the strategy that the run chooses; the versions of the packages that this code imports
+(`escala.store`); and the kind of machine. The code that prepares data, collects results and draws
+figures is not part of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from escala.workloads import WORKLOADS
 
 #: The module that a process of a run begins with.
 CODE = "escala.parallel.rank"
+#: What works out the plan that ranks follow, gives them their environment, and scores them.
+AROUND = ("escala.measure.plan", "escala.measure.supervise", "escala.measure.evaluation")
 #: Distributions that decide a result and are not imported.
 PACKAGES = ("openmpi", "keras")
 #: Raise it when what is recorded of a run changes its meaning: all is measured again.
@@ -22,9 +25,9 @@ _GIB = 2**30
 
 
 def chosen(workload: str, strategy: str) -> list[str]:
-    """Return the modules that a run picks by name, and the one that scores it."""
+    """Return the modules that decide a run besides `CODE`: those it picks by name, and `AROUND`."""
     picked = [WORKLOADS[workload].module] if workload in WORKLOADS else []
-    return [*picked, STRATEGIES[strategy].__module__, "escala.measure.evaluation"]
+    return [*picked, STRATEGIES[strategy].__module__, *AROUND]
 
 
 def code_sha256(workload: str, strategy: str) -> str:

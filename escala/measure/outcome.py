@@ -1,4 +1,4 @@
-"""How a run ended."""
+"""The outcome of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: a status of the run schema and, unless it is ok, the reason."""
+    """The outcome of a run: a status of the run schema and, unless it is ok, the reason."""
 
     status: str
     reason: str | None = None

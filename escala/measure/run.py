@@ -17,9 +17,10 @@ from escala.files import atomic, write_json
 from escala.measure import key, machine, timeline
 from escala.measure.collect import PREDICTIONS, collect
 from escala.measure.outcome import Outcome
+from escala.measure.place import linked, placed
 from escala.measure.plan import make_plan, resumption, shards, split_description
 from escala.measure.schema import validate_run
-from escala.measure.supervise import RAW_TIMELINE, linked, placed, supervise
+from escala.measure.supervise import RAW_TIMELINE, supervise
 from escala.parallel import checkpoint
 from escala.parallel.rank import SCRATCH
 from escala.workloads import models

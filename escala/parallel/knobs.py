@@ -76,6 +76,15 @@ def significant(
     }
 
 
+def readable(knobs: Mapping[str, Any], strategy: str) -> dict[str, Any]:
+    """Return the knobs that a strategy may read: asking for another is a `KeyError`."""
+    return {
+        name: value
+        for name, value in knobs.items()
+        if KNOBS[name].strategies is None or strategy in KNOBS[name].strategies
+    }
+
+
 def complete(knobs: Mapping[str, Any]) -> dict[str, Any]:
     """Return all knobs, those that are not given as they are omitted."""
     return {name: knob.omitted for name, knob in KNOBS.items()} | dict(knobs)

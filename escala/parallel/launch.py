@@ -25,6 +25,7 @@ from pathlib import Path
 
 from escala.errors import InputError
 from escala.parallel import children
+from escala.parallel.knobs import readable
 from escala.parallel.layout import Layout
 from escala.parallel.node import LOOPBACK, MARK, describe
 from escala.parallel.placement import SPARE_PORTS, Node, processes_per_node
@@ -165,7 +166,7 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
         }
         | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
         | across
-        | STRATEGIES[strategy].environment(knobs)
+        | STRATEGIES[strategy].environment(readable(knobs, strategy))
     )
 
 

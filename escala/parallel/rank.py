@@ -21,6 +21,7 @@ from escala import clock
 from escala.errors import Diverged, Unavailable
 from escala.files import read_json, write_json
 from escala.parallel import children
+from escala.parallel.knobs import readable
 from escala.parallel.launch import process_of_environment
 from escala.parallel.placement import Place
 
@@ -98,7 +99,8 @@ def _by_gradient(request: dict, folder: Path, place: Place) -> dict:
         from escala.parallel.train import train
 
     set_threads(knobs["threads"])
-    strategy = STRATEGIES[request["strategy"]](knobs, place)
+    name = request["strategy"]
+    strategy = STRATEGIES[name](readable(knobs, name), place)
     ranks, total = strategy.start()
     if (ranks, total) != (place.ranks, request["ranks"]):
         raise RuntimeError(

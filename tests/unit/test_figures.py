@@ -369,7 +369,7 @@ def test_the_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(tmp_path
     )
     words = _drawn("attribution", change(frames))
     for expected in (
-        "horovod-mpi 1x2, rank 1",
+        "horovod-mpi 1x2, rank\u00a01",
         "forward and backward",
         "5.0 ms overlapped",
         "No clocks: horovod-gloo",

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from escala.measure import key
-from escala.parallel.knobs import KNOBS, complete, significant
+from escala.parallel.knobs import KNOBS, complete, readable, significant
 from escala.parallel.strategies import STRATEGIES
 from tests.conftest import CLASSES, ROOT, copy_project
 
@@ -117,6 +117,10 @@ def test_additions_measure_nothing_again(project):
         ("escala/parallel/strategies/mirrored.py", {"mirrored"}),
         ("escala/parallel/strategies/distribute.py", {"mirrored", "multiworker-mirrored"}),
         ("escala/parallel/strategies/horovod_mpi.py", {"horovod-mpi", "hybrid"}),
+        ("escala/measure/plan.py", set(STRATEGIES)),
+        ("escala/measure/supervise.py", set(STRATEGIES)),
+        ("escala/measure/collect.py", set()),
+        ("escala/parallel/knobs.py", set()),
         ("escala/workloads/kmer_logreg.py", set()),
         ("escala/lab/network.py", set()),
         ("escala/explain/tables/runs.py", set()),
@@ -151,6 +155,13 @@ def test_what_nobody_reads_is_no_part_of_a_request():
     assert found == stem | {"communication": "ring"}
     with pytest.raises(KeyError):
         significant({"unheard_of": 1}, "single", "gradient")
+
+
+def test_a_strategy_cannot_read_a_knob_that_is_not_declared_for_it():
+    knobs = complete({"compression": "fp16"})
+    assert readable(knobs, "horovod-gloo")["compression"] == "fp16"
+    assert not {"compression", "eager_limit_mib"} & set(readable(knobs, "single"))
+    assert "eager_limit_mib" not in readable(knobs, "horovod-gloo")
 
 
 def test_a_run_that_sets_nothing_has_every_knob_as_it_is_omitted():

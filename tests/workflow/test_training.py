@@ -21,6 +21,7 @@ from escala.measure.invariants import broken_promise
 from escala.measure.run import measure
 from escala.parallel.data import digest
 from escala.parallel.rank import _busy_neighbours
+from escala.parallel.shards import parts
 from escala.parallel.strategies.horovod import GRADIENT
 from escala.predict.classify import predict
 from escala.predict.familiarity import learn
@@ -241,7 +242,10 @@ def test_lookups_and_fused_updates_train_the_same_model(
 def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_same(
     small_split, request_for, tmp_path
 ):
-    """Rank 1 is so slow that no other process on the machine can make rank 0 the slower one."""
+    """Rank 1 is so slow that no other process on the machine can make rank 0 the slower one.
+
+    On some machines it gets no rows: a step costs it more than rank 0 needs for the whole batch.
+    """
     knobs = {"slowdown": [1, 6], "shard": False}
     request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 64, "per": "global"})
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
@@ -250,7 +254,7 @@ def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_s
     fast, slow = run["ranks"]["shares"]
     assert fast > slow
     [epoch] = run["epochs"]
-    assert epoch["rows"] == 2 * ROWS
+    assert epoch["rows"] == ROWS * np.count_nonzero(parts(64, [fast, slow]))
 
 
 def test_busy_neighbours_keep_a_core_busy_until_they_are_ended(running):

@@ -1,4 +1,4 @@
-"""Whether each configuration takes less time than what it is compared with."""
+"""Answer whether each configuration takes less time than its references."""
 
 from __future__ import annotations
 

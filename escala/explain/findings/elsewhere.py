@@ -1,4 +1,4 @@
-"""Where the time goes outside the training steps."""
+"""Describe the time that runs spend outside their training steps."""
 
 from __future__ import annotations
 

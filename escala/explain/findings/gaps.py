@@ -1,4 +1,4 @@
-"""Which runs failed, and what to do about it."""
+"""Name the runs that failed, and how to repeat them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the changes between the ends of a ladder are worth."""
+"""Describe how much each change on a ladder contributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How scores depend on similar genomes in training."""
+"""Describe how scores depend on similar genomes in training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well the models classify."""
+"""Describe how well the models classify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was run, on which data and on which machine."""
+"""Describe the configurations, the data and the machine of an experiment."""
 
 from __future__ import annotations
 

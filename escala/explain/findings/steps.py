@@ -1,4 +1,4 @@
-"""Where the time of a training step goes."""
+"""Describe how the time of a training step is divided."""
 
 from __future__ import annotations
 

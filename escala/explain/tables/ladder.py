@@ -1,4 +1,4 @@
-"""The pairs of ladders, and whether their rungs explain the ends."""
+"""The ratio of each pair of a ladder, and the product of its rungs beside that of its ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the scores near-duplicates in training explain."""
+"""The accuracy on test rows with and without a near-duplicate in training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each process of a run used."""
+"""The resources that each process of a run used."""
 
 from __future__ import annotations
 

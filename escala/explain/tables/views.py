@@ -1,4 +1,4 @@
-"""What figures and the summary look up in tables."""
+"""Select and label rows of tables, for figures and the summary."""
 
 from __future__ import annotations
 
