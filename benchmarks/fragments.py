@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import classification_report
 
-from escala.acquire import simulate
-from escala.acquire.files import records, write_record
+from escala.data.genomes.acquire import simulate
+from escala.data.genomes.acquire.files import records, write_record
+from escala.data.genomes.arrays import Genomes
+from escala.data.genomes.prepare.encode import encode, reverse_complement
 from escala.files import read_json
 from escala.predict.classify import predict
 from escala.predict.familiarity import learn
-from escala.prepare.arrays import Genomes
-from escala.prepare.encode import encode, reverse_complement
 
 LETTERS = np.frombuffer(b"NACGT", np.uint8)
 

@@ -20,9 +20,10 @@ ROOT = Path(workflow.basedir)
 WORKDIR = Path.cwd()
 sys.path.insert(0, str(ROOT))
 
-from escala import acquire, environment, interrupts, store
+from escala import environment, interrupts, store
+from escala.data.genomes import acquire
 from escala import experiment as experiments
-from escala.acquire.paths import expanded_path
+from escala.data.genomes.acquire.paths import expanded_path
 from escala.errors import InputError
 from escala.figures import DECLARED, FIGURES, SOME_FIGURES
 from escala.measure import estimate, key

@@ -32,7 +32,7 @@ def main() -> None:
     outputs = {name: arguments.output / name for name in (*files, "dataset.json")}
 
     def make() -> None:
-        from escala.prepare.arrays import write_arrays
+        from escala.data.genomes.arrays import write_arrays
 
         with cli.stage("arrays") as stage:
             description = write_arrays(

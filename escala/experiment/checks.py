@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from escala.acquire.queries import QUERIES
+from escala.data.genomes.acquire.queries import QUERIES
 from escala.experiment.runs import asked_by, place_of, takes_steps
 from escala.parallel.launch import LOCAL
 from escala.parallel.layout import Layout

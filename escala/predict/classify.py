@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from escala.acquire.files import records
+from escala.data.genomes.acquire.files import records
+from escala.data.genomes.prepare import windows
+from escala.data.genomes.prepare.encode import encode
+from escala.data.genomes.prepare.fasta import nucleotides
 from escala.errors import InputError
 from escala.files import atomic, read_json
 from escala.predict.familiarity import Familiarity
-from escala.prepare import windows
-from escala.prepare.encode import encode
-from escala.prepare.fasta import nucleotides
 from escala.workloads import Classifier, load
 
 #: Most windows a record is cut into; longer records are sampled evenly.

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from Bio.Seq import Seq
 
+from escala.data.genomes.prepare.encode import encode, letters, reverse_complement
 from escala.errors import InputError
 from escala.files import write_json
 from escala.predict import classify, familiarity
-from escala.prepare.encode import encode, letters, reverse_complement
 from escala.workloads import Classifier, workload
 from escala.workloads.models import WEIGHTS, describe
 

@@ -12,11 +12,16 @@ import numpy as np
 import pandas as pd
 from numpy.lib.format import write_array_header_1_0
 
+from escala.data.genomes.prepare import balance, windows
+from escala.data.genomes.prepare.fasta import read_records
+from escala.data.genomes.prepare.similarity import read_groups
+from escala.data.genomes.prepare.split import (
+    Split,
+    group_split,
+    split_leaving_out,
+    stratified_split,
+)
 from escala.files import atomic, sha256_file, write_json
-from escala.prepare import balance, windows
-from escala.prepare.fasta import read_records
-from escala.prepare.similarity import read_groups
-from escala.prepare.split import Split, group_split, split_leaving_out, stratified_split
 
 FORMAT = 3
 #: Number in the place of a genome's for rows that SMOTEN made.
@@ -73,7 +78,7 @@ class Genomes:
     Parameters
     ----------
     codes : uint8 of shape (letters,), mapped from a file.
-    records : a row per genome, see `escala.prepare.fasta.encode_classes`.
+    records : a row per genome, see `escala.data.genomes.prepare.fasta.encode_classes`.
     """
 
     codes: np.ndarray
