@@ -1,4 +1,4 @@
-"""Reference pages in Markdown, generated from the JSON Schemas."""
+"""Reference pages in Markdown, generated from the JSON Schemas and from what plug-ins declare."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from pathlib import Path
 
 import yaml
 
+from escala.experiment import schema as experiment
+
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = ROOT / "schemas"
-GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit the schema instead."
+GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit {} instead."
 
 _PAGES = {
     "configuration.md": ("Configuration", "config.schema.yaml"),
     "run.md": ("run.json", "run.schema.yaml"),
     "tables.md": ("Result tables", "tables/*.schema.yaml"),
 }
+#: What completes a schema with what plug-ins declare, by the name of its file.
+_COMPOSED = {"config.schema.yaml": experiment.composed}
 _LIMITS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -34,7 +38,7 @@ _LIMITS = {
 def pages(schemas: Path = SCHEMAS) -> dict[str, str]:
     """Return the reference pages: name of the file in `docs/reference/` → Markdown."""
     return {
-        name: "\n".join([f"# {title}", "", GENERATED.format(f"schemas/{pattern}"), *body]) + "\n"
+        name: "\n".join([f"# {title}", "", _generated(pattern), *body]) + "\n"
         for name, (title, pattern) in _PAGES.items()
         for body in [_body(sorted(schemas.glob(pattern)))]
     }
@@ -49,10 +53,16 @@ def outdated(folder: Path, schemas: Path = SCHEMAS) -> list[str]:
     ]
 
 
+def _generated(pattern: str) -> str:
+    """Return the sentence that names the sources of a page."""
+    declarations = " or the declaration of the plug-in" if pattern in _COMPOSED else ""
+    return GENERATED.format(f"schemas/{pattern}", f"the schema{declarations}")
+
+
 def _body(files: list[Path]) -> list[str]:
     lines = []
     for file in files:
-        schema = yaml.safe_load(file.read_text())
+        schema = _COMPOSED.get(file.name, dict)(yaml.safe_load(file.read_text()))
         top = schema["title"] if len(files) > 1 else "Top level"
         for heading, node in _objects(schema, schema, ""):
             lines += ["", f"## {heading or top}", ""]
@@ -63,7 +73,10 @@ def _body(files: list[Path]) -> list[str]:
 
 
 def _objects(node: dict, root: dict, path: str, kind: str = "") -> Iterator[tuple[str, dict]]:
-    """Yield every object with keys of its own in a schema, under the path that leads to it."""
+    """Yield every object with keys of its own in a schema, under the path that leads to it.
+
+    `kind` names the alternatives that it belongs to.
+    """
     if "properties" in node:
         yield (f"`{path}`{kind}" if path else ""), node
     inner = {
@@ -73,10 +86,12 @@ def _objects(node: dict, root: dict, path: str, kind: str = "") -> Iterator[tupl
     if "items" in node:
         inner[f"{path}[]"] = node["items"]
     for key, child in inner.items():
-        yield from _objects(_resolved(child, root), root, key)
-    for branch in node.get("oneOf", []):
+        yield from _objects(_resolved(child, root), root, key, kind)
+    conditional = [each.get("then", {}) for each in node.get("allOf", [])]
+    for branch in [*node.get("oneOf", []), *conditional]:
         chosen = _resolved(branch, root)
-        yield from _objects(chosen, root, path, f" ({chosen['title']})")
+        if "title" in chosen:
+            yield from _objects(chosen, root, path, f"{kind} ({chosen['title']})")
 
 
 def _resolved(node: dict, root: dict) -> dict:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from escala.data import kind_of
 from escala.errors import InputError
 from escala.experiment.checks import CHECKS
 from escala.experiment.runs import SUITS, Pair, Run, asked_by, place_of, takes_steps
@@ -23,8 +24,6 @@ from escala.workloads import WORKLOADS
 
 # Settings of a workload that a variant may give in its stead.
 _TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
-# Settings of a dataset that its arrays depend on, besides its source and its split.
-_PREPARED_BY = ("classes", "length", "window", "deduplicate", "oversample")
 # A layout of one node uses no network, whatever is said of one called as its own.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
 
@@ -60,18 +59,10 @@ class Experiment:
     def preparation(self, dataset: str) -> dict:
         """Return the settings of a dataset that its arrays depend on, and no others.
 
-        They enter `dataset.json`, and with it what determines every measurement. Clusters are
-        linked by `similarity`; for other splits it is where the leakage report begins to count.
+        They enter `dataset.json`, and with it what determines every measurement.
         """
         settings = self.datasets[dataset]
-        split = {k: v for k, v in settings["split"].items() if k not in ("seeds", "groups")}
-        if split["by"] == "cluster":
-            split["similarity"] = settings["similarity"]
-        return {
-            "provenance": settings["source"]["type"],
-            **{key: settings[key] for key in _PREPARED_BY},
-            "split": split,
-        }
+        return kind_of(settings).load("settings").preparation(settings)
 
     def split_seed(self, dataset: str, repeat: int | None) -> int:
         """Return the seed of the split that a repeat trains on; instrumented runs use the first."""

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
+from escala.data import DEFAULT, KINDS, Kind
 from escala.errors import InputError
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
@@ -89,13 +90,72 @@ _Strict = validators.extend(
 )
 
 
+def composed(schema: dict) -> dict:
+    """Return the schema of an experiment, with what each kind of dataset declares."""
+    definitions = schema["$defs"]
+    common = definitions["dataset"]
+    named = common["properties"]["kind"]
+    of_kinds = {_definition(kind): _settings(kind, common) for kind in KINDS.values()}
+    dataset = {
+        "type": "object",
+        "properties": {"kind": named | {"enum": list(KINDS)}},
+        "allOf": [_if_of_kind(kind) for kind in KINDS.values()],
+    }
+    return schema | {"$defs": definitions | of_kinds | {"dataset": dataset}}
+
+
+def _settings(kind: Kind, common: dict) -> dict:
+    """Return the schema of a dataset of a kind."""
+    own = {"properties": {"kind": {"const": kind.name}}}
+    settings = _merged(_merged(kind.declared["settings"], own), common)
+    return settings | {
+        "title": f"kind: {kind.name}",
+        "description": kind.declared["description"],
+    }
+
+
+def _if_of_kind(kind: Kind) -> dict:
+    """Return the schema by which a dataset of a kind keeps to what the kind declares."""
+    named = {"properties": {"kind": {"const": kind.name}}}
+    if kind.name != DEFAULT:
+        named["required"] = ["kind"]
+    return {"if": named, "then": {"$ref": f"#/$defs/{_definition(kind)}"}}
+
+
+def _definition(kind: Kind) -> str:
+    return f"dataset_{kind.name}"
+
+
+def _merged(schema: Mapping, other: Mapping) -> dict:
+    """Return two schemas in one; where they differ in a value, it is that of the first."""
+    merged = dict(schema)
+    for key, value in other.items():
+        own = merged.setdefault(key, value)
+        if isinstance(own, Mapping):
+            merged[key] = _merged(own, value)
+        elif isinstance(own, list):
+            merged[key] = list(dict.fromkeys([*own, *value]))
+    return merged
+
+
 @cache
 def _schema() -> dict:
-    """Return the schema with its patterns in Python's grammar.
+    """Return the schema with its patterns in Python's grammar."""
+    return _in_python(composed(yaml.safe_load(SCHEMA.read_text())))
+
+
+def _in_python(node: Any) -> Any:
+    """Return a schema in which `$` at the end of a pattern is Python's `\\Z`.
 
     In JSON Schema `$` is the end of the text; in Python a newline may follow it.
     """
-    return yaml.safe_load(SCHEMA.read_text().replace('$"', '\\\\Z"'))
+    if isinstance(node, dict):
+        return {_in_python(key): _in_python(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_in_python(value) for value in node]
+    if isinstance(node, str) and node.startswith("^") and node.endswith("$"):
+        return node.removesuffix("$") + r"\Z"
+    return node
 
 
 def _check_keys(content: Any, origin: str, path: str = "") -> None:

@@ -18,12 +18,13 @@ from escala.errors import InputError
 from escala.experiment import Experiment, Pair, Run, load, named, read
 from escala.experiment.files import ROOT
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
+from escala.experiment.schema import composed
 from escala.parallel.knobs import complete, significant
 from escala.references import ONE_PROCESS
 from escala.workloads import WORKLOADS
 
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").glob("*.yaml"))]
-SCHEMA = yaml.safe_load(SCHEMA_FILE.read_text())
+SCHEMA = composed(yaml.safe_load(SCHEMA_FILE.read_text()))
 SAFE = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 
 SMALL = {
@@ -102,7 +103,8 @@ def described(schema: dict, path: str = "") -> Iterator[tuple[str, dict]]:
         if key == "properties":
             yield from ((f"{path}.{name}", subschema) for name, subschema in value.items())
         for inner in value if isinstance(value, list) else [value]:
-            if isinstance(inner, dict):
+            # What a condition looks for is no key of its own.
+            if isinstance(inner, dict) and key != "if":
                 yield from described(inner, f"{path}.{key}")
 
 
@@ -115,7 +117,7 @@ def test_the_schema_describes_every_key():
 def test_the_schema_closes_every_mapping():
     def objects(schema: object) -> Iterator[dict]:
         if isinstance(schema, dict):
-            if schema.get("type") == "object" and "oneOf" not in schema:
+            if schema.get("type") == "object" and not {"oneOf", "allOf"} & set(schema):
                 yield schema
             schema = list(schema.values())
         if isinstance(schema, list):
@@ -278,7 +280,10 @@ def test_simulated_genomes_know_their_groups():
 
 
 def test_a_name_in_capitals_stays_so_in_a_remedy():
-    assert "(FASTA files by name)" in refusal(small(put("predict", {"inputs": 3}))).remedy
+    assert (
+        "(FASTA files by name, or such as the kind of the dataset reads)"
+        in refusal(small(put("predict", {"inputs": 3}))).remedy
+    )
 
 
 @pytest.mark.parametrize("strategy", ["mirrored", "parameter-server"])
@@ -502,6 +507,10 @@ def with_defaults(settings: object, schema: dict) -> object:
     for branch in schema.get("oneOf", []):
         if settings["type"] == resolved(branch)["properties"]["type"]["const"]:
             return with_defaults(settings, branch)
+    for branch in schema.get("allOf", []):
+        kind = branch["if"]["properties"]["kind"]["const"]
+        if settings.get("kind", "genomes") == kind:
+            return with_defaults({"kind": kind} | settings, branch["then"])
     if isinstance(settings, list):
         return [with_defaults(item, schema.get("items", {})) for item in settings]
     if not isinstance(settings, dict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from escala.data.genomes.prepare.split import (
 from escala.files import atomic, sha256_file, write_json
 
 FORMAT = 4
+KIND = "genomes"
 #: The files of a side.
 ROWS, LABELS = "{side}.npy", "{side}_labels.npy"
 #: Number in the place of a genome's for rows that SMOTEN made.
@@ -130,6 +131,22 @@ def split(records: pd.DataFrame, preparation: dict, seed: int, groups: Path | No
     return group_split(labels, names, classes, settings["test_fraction"], seed)
 
 
+def prepare(
+    name: str, preparation: dict, seed: int, inputs: Mapping[str, Path], output: Path
+) -> dict:
+    """Write the arrays of a split and `dataset.json`; see `write_arrays`.
+
+    Parameters
+    ----------
+    inputs : as `escala.data.genomes.settings.prepared_from`; the groups of simulated genomes stand
+        in their folder.
+    """
+    groups = inputs.get("groups")
+    if groups and groups.is_dir():
+        groups = groups / "lineages.tsv"
+    return write_arrays(name, preparation, seed, inputs["codes"].parent, output, groups)
+
+
 def write_arrays(
     name: str,
     preparation: dict,
@@ -147,7 +164,7 @@ def write_arrays(
     ----------
     name : of the dataset.
     preparation : its `provenance`, `classes`, `length`, `window`, `deduplicate`, `split` and
-        `oversample`, as `escala.experiment.Experiment.preparation` gives them.
+        `oversample`, as `escala.data.genomes.settings.preparation` gives them.
     seed : of the split.
     source : folder with `codes.npy`, `records.tsv` and `classes.csv`.
     output : folder that receives `train.npy` and `test.npy` (uint8, rows × length), their labels
@@ -190,6 +207,7 @@ def write_arrays(
     }
     description = {
         "format": FORMAT,
+        "kind": KIND,
         "dataset": name,
         **{key: preparation[key] for key in ("provenance", "classes", "length", "window")},
         "leaky": leaky,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from escala.data.genomes.acquire.paths import class_files, expanded_path, list_files
+from escala.data.genomes.acquire.paths import class_files, list_files
+from escala.data.paths import expanded_path
 from escala.errors import InputError
 from escala.files import atomic
 
