@@ -10,7 +10,7 @@ A kind is found by its `kind.yaml`, which declares it without importing anything
 `files`
     names of the files that preparation writes beside `dataset.json`, all that it may write;
 `audits`
-    what is worked out about its splits besides, of `AUDITS`; absent, nothing.
+    what rules of its own work out besides, `CLASSES` or `LEAKAGE`; absent, nothing.
 
 Its name in experiments is that of the folder, with `-` for `_`. Its modules have fixed names:
 
@@ -68,12 +68,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["AUDITS", "DEFAULT", "KINDS", "Kind", "kind_of"]
+__all__ = ["CLASSES", "DEFAULT", "KINDS", "LEAKAGE", "Kind", "kind_of"]
 
 #: The kind of a dataset that names none.
 DEFAULT = "genomes"
-#: `leakage`: how similar each test row is to those trained on.
-AUDITS = ("leakage",)
+#: What each class holds before it is split: `classes.csv` in the dataset's folder.
+CLASSES = "classes"
+#: How similar each test row is to those trained on: `test_similarity.npy` and `leakage.json` in the
+#: folder of each split.
+LEAKAGE = "leakage"
 
 
 @dataclass(frozen=True)

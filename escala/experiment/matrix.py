@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from escala.data import kind_of
+from escala.data import CLASSES, LEAKAGE, kind_of
 from escala.errors import InputError
 from escala.experiment.checks import CHECKS
 from escala.experiment.runs import SUITS, Pair, Run, asked_by, place_of, takes_steps
@@ -218,21 +218,31 @@ class Experiment:
 
     def dataset_files(self) -> list[str]:
         """The description of every split that some repeat trains on."""
-        return sorted(
-            {
-                self.split_folder(dataset, self.split_seed(dataset, repeat)) + "/dataset.json"
-                for dataset in self.datasets
-                for repeat in range(1, self.settings["repeats"] + 1)
-            }
-        )
+        return sorted(self.split_folder(*split) + "/dataset.json" for split in self._splits())
+
+    def _splits(self) -> set[tuple[str, int]]:
+        """Return dataset and seed of every split that some repeat trains on."""
+        return {
+            (dataset, self.split_seed(dataset, repeat))
+            for dataset in self.datasets
+            for repeat in range(1, self.settings["repeats"] + 1)
+        }
 
     def leakage_files(self) -> list[str]:
         """The files with the similarity of the test rows of each split to its training rows."""
-        folders = [file.rpartition("/")[0] for file in self.dataset_files()]
-        return [f"{folder}/test_similarity.npy" for folder in folders]
+        return sorted(
+            f"{self.split_folder(dataset, seed)}/test_similarity.npy"
+            for dataset, seed in self._splits()
+            if LEAKAGE in kind_of(self.datasets[dataset]).audits
+        )
 
     def class_files(self) -> list[str]:
-        return [f"{self.data_folder(dataset)}/classes.csv" for dataset in self.datasets]
+        """The files on what the classes of each dataset hold before it is split."""
+        return [
+            f"{self.data_folder(name)}/classes.csv"
+            for name, settings in self.datasets.items()
+            if CLASSES in kind_of(settings).audits
+        ]
 
     def data_folder(self, dataset: str) -> str:
         return f"results/{self.name}/data/{dataset}"
