@@ -66,9 +66,12 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["CLASSES", "DEFAULT", "KINDS", "LEAKAGE", "Kind", "kind_of"]
+if TYPE_CHECKING:
+    from escala.data.base import Arrays
+
+__all__ = ["CLASSES", "DEFAULT", "KINDS", "LEAKAGE", "Kind", "kind_of", "reader"]
 
 #: The kind of a dataset that names none.
 DEFAULT = "genomes"
@@ -110,6 +113,11 @@ class Kind:
         """Return the dotted name of one of its modules."""
         return f"{__name__}.{self.folder.name}.{part}"
 
+    @property
+    def reader(self) -> str:
+        """The dotted name of the module that reads its arrays."""
+        return self.module("reader") if self.has("reader") else f"{__name__}.base"
+
     def load(self, part: str) -> ModuleType:
         return import_module(self.module(part))
 
@@ -127,3 +135,17 @@ KINDS = _discover()
 def kind_of(described: Mapping[str, Any]) -> Kind:
     """Return the kind of a dataset, of which the settings or the `dataset.json` are given."""
     return KINDS[described.get("kind", DEFAULT)]
+
+
+def reader(folder: str | Path) -> Arrays:
+    """Return the reader of the arrays of one split.
+
+    Raises
+    ------
+    InputError : as `escala.data.base.Arrays`.
+    """
+    # The workflow reads no arrays, and does not wait for NumPy.
+    from escala.data.base import description
+
+    kind = kind_of(description(Path(folder)))
+    return import_module(kind.reader).Arrays(folder)

@@ -25,6 +25,29 @@ def _check_datasets(experiment: Experiment) -> None:
         kind_of(settings).load("settings").check(name, settings, experiment.error)
 
 
+def _check_kinds(experiment: Experiment) -> None:
+    """Refuse a dataset that no workload reads, and a workload without a dataset that it reads."""
+    kinds = {settings["kind"] for settings in experiment.datasets.values()}
+    read = {name: WORKLOADS[name].data_kind for name in experiment.settings["workloads"]}
+    for name, settings in experiment.datasets.items():
+        if settings["kind"] not in read.values():
+            able = [w for w, each in WORKLOADS.items() if each.data_kind == settings["kind"]]
+            raise experiment.error(
+                f"datasets.{name}.kind",
+                settings["kind"],
+                "no workload of the experiment reads data of this kind",
+                f"add one of {', '.join(able)} to workloads" if able else "add a workload for it",
+            )
+    for name, kind in read.items():
+        if kind not in kinds:
+            raise experiment.error(
+                f"workloads.{name}",
+                name,
+                f"reads data of the kind {kind}, and the experiment has no such dataset",
+                "add one, or leave the workload out",
+            )
+
+
 def _check_configurations(experiment: Experiment) -> None:
     for position, entry in enumerate(experiment.settings["configurations"]):
         if entry["strategy"] not in STRATEGIES:
@@ -224,6 +247,7 @@ def _check_targets(experiment: Experiment) -> None:
 
 CHECKS: tuple[Callable[[Experiment], None], ...] = (
     _check_datasets,
+    _check_kinds,
     _check_configurations,
     _check_references,
     _check_ladders,

@@ -131,9 +131,8 @@ class Experiment:
         """
         return [
             Run(self.name, dataset, workload, *place, repeat, pair=pair.name)
-            for dataset in self.datasets
-            for workload in self.settings["workloads"]
-            if WORKLOADS[workload].kind == "gradient"
+            for dataset, workload in self.tasks
+            if WORKLOADS[workload].kind == "steps"
             for pair in self.pairs
             for repeat in range(1, self.settings["repeats"] + 1)
             for place in (pair.before, pair.after)[:: 1 if repeat % 2 else -1]
@@ -173,10 +172,19 @@ class Experiment:
         return [run for run in cells if SUITS[instrument](run)]
 
     def _cells(self, **last: Any) -> Iterator[Run]:
-        for dataset in self.datasets:
-            for workload in self.settings["workloads"]:
-                for place in self.places_of(workload):
-                    yield Run(self.name, dataset, workload, *place, **last)
+        for dataset, workload in self.tasks:
+            for place in self.places_of(workload):
+                yield Run(self.name, dataset, workload, *place, **last)
+
+    @property
+    def tasks(self) -> list[tuple[str, str]]:
+        """Each dataset with each workload that reads data of its kind."""
+        return [
+            (dataset, workload)
+            for dataset, settings in self.datasets.items()
+            for workload in self.settings["workloads"]
+            if WORKLOADS[workload].data_kind == settings["kind"]
+        ]
 
     def places_of(self, workload: str) -> list[Place]:
         """Return the place of every cell that a workload runs in.
@@ -197,7 +205,7 @@ class Experiment:
                 else [NATIVE]
             )
         ]
-        if WORKLOADS[workload].kind == "gradient":
+        if WORKLOADS[workload].kind == "steps":
             return places
         return [place for place in places if place[:2] == ONE_PROCESS][:1]
 
@@ -338,7 +346,7 @@ class Experiment:
         """Return how a run trains: its settings, knobs, link and number of steps."""
         training = self.settings["workloads"][run.workload]
         variant = self.settings["variants"][run.variant]
-        if WORKLOADS[run.workload].kind == "gradient":
+        if WORKLOADS[run.workload].kind == "steps":
             of_variant = {key: variant[key] for key in _TRAINING_OF_VARIANT if key in variant}
             training = training | of_variant
         several = Layout.parse(run.layout).nodes > 1

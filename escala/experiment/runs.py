@@ -71,7 +71,7 @@ def asked_by(run: Run) -> str:
 
 
 def takes_steps(run: Run) -> bool:
-    return WORKLOADS[run.workload].kind == "gradient"
+    return WORKLOADS[run.workload].kind == "steps"
 
 
 #: Which runs an instrument can capture.

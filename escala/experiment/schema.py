@@ -17,6 +17,7 @@ from jsonschema.protocols import Validator
 
 from escala.data import DEFAULT, KINDS, Kind
 from escala.errors import InputError
+from escala.workloads import WORKLOADS
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
 
@@ -91,17 +92,40 @@ _Strict = validators.extend(
 
 
 def composed(schema: dict) -> dict:
-    """Return the schema of an experiment, with what each kind of dataset declares."""
-    definitions = schema["$defs"]
-    common = definitions["dataset"]
-    named = common["properties"]["kind"]
-    of_kinds = {_definition(kind): _settings(kind, common) for kind in KINDS.values()}
+    """Return the schema of an experiment, with what kinds of datasets and workloads declare."""
+    datasets, workloads = _datasets(schema["$defs"]["dataset"]), _workloads(schema["$defs"])
+    named = {name: {"description": each.description} for name, each in WORKLOADS.items()}
+    named = {name: each | _reference("workload", name) for name, each in named.items()}
+    top = schema["properties"]
+    return schema | {
+        "$defs": schema["$defs"] | datasets | workloads,
+        "properties": top | {"workloads": top["workloads"] | {"properties": named}},
+    }
+
+
+def _reference(of: str, name: str) -> dict:
+    return {"$ref": f"#/$defs/{of}_{name}"}
+
+
+def _workloads(definitions: dict) -> dict:
+    """Return the definition of each workload's settings."""
+    common = {"steps": definitions["training"], "fit": {}}
+    return {
+        f"workload_{name}": _merged(each.settings, common[each.kind])
+        | {"description": each.description}
+        for name, each in WORKLOADS.items()
+    }
+
+
+def _datasets(common: dict) -> dict:
+    """Return the definition of a dataset, and that of a dataset of each kind."""
+    of_kinds = {f"dataset_{kind.name}": _settings(kind, common) for kind in KINDS.values()}
     dataset = {
         "type": "object",
-        "properties": {"kind": named | {"enum": list(KINDS)}},
+        "properties": {"kind": common["properties"]["kind"] | {"enum": list(KINDS)}},
         "allOf": [_if_of_kind(kind) for kind in KINDS.values()],
     }
-    return schema | {"$defs": definitions | of_kinds | {"dataset": dataset}}
+    return of_kinds | {"dataset": dataset}
 
 
 def _settings(kind: Kind, common: dict) -> dict:
@@ -119,11 +143,7 @@ def _if_of_kind(kind: Kind) -> dict:
     named = {"properties": {"kind": {"const": kind.name}}}
     if kind.name != DEFAULT:
         named["required"] = ["kind"]
-    return {"if": named, "then": {"$ref": f"#/$defs/{_definition(kind)}"}}
-
-
-def _definition(kind: Kind) -> str:
-    return f"dataset_{kind.name}"
+    return {"if": named, "then": _reference("dataset", kind.name)}
 
 
 def _merged(schema: Mapping, other: Mapping) -> dict:

@@ -9,6 +9,7 @@ figures is not part of it.
 from __future__ import annotations
 
 from escala import hardware
+from escala.data import KINDS
 from escala.parallel.strategies import STRATEGIES
 from escala.sources import code_digest
 from escala.workloads import WORKLOADS
@@ -26,7 +27,10 @@ _GIB = 2**30
 
 def chosen(workload: str, strategy: str) -> list[str]:
     """Return the modules that decide a run besides `CODE`: those it picks by name, and `AROUND`."""
-    picked = [WORKLOADS[workload].module] if workload in WORKLOADS else []
+    picked = []
+    if workload in WORKLOADS:
+        declared = WORKLOADS[workload]
+        picked = [declared.module, KINDS[declared.data_kind].reader]
     return [*picked, STRATEGIES[strategy].__module__, *AROUND]
 
 

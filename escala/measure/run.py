@@ -25,7 +25,7 @@ from escala.parallel import checkpoint
 from escala.parallel.rank import SCRATCH
 from escala.workloads import models
 
-FORMAT = 6
+FORMAT = 7
 TIMELINE, TRACE = "timeline.json", "trace.json"
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"
@@ -172,7 +172,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "resumed_after": [],
             "parameters": None,
             "train_rows": plan["train_rows"],
-            "test_rows": sum(c["test"] for c in description["counts"].values()),
+            "test_rows": description["rows"]["test"],
             "target_accuracy": request["training"].get("target_accuracy"),
         },
         "link": None,

@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from escala.data.base import specs
 from escala.data.genomes.acquire.files import records
 from escala.data.genomes.prepare import windows
 from escala.data.genomes.prepare.encode import encode
 from escala.data.genomes.prepare.fasta import nucleotides
 from escala.data.queries import Query
+from escala.errors import InputError
 
+#: How rows can have been cut, as `window.method` of a dataset allows.
+WINDOW_METHODS = ("start", "random", "tiles")
 #: Most windows a record is cut into; longer records are sampled evenly.
 WINDOWS = 64
 
@@ -33,9 +37,11 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
 
     Raises
     ------
-    InputError : the file is no nucleotide FASTA.
+    InputError : the file is no nucleotide FASTA, or the model's rows were cut in an unknown way.
     """
-    length, window = description["length"], description["window"]
+    window = _window(description)
+    [spec] = specs(description)
+    [length] = spec.shape
     found = tqdm(records(path), desc=path.name, unit=" records", disable=None)
     for accession, sequence in nucleotides(found, path):
         codes = np.frombuffer(encode(sequence), np.uint8)
@@ -44,6 +50,25 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
         pieces = _pieces(codes, length, window)
         columns = {"accession": accession, "letters": len(sequence), "windows": len(pieces)}
         yield Query(columns, (pieces,), codes)
+
+
+def _window(description: Mapping[str, Any]) -> dict:
+    """Return how the model's rows were cut: a model may come from anywhere."""
+    window = description.get("window")
+    if not isinstance(window, dict) or window.get("method") not in WINDOW_METHODS:
+        raise _refused("data.window.method", f"none of {', '.join(WINDOW_METHODS)}")
+    if type(window.get("reverse_complement")) is not bool:
+        raise _refused("data.window.reverse_complement", "no bool")
+    return window
+
+
+def _refused(key: str, wrong: str) -> InputError:
+    return InputError(
+        "model.json",
+        key,
+        f"is missing, or {wrong}",
+        "have the model sent again, or train it again",
+    )
 
 
 def _pieces(codes: np.ndarray, length: int, window: dict) -> np.ndarray:
