@@ -46,7 +46,9 @@ def main() -> None:
             arguments.false_alarms,
             arguments.output,
         )
-        print(table["predicted"].value_counts().to_string())
+        predicted = table["predicted"]
+        numbers = predicted.dtype.kind == "f"
+        print((predicted.describe() if numbers else predicted.value_counts()).to_string())
         flagged = ""
         if familiarity:
             flagged = f", {int(table['unlike_anything_seen'].sum())} of them unlike anything seen"
