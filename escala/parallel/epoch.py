@@ -91,6 +91,8 @@ def train_epoch(
         "loss": losses / rows,
         "accuracy": right / rows,
         "test_accuracy": None,
+        "validation_loss": None,
+        "scores": {},
         "row_moments": row_moments(np.concatenate(taken)),
     }
 

@@ -27,6 +27,9 @@ from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
 
+#: Fields of an epoch that TensorBoard shows.
+BOARD = ("loss", "accuracy", "validation_loss", "test_accuracy", "train_seconds")
+
 
 def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     """Train and evaluate the ranks of one process, and return what was measured.
@@ -91,7 +94,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
 
     stopper = EarlyStopping(settings.get("early_stopping"))
     for epoch in epochs:
-        stopper.stops(epoch["loss"])
+        stopper.see(epoch, lambda: checkpoint.best(done))
     first = process == 0
     board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and first)
     with open(steps_file, "a", newline="") as handle:
@@ -114,7 +117,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
                 epoch["accuracy"],
                 epoch["train_seconds"],
             )
-            if stopper.stops(epoch["loss"]):
+            if stopper.see(epoch, lambda: strategy.weights(model.variables)[0]):
                 log.info("early stopping: the loss has not fallen for %d epochs", stopper.patience)
                 break
             if checkpoint.due(number):
@@ -123,10 +126,19 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
                 state["resumed_after"] = resumed_after
                 with clock.time("checkpoint"):
                     checkpoint.keep(
-                        number, variables, state, steps_file, lambda: strategy.total(np.zeros(1))
+                        number,
+                        variables,
+                        stopper.best_weights,
+                        state,
+                        steps_file,
+                        lambda: strategy.total(np.zeros(1)),
                     )
                 epoch["epoch_wall_seconds"] = time.perf_counter() - wall
 
+    restored = stopper.best_weights is not None
+    if restored:
+        for variable, value in zip(model.variables, stopper.best_weights, strict=True):
+            variable.assign(value)
     if clocks:
         clocks.write()
     with clock.time("evaluation"):
@@ -139,6 +151,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     return {
         "epochs": epochs,
         "stopped_early": len(epochs) < settings["epochs"] and not request["max_steps"],
+        "best_epoch": stopper.best_epoch if restored else None,
         "resumed_after": resumed_after,
         "seconds": clock.seconds,
         "evaluated": [rows.start, rows.stop],
@@ -166,9 +179,10 @@ def _tensorboard(folder: Path, wanted: bool) -> Callable[[dict], None]:
 
     def write(epoch: dict) -> None:
         with summary.as_default(step=epoch["epoch"]):
-            for name in ("loss", "accuracy", "test_accuracy", "train_seconds"):
-                if epoch[name] is not None:
-                    tf.summary.scalar(name, epoch[name])
+            shown = {name: epoch[name] for name in BOARD} | epoch["scores"]
+            for name, value in shown.items():
+                if value is not None:
+                    tf.summary.scalar(name, value)
         summary.flush()
 
     return write
