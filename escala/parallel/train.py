@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from escala.data.base import Arrays, output_shape
+from escala.parallel import replicas
 from escala.parallel import step as steps
 from escala.parallel.checkpoint import FOLDER, Checkpoint
 from escala.parallel.clocks import Clocks
@@ -55,12 +56,14 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     with clock.time("build"), strategy.scope():
         # Every process draws its own weights: that they agree afterwards is the broadcast's doing.
         tf.keras.utils.set_random_seed(request["seed"] + process)
+        replicas.use_generators()
         model = work.build(data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
         optimizer.build(model.trainable_variables)
         correct = getattr(work, "correct", steps.most_probable_is_right)
         factored = steps.factored(model, request, strategy, total)
-        compute = steps.computing(model, work.row_losses, correct, factored)
+        own = replicas.own_variables(model)
+        compute = steps.computing(model, work.row_losses, correct, factored, own)
         compute = steps.accumulated(compute, request["knobs"]["accumulation"])
         compute = steps.slowed(compute, slowdown)
         clocks = _clocks(request, strategy, model.trainable_variables, folder)
@@ -103,7 +106,11 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
             writer.writerow(STEP_COLUMNS)
         for number in range(done + 1, settings["epochs"] + 1):
             wall = time.perf_counter()
-            epoch = train_epoch(number, step, data, request, strategy, shares, writer, clocks)
+            replicas.seed_random_layers(model, request["seed"], process, number)
+            epoch, trained = train_epoch(
+                number, step, data, request, strategy, shares, writer, clocks
+            )
+            replicas.average(own, trained, strategy)
             if settings["validate"]:
                 epoch |= validate(evaluate, data, strategy)
             board(epoch)
