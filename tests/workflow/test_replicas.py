@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,23 +14,13 @@ from escala.files import read_json
 from escala.measure import steps
 from escala.measure.run import measure
 from escala.parallel.shards import batches, epoch_order
-from escala.workloads import DECLARATION, WORKLOADS, _declared
-from tests.conftest import ROOT
 from tests.workloads import normalised
 
 NAME, EPOCHS, BATCH, RATE = "normalised", 2, 32, 0.05
-FILE = ROOT / "tests" / "workloads" / NAME / DECLARATION
 # Sums of float32 numbers in another order; SGD does not amplify that.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-6}
 SYNCHRONOUS = ["horovod-gloo", "mirrored", "multiworker-mirrored"]
-# Code that every process begins with: one more workload, and rank 0 is killed after epoch 3.
-ADDED = f"""
-from dataclasses import replace
-from pathlib import Path
-from escala.workloads import WORKLOADS, _declared
-declared = _declared(Path({str(FILE)!r}))
-WORKLOADS[{NAME!r}] = replace(declared, module="tests.workloads.{NAME}")
-"""
+# Code that every process begins with: rank 0 is killed after epoch 3.
 ENDING = """
 import os, signal
 from escala.parallel.checkpoint import Checkpoint
@@ -48,15 +37,11 @@ Checkpoint.due = ended
 
 
 @pytest.fixture
-def run(
-    small_split, request_for, tmp_path, imported, monkeypatch
-) -> Callable[..., tuple[dict, Path]]:
+def run(small_split, request_for, tmp_path, with_workload) -> Callable[..., tuple[dict, Path]]:
     """Return a function that trains the network, and returns the result and the run's folder."""
-    added = replace(_declared(FILE), module=f"tests.workloads.{NAME}")
-    monkeypatch.setitem(WORKLOADS, NAME, added)
 
     def train(strategy: str, folder: str = "run", code: str = "", **training) -> tuple[dict, Path]:
-        imported(ADDED + code)
+        with_workload(NAME, code)
         layout = "1x1" if strategy == "single" else "1x2"
         rate = {"value": RATE, "reference_batch": BATCH, "rule": "constant"}
         settings = {"epochs": EPOCHS, "learning_rate": rate, "dropout": 0.0, "save_model": True}
@@ -161,7 +146,7 @@ def test_ranks_of_unequal_shares_or_with_one_copy_of_the_weights_agree(run, stra
 
 
 @pytest.mark.parametrize("strategy", ["horovod-gloo", "mirrored"])
-def test_a_run_that_was_ended_draws_what_it_would_have_drawn(run, strategy, monkeypatch):
+def test_a_run_that_was_ended_draws_what_it_would_have_drawn(run, strategy):
     stopping = {"monitor": "training", "patience": 9, "min_delta": 100.0, "restore_best": True}
     settings = {"epochs": 4, "checkpoint_epochs": 2, "dropout": 0.4, "early_stopping": stopping}
     whole, folder = run(strategy, "whole", **settings)
