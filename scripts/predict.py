@@ -46,9 +46,9 @@ def main() -> None:
             arguments.false_alarms,
             arguments.output,
         )
-        predicted = table["predicted"]
-        numbers = predicted.dtype.kind == "f"
-        print((predicted.describe() if numbers else predicted.value_counts()).to_string())
+        predicted = table.filter(regex="^predicted")
+        classes = predicted.dtypes.eq(object).all()
+        print((predicted.value_counts() if classes else predicted.describe()).to_string())
         flagged = ""
         if familiarity:
             flagged = f", {int(table['unlike_anything_seen'].sum())} of them unlike anything seen"

@@ -27,10 +27,9 @@ _GIB = 2**30
 
 def chosen(workload: str, strategy: str) -> list[str]:
     """Return the modules that decide a run besides `CODE`: those it picks by name, and `AROUND`."""
-    picked = []
-    if workload in WORKLOADS:
-        declared = WORKLOADS[workload]
-        picked = [declared.module, KINDS[declared.data_kind].reader]
+    declared = WORKLOADS.get(workload)
+    kind = declared and KINDS.get(declared.data_kind)
+    picked = [*([declared.module] if declared else []), *([kind.reader] if kind else [])]
     return [*picked, STRATEGIES[strategy].__module__, *AROUND]
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from escala.data import reader
 from escala.data.base import output_shape
+from escala.parallel import replicas
 from escala.parallel import step as steps
 from escala.parallel.checkpoint import FOLDER, Checkpoint
 from escala.parallel.clocks import Clocks
@@ -27,6 +28,9 @@ from escala.parallel.warmup import shares_by_speed, unchanged, warm_up
 from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
+
+#: Fields of an epoch that TensorBoard shows.
+BOARD = ("loss", "accuracy", "validation_loss", "test_accuracy", "train_seconds")
 
 
 def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
@@ -53,12 +57,14 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     with clock.time("build"), strategy.scope():
         # Every process draws its own weights: that they agree afterwards is the broadcast's doing.
         tf.keras.utils.set_random_seed(request["seed"] + process)
+        replicas.use_generators()
         model = work.build(data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
         optimizer.build(model.trainable_variables)
         correct = getattr(work, "correct", steps.most_probable_is_right)
         factored = steps.factored(model, request, strategy, total)
-        compute = steps.computing(model, work.row_losses, correct, factored)
+        own = replicas.own_variables(model)
+        compute = steps.computing(model, work.row_losses, correct, factored, own)
         compute = steps.accumulated(compute, request["knobs"]["accumulation"])
         compute = steps.slowed(compute, slowdown)
         clocks = _clocks(request, strategy, model.trainable_variables, folder)
@@ -92,7 +98,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
 
     stopper = EarlyStopping(settings.get("early_stopping"))
     for epoch in epochs:
-        stopper.stops(epoch["loss"])
+        stopper.see(epoch, lambda: checkpoint.best(done))
     first = process == 0
     board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and first)
     with open(steps_file, "a", newline="") as handle:
@@ -101,7 +107,11 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
             writer.writerow(STEP_COLUMNS)
         for number in range(done + 1, settings["epochs"] + 1):
             wall = time.perf_counter()
-            epoch = train_epoch(number, step, data, request, strategy, shares, writer, clocks)
+            replicas.seed_random_layers(model, request["seed"], process, number)
+            epoch, trained = train_epoch(
+                number, step, data, request, strategy, shares, writer, clocks
+            )
+            replicas.average(own, trained, strategy)
             if settings["validate"]:
                 epoch |= validate(evaluate, data, strategy)
             board(epoch)
@@ -115,7 +125,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
                 epoch["accuracy"],
                 epoch["train_seconds"],
             )
-            if stopper.stops(epoch["loss"]):
+            if stopper.see(epoch, lambda: strategy.weights(model.variables)[0]):
                 log.info("early stopping: the loss has not fallen for %d epochs", stopper.patience)
                 break
             if checkpoint.due(number):
@@ -124,10 +134,19 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
                 state["resumed_after"] = resumed_after
                 with clock.time("checkpoint"):
                     checkpoint.keep(
-                        number, variables, state, steps_file, lambda: strategy.total(np.zeros(1))
+                        number,
+                        variables,
+                        stopper.best_weights,
+                        state,
+                        steps_file,
+                        lambda: strategy.total(np.zeros(1)),
                     )
                 epoch["epoch_wall_seconds"] = time.perf_counter() - wall
 
+    restored = stopper.best_weights is not None
+    if restored:
+        for variable, value in zip(model.variables, stopper.best_weights, strict=True):
+            variable.assign(value)
     if clocks:
         clocks.write()
     with clock.time("evaluation"):
@@ -140,6 +159,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     return {
         "epochs": epochs,
         "stopped_early": len(epochs) < settings["epochs"] and not request["max_steps"],
+        "best_epoch": stopper.best_epoch if restored else None,
         "resumed_after": resumed_after,
         "seconds": clock.seconds,
         "evaluated": [rows.start, rows.stop],
@@ -167,9 +187,10 @@ def _tensorboard(folder: Path, wanted: bool) -> Callable[[dict], None]:
 
     def write(epoch: dict) -> None:
         with summary.as_default(step=epoch["epoch"]):
-            for name in ("loss", "accuracy", "test_accuracy", "train_seconds"):
-                if epoch[name] is not None:
-                    tf.summary.scalar(name, epoch[name])
+            shown = {name: epoch[name] for name in BOARD} | epoch["scores"]
+            for name, value in shown.items():
+                if value is not None:
+                    tf.summary.scalar(name, value)
         summary.flush()
 
     return write

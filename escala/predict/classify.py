@@ -34,10 +34,10 @@ def predict(
 
     Returns
     -------
-    A row per item: the columns of its `Query`, `predicted` (a class, or a number of a model without
-    classes), `probability_CLASS` for each class, and with a familiarity `familiar_share` (of its
-    evidence; NaN if it has none), `threshold`, `false_alarm_rate` (measured on held-out rows) and
-    `unlike_anything_seen`.
+    A row per item: the columns of its `Query`; `predicted`, and `probability_CLASS` for each class;
+    of a model without classes the number `predicted`, or numbers from `predicted_1` on; with a
+    familiarity `familiar_share` (of its evidence; NaN if it has none), `threshold`,
+    `false_alarm_rate` (measured on held-out rows) and `unlike_anything_seen`.
 
     Raises
     ------
@@ -58,14 +58,16 @@ def predict(
 
 
 def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
-    """Return an item's columns on its class, or the number that a model without classes predicts.
+    """Return an item's columns on its class, or the numbers that a model without classes predicts.
 
     Parameters
     ----------
-    outputs : float64, the probability of each class, or one number.
+    outputs : float64, the probability of each class, or numbers of any shape.
     """
     if not classes:
-        return {"predicted": outputs.item()}
+        numbers = np.ravel(outputs)
+        names = [f"predicted_{place}" for place in range(1, len(numbers) + 1)]
+        return dict(zip(names if len(numbers) > 1 else ["predicted"], numbers, strict=True))
     of_classes = zip(classes, outputs, strict=True)
     return {"predicted": classes[int(np.argmax(outputs))]} | {
         f"probability_{name}": probability for name, probability in of_classes
