@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from escala import cli
+from escala.data import base
 from escala.files import read_json, write_json
 from escala.measure import key
 from escala.parallel.children import die_with_parent
@@ -21,7 +22,6 @@ BESIDE = (
     "timeline.json",
     "trace.json",
 )
-ARRAYS = ("train.npy", "train_labels.npy", "test.npy", "test_labels.npy", "dataset.json")
 
 
 def main() -> None:
@@ -60,7 +60,8 @@ def main() -> None:
         print(f"{output}: {outcome.status}" + (f" ({outcome.reason})" * bool(outcome.reason)))
         return outcome.status == "ok"
 
-    arrays = {name: arguments.data / name for name in ARRAYS}
+    names = (base.DESCRIPTION, *base.files(base.description(arguments.data)))
+    arrays = {name: arguments.data / name for name in names}
     cli.serve_or_make(
         request["instrument"] or "train",
         code=key.CODE,

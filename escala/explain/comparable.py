@@ -40,7 +40,14 @@ CONFIGURATION = ("dataset", "workload", *Place._fields)
 #: Packages that run around the ranks and not in them; what they prepare is compared as data.
 _AROUND = {"snakemake", "biopython", "imbalanced-learn"}
 #: Parts of `training` in run.json that are results of a run, not conditions.
-_OUTCOMES = {"epochs_done", "stopped_early", "resumed_after", "optimizer", "parameters"}
+_OUTCOMES = {
+    "epochs_done",
+    "stopped_early",
+    "best_epoch",
+    "resumed_after",
+    "optimizer",
+    "parameters",
+}
 
 Measurement = Mapping[str, Any]
 Machines = Sequence[Mapping[str, Any]]
