@@ -1,7 +1,7 @@
 """What a second process gains: ratios to one process in pairs, step times, and parts of a step.
 
     python benchmarks/scaling.py --lengths 1000 --strategies horovod-mpi --variants plain
-    python scripts/lab.py up && python benchmarks/scaling.py experiments/scaling-lab.yaml \\
+    python scripts/lab.py up && python benchmarks/scaling.py experiments/network/scaling-lab.yaml \\
         --profile profiles/lab
 
 The workflow measures, one length after the other; a repeat of all strategies and variants chosen
@@ -192,7 +192,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "experiment", nargs="?", type=Path, default=ROOT / "experiments" / "scaling.yaml"
+        "experiment", nargs="?", type=Path, default=ROOT / "experiments" / "virus" / "scaling.yaml"
     )
     parser.add_argument("--lengths", nargs="+", type=int, help="letters of a row (all)")
     parser.add_argument("--strategies", nargs="+", help="single is, in any case (all)")

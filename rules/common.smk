@@ -1,7 +1,8 @@
 # What every rules file shares: the experiment asked for, the grammar of paths, and the session.
 #
-# An experiment is one complete file. `results/NAME/…` belongs to experiments/NAME.yaml, or to
-# config.yaml if that is the one called NAME; `--configfile FILE` makes another one the default.
+# An experiment is one complete file. `results/NAME/…` belongs to NAME.yaml in experiments/ or in a
+# folder of it, or to config.yaml if that is the one called NAME; `--configfile FILE` makes another
+# one the default.
 
 import atexit
 import json

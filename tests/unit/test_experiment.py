@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from escala.errors import InputError
 from escala.experiment import Experiment, Pair, Run, load, named, read
-from escala.experiment.files import ROOT
+from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.parallel.knobs import complete, significant
 from escala.references import ONE_PROCESS
 from escala.workloads import WORKLOADS
 
-FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").glob("*.yaml"))]
+FILES = [ROOT / "config.yaml", *files_by_name().values()]
 SCHEMA = yaml.safe_load(SCHEMA_FILE.read_text())
 SAFE = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 
@@ -838,9 +838,9 @@ def root(tmp_path):
     def write(path: Path, name: str) -> None:
         path.write_text(yaml.safe_dump(small(put("experiment", name))))
 
-    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "virus").mkdir(parents=True)
     write(tmp_path / "config.yaml", "demo")
-    write(tmp_path / "experiments" / "own.yaml", "own")
+    write(tmp_path / "experiments" / "virus" / "own.yaml", "own")
     write(tmp_path / "experiments" / "mine.yaml", "yours")
     return tmp_path
 
@@ -854,6 +854,14 @@ def test_a_file_that_names_another_experiment_is_refused(root):
     with pytest.raises(InputError, match=r"differs from the file's name mine\.yaml") as caught:
         named("mine", root)
     assert caught.value.remedy == "write experiment: mine"
+
+
+def test_two_files_of_one_name_are_refused(root):
+    twin = root / "experiments" / "own.yaml"
+    twin.write_text((root / "experiments" / "virus" / "own.yaml").read_text())
+    with pytest.raises(InputError, match="is also the name of") as caught:
+        named("own", root)
+    assert "own.yaml" in str(caught.value)
 
 
 def test_results_of_no_experiment_are_refused_with_those_there_are(root):
@@ -992,7 +1000,7 @@ def test_settings_of_one_variant_are_not_those_of_the_next():
 
 @pytest.mark.parametrize("name", ["ladder", "ladder-lab"])
 def test_the_ladders_of_the_project_take_one_cause_away_at_a_time(name):
-    experiment = load(ROOT / "experiments" / f"{name}.yaml")
+    experiment = load(files_by_name()[name])
 
     requests = {
         (run.strategy, run.layout, run.variant, run.network): experiment.request(run)

@@ -12,7 +12,7 @@ from escala.experiment import Experiment, read
 from escala.experiment.files import ROOT
 from escala.explain import tables
 
-SCALING = ROOT / "experiments" / "scaling.yaml"
+SCALING = ROOT / "experiments" / "virus" / "scaling.yaml"
 
 
 def test_a_selection_is_an_experiment_of_one_process_and_what_was_chosen():
