@@ -156,6 +156,22 @@ rule summary:
         """
 
 
+rule ratios:
+    input:
+        table_files(EXPERIMENT),
+    log:
+        f"results/{EXPERIMENT.name}/logs/ratios.log",
+    localrule: True
+    conda:
+        "../envs/report.yaml"
+    params:
+        tables=subpath(input[0], parent=True),
+    message:
+        "Print the ratios of {params.tables}"
+    shell:
+        "python -m scripts.ratios --tables {params.tables:q} 2>&1 | tee -i {log:q}"
+
+
 rule retry:
     log:
         f"results/{EXPERIMENT.name}/logs/retry.log",
