@@ -321,7 +321,9 @@ def request_for():
             "launcher": "auto",
             "oversubscribe": True,
             "max_steps": None,
-            "sample_seconds": 0.1 if changes.get("instrument") == "resources" else None,
+            "probe_settings": {"resources": {"seconds": 0.1}, "timeline": {}, "clocks": {}}.get(
+                changes.get("instrument")
+            ),
             "compared_with": [],
         } | changes
 

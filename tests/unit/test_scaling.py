@@ -35,7 +35,7 @@ def test_nothing_chosen_is_all_and_what_is_not_there_is_refused():
 def test_it_says_ratio_step_and_parts(tmp_path):
     experiment, runs = clocked(tmp_path)
     frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
     )
     text = "\n".join(scaling.lines(frames))
     ratio = frames["speedup"].set_index("strategy").loc["horovod-mpi", "ratio"]
