@@ -321,9 +321,7 @@ def request_for():
             "launcher": "auto",
             "oversubscribe": True,
             "max_steps": None,
-            "probe_settings": {"resources": {"seconds": 0.1}, "timeline": {}, "clocks": {}}.get(
-                changes.get("instrument")
-            ),
+            "probe_settings": {} if changes.get("instrument") else None,
             "compared_with": [],
         } | changes
 
