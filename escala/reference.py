@@ -1,4 +1,4 @@
-"""Reference pages in Markdown, generated from the JSON Schemas."""
+"""Reference pages in Markdown, generated from the JSON Schemas and from what plug-ins declare."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from pathlib import Path
 
 import yaml
 
+from escala.experiment import schema as experiment
+from escala.measure import schema as run
+
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = ROOT / "schemas"
-GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit the schema instead."
+GENERATED = "Generated from `{}` by `python scripts/docs_reference.py`; edit {} instead."
 
 _PAGES = {
     "configuration.md": ("Configuration", "config.schema.yaml"),
     "run.md": ("run.json", "run.schema.yaml"),
     "tables.md": ("Result tables", "tables/*.schema.yaml"),
 }
+#: What completes a schema with what plug-ins declare, by the name of its file.
+_COMPOSED = {"config.schema.yaml": experiment.composed, "run.schema.yaml": run.composed}
 _LIMITS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -34,7 +39,7 @@ _LIMITS = {
 def pages(schemas: Path = SCHEMAS) -> dict[str, str]:
     """Return the reference pages: name of the file in `docs/reference/` → Markdown."""
     return {
-        name: "\n".join([f"# {title}", "", GENERATED.format(f"schemas/{pattern}"), *body]) + "\n"
+        name: "\n".join([f"# {title}", "", _generated(pattern), *body]) + "\n"
         for name, (title, pattern) in _PAGES.items()
         for body in [_body(sorted(schemas.glob(pattern)))]
     }
@@ -49,10 +54,16 @@ def outdated(folder: Path, schemas: Path = SCHEMAS) -> list[str]:
     ]
 
 
+def _generated(pattern: str) -> str:
+    """Return the sentence that names the sources of a page."""
+    declarations = " or the declaration of the probe" if pattern in _COMPOSED else ""
+    return GENERATED.format(f"schemas/{pattern}", f"the schema{declarations}")
+
+
 def _body(files: list[Path]) -> list[str]:
     lines = []
     for file in files:
-        schema = yaml.safe_load(file.read_text())
+        schema = _COMPOSED.get(file.name, dict)(yaml.safe_load(file.read_text()))
         top = schema["title"] if len(files) > 1 else "Top level"
         for heading, node in _objects(schema, schema, ""):
             lines += ["", f"## {heading or top}", ""]

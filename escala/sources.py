@@ -32,7 +32,9 @@ DATA = "schemas"
 #: They bring what was made, and change nothing of it: their own changes are told by store.FORMAT.
 UNCOUNTED = frozenset({"escala.sources", "escala.store"})
 #: They declare all that can be chosen or set. Where a choice is given, only that counts.
-REGISTRIES = frozenset({"escala.parallel.knobs", "escala.parallel.strategies", "escala.workloads"})
+REGISTRIES = frozenset(
+    {"escala.parallel.knobs", "escala.parallel.strategies", "escala.probes", "escala.workloads"}
+)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from escala import cli
 from escala.files import read_json, write_json
 from escala.measure import key
 from escala.parallel.children import die_with_parent
+from escala.parallel.strategies.base import TIMELINE_FILES
+from escala.probes import PROBES
 
 #: What a run leaves beside its run.json; only some runs leave all of it.
 BESIDE = (
@@ -18,8 +20,7 @@ BESIDE = (
     "model.npz",
     "model.json",
     "tensorboard",
-    "timeline.json",
-    "trace.json",
+    *TIMELINE_FILES,
 )
 ARRAYS = ("train.npy", "train_labels.npy", "test.npy", "test_labels.npy", "dataset.json")
 
@@ -60,17 +61,19 @@ def main() -> None:
         print(f"{output}: {outcome.status}" + (f" ({outcome.reason})" * bool(outcome.reason)))
         return outcome.status == "ok"
 
+    probe = request["instrument"]
+    beside = dict.fromkeys((*BESIDE, *(PROBES[probe].products if probe else ())))
     arrays = {name: arguments.data / name for name in ARRAYS}
     cli.serve_or_make(
         request["instrument"] or "train",
         code=key.CODE,
-        chosen=key.chosen(request["workload"], request["strategy"]),
+        chosen=key.chosen(request["workload"], request["strategy"], request["instrument"]),
         packages=key.PACKAGES,
         inputs={name: path for name, path in arrays.items() if path.exists()},
         parameters=request | {"record": key.RECORD},
         measurement=key.machine(),
-        outputs={name: output.with_name(name) for name in ("run.json", *BESIDE)},
-        optional=BESIDE,
+        outputs={name: output.with_name(name) for name in ("run.json", *beside)},
+        optional=beside,
         make=make,
     )
     # A run that is served was measured in a session of its own: that is kept as well.

@@ -16,6 +16,7 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
 from escala.errors import InputError
+from escala.probes import PROBES
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
 
@@ -95,7 +96,13 @@ def _schema() -> dict:
 
     In JSON Schema `$` is the end of the text; in Python a newline may follow it.
     """
-    return yaml.safe_load(SCHEMA.read_text().replace('$"', '\\\\Z"'))
+    return composed(yaml.safe_load(SCHEMA.read_text().replace('$"', '\\\\Z"')))
+
+
+def composed(schema: dict) -> dict:
+    """Return the schema with a key for each probe."""
+    of_probes = {name: probe.settings for name, probe in PROBES.items()}
+    return schema | {"properties": schema["properties"] | of_probes}
 
 
 def _check_keys(content: Any, origin: str, path: str = "") -> None:

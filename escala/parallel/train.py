@@ -17,10 +17,10 @@ import tensorflow as tf
 from escala.errors import Diverged
 from escala.parallel import factors
 from escala.parallel.checkpoint import FOLDER, Checkpoint
-from escala.parallel.clocks import Clocks
 from escala.parallel.data import STEP_COLUMNS, Clock, Data, digest
 from escala.parallel.shards import Shards, balanced_shares, batches, evaluation_rows, row_moments
 from escala.parallel.strategies import Strategy
+from escala.probes import Probe, Recorder
 from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
@@ -30,7 +30,9 @@ PROGRESS_SECONDS = 2.0
 SPEED_STEPS = 9
 
 
-def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
+def train(
+    request: dict, strategy: Strategy, total: int, folder: Path, probe: Probe | None = None
+) -> dict:
     """Train and evaluate the ranks of one process, and return what was measured.
 
     Parameters
@@ -39,6 +41,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     strategy : already started.
     total : ranks in all.
     folder : the run's `ranks/` folder; receives step times, predictions and the model.
+    probe : of the run, if it is no timing run.
 
     Raises
     ------
@@ -60,7 +63,9 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
         compute = _computing(model, work.row_losses, _apart(model, request, strategy, total))
         compute = _accumulated(compute, request["knobs"]["accumulation"])
         compute = _slowed(compute, slowdown)
-        clocks = _clocks(request, strategy, model.trainable_variables, folder)
+        clocks = probe and probe.recorder(
+            strategy.place.process, model.trainable_variables, strategy.shows_steps
+        )
         step = _train_step(model, optimizer, strategy, compute, strategy.exchange, clocks)
         alone = _train_step(model, optimizer, strategy, compute, _no_exchange)
         predict = _predictor(model)
@@ -247,22 +252,13 @@ def _slowed(compute: Callable, factor: float) -> Callable:
     return slow
 
 
-def _clocks(request: dict, strategy: Strategy, variables, folder: Path) -> Clocks | None:
-    """Return what notes the moments of this process's steps, if the run is to know them."""
-    if request["instrument"] != "clocks":
-        return None
-    return Clocks(
-        folder / f"rank{strategy.place.process}.clocks.csv", variables, strategy.shows_steps
-    )
-
-
 def _train_step(
     model,
     optimizer,
     strategy: Strategy,
     compute: Callable,
     exchange: Callable,
-    clocks: Clocks | None = None,
+    clocks: Recorder | None = None,
 ) -> Callable:
     """Return the compiled step: (codes, labels, weights, divisor) of each rank -> losses, right."""
     signature = (
@@ -366,7 +362,7 @@ def _epoch(
     strategy: Strategy,
     shares: np.ndarray,
     writer,
-    clocks: Clocks | None,
+    clocks: Recorder | None,
 ) -> dict:
     """Make one pass over the shards of this process and return the epoch's totals over all ranks.
 

@@ -150,7 +150,7 @@ def test_runs_that_failed_say_nothing_about_the_time(experiment):
 
 
 def test_timing_and_instrumented_runs_say_nothing_about_each_other(experiment):
-    timeline = experiment.timelines[0]
+    timeline = experiment.probed("timeline")[0]
     timing = of(experiment, timeline.strategy, 1)
     measured(timeline, 1000)
     assert "earlier runs" not in said([timing], experiment)

@@ -18,12 +18,13 @@ from escala.errors import InputError
 from escala.experiment import Experiment, Pair, Run, load, named, read
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
+from escala.experiment.schema import composed
 from escala.parallel.knobs import complete, significant
 from escala.references import ONE_PROCESS
 from escala.workloads import WORKLOADS
 
 FILES = [ROOT / "config.yaml", *files_by_name().values()]
-SCHEMA = yaml.safe_load(SCHEMA_FILE.read_text())
+SCHEMA = composed(yaml.safe_load(SCHEMA_FILE.read_text()))
 SAFE = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 
 SMALL = {
@@ -557,7 +558,7 @@ def test_the_files_of_an_experiment_are_all_different_and_complete():
     assert len(files) == len(set(files)) == 2 * (2 * 2 + 2) * 3
     assert "results/small/runs/e/virus-cnn/horovod-gloo/1x4/tuned/native/rep3/run.json" in files
     assert not any("horovod-gloo" in file and "untuned" in file for file in files)
-    timelines = experiment.instrumented_files()
+    timelines = experiment.probed_files()
     assert len(timelines) == len(set(timelines)) == 2 * (2 + 2)
     assert all(file.endswith("/timeline/run.json") for file in timelines)
     assert not any("/single/" in file for file in timelines)
@@ -567,13 +568,16 @@ def test_the_files_of_an_experiment_are_all_different_and_complete():
 def test_steps_are_split_where_ranks_step_together_if_that_is_asked_for():
     settings = with_fits(matrix())
     settings["configurations"].append({"strategy": "parameter-server", "layouts": ["1x2"]})
-    assert Experiment(settings, "e.yaml").clocked == []
+    assert Experiment(settings, "e.yaml").probed("clocks") == []
     experiment = Experiment(settings | {"clocks": {"enabled": True, "steps": 7}}, "e.yaml")
-    found = experiment.clocked
+    found = experiment.probed("clocks")
     assert {run.strategy for run in found} == {"single", "horovod-mpi", "horovod-gloo"}
     assert {run.workload for run in found} == {"virus-cnn"}
-    assert all(file.endswith("/clocks/run.json") for file in experiment.clock_files())
-    assert set(experiment.clock_files()) <= set(experiment.instrumented_files())
+    files = {run.file for run in found}
+    assert all(file.endswith("/clocks/run.json") for file in files)
+    assert files <= set(experiment.tabulated_files()) <= set(experiment.probed_files())
+    assert {run.file for run in experiment.probed("timeline")} <= set(experiment.probed_files())
+    assert not any("/timeline/" in file for file in experiment.tabulated_files())
     assert {experiment.request(run)["max_steps"] for run in found} == {7}
 
 
@@ -618,7 +622,7 @@ def test_only_the_splits_of_some_repeat_are_made():
 
 def test_timelines_can_be_left_out_and_still_asked_for_by_their_path():
     experiment = Experiment(small(put("timeline", {"enabled": False})), "e.yaml")
-    assert experiment.timelines == []
+    assert experiment.probed("timeline") == []
     names = ("d", "virus-cnn", "horovod-mpi", "1x2", "tuned", "native", None, "timeline")
     assert experiment.run(*names).file.endswith("/horovod-mpi/1x2/tuned/native/timeline/run.json")
 
@@ -639,7 +643,7 @@ def test_a_fit_runs_in_one_process_once_a_split():
     assert repeats == {("d", 1), ("e", 1), ("e", 2)}
     assert len(fits) == 2 * len(repeats)
     assert {run.repeat for run in experiment.runs if run not in fits} == {1, 2, 3}
-    assert {run.workload for run in experiment.timelines} == {"virus-cnn"}
+    assert {run.workload for run in experiment.probed("timeline")} == {"virus-cnn"}
     assert len(experiment.runs) - len(fits) == len(Experiment(matrix(), "e.yaml").runs)
     assert changed(matrix(), with_fits(matrix())) == set()
 
@@ -689,7 +693,7 @@ def test_the_schema_and_the_registry_name_the_same_workloads():
 
 def test_a_run_is_found_by_its_names():
     experiment = Experiment(with_fits(matrix()), "e.yaml")
-    for run in experiment.runs + experiment.timelines:
+    for run in experiment.runs + experiment.probed("timeline"):
         names = (run.dataset, run.workload, run.strategy, run.layout, run.variant, run.network)
         assert experiment.run(*names, run.repeat, run.instrument) == run
 
@@ -712,7 +716,7 @@ def requests(settings: dict) -> dict[str, str]:
     experiment = Experiment(settings, "e.yaml")
     return {
         run.file: json.dumps(experiment.request(run), allow_nan=False, sort_keys=True)
-        for run in experiment.timed + experiment.timelines
+        for run in experiment.timed + experiment.probed("timeline")
     }
 
 
@@ -729,7 +733,7 @@ def test_a_request_says_who_the_run_is_and_how_it_trains():
     experiment = Experiment(several, "e.yaml")
     settings = experiment.settings
     handed_on = requests(several)
-    for run in experiment.runs + experiment.timelines:
+    for run in experiment.runs + experiment.probed("timeline"):
         request = json.loads(handed_on[run.file])
         assert Run(**{k: request[k] for k in vars(run)}) == run
         cut = {"epochs": 1, "validate": False, "save_model": False} if run.instrument else {}
@@ -995,7 +999,7 @@ def test_settings_of_one_variant_are_not_those_of_the_next():
             assert training["batch"]["rows"] == (7 if published else 32)
             assert training["checkpoint_epochs"] == (1 if published else None)
     assert {experiment.request(run)["training"]["checkpoint_epochs"]
-            for run in experiment.timelines} == {None}  # fmt: skip
+            for run in experiment.probed("timeline")} == {None}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["ladder", "ladder-lab"])

@@ -11,7 +11,7 @@ from escala.explain import ratios, tables
 def test_each_configuration_has_its_ratio_step_and_parts(tmp_path):
     experiment, runs = clocked(tmp_path)
     frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
     )
     text = "\n".join(ratios.lines(frames))
     ratio = frames["speedup"].set_index("strategy").loc["horovod-mpi", "ratio"]

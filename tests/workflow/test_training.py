@@ -16,7 +16,7 @@ from Bio import SeqIO
 from sklearn.metrics import confusion_matrix
 
 from escala.files import atomic, read_json
-from escala.measure import steps, timeline
+from escala.measure import steps
 from escala.measure.invariants import broken_promise
 from escala.measure.run import measure
 from escala.parallel.data import digest
@@ -25,6 +25,7 @@ from escala.parallel.shards import parts
 from escala.parallel.strategies.horovod import GRADIENT
 from escala.predict.classify import predict
 from escala.predict.familiarity import learn
+from escala.probes import timeline
 from escala.workloads import load
 from tests.conftest import CLASSES
 
