@@ -19,18 +19,18 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
+from escala.data.base import Arrays
 from escala.parallel.shards import batches, epoch_order
-from escala.parallel.train import Data
 from escala.workloads import virus_cnn
 
 
 def losses(
-    data: Data, seed: int, parts: int, steps: int, batch: int = 32, learning_rate: float = 0.001
+    data: Arrays, seed: int, parts: int, steps: int, batch: int = 32, learning_rate: float = 0.001
 ) -> np.ndarray:
     """Return the loss of each step, float64 (steps,), its gradient summed in `parts` parts."""
     tf.keras.utils.set_random_seed(seed)
-    model = virus_cnn.model(data.train.shape[1], int(data.train_labels.max()) + 1)
-    optimizer = virus_cnn.optimizer(learning_rate)
+    model = virus_cnn.network(*data.inputs[0].shape, len(data.description["classes"]))
+    optimizer = virus_cnn.optimizer({}, learning_rate, {"update": "keras"})
     variables = model.trainable_variables
 
     @tf.function(reduce_retracing=True)
@@ -41,13 +41,10 @@ def losses(
         return loss, [tf.convert_to_tensor(g) for g in tape.gradient(share, variables)]
 
     result = []
-    for pieces in _pieces(len(data.train), seed, parts, steps, batch):
+    for pieces in _pieces(data.rows("train"), seed, parts, steps, batch):
         total = sum(map(len, pieces))
-        done = [
-            gradients(data.train[rows], data.train_labels[rows], np.float32(total))
-            for rows in pieces
-            if len(rows)
-        ]
+        gathered = [data.gather("train", rows) for rows in pieces if len(rows)]
+        done = [gradients(*codes, labels, np.float32(total)) for codes, labels in gathered]
         summed = [tf.add_n(list(g)) for g in zip(*(d[1] for d in done), strict=True)]
         optimizer.apply_gradients(zip(summed, variables, strict=True))
         result.append(sum(float(d[0]) for d in done) / total)
@@ -68,7 +65,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--learning-rate", type=float, default=0.001)
     arguments = parser.parse_args()
-    data = Data.load(arguments.split)
+    data = Arrays(arguments.split)
     drift = []
     for seed in range(arguments.seeds):
         whole, halves = (

@@ -1,8 +1,9 @@
 """How fast k-mers are counted, and whether the logistic regression wants them dense or sparse.
 
 Prints, for each length and k: million letters counted a second on one core, the share of cells that
-are not 0, the seconds of a fit on a dense and on a sparse table, and what the choice of
-`escala.workloads.kmers.frequencies` is. Medians over the repetitions, in brackets the range.
+are not 0, the seconds of a fit on a dense and on a sparse table, and the choice of
+`escala.workloads.kmer_logreg.kmers.frequencies`. Medians over the repetitions, in brackets the
+range.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from escala.workloads import kmers
+from escala.workloads.kmer_logreg import kmers
 
 CLASSES = 5
 #: Share of letters that differ between two sequences of a class.

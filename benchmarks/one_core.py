@@ -43,8 +43,8 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
 
     from escala.workloads import virus_cnn
 
-    model = virus_cnn.model(length, CLASSES, knobs["stem"])
-    optimizer = virus_cnn.optimizer(LEARNING_RATE, knobs["update"])
+    model = virus_cnn.network(length, CLASSES, knobs["stem"])
+    optimizer = virus_cnn.optimizer({}, LEARNING_RATE, knobs)
     optimizer.build(model.trainable_variables)
 
     @tf.function(
@@ -81,7 +81,7 @@ def of_fit(length: int, batch: int, steps: int) -> Callable[[], float]:
 
     from escala.workloads import virus_cnn
 
-    model = virus_cnn.model(length, CLASSES)
+    model = virus_cnn.network(length, CLASSES)
     model.compile("rmsprop", "categorical_crossentropy", metrics=["accuracy"])
     codes, labels = rows(length, batch * (steps + 1))
     one_hot = tf.keras.utils.to_categorical(labels, CLASSES)
@@ -171,7 +171,7 @@ def dense_layers(length: int) -> list[int]:
 
     return [
         int(np.prod(weight.shape))
-        for layer in virus_cnn.model(length, CLASSES).layers
+        for layer in virus_cnn.network(length, CLASSES).layers
         for weight in layer.weights
         if layer.name.startswith("dense") and len(weight.shape) == 2
     ]

@@ -6,7 +6,8 @@ A module reaches
 - what it imports, at any depth of its code, with the packages that hold it;
 - what it names in a string: one that is exactly the dotted name of a module, as in a command line
   (`"escala.parallel.rank"`), or that ends in a dot and names a package, which stands for all
-  modules of that package (`f"escala.figures.{name}"`);
+  modules and packages in that package (`f"escala.figures.{name}"`). A package that is named so
+  stands for all files of its folder, also those that are no Python;
 - a file or folder of `schemas/`, written as `… / "schemas" / "run.schema.yaml"`.
 
 A comment, a docstring, a layout of the code or a description in a schema changes no digest.
@@ -69,7 +70,8 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
     module : dotted name, as `scripts.encode`.
     chosen : modules that this use of the code picks from a registry by name. They are reached, and
         `REGISTRIES` are not; where a module names one of them in a string, the others that it names
-        so are not. Without a choice each counts.
+        so are not. A package stands for all files of its folder, also those that are no Python.
+        Without a choice each counts.
     root : folder of the project.
 
     Raises
@@ -84,6 +86,8 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
     for name in waiting:
         if _file(root, name) is None:
             raise ModuleNotFoundError(f"no module {name} in {root}", name=name)
+    for name in chosen:
+        _add_package(root, name, waiting, files)
     while waiting:
         name = waiting.pop()
         path = _file(root, name)
@@ -94,6 +98,8 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
         files[name] = parsed.digest
         named = {found for text in parsed.strings for found in _named(root, text)}
         picked = named.intersection(chosen) or named
+        for one in picked:
+            _add_package(root, one, waiting, files)
         for imported in (name, *parsed.imports, *picked):
             top = imported.partition(".")[0]
             if top in PROJECT:
@@ -211,8 +217,23 @@ def _named(root: Path, text: str) -> Iterator[str]:
     if text.endswith("."):
         folder = root.joinpath(*text.removesuffix(".").split("."))
         yield from (f"{text}{path.stem}" for path in folder.glob("[!_]*.py"))
+        yield from (f"{text}{path.parent.name}" for path in folder.glob("*/__init__.py"))
     elif _file(root, text):
         yield text
+
+
+def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str]) -> None:
+    """Add the modules of a package's folder to `waiting`, and its other files to `files`.
+
+    A module that is no package adds nothing.
+    """
+    folder = root.joinpath(*name.split("."))
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        relative = path.relative_to(root)
+        if path.suffix == ".py" and path.stem != "__init__":
+            waiting.append(".".join(relative.with_suffix("").parts))
+        elif path.suffix != ".py" and path.parent.name != "__pycache__":
+            files[relative.as_posix()] = _data_digest(path.read_bytes(), path.suffix)
 
 
 def _data(root: Path, path: str) -> dict[str, str]:

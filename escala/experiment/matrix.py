@@ -144,7 +144,7 @@ class Experiment:
             Run(self.name, dataset, workload, *place, repeat, pair=pair.name)
             for dataset in self.datasets
             for workload in self.settings["workloads"]
-            if WORKLOADS[workload].kind == "gradient"
+            if WORKLOADS[workload].kind == "steps"
             for pair in self.pairs
             for repeat in range(1, self.settings["repeats"] + 1)
             for place in (pair.before, pair.after)[:: 1 if repeat % 2 else -1]
@@ -194,7 +194,7 @@ class Experiment:
                 else [NATIVE]
             )
         ]
-        if WORKLOADS[workload].kind == "gradient":
+        if WORKLOADS[workload].kind == "steps":
             return places
         return [place for place in places if place[:2] == ONE_PROCESS][:1]
 
@@ -329,7 +329,7 @@ class Experiment:
         """Return how a run trains: its settings, knobs, link and number of steps."""
         training = self.settings["workloads"][run.workload]
         variant = self.settings["variants"][run.variant]
-        if WORKLOADS[run.workload].kind == "gradient":
+        if WORKLOADS[run.workload].kind == "steps":
             of_variant = {key: variant[key] for key in _TRAINING_OF_VARIANT if key in variant}
             training = training | of_variant
         several = Layout.parse(run.layout).nodes > 1

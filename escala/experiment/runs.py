@@ -70,7 +70,7 @@ def asked_by(run: Run) -> str:
 
 
 def takes_steps(run: Run) -> bool:
-    return WORKLOADS[run.workload].kind == "gradient"
+    return WORKLOADS[run.workload].kind == "steps"
 
 
 def place_of(rung: dict) -> Place:

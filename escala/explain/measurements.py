@@ -12,17 +12,17 @@ from escala.measure.schema import read_result
 def read_run(path: str | Path) -> dict:
     """Return the content of a run.json, of an older format as if it were of the present one.
 
-    Format 1 knew no workload but those trained by gradient steps. Before format 6 the machine of
-    the launching host alone was recorded: the other nodes are taken to be of its kind, as they were
-    then.
+    Format 1 knew no workload but those trained by steps, which were called `gradient` before format
+    7. Before format 6 the machine of the launching host alone was recorded: the other nodes are
+    taken to be of its kind, as they were then.
 
     Raises
     ------
     InputError : the file is not whole.
     """
     run = {"link": None} | read_result(Path(path))
-    if run["format"] == 1:
-        run["training"]["kind"] = "gradient"
+    if run["format"] == 1 or run["training"]["kind"] == "gradient":
+        run["training"]["kind"] = "steps"
     if run["format"] < 6:
         nodes = run["ranks"].get("hosts") or [run["machine"]["hostname"]]
         run["ranks"] |= {"hosts": nodes, "machines": [run["machine"]] * len(nodes)}

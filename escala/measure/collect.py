@@ -7,14 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
+from escala.data.base import Arrays
 from escala.files import atomic, read_json, settle
 from escala.measure import steps
 from escala.measure.invariants import broken_promise, misplaced
 from escala.measure.outcome import Outcome
 from escala.measure.supervise import EVALUATION
+from escala.parallel.knobs import readable
 from escala.parallel.strategies import STRATEGIES
 from escala.probes import of_run
-from escala.workloads import models
+from escala.workloads import WORKLOADS, models
 
 PREDICTIONS = "predictions.npy"
 
@@ -23,9 +25,9 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     """Write the ranks' measurements into `result`, if the run held to what every run must."""
     everyone = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
     ranks = [each for each in everyone if "epochs" in each]
-    labels = np.load(data / "test_labels.npy", allow_pickle=False)
+    arrays = Arrays(data)
     table = steps.read(folder, len(ranks))
-    problem = misplaced(plan, everyone) or broken_promise(plan, ranks, table, len(labels))
+    problem = misplaced(plan, everyone) or broken_promise(plan, ranks, table, arrays.rows("test"))
     if problem:
         return Outcome("failed", problem)
     predictions = np.concatenate(
@@ -35,9 +37,9 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         ]
     )
     with atomic(folder.parent / PREDICTIONS) as temporary:
-        np.save(temporary, predictions.astype(np.int64), allow_pickle=False)
+        np.save(temporary, predictions, allow_pickle=False)
     weights_sha256 = ranks[0]["weights_sha256"][0]
-    _keep_model(plan, data, folder, weights_sha256)
+    _keep_model(plan, arrays.description, folder, weights_sha256)
     epochs = [
         {key: value for key, value in epoch.items() if key not in ("row_moments", "began")}
         | {"train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks)}
@@ -52,7 +54,7 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "seconds": parts | {"train": train_seconds},
         "step_seconds": None if asynchronous else steps.summary(table),
         "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
-        "evaluation": import_module(EVALUATION).evaluate(labels, predictions, plan["classes"]),
+        "evaluation": _scored(plan, arrays, predictions),
         "weights_sha256": weights_sha256,
     }
     probe = of_run(plan, folder)
@@ -73,7 +75,14 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     return Outcome("ok")
 
 
-def _keep_model(plan: dict, data: Path, folder: Path, weights_sha256: str) -> None:
+def _scored(plan: dict, arrays: Arrays, predictions: np.ndarray) -> dict:
+    """Return the scores of the predictions for the test rows, by the workload's own definition."""
+    _, targets = arrays.gather("test", slice(None))
+    module = WORKLOADS[plan["workload"]].scores or EVALUATION
+    return import_module(module).score(np.asarray(targets), predictions, arrays.description)
+
+
+def _keep_model(plan: dict, description: dict, folder: Path, weights_sha256: str) -> None:
     """Move the model that rank 0 saved, if it was to, beside run.json, and describe it there."""
     saved = folder / models.WEIGHTS
     if saved.exists():
@@ -81,8 +90,8 @@ def _keep_model(plan: dict, data: Path, folder: Path, weights_sha256: str) -> No
         models.describe(
             folder.parent,
             plan["workload"],
-            plan["knobs"]["stem"],
+            readable(plan["knobs"], plan["strategy"]),
             plan["training"],
-            read_json(data / "dataset.json"),
+            description,
             weights_sha256,
         )

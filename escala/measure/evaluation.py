@@ -8,6 +8,11 @@ import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 
+def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> dict:
+    """Score the predicted classes of a dataset with that description; see `evaluate`."""
+    return evaluate(targets, predictions, description["classes"])
+
+
 def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) -> dict:
     """Score predictions against labels, both int arrays of shape (rows,).
 

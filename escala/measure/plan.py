@@ -9,8 +9,9 @@ import hashlib
 import json
 from pathlib import Path
 
+from escala.data import base
 from escala.errors import InputError
-from escala.files import read_json, sha256_file
+from escala.files import sha256_file
 from escala.measure import key
 from escala.parallel import checkpoint
 from escala.parallel.knobs import complete
@@ -21,13 +22,18 @@ from escala.workloads import WORKLOADS
 
 
 def split_description(data: Path) -> dict:
-    """Return a split's description after checking that its arrays are those it tells of."""
+    """Return a split's description after checking that its arrays are those it tells of.
+
+    Raises
+    ------
+    InputError : an array is missing or damaged, or nothing describes it.
+    """
+    description = base.description(data)
     try:
-        description = read_json(data / "dataset.json")
         damaged = [
             n for n, digest in description["sha256"].items() if sha256_file(data / n) != digest
         ]
-    except (ValueError, KeyError, FileNotFoundError) as error:
+    except (KeyError, AttributeError, FileNotFoundError) as error:
         damaged = [str(error)]
     if damaged:
         raise InputError(data, damaged[0], "is damaged", f"remove {data} and run again")
@@ -49,19 +55,25 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
         "knobs": knobs | {"threads": threads | knobs["threads"]},
         "ranks": layout.ranks,
         "data": str(data.resolve()),
-        "classes": description["classes"],
-        "train_counts": [description["counts"][c]["train"] for c in description["classes"]],
-        "train_rows": sum(c["balanced"] for c in description["counts"].values()),
+        "train_counts": _counts(description),
+        "train_rows": description["rows"]["train"],
         "max_steps": request.get("max_steps"),
         "instrument": request["instrument"],
         "probe_settings": request["probe_settings"],
     }
-    by_kind = {"gradient": _by_gradient, "fit": _by_fit}
+    by_kind = {"steps": _by_steps, "fit": _by_fit}
     return common | by_kind[common["kind"]](common, request["repeat"] or 1)
 
 
-def _by_gradient(plan: dict, repeat: int) -> dict:
-    """Return what the plan of a workload trained by gradient steps holds besides."""
+def _counts(description: dict) -> list[int] | None:
+    """Return the training rows of each class before any was enlarged, where they are described."""
+    if "counts" not in description:
+        return None
+    return [description["counts"][name]["train"] for name in description["classes"]]
+
+
+def _by_steps(plan: dict, repeat: int) -> dict:
+    """Return what the plan of a workload trained by steps holds besides."""
     training = plan["training"]
     batch, rate = training["batch"], training["learning_rate"]
     global_batch = batch["rows"] * (plan["ranks"] if batch["per"] == "rank" else 1)

@@ -27,7 +27,7 @@ from escala.parallel.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.probes import PROBES, timeline
 from escala.workloads import models
 
-FORMAT = 6
+FORMAT = 7
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"
 #: What a run may leave beside its run.json, and what it takes away from `ranks/` in the end.
@@ -184,7 +184,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "resumed_after": [],
             "parameters": None,
             "train_rows": plan["train_rows"],
-            "test_rows": sum(c["test"] for c in description["counts"].values()),
+            "test_rows": description["rows"]["test"],
             "target_accuracy": request["training"].get("target_accuracy"),
         },
         "link": None,

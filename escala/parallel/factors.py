@@ -82,6 +82,7 @@ def forward(
     before its activation.
     """
     seen = {}
+    values = tf.cast(values, model.inputs[0].dtype)
     for layer in model.layers:
         if layer in apart:
             # The gradient of this product is left to the factors, and no other gradient is.

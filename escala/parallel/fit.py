@@ -1,4 +1,4 @@
-"""The fit of a workload that takes no gradient steps, in one process and without TensorFlow."""
+"""The fit of a workload that takes no steps, in one process and without TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import log_loss
 
+from escala.data.base import Arrays
 from escala.errors import Diverged
-from escala.parallel.data import STEP_COLUMNS, Clock, Data, digest
+from escala.parallel.data import STEP_COLUMNS, Clock, digest
 from escala.parallel.shards import row_moments
 from escala.workloads import models, workload
 
@@ -40,18 +41,17 @@ def fit(request: dict, folder: Path) -> dict:
     settings, clock = request["training"], Clock()
     work = workload(request["workload"])
     with clock.time("loading"):
-        data = Data.load(request["data"])
+        data = Arrays(request["data"])
         data.touch()
-    rows, counts = len(data.train), np.array(request["train_counts"])
+    (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
+    counts = _counts(request, data, targets)
 
     began, start = time.monotonic(), time.perf_counter()
-    weights = work.fit(data.train, data.train_labels, counts, settings)
+    weights = work.fit(inputs, targets, counts, settings)
     train_seconds = time.perf_counter() - start
-    probabilities = work.probabilities(weights, data.train)
-    correct = int((probabilities.argmax(axis=1) == data.train_labels).sum())
-    loss_sum = float(
-        log_loss(data.train_labels, probabilities, normalize=False, labels=range(len(counts)))
-    )
+    probabilities = work.probabilities(weights, inputs)
+    correct = int((probabilities.argmax(axis=1) == targets).sum())
+    loss_sum = float(log_loss(targets, probabilities, normalize=False, labels=range(len(counts))))
     if not math.isfinite(loss_sum):
         raise Diverged(f"the loss is {loss_sum} after the fit")
     epoch = {
@@ -80,7 +80,8 @@ def fit(request: dict, folder: Path) -> dict:
     )
 
     with clock.time("evaluation"):
-        predictions = work.probabilities(weights, data.test).argmax(axis=1)
+        inputs, _ = data.gather("test", slice(None))
+        predictions = work.probabilities(weights, inputs).argmax(axis=1)
     np.save(folder / "rank0.predictions.npy", predictions)
     with clock.time("save"):
         if settings["save_model"]:
@@ -90,10 +91,17 @@ def fit(request: dict, folder: Path) -> dict:
         "stopped_early": False,
         "resumed_after": [],
         "seconds": clock.seconds | dict.fromkeys(_ABSENT),
-        "evaluated": [0, len(data.test)],
+        "evaluated": [0, data.rows("test")],
         "shares": [1.0],
         "weights_sha256": [digest(weights.values())],
         "parameters": sum(w.size for w in weights.values() if w.dtype.kind == "f"),
         "optimizer": work.OPTIMIZER,
         "train_rows": rows,
     }
+
+
+def _counts(request: dict, data: Arrays, targets: np.ndarray) -> np.ndarray:
+    """Return the training rows of each class before any was enlarged, int64 (classes,)."""
+    if request["train_counts"] is not None:
+        return np.array(request["train_counts"])
+    return np.bincount(targets, minlength=len(data.description["classes"]))

@@ -55,7 +55,7 @@ KNOBS = {
 
 
 def significant(
-    knobs: Mapping[str, Any], strategy: str, kind: Literal["gradient", "fit"]
+    knobs: Mapping[str, Any], strategy: str, kind: Literal["steps", "fit"]
 ) -> dict[str, Any]:
     """Return the knobs that a run reads and that are not as they are omitted.
 
@@ -91,6 +91,6 @@ def complete(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reads(knob: Knob, strategy: str, kind: str) -> bool:
-    return (kind == "gradient" or not knob.steps) and (
+    return (kind == "steps" or not knob.steps) and (
         knob.strategies is None or strategy in knob.strategies
     )

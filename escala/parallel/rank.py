@@ -61,7 +61,7 @@ def main(request_file: str) -> int:
 
 
 def _run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
-    by_kind = {"gradient": _by_gradient, "fit": _by_fit}
+    by_kind = {"steps": _by_steps, "fit": _by_fit}
     measured = by_kind[request["kind"]](request, folder, place, probe)
     return measured | {
         "host": socket.gethostname(),
@@ -86,7 +86,7 @@ def _busy_neighbours(count: int) -> Iterator[None]:
         children.stop(started, grace_seconds=0)
 
 
-def _by_gradient(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
+def _by_steps(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     knobs = request["knobs"]
     with _without_garbage_collection():
         import tensorflow as tf

@@ -16,7 +16,10 @@ from escala.prepare import windows
 from escala.prepare.encode import encode
 from escala.prepare.fasta import nucleotides
 from escala.workloads import Classifier, load
+from escala.workloads.models import DESCRIPTION
 
+#: How rows can have been cut, as `window.method` of a dataset allows.
+WINDOW_METHODS = ("start", "random", "tiles")
 #: Most windows a record is cut into; longer records are sampled evenly.
 WINDOWS = 64
 
@@ -50,7 +53,8 @@ def predict(
         `false_alarms` is no share.
     """
     classifier, known = _model(run), Familiarity.load(familiarity)
-    length, window = classifier.length, classifier.description["data"]["window"]
+    [codes], window = classifier.inputs, classifier.description["data"]["window"]
+    [length] = codes.shape
     threshold = known.threshold(false_alarms)
     rows = []
     found = tqdm(records(fasta), desc=fasta.name, unit=" records", disable=None)
@@ -93,7 +97,22 @@ def _model(run: Path) -> Classifier:
             "the run has no trained model",
             "predict with a run that ended ok",
         )
-    return load(run)
+    classifier = load(run)
+    window = classifier.description["data"].get("window")
+    if not isinstance(window, dict) or window.get("method") not in WINDOW_METHODS:
+        raise _refused(run, "data.window.method", f"none of {', '.join(WINDOW_METHODS)}")
+    if type(window.get("reverse_complement")) is not bool:
+        raise _refused(run, "data.window.reverse_complement", "no bool")
+    return classifier
+
+
+def _refused(run: Path, key: str, wrong: str) -> InputError:
+    return InputError(
+        run / DESCRIPTION,
+        key,
+        f"is missing, or {wrong}",
+        "have the model sent again, or train it again",
+    )
 
 
 def _pieces(codes: np.ndarray, length: int, window: dict) -> np.ndarray:

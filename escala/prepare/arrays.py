@@ -18,7 +18,9 @@ from escala.prepare.fasta import read_records
 from escala.prepare.similarity import read_groups
 from escala.prepare.split import Split, group_split, split_leaving_out, stratified_split
 
-FORMAT = 3
+FORMAT = 4
+#: The files of a side.
+ROWS, LABELS = "{side}.npy", "{side}_labels.npy"
 #: Number in the place of a genome's for rows that SMOTEN made.
 SYNTHETIC = -1
 
@@ -162,12 +164,13 @@ def write_arrays(
     make = _balanced_first if leaky else _split_first
     with ExitStack() as files:
         paths = {
-            file: files.enter_context(atomic(output / file)) for file in ("train.npy", "test.npy")
+            file: files.enter_context(atomic(output / file))
+            for file in (ROWS.format(side=side) for side in ("train", "test"))
         }
         sides, not_separable, before = make(genomes, preparation, seed, groups, paths)
         for side, (labels, origins) in sides.items():
             for file, array in (
-                (f"{side}_labels.npy", labels.astype(np.int64)),
+                (LABELS.format(side=side), labels.astype(np.int64)),
                 (f"{side}_genomes.npy", origins.astype(np.int32)),
             ):
                 paths[file] = files.enter_context(atomic(output / file))
@@ -190,6 +193,9 @@ def write_arrays(
         "not_separable": [classes[label] for label in not_separable],
         "deduplicate": preparation["deduplicate"],
         "oversample": oversample,
+        "inputs": [_described("codes", (preparation["length"],), np.uint8, ROWS)],
+        "targets": _described("labels", (), np.int64, LABELS),
+        "rows": {side: len(labels) for side, (labels, _) in sides.items()},
         "counts": {
             c: {
                 "records": int(report.loc[c, "records"]),
@@ -202,6 +208,11 @@ def write_arrays(
     }
     write_json(output / "dataset.json", description)
     return description
+
+
+def _described(name: str, shape: tuple[int, ...], dtype: type, file: str) -> dict:
+    """Return the description of an array by which `escala.data.base.Arrays` reads it."""
+    return {"name": name, "shape": list(shape), "dtype": np.dtype(dtype).name, "file": file}
 
 
 Sides = dict[str, tuple[np.ndarray, np.ndarray]]

@@ -90,7 +90,7 @@ class Probe:
         """Return whether it can capture a run: by default, any that is trained by steps."""
         from escala.workloads import WORKLOADS
 
-        return WORKLOADS[run.workload].kind == "gradient"
+        return WORKLOADS[run.workload].kind == "steps"
 
     @classmethod
     def steps(cls, values: dict) -> int | None:

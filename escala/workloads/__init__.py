@@ -1,31 +1,62 @@
-"""Workloads: what is trained. Adding one is adding a module and its settings.
+"""Workloads: what is trained. Each is a folder of this package; adding one is adding a folder.
 
-The settings stand under `workloads` in `schemas/config.schema.yaml`. A module declares how it is
-trained by the constant `TRAINED_BY`, `"gradient"` or `"fit"`, which is read without importing it
-(`escala.declared`). Its name in experiments is that of its file, with `-` for `_`. What it offers
-depends on how it is trained.
+A workload is found by its `workload.yaml`, which declares it without importing anything:
 
-By *gradient* steps, under any strategy:
+`description`
+    one sentence on the model;
+`trained_by`
+    `steps`, under any strategy, or `fit`, in one process;
+`data_kind`
+    the kind of the datasets that it reads;
+`settings`
+    the JSON Schema of its settings in an experiment, an object whose properties have a
+    `description` and, unless they are required, a `default`. A workload trained by steps has the
+    common training settings (`epochs`, `batch`, …) besides.
 
-`model(length, classes, stem="layers")`
-    an untrained `keras.Model` from codes of shape (rows, length) to probabilities (rows, classes);
-    `stem` is the variant's knob, of which a model without a stem over letters makes nothing;
-`optimizer(learning_rate, update="keras")`
-    a `keras.optimizers.Optimizer`; `update` is the variant's knob, and may be left unused;
-`row_losses(labels, probabilities)`
-    the loss of every row, shape (rows,), so that a row counts the same on every rank.
+Its name in experiments is that of the folder, with `-` for `_`. The folder is a package, which is
+imported where the workload is trained. What it offers depends on how it is trained. `specs` are the
+specs of the inputs, `outputs` the shape of what the model gives for one row; see
+`escala.data.base`. `settings` are those of the experiment.
 
-By one *fit* in one process, without TensorFlow:
+By *steps*:
+
+`build(specs, outputs, settings, knobs)`
+    an untrained `keras.Model`. It is called with one tensor for one input, with a list for several,
+    in the dtypes of the specs, and casts them as it likes. `knobs` are those of the variant that
+    the run reads; asking for another is a `KeyError`. The same arguments must give the same
+    variables in the same order;
+`optimizer(settings, learning_rate, knobs)`
+    a `keras.optimizers.Optimizer`;
+`row_losses(targets, outputs)`
+    the loss of every row, shape (rows,), never a mean, so that a row counts the same on every rank.
+
+It may also offer
+
+`predict(outputs)`
+    what is predicted, kept and scored; otherwise the number of the most probable class, int64;
+`correct(targets, outputs)`
+    how right each row is, float32 (rows,) from 0 to 1, whose mean is recorded as accuracy;
+    otherwise whether the most probable class is the target;
+`row_scores(targets, outputs)`
+    further scores of every row, float32 (rows,) by name. Their means are recorded after each epoch
+    where `validate` is set;
+
+and a module `scores` in its folder, imported without TensorFlow, with
+
+`score(targets, predictions, description)`
+    the scores of a run, numbers by name; `description` is the dataset's. Otherwise they are those
+    of a classification.
+
+By one *fit* in one process, without TensorFlow, to targets that are numbers of classes:
 
 `OPTIMIZER`
     the name of the method;
-`fit(codes, labels, counts, settings)`
-    the trained weights, float arrays by name; `codes` uint8 (rows, length) and `labels` int64
-    (rows,) are the training rows, `counts` int64 (classes,) the training rows of each class before
-    it was enlarged, `settings` those of the experiment;
-`shapes(classes, settings)`
+`fit(inputs, targets, counts, settings)`
+    the trained weights, float arrays by name; `inputs` is a tuple of arrays, `counts` int64
+    (classes,) the training rows of each class before it was enlarged;
+`shapes(specs, outputs, settings)`
     the shapes of these weights by name: a kept model with others is refused;
-`probabilities(weights, codes)`
+`probabilities(weights, inputs)`
     float32 (rows, classes), in memory that does not grow with the rows.
 """
 
@@ -35,35 +66,65 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
-from escala.declared import constants
+import yaml
+
 from escala.workloads.models import Classifier, load
 
 __all__ = ["WORKLOADS", "Classifier", "Workload", "load", "workload"]
 
+DECLARATION = "workload.yaml"
+
 
 @dataclass(frozen=True)
 class Workload:
-    """The module of a workload and how it is trained; known without importing it."""
+    """The declaration of a workload, known without importing it.
 
+    Attributes
+    ----------
+    description : one sentence on the model.
+    kind : how it is trained.
+    data_kind : the kind of the datasets that it reads.
+    settings : JSON Schema of its own settings.
+    folder : holds all its files.
+    module : dotted name of its package.
+    """
+
+    description: str
+    kind: Literal["steps", "fit"]
+    data_kind: str
+    settings: dict[str, Any]
+    folder: Path
     module: str
-    kind: Literal["gradient", "fit"]
+
+    @property
+    def scores(self) -> str | None:
+        """The dotted name of the module that scores its runs, if it brings one."""
+        return f"{self.module}.scores" if (self.folder / "scores.py").is_file() else None
 
 
 def _discover() -> dict[str, Workload]:
     """Return the workloads by name."""
-    declared = {path.stem: constants(path) for path in sorted(Path(__file__).parent.glob("*.py"))}
-    return {
-        name.replace("_", "-"): Workload(f"escala.workloads.{name}", found["TRAINED_BY"])
-        for name, found in declared.items()
-        if "TRAINED_BY" in found
-    }
+    files = sorted(Path(__file__).parent.glob(f"*/{DECLARATION}"))
+    return {file.parent.name.replace("_", "-"): _declared(file) for file in files}
+
+
+def _declared(file: Path) -> Workload:
+    content = yaml.load(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return Workload(
+        content["description"],
+        content["trained_by"],
+        content["data_kind"],
+        content["settings"],
+        file.parent,
+        f"escala.workloads.{file.parent.name}",
+    )
 
 
 WORKLOADS = _discover()
 
 
 def workload(name: str) -> ModuleType:
-    """Return a workload's module. Those trained by gradient steps import TensorFlow."""
+    """Return a workload's package. Those trained by steps import TensorFlow."""
     return import_module(WORKLOADS[name].module)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,27 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from escala.data.base import Spec, output_shape, specs
 from escala.errors import InputError
 from escala.files import read_json, sha256_file, write_json
 
-FORMAT = 2
+FORMAT = 3
 #: What is kept of a model: what it is, and the arrays it was trained to. Neither can hold code.
 DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
-_KEYS = {
-    "workload": str,
-    "stem": str,
-    "classes": list,
-    "length": int,
-    "settings": dict,
-    "sha256": str,
-    "data": dict,
-}
-#: What `schemas/config.schema.yaml` allows as a name, and as `window.method`.
+_KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
+#: What `schemas/config.schema.yaml` allows as a name.
 NAME = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-WINDOW_METHODS = ("start", "random", "tiles")
 PREDICTION_ROWS = 256
 
-Probabilities = Callable[[np.ndarray], np.ndarray]
+Inputs = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
@@ -41,48 +33,56 @@ class Classifier:
     Attributes
     ----------
     workload : its name.
-    classes : their names, in the order of the columns of the probabilities.
-    length : codes it reads of a sequence.
+    classes : their names, in the order of the columns of the probabilities; none where the model
+        predicts numbers, which then stand in the place of probabilities.
+    inputs : specs of the arrays that it reads.
     description : the content of its `model.json`; `data` in it is the `dataset.json` of the split
         it was trained on.
     """
 
     workload: str
     classes: list[str]
-    length: int
+    inputs: tuple[Spec, ...]
     description: dict
-    _probabilities: Probabilities
+    _probabilities: Callable[[Inputs], np.ndarray]
 
-    def probabilities(self, codes: np.ndarray) -> np.ndarray:
+    def probabilities(self, *inputs: np.ndarray) -> np.ndarray:
         """Return the probability of every class, float32 of shape (rows, classes).
 
         Parameters
         ----------
-        codes : uint8 of shape (rows, length), A 1, C 2, G 3, T 4, all else and padding 0.
+        inputs : an array for each of `inputs`, its shape and dtype those of the rows that the model
+            was trained on.
 
         Raises
         ------
-        ValueError : the codes are of another type or length.
+        ValueError : an array is of another dtype or shape.
         """
-        if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != self.length:
-            raise ValueError(
-                f"codes of type {codes.dtype} and shape {codes.shape}; this model reads uint8 of "
-                f"shape (rows, {self.length})"
-            )
-        if not len(codes):
-            return np.empty((0, len(self.classes)), np.float32)
-        return self._probabilities(codes)
+        for array, spec in zip(inputs, self.inputs, strict=True):
+            if (array.dtype, array.shape[1:]) != (spec.dtype, spec.shape):
+                raise ValueError(
+                    f"{spec.name} of type {array.dtype} and shape {array.shape}; this model reads "
+                    f"{spec.dtype} of shape ({', '.join(map(str, ('rows', *spec.shape)))})"
+                )
+        if not len(inputs[0]):
+            return np.empty((0, *output_shape(self.description["data"])), np.float32)
+        return self._probabilities(inputs)
 
 
 def describe(
-    folder: Path, workload: str, stem: str, settings: dict, data: dict, weights_sha256: str
+    folder: Path,
+    workload: str,
+    knobs: Mapping[str, Any],
+    settings: dict,
+    data: dict,
+    weights_sha256: str,
 ) -> None:
     """Write `model.json` beside a model's weights: all that it takes to build the model again.
 
     Parameters
     ----------
     folder : holds `model.npz`, and receives `model.json`.
-    stem : the variant's knob that a network was built with.
+    knobs : those of the variant that the workload may have read.
     settings : of the workload.
     data : the `dataset.json` of the split it was trained on.
     weights_sha256 : digest of the weights, as in `run.json`.
@@ -90,9 +90,7 @@ def describe(
     content = {
         "format": FORMAT,
         "workload": workload,
-        "stem": stem,
-        "classes": data["classes"],
-        "length": data["length"],
+        "knobs": dict(knobs),
         "settings": settings,
         "sha256": sha256_file(folder / WEIGHTS),
         "weights_sha256": weights_sha256,
@@ -120,7 +118,7 @@ def load(folder: str | Path) -> Classifier:
     file = folder / WEIGHTS
     if not file.is_file() or sha256_file(file) != described["sha256"]:
         raise InputError(file, WEIGHTS, "is missing or damaged", _again(folder))
-    restore = {"gradient": _network, "fit": _fit}[WORKLOADS[described["workload"]].kind]
+    restore = {"steps": _network, "fit": _fit}[WORKLOADS[described["workload"]].kind]
     try:
         with np.load(file, allow_pickle=False) as stored:
             probabilities = restore(described, dict(stored))
@@ -131,17 +129,22 @@ def load(folder: str | Path) -> Classifier:
         ) from error
     return Classifier(
         described["workload"],
-        described["classes"],
-        described["length"],
+        described["data"].get("classes", []),
+        specs(described["data"]),
         described,
         probabilities,
     )
 
 
-def row_blocks(codes: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield consecutive rows, few enough for a network's activations."""
-    for start in range(0, len(codes), PREDICTION_ROWS):
-        yield codes[start : start + PREDICTION_ROWS]
+def row_blocks(rows: slice) -> Iterator[slice]:
+    """Yield consecutive parts of rows, few enough for a network's activations."""
+    for start in range(rows.start, rows.stop, PREDICTION_ROWS):
+        yield slice(start, min(start + PREDICTION_ROWS, rows.stop))
+
+
+def given(inputs: Sequence[Any]) -> Any:
+    """Return inputs as a Keras model is called with them: one as it is, several as a list."""
+    return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
 def _again(folder: Path) -> str:
@@ -187,18 +190,22 @@ def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
 
 def _faults(described: dict) -> Iterator[tuple[str, str]]:
     """Yield the keys of a description whose values no run writes, each with the reason."""
-    classes, window = described["classes"], described["data"].get("window")
-    if not all(isinstance(name, str) and re.fullmatch(NAME, name) for name in classes):
-        yield "classes", f"holds a name that does not match {NAME}"
-    elif len(classes) < 2 or len(set(classes)) < len(classes):
-        yield "classes", "holds fewer than two names, or one of them twice"
-    if described["length"] < 1:
-        yield "length", "is less than 1"
-    if not isinstance(window, dict) or window.get("method") not in WINDOW_METHODS:
-        yield "data.window.method", f"is missing, or none of {', '.join(WINDOW_METHODS)}"
-    elif type(window.get("reverse_complement")) is not bool:
-        yield "data.window.reverse_complement", "is missing, or no bool"
-    if not isinstance(described["data"].get("sha256"), dict):
+    data = described["data"]
+    classes = data.get("classes", ["of", "numbers"])
+    if not isinstance(classes, list) or len(classes) < 2:
+        yield "data.classes", "holds fewer than two names"
+    elif not all(isinstance(name, str) and re.fullmatch(NAME, name) for name in classes):
+        yield "data.classes", f"holds a name that does not match {NAME}"
+    elif len(set(classes)) < len(classes):
+        yield "data.classes", "holds a name twice"
+    try:
+        sizes = [size for spec in specs(data) for size in spec.shape] + [*output_shape(data)]
+    except (KeyError, TypeError, ValueError):
+        yield "data.inputs", "is missing, or does not describe arrays"
+    else:
+        if not all(type(size) is int and size >= 1 for size in sizes):
+            yield "data.inputs", "holds a shape that is no row of any array"
+    if not isinstance(data.get("sha256"), dict):
         yield "data.sha256", "is missing, or no dict"
 
 
@@ -218,29 +225,40 @@ def _require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray
             raise ValueError(f"{name} is {array.dtype} {array.shape} in place of numbers {shape}")
 
 
-def _network(described: dict, arrays: dict[str, np.ndarray]) -> Probabilities:
+def _form(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
+    """Return the specs of the inputs, the shape of the outputs, and the settings."""
+    data = described["data"]
+    return specs(data), output_shape(data), described["settings"]
+
+
+def _network(described: dict, arrays: dict[str, np.ndarray]) -> Callable[[Inputs], np.ndarray]:
     import tensorflow as tf
 
     from escala.workloads import workload
 
-    module = workload(described["workload"])
-    model = module.model(described["length"], len(described["classes"]), described["stem"])
+    model = workload(described["workload"]).build(*_form(described), described["knobs"])
     # The names that `np.savez` gives: those of variables depend on what else a process has built.
     shapes = {f"arr_{number}": tuple(v.shape) for number, v in enumerate(model.weights)}
     _require_shapes(shapes, arrays)
     model.set_weights([arrays[name] for name in shapes])
-    signature = tf.TensorSpec((None, model.input_shape[1]), tf.uint8)
+    signature = [tf.TensorSpec((None, *spec.shape), spec.dtype) for spec in _form(described)[0]]
 
-    @tf.function(input_signature=(signature,))
-    def predict(codes):
-        return model(codes, training=False)
+    @tf.function(input_signature=signature)
+    def predict(*inputs):
+        return model(given(inputs), training=False)
 
-    return lambda codes: np.concatenate([predict(block).numpy() for block in row_blocks(codes)])
+    def probabilities(inputs: Inputs) -> np.ndarray:
+        blocks = row_blocks(slice(0, len(inputs[0])))
+        return np.concatenate(
+            [predict(*(each[rows] for each in inputs)).numpy() for rows in blocks]
+        )
+
+    return probabilities
 
 
-def _fit(described: dict, arrays: dict[str, np.ndarray]) -> Probabilities:
+def _fit(described: dict, arrays: dict[str, np.ndarray]) -> Callable[[Inputs], np.ndarray]:
     from escala.workloads import workload
 
     module = workload(described["workload"])
-    _require_shapes(module.shapes(len(described["classes"]), described["settings"]), arrays)
+    _require_shapes(module.shapes(*_form(described)), arrays)
     return partial(module.probabilities, arrays)

@@ -224,7 +224,7 @@ class FakeExperiment:
         ok, train = status == "ok", sum(e["train_seconds"] for e in epochs)
         step = epoch_seconds / epochs[0]["steps"]
         return {
-            "format": 6, "status": status, "reason": reason, "experiment": self.name,
+            "format": 7, "status": status, "reason": reason, "experiment": self.name,
             "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
             "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
             "pair": None, "instrument": None, "session": session,
@@ -240,7 +240,7 @@ class FakeExperiment:
                 "threads": {"intra_op": 1, "inter_op": 1},
             },
             "training": {
-                "kind": "gradient", "global_batch": 32 * ranks, "rows_per_rank": 32,
+                "kind": "steps", "global_batch": 32 * ranks, "rows_per_rank": 32,
                 "learning_rate": 0.001,
                 "optimizer": "RMSprop" if ok else None, "epochs_asked": 3,
                 "steps_per_epoch": epochs[0]["steps"],

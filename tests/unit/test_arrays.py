@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from escala.data.base import Arrays
 from escala.errors import InputError
 from escala.prepare import arrays
 from escala.prepare.arrays import write_arrays
@@ -138,6 +139,11 @@ def test_the_description_matches_the_files(source, tmp_path, order):
     assert len(description["sha256"]) == 6
     assert (description["dataset"], description["provenance"]) == ("three", "files")
     assert (description["classes"], description["length"]) == (CLASSES, LENGTH)
+    reader = Arrays(tmp_path)
+    for side in ("train", "test"):
+        (codes,), labels = reader.gather(side, slice(None))
+        np.testing.assert_array_equal(codes, data[side])
+        np.testing.assert_array_equal(labels, data[f"{side}_labels"])
     assert description["split_seed"] == 4
     for label, (name, records) in enumerate(zip(CLASSES, COUNTS, strict=True)):
         counts = description["counts"][name]

@@ -8,16 +8,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from Bio.Seq import Seq
 
+from escala.data.base import Spec
 from escala.errors import InputError
 from escala.files import write_json
 from escala.predict import classify, familiarity
 from escala.prepare.encode import encode, letters, reverse_complement
 from escala.workloads import Classifier, workload
 from escala.workloads.models import WEIGHTS, describe
+from tests.conftest import ROOT
 
 LENGTH = 50
+CODES = Spec("codes", (LENGTH,), "uint8")
 RANDOM = np.random.default_rng(0)
 GENOMES = ["".join(RANDOM.choice(list("ACGT"), 600)) for _ in range(2)]
 
@@ -52,7 +56,9 @@ def judge(
 ) -> None:
     """Let a model of rows cut by a method judge what follows."""
     description = {"data": {"window": {"method": method, "reverse_complement": strands}}}
-    classifier = Classifier("own", ["X", "Y"], LENGTH, description, probabilities)
+    classifier = Classifier(
+        "own", ["X", "Y"], (CODES,), description, lambda inputs: probabilities(*inputs)
+    )
     monkeypatch.setattr(classify, "load", lambda folder: classifier)
 
 
@@ -133,15 +139,16 @@ def test_a_model_of_beginnings_is_given_the_beginning_and_no_more(run, monkeypat
 def test_a_network_is_asked_about_every_record(run, monkeypatch):
     """By the model that a run has left, as Keras itself judges the same letters."""
     monkeypatch.undo()
-    network = workload("virus-cnn").model(LENGTH, 2)
+    network = workload("virus-cnn").network(LENGTH, 2)
     np.savez(run / WEIGHTS, *network.get_weights())
     data = {
         "classes": ["X", "Y"],
-        "length": LENGTH,
+        "inputs": [CODES._asdict()],
+        "targets": {"name": "labels", "shape": [], "dtype": "int64"},
         "window": {"method": "start", "reverse_complement": False},
         "sha256": {},
     }
-    describe(run, "virus-cnn", "layers", {}, data, "")
+    describe(run, "virus-cnn", {"stem": "layers"}, {}, data, "")
     table = predicted(run, "".join(f">{i}\n{genome}\n" for i, genome in enumerate(GENOMES)))
     rows = np.stack([codes_of(genome[:LENGTH]) for genome in GENOMES])
     found = table[["probability_X", "probability_Y"]].to_numpy()
@@ -168,3 +175,26 @@ def test_a_run_that_failed_has_no_model(run):
     write_json(run / "run.json", {"status": "failed"})
     with pytest.raises(InputError, match="no trained model"):
         predicted(run, ">a\nACGT\n")
+
+
+@pytest.mark.parametrize(
+    ("window", "key"),
+    [
+        (None, "data.window.method"),
+        ("start", "data.window.method"),
+        ({"method": "weird"}, "data.window.method"),
+        ({"method": "start"}, "data.window.reverse_complement"),
+    ],
+)
+def test_a_model_of_rows_that_were_cut_otherwise_is_refused(run, monkeypatch, window, key):
+    description = {"data": {"window": window}}
+    model = Classifier("own", ["X", "Y"], (CODES,), description, share_of_a)
+    monkeypatch.setattr(classify, "load", lambda folder: model)
+    with pytest.raises(InputError, match=f"model.json: '{key}': is missing"):
+        predicted(run, ">a\nACGT\n")
+
+
+def test_rows_may_be_cut_as_a_dataset_may_ask_for():
+    schema = yaml.safe_load((ROOT / "schemas" / "config.schema.yaml").read_text())
+    window = schema["$defs"]["dataset"]["properties"]["window"]["properties"]
+    assert window["method"]["enum"] == list(classify.WINDOW_METHODS)

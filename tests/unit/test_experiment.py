@@ -739,7 +739,7 @@ def test_a_request_says_who_the_run_is_and_how_it_trains():
         cut = {"epochs": 1, "validate": False, "save_model": False} if run.instrument else {}
         assert request["training"] == settings["workloads"]["virus-cnn"] | cut
         variant = settings["variants"][run.variant]
-        assert request["knobs"] == significant(variant, run.strategy, "gradient")
+        assert request["knobs"] == significant(variant, run.strategy, "steps")
         assert request["max_steps"] == (30 if run.instrument else None)
 
 

@@ -13,7 +13,7 @@ from escala.workloads import virus_cnn
 @pytest.fixture(scope="module")
 def model() -> tf.keras.Sequential:
     tf.keras.utils.set_random_seed(0)
-    found = virus_cnn.model(100, 3)
+    found = virus_cnn.network(100, 3)
     found.add(tf.keras.layers.Dropout(0.0))
     return found
 
@@ -61,7 +61,7 @@ def test_rows_of_several_ranks_are_the_sum_of_their_products():
     ],
 )
 def test_only_layers_that_save_enough_stay_factors(rows, ranks, which):
-    model = virus_cnn.model(100, 3)
+    model = virus_cnn.network(100, 3)
     layers = [layer for layer in model.layers if type(layer) is tf.keras.layers.Dense]
     assert factors.worthwhile(model, rows, ranks) == [layers[number] for number in which]
 

@@ -95,13 +95,12 @@ def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_all_is_d
 
 def test_a_model_is_on_the_disk_before_it_is_described(tmp_path, disk):
     """A run.json that says so would outlast it otherwise."""
-    data, ranks = tmp_path / "split", tmp_path / "rep1" / "ranks"
+    ranks = tmp_path / "rep1" / "ranks"
     ranks.mkdir(parents=True)
-    write_json(data / "dataset.json", {"classes": ["X", "Y"], "length": 50})
     (ranks / WEIGHTS).write_bytes(b"weights")
     disk.clear()
-    plan = {"workload": "virus-cnn", "knobs": {"stem": "layers"}, "training": {}}
-    _keep_model(plan, data, ranks, "")
+    plan = {"workload": "virus-cnn", "strategy": "single", "knobs": {}, "training": {}}
+    _keep_model(plan, {"classes": ["X", "Y"]}, ranks, "")
     [first, *_, last] = disk
     assert first == ("sync", WEIGHTS)
     assert disk.index(("rename", WEIGHTS)) < disk.index(("sync", "rep1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_additions_measure_nothing_again(project):
     declared = "      new: {description: A new one., type: integer, default: 7}\n"
     changed(project / "schemas/config.schema.yaml", knob, knob + declared)
     workloads = project / "escala/workloads"
-    (workloads / "constant.py").write_text((workloads / "majority.py").read_text())
+    shutil.copytree(workloads / "majority", workloads / "constant")
     (project / "schemas/tables/more.schema.yaml").write_text("properties: {}\n")
     (project / "escala/explain/tables/more.py").write_text(TABLE)
     (project / "escala/figures/more.py").write_text(FIGURE)
@@ -136,6 +137,10 @@ def test_additions_measure_nothing_again(project):
     ("file", "voided"),
     [
         ("escala/parallel/train.py", set(STRATEGIES)),
+        ("escala/data/base.py", set(STRATEGIES)),
+        ("escala/workloads/virus_cnn/workload.yaml", set(STRATEGIES)),
+        ("escala/workloads/virus_cnn/lookup.py", set(STRATEGIES)),
+        ("escala/workloads/virus_cnn/kernels/added.cc", set(STRATEGIES)),
         ("escala/parallel/strategies/mirrored.py", {"mirrored"}),
         ("escala/parallel/strategies/distribute.py", {"mirrored", "multiworker-mirrored"}),
         ("escala/parallel/strategies/horovod_mpi.py", {"horovod-mpi", "hybrid"}),
@@ -143,7 +148,7 @@ def test_additions_measure_nothing_again(project):
         ("escala/measure/supervise.py", set(STRATEGIES)),
         ("escala/measure/collect.py", set()),
         ("escala/parallel/knobs.py", set()),
-        ("escala/workloads/kmer_logreg.py", set()),
+        ("escala/workloads/kmer_logreg/__init__.py", set()),
         ("escala/lab/network.py", set()),
         ("escala/explain/tables/runs.py", set()),
         ("escala/experiment/matrix.py", set()),
@@ -152,8 +157,9 @@ def test_additions_measure_nothing_again(project):
 def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided):
     project = copy_project(tmp_path / "project")
     before = {name: _code(project, name) for name in STRATEGIES}
+    (project / file).parent.mkdir(exist_ok=True)
     with open(project / file, "a") as code:
-        code.write("\nADDED = 1\n")
+        code.write("\nadded: 1\n" if file.endswith(".yaml") else "\nADDED = 1\n")
     assert {name for name in STRATEGIES if _code(project, name) != before[name]} == voided
 
 
@@ -188,15 +194,15 @@ def test_what_nobody_reads_is_no_part_of_a_request():
     knobs |= {"compression": "fp16", "communication": "ring", "stem": "lookup"}
     knobs |= {"cores_per_process": 2, "eager_limit_mib": 1.0}
     stem = {"cores_per_process": 2, "stem": "lookup"}
-    assert significant(knobs, "single", "gradient") == stem
+    assert significant(knobs, "single", "steps") == stem
     assert significant(knobs, "single", "fit") == {"cores_per_process": 2}
-    assert significant(knobs, "horovod-gloo", "gradient") == stem | {"compression": "fp16"}
+    assert significant(knobs, "horovod-gloo", "steps") == stem | {"compression": "fp16"}
     over_mpi = stem | {"compression": "fp16", "eager_limit_mib": 1.0}
-    assert significant(knobs, "horovod-mpi", "gradient") == over_mpi
-    found = significant(knobs, "multiworker-mirrored", "gradient")
+    assert significant(knobs, "horovod-mpi", "steps") == over_mpi
+    found = significant(knobs, "multiworker-mirrored", "steps")
     assert found == stem | {"communication": "ring"}
     with pytest.raises(KeyError):
-        significant({"unheard_of": 1}, "single", "gradient")
+        significant({"unheard_of": 1}, "single", "steps")
 
 
 def test_a_strategy_cannot_read_a_knob_that_is_not_declared_for_it():

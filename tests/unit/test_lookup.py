@@ -12,8 +12,8 @@ from tensorflow.keras import layers
 
 from escala.parallel.data import digest
 from escala.workloads import load, virus_cnn
-from escala.workloads.lookup import TABLE_BYTES, Lookup
 from escala.workloads.models import WEIGHTS, describe
+from escala.workloads.virus_cnn.lookup import TABLE_BYTES, Lookup
 
 #: Of the largest value: sums of some hundred float32 numbers, taken in another order.
 TOLERANCE = 1e-5
@@ -98,8 +98,8 @@ def test_outputs_and_gradients_are_those_of_the_plain_layers(
 @pytest.mark.parametrize("table_bytes", [TABLE_BYTES, 2**16], ids=["one table", "one per tap"])
 def test_the_networks_convolutions_at_odd_and_even_lengths(length, table_bytes, monkeypatch):
     random = np.random.default_rng(length)
-    expected_of = virus_cnn.model(length, 5)
-    found_of = virus_cnn.model(length, 5, "lookup")
+    expected_of = virus_cnn.network(length, 5)
+    found_of = virus_cnn.network(length, 5, "lookup")
     found_of.layers[0].table_bytes = table_bytes
     assert found_of.layers[0].looks_up
     expected_of.set_weights(drawn(expected_of, random))
@@ -134,7 +134,7 @@ def test_weights_have_the_same_names_shapes_order_and_initial_values():
     for stem in ("layers", "lookup"):
         tf.keras.backend.clear_session()
         tf.keras.utils.set_random_seed(4)
-        models.append(virus_cnn.model(1000, 5, stem))
+        models.append(virus_cnn.network(1000, 5, stem))
     by_layers, by_lookup = models
     assert described(by_lookup) == described(by_layers)
     assert by_lookup.count_params() == by_layers.count_params() == 2_067_181
@@ -145,7 +145,7 @@ def test_weights_have_the_same_names_shapes_order_and_initial_values():
 @pytest.mark.parametrize("ways", [("layers", "lookup"), ("lookup", "layers")], ids="-".join)
 def test_weights_go_both_ways(ways):
     random = np.random.default_rng(1)
-    one, other = (virus_cnn.model(101, 5, stem) for stem in ways)
+    one, other = (virus_cnn.network(101, 5, stem) for stem in ways)
     codes = letters(random, 20, 101)
     train(one, codes, random.integers(0, 5, 20), steps=3)
     other.set_weights(one.get_weights())
@@ -154,7 +154,7 @@ def test_weights_go_both_ways(ways):
 
 def train(model: tf.keras.Model, codes: np.ndarray, labels: np.ndarray, steps: int) -> np.ndarray:
     """Train on batches of 16 rows in turn; return the loss of each step."""
-    optimizer = virus_cnn.optimizer(LEARNING_RATE)
+    optimizer = virus_cnn.optimizer({}, LEARNING_RATE, {"update": "keras"})
     losses = []
     for step in range(steps):
         rows = np.arange(16 * step, 16 * (step + 1)) % len(codes)
@@ -174,7 +174,7 @@ def test_fifty_steps_follow_the_loss_of_the_plain_layers(length):
     changed = random.random(codes.shape) < 0.1
     codes[changed] = letters(random, 1, int(changed.sum()))[0]
     tf.keras.utils.set_random_seed(length)
-    by_layers, by_lookup = (virus_cnn.model(length, 5, stem) for stem in ("layers", "lookup"))
+    by_layers, by_lookup = (virus_cnn.network(length, 5, stem) for stem in ("layers", "lookup"))
     by_lookup.set_weights(by_layers.get_weights())
     expected, found = (train(model, codes, labels, STEPS) for model in (by_layers, by_lookup))
     assert expected[-1] < 0.95 * expected[0]
@@ -183,13 +183,17 @@ def test_fifty_steps_follow_the_loss_of_the_plain_layers(length):
 
 def test_a_kept_model_classifies_as_one_of_plain_layers(tmp_path):
     random = np.random.default_rng(2)
-    model, codes = virus_cnn.model(61, 5, "lookup"), letters(random, 300, 61)
+    model, codes = virus_cnn.network(61, 5, "lookup"), letters(random, 300, 61)
     model.set_weights(drawn(model, random))
     np.savez(tmp_path / WEIGHTS, *model.get_weights())
-    window = {"method": "start", "reverse_complement": False}
-    data = {"classes": CLASSES, "length": 61, "window": window, "sha256": {}}
-    describe(tmp_path, "virus-cnn", "lookup", {}, data, digest(model.get_weights()))
-    by_layers = virus_cnn.model(61, 5)
+    data = {
+        "classes": CLASSES,
+        "inputs": [{"name": "codes", "shape": [61], "dtype": "uint8"}],
+        "targets": {"name": "labels", "shape": [], "dtype": "int64"},
+        "sha256": {},
+    }
+    describe(tmp_path, "virus-cnn", {"stem": "lookup"}, {}, data, digest(model.get_weights()))
+    by_layers = virus_cnn.network(61, 5)
     by_layers.set_weights(model.get_weights())
     found = load(tmp_path).probabilities(codes)
     np.testing.assert_allclose(found, by_layers(codes), rtol=1e-4, atol=TOLERANCE)

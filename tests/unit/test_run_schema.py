@@ -20,7 +20,7 @@ THREADS = {"intra_op": 1, "inter_op": 1}
 def ok() -> dict:
     """A run of two ranks that ended well."""
     return {
-        "format": 6,
+        "format": 7,
         "status": "ok",
         "reason": None,
         "experiment": "demo",
@@ -52,7 +52,7 @@ def ok() -> dict:
             "threads": THREADS,
         },
         "training": {
-            "kind": "gradient",
+            "kind": "steps",
             "global_batch": 64,
             "rows_per_rank": 32,
             "learning_rate": 0.001,

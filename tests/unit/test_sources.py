@@ -185,7 +185,9 @@ def test_what_a_script_loads_is_among_what_it_reaches(script):
 
 def test_a_run_is_determined_by_the_code_of_its_ranks():
     files = sources("scripts.train").files
-    assert {"escala.parallel.rank", "escala.workloads.virus_cnn"} <= set(files)
+    workload = "escala.workloads.virus_cnn"
+    assert {"escala.parallel.rank", workload, f"{workload}.lookup"} <= set(files)
+    assert "escala/workloads/virus_cnn/workload.yaml" in files
     assert "schemas/run.schema.yaml" in files
     assert not module.UNCOUNTED & set(files)
 

@@ -90,7 +90,7 @@ def test_runs_of_the_first_format_are_read(tmp_path):
         del run["training"]["kind"]
         for file in (path, *path.parent.glob("sessions/*.json")):
             write_json(file, run | {"format": 1})
-    assert (_tables(experiment)["runs"]["training_kind"] == "gradient").all()
+    assert (_tables(experiment)["runs"]["training_kind"] == "steps").all()
 
 
 @pytest.mark.parametrize("name", tables.TABLES)

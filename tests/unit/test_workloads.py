@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from fixtures_runs import CLASSES
+from jsonschema import Draft202012Validator
 from sklearn.dummy import DummyClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -20,21 +21,24 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from test_kmers import canonical
 
+from escala.data.base import Spec
 from escala.errors import InputError
 from escala.files import sha256_file, write_json
 from escala.parallel.data import digest
 from escala.workloads import WORKLOADS, load, workload
-from escala.workloads.models import NAME, WEIGHTS, WINDOW_METHODS, describe
+from escala.workloads.models import NAME, WEIGHTS, describe
 from tests.conftest import ROOT
 
 SETTINGS = {"k": 3, "C": 2.0, "max_iterations": 500, "save_model": True}
 ROWS, LENGTH = 90, 60
+CODES = Spec("codes", (LENGTH,), "uint8")
 DATA = {
     "classes": CLASSES,
-    "length": LENGTH,
-    "window": {"method": "start", "reverse_complement": False},
+    "inputs": [CODES._asdict()],
+    "targets": {"name": "labels", "shape": [], "dtype": "int64"},
     "sha256": {"train.npy": "0" * 64},
 }
+KNOBS = {"stem": "layers", "update": "keras"}
 
 
 def sequences(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -67,10 +71,10 @@ def test_kmer_logreg_is_scikit_learns_pipeline(classes):
     new, _ = sequences(classes, seed=1)
     work = workload("kmer-logreg")
     counts = np.bincount(labels, minlength=classes)
-    weights = work.fit(codes, labels, counts, SETTINGS)
+    weights = work.fit((codes,), labels, counts, SETTINGS)
     independent = pipeline(3, 2.0).fit(in_letters(codes), labels)
     for some in (codes, new):
-        found = work.probabilities(weights, some)
+        found = work.probabilities(weights, (some,))
         assert found.dtype == np.float32
         expected = independent.predict_proba(in_letters(some))
         # Both stop at a gradient of 1e-4, one of them in float32.
@@ -80,8 +84,9 @@ def test_kmer_logreg_is_scikit_learns_pipeline(classes):
 def test_a_class_without_training_rows_has_probability_0():
     codes, labels = sequences(3)
     labels = np.where(labels == 1, 3, labels)
-    weights = workload("kmer-logreg").fit(codes, labels, np.bincount(labels, minlength=5), SETTINGS)
-    found = workload("kmer-logreg").probabilities(weights, codes)
+    counts = np.bincount(labels, minlength=5)
+    weights = workload("kmer-logreg").fit((codes,), labels, counts, SETTINGS)
+    found = workload("kmer-logreg").probabilities(weights, (codes,))
     assert found.shape == (ROWS, 5)
     assert (found[:, [1, 4]] == 0).all() and (found[:, [0, 2, 3]] > 0).all()
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
@@ -93,8 +98,8 @@ def test_majority_is_scikit_learns_of_the_rows_before_balancing(seed):
     counts = np.bincount(original, minlength=9)
     balanced = np.repeat(np.arange(9), 20)
     codes = np.ones((len(balanced), 10), np.uint8)
-    weights = workload("majority").fit(codes, balanced, counts, {})
-    found = workload("majority").probabilities(weights, codes)
+    weights = workload("majority").fit((codes,), balanced, counts, {})
+    found = workload("majority").probabilities(weights, (codes,))
     dummy = DummyClassifier(strategy="prior").fit(np.zeros((40, 1)), original)
     expected = np.zeros(9)
     expected[dummy.classes_] = dummy.class_prior_
@@ -107,14 +112,14 @@ def kept(folder, name: str):
     codes, labels = sequences(5)
     work = workload(name)
     if WORKLOADS[name].kind == "fit":
-        weights = work.fit(codes, labels, np.bincount(labels, minlength=5), SETTINGS)
+        weights = work.fit((codes,), labels, np.bincount(labels, minlength=5), SETTINGS)
         np.savez(folder / WEIGHTS, **weights)
-        arrays, expected = weights.values(), work.probabilities(weights, codes)
+        arrays, expected = weights.values(), work.probabilities(weights, (codes,))
     else:
-        network = work.model(LENGTH, 5)
+        network = work.build((CODES,), (5,), {}, KNOBS)
         np.savez(folder / WEIGHTS, *network.get_weights())
         arrays, expected = network.get_weights(), network.predict(codes, verbose=0)
-    describe(folder, name, "layers", SETTINGS, DATA, digest(arrays))
+    describe(folder, name, KNOBS, SETTINGS, DATA, digest(arrays))
     return codes, expected
 
 
@@ -130,7 +135,7 @@ def changed(folder, **content) -> None:
 def test_a_kept_model_classifies_as_it_did(tmp_path, name):
     codes, expected = kept(tmp_path, name)
     model = load(tmp_path)
-    assert (model.workload, model.classes, model.length) == (name, CLASSES, LENGTH)
+    assert (model.workload, model.classes, model.inputs) == (name, CLASSES, (CODES,))
     assert model.description["data"]["sha256"] == {"train.npy": "0" * 64}
     found = model.probabilities(codes)
     assert found.shape == (ROWS, 5) and found.dtype == np.float32
@@ -157,6 +162,16 @@ def test_a_kept_model_is_numbers_and_nothing_else(tmp_path, name):
     with np.load(tmp_path / "model.npz", allow_pickle=False) as stored:
         assert {f"{key}.npy" for key in stored} == set(members)
         assert all(stored[key].dtype.kind == "f" for key in stored)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_setting_is_declared_with_its_meaning_and_a_default(name):
+    schema = WORKLOADS[name].settings
+    Draft202012Validator.check_schema(schema)
+    assert (schema["type"], schema["additionalProperties"]) == ("object", False)
+    for setting in schema["properties"].values():
+        assert setting["description"]
+        Draft202012Validator(setting).validate(setting["default"])
 
 
 class Hostile:
@@ -198,25 +213,34 @@ def test_weights_that_do_not_fit_are_refused_by_one_message(tmp_path, name, how)
     assert not mark.exists()
 
 
+def of_length(length: object) -> dict:
+    return {"data": DATA | {"inputs": [CODES._asdict() | {"shape": [length]}]}}
+
+
+def of_classes(*names: object) -> dict:
+    return {"data": DATA | {"classes": [*names]}}
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         ({"workload": "os"}, "is no workload here"),
-        ({"length": "60"}, "length.*is missing, or no int"),
-        ({"length": 3}, "does not hold the weights"),
-        ({"length": -5}, "model.json: 'length': is less than 1"),
-        ({"classes": ["A", "B"]}, "does not hold the weights"),
-        ({"classes": ["A"]}, "'classes': holds fewer than two names"),
-        ({"classes": ["A", *CLASSES[:3], "A"]}, "'classes': holds .*one of them twice"),
-        ({"classes": ["=HYPERLINK(1)", *CLASSES[1:]]}, "'classes': holds a name that does not"),
-        ({"classes": ["A\n", *CLASSES[1:]]}, "'classes': holds a name that does not match"),
-        ({"classes": [1, 2, 3, 4, 5]}, "'classes': holds a name that does not match"),
-        ({"data": {}}, "'data.window.method': is missing, or none of start"),
-        ({"data": DATA | {"window": "start"}}, "'data.window.method': is missing"),
-        ({"data": DATA | {"window": {"method": "weird"}}}, "'data.window.method': is missing"),
-        ({"data": DATA | {"window": {"method": "start"}}}, "'data.window.reverse_complement'"),
+        ({"knobs": "layers"}, "knobs.*is missing, or no dict"),
+        ({"knobs": {}}, "does not hold the weights.*stem"),
+        (of_length(3), "does not hold the weights"),
+        (of_length(-5), "model.json: 'data.inputs': holds a shape"),
+        (of_length("60"), "model.json: 'data.inputs': holds a shape"),
+        ({"data": DATA | {"inputs": []}}, "does not hold the weights"),
+        ({"data": DATA | {"targets": None}}, "'data.inputs': is missing, or does not describe"),
+        (of_classes("A", "B"), "does not hold the weights"),
+        (of_classes("A"), "'data.classes': holds fewer than two names"),
+        (of_classes("A", *CLASSES[:3], "A"), "'data.classes': holds a name twice"),
+        (of_classes("=HYPERLINK(1)", *CLASSES[1:]), "'data.classes': holds a name that does not"),
+        (of_classes("A\n", *CLASSES[1:]), "'data.classes': holds a name that does not match"),
+        (of_classes(1, 2, 3, 4, 5), "'data.classes': holds a name that does not match"),
+        ({"data": {}}, "'data.inputs': is missing, or does not describe"),
         ({"data": DATA | {"sha256": None}}, "'data.sha256': is missing, or no dict"),
-        ({"format": 3}, "is not a description of format 2"),
+        ({"format": 4}, "is not a description of format 3"),
     ],
 )
 def test_a_description_that_does_not_fit_is_refused(tmp_path, content, reason):
@@ -229,8 +253,6 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, content, reason):
 def test_a_description_may_hold_what_an_experiment_may():
     schema = yaml.safe_load((ROOT / "schemas" / "config.schema.yaml").read_text())
     assert schema["$defs"]["name"]["pattern"] == f"^{NAME}$"
-    window = schema["$defs"]["dataset"]["properties"]["window"]["properties"]
-    assert window["method"]["enum"] == list(WINDOW_METHODS)
 
 
 def test_a_kept_network_may_have_weights_that_are_integers(tmp_path, monkeypatch):
@@ -238,16 +260,16 @@ def test_a_kept_network_may_have_weights_that_are_integers(tmp_path, monkeypatch
     import tensorflow as tf
     from tensorflow.keras import layers
 
-    def model(length: int, classes: int, stem: str = "layers") -> tf.keras.Model:
+    def build(specs, outputs, settings, knobs) -> tf.keras.Model:
         return tf.keras.Sequential(
             [
-                layers.Input((length,), dtype="uint8"),
+                layers.Input(specs[0].shape, dtype=specs[0].dtype),
                 layers.Normalization(),
-                layers.Dense(classes, activation="softmax"),
+                layers.Dense(*outputs, activation="softmax"),
             ]
         )
 
-    monkeypatch.setattr(workload("virus-cnn"), "model", model)
+    monkeypatch.setattr(workload("virus-cnn"), "build", build)
     codes, expected = kept(tmp_path, "virus-cnn")
     with np.load(tmp_path / WEIGHTS) as stored:
         assert "i" in {array.dtype.kind for array in stored.values()}

@@ -15,6 +15,7 @@ import pytest
 from Bio import SeqIO
 from sklearn.metrics import confusion_matrix
 
+from escala.data.base import Arrays
 from escala.files import atomic, read_json
 from escala.measure import steps
 from escala.measure.invariants import broken_promise
@@ -61,10 +62,8 @@ def halves(small_split) -> np.ndarray:
     """The losses of one process that adds the gradients of two halves of each batch."""
     import float32_drift
 
-    from escala.parallel.train import Data
-
     return float32_drift.losses(
-        Data.load(small_split), 0, 2, EPOCHS * STEPS_PER_EPOCH, learning_rate=LEARNING_RATE
+        Arrays(small_split), 0, 2, EPOCHS * STEPS_PER_EPOCH, learning_rate=LEARNING_RATE
     )
 
 
@@ -172,11 +171,11 @@ def test_rounded_gradients_train_otherwise(trained, small_split, request_for, tm
 @pytest.mark.parametrize("weighting", ["rows", "ranks"])
 def test_a_step_is_the_mean_of_its_rows_or_of_its_ranks(weighting):
     """A last step in which ranks have unequal rows, and one has none."""
-    from escala.parallel.train import _divisors
+    from escala.parallel.step import divisors
 
     per_row = [np.array([1.0, 2.0, 3.0]), np.array([10.0]), np.array([])]
-    divisors = _divisors(per_row, weighting)
-    total = sum(rows.sum() / divisor for rows, divisor in zip(per_row, divisors, strict=True))
+    of_rank = divisors(per_row, weighting)
+    total = sum(rows.sum() / divisor for rows, divisor in zip(per_row, of_rank, strict=True))
     # A rank without rows has no loss, and still counts as a rank.
     means = {"rows": np.concatenate(per_row).mean(), "ranks": (2.0 + 10.0 + 0.0) / 3}
     assert total == pytest.approx(means[weighting])
@@ -186,7 +185,7 @@ def test_parts_are_computed_one_after_the_other():
     """Together they would take the memory of the whole batch."""
     import tensorflow as tf
 
-    from escala.parallel.train import _accumulated
+    from escala.parallel.step import accumulated as in_parts
 
     present, most = [], []
 
@@ -203,7 +202,7 @@ def test_parts_are_computed_one_after_the_other():
         total.set_shape(())
         return [total / divisor], total, total
 
-    rows, accumulated = 15, tf.function(_accumulated(compute, 8))
+    rows, accumulated = 15, tf.function(in_parts(compute, 8))
     codes, labels = tf.zeros((rows, 3), tf.uint8), tf.zeros(rows, tf.int64)
     (gradient,), total, _ = accumulated(codes, labels, tf.ones(rows), tf.constant(4.0))
     assert (float(gradient), float(total)) == (3.75, 15.0)
@@ -236,7 +235,7 @@ def test_lookups_and_fused_updates_train_the_same_model(
     assert "using XLA" in (tmp_path / "ranks" / "rank0.log").read_text()
     found = losses(steps.read(tmp_path / "ranks", len(result["ranks"]["cores"])))
     np.testing.assert_allclose(found[:STEPS], halves[:STEPS], rtol=TOLERANCE)
-    assert load(tmp_path).description["stem"] == "lookup"
+    assert load(tmp_path).description["knobs"]["stem"] == "lookup"
     assert_kept_as_evaluated(tmp_path, small_split, result)
 
 
@@ -285,7 +284,7 @@ def running(tmp_path, monkeypatch) -> Callable[[str], list[psutil.Process]]:
 def test_the_published_model_has_its_parameters():
     from escala.workloads import workload
 
-    assert workload("virus-cnn").model(1000, 5).count_params() == 2_067_181
+    assert workload("virus-cnn").network(1000, 5).count_params() == 2_067_181
 
 
 def test_ranks_that_disagree_fail_the_run():
@@ -329,7 +328,7 @@ def assert_kept_as_evaluated(run: Path, split: Path, result: dict) -> None:
     matrix = confusion_matrix(labels, predictions, labels=range(len(CLASSES)))
     assert matrix.tolist() == result["evaluation"]["confusion_matrix"]
     model = load(run)
-    assert (model.workload, model.classes, model.length) == (result["workload"], CLASSES, 300)
+    assert (model.workload, model.classes) == (result["workload"], CLASSES)
     assert model.description["weights_sha256"] == result["weights_sha256"]
     assert model.description["data"]["sha256"] == result["data"]["sha256"]
     np.testing.assert_array_equal(model.probabilities(codes).argmax(axis=1), predictions)

@@ -6,25 +6,27 @@ written.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from escala.workloads import kmers
+from escala.data.base import Spec
+from escala.workloads.kmer_logreg import kmers
 
-TRAINED_BY = "fit"
 OPTIMIZER = "lbfgs"
 
 
 def fit(
-    codes: np.ndarray, labels: np.ndarray, counts: np.ndarray, settings: dict
+    inputs: tuple[np.ndarray], targets: np.ndarray, counts: np.ndarray, settings: Mapping
 ) -> dict[str, np.ndarray]:
     """Fit scikit-learn's logistic regression, one probability per class, to k-mer frequencies.
 
     Parameters
     ----------
-    codes, labels, counts, settings : as `escala.workloads` says; `settings` holds `k`, `C` and
-        `max_iterations`.
+    inputs, targets, counts, settings : described in `escala.workloads`; the only input are codes,
+        uint8 (rows, length).
 
     Returns
     -------
@@ -35,9 +37,9 @@ def fit(
     ------
     ValueError : all training rows are of one class.
     """
-    k, classes = settings["k"], len(counts)
+    [codes], k, classes = inputs, settings["k"], len(counts)
     model = LogisticRegression(C=settings["C"], max_iter=settings["max_iterations"])
-    model.fit(kmers.frequencies(codes, k), np.asarray(labels))
+    model.fit(kmers.frequencies(codes, k), np.asarray(targets))
     coefficients, intercepts = model.coef_, model.intercept_
     if len(model.classes_) == 2:
         # Of two classes scikit-learn keeps the second's logit alone.
@@ -50,13 +52,14 @@ def fit(
     return {"weights": weights, "intercepts": biases}
 
 
-def shapes(classes: int, settings: dict) -> dict[str, tuple[int, ...]]:
+def shapes(specs: Sequence[Spec], outputs: tuple[int], settings: Mapping) -> dict[str, tuple]:
     """Return the shapes of the weights; see `escala.workloads`."""
-    return {"weights": (classes, kmers.columns(settings["k"])), "intercepts": (classes,)}
+    return {"weights": (*outputs, kmers.columns(settings["k"])), "intercepts": outputs}
 
 
-def probabilities(weights: dict[str, np.ndarray], codes: np.ndarray) -> np.ndarray:
+def probabilities(weights: dict[str, np.ndarray], inputs: tuple[np.ndarray]) -> np.ndarray:
     """Return the probability of every class, float32 (rows, classes); see `escala.workloads`."""
+    [codes] = inputs
     k = kmers.letters(weights["weights"].shape[1])
     return np.concatenate(
         [

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
-TRAINED_BY = "fit"
+from escala.data.base import Spec
+
 OPTIMIZER = "counting"
 
 
 def fit(
-    codes: np.ndarray, labels: np.ndarray, counts: np.ndarray, settings: dict
+    inputs: tuple[np.ndarray], targets: np.ndarray, counts: np.ndarray, settings: Mapping
 ) -> dict[str, np.ndarray]:
     """Return the share of each class among the training rows before any was enlarged.
 
@@ -19,16 +22,16 @@ def fit(
 
     Returns
     -------
-    `shares`, float32 (classes,). Parameters as `escala.workloads` says.
+    `shares`, float32 (classes,). Parameters are described in `escala.workloads`.
     """
     return {"shares": (counts / counts.sum()).astype(np.float32)}
 
 
-def shapes(classes: int, settings: dict) -> dict[str, tuple[int, ...]]:
+def shapes(specs: Sequence[Spec], outputs: tuple[int], settings: Mapping) -> dict[str, tuple]:
     """Return the shapes of the weights; see `escala.workloads`."""
-    return {"shares": (classes,)}
+    return {"shares": outputs}
 
 
-def probabilities(weights: dict[str, np.ndarray], codes: np.ndarray) -> np.ndarray:
+def probabilities(weights: dict[str, np.ndarray], inputs: tuple[np.ndarray]) -> np.ndarray:
     """Return those shares for every row, float32 (rows, classes)."""
-    return np.tile(weights["shares"], (len(codes), 1))
+    return np.tile(weights["shares"], (len(inputs[0]), 1))

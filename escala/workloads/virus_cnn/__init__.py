@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.workloads.lookup import Lookup
+from escala.data.base import Spec
+from escala.workloads.virus_cnn.lookup import Lookup
 
-TRAINED_BY = "gradient"
 CODES = 5
 
 
-def model(
+def build(
+    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping[str, Any]
+) -> tf.keras.Model:
+    """Build `network` for one input, codes, with the knob `stem`."""
+    [codes], [classes] = specs, outputs
+    return network(*codes.shape, classes, knobs["stem"])
+
+
+def network(
     length: int, classes: int, stem: Literal["layers", "lookup"] = "layers"
 ) -> tf.keras.Model:
-    """Build the network for sequences of `length` codes (uint8, 0 to 4).
+    """Return the network for sequences of `length` codes (uint8, 0 to 4).
 
     At length 1000 and 5 classes it has 2 067 181 parameters, 98 % of them in the first dense
     layer. By `lookup` the layers up to the second pooling are computed from tables: another way
@@ -43,16 +52,19 @@ def model(
 
 
 def optimizer(
-    learning_rate: float, update: Literal["keras", "fused"] = "keras"
+    settings: Mapping, learning_rate: float, knobs: Mapping[str, Any]
 ) -> tf.keras.optimizers.Optimizer:
-    """Return RMSprop; `fused`, XLA makes one loop over each variable of the update's operations."""
+    """Return RMSprop.
+
+    With the knob `update: fused`, XLA makes one loop over each variable of the update's operations.
+    """
     chosen = tf.keras.optimizers.RMSprop(learning_rate)
-    if update == "fused":
+    if knobs["update"] == "fused":
         # Keras heeds this option of the constructor only where there is a GPU.
         chosen.jit_compile = True
     return chosen
 
 
-def row_losses(labels: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
-    """Categorical cross-entropy of every row, in nats; labels are class numbers."""
-    return tf.keras.losses.sparse_categorical_crossentropy(labels, probabilities)
+def row_losses(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
+    return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)

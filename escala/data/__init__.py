@@ -1,0 +1,1 @@
+"""Datasets: what training reads."""

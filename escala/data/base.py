@@ -1,0 +1,157 @@
+"""The arrays of one split of a dataset, as they are described and as they are read.
+
+A split is a folder. Its `dataset.json` names the arrays of every side:
+
+    "inputs": [{"name": "codes", "shape": [1000], "dtype": "uint8", "file": "{side}.npy"}],
+    "targets": {"name": "labels", "shape": [], "dtype": "int64", "file": "{side}_labels.npy"},
+    "rows": {"train": 161, "test": 69}
+
+`shape` is that of one row. `file` is relative to the folder, with the side's name for `{side}`.
+`rows` names the sides that the split has. A side `validation` may be absent. Where the targets are
+numbers of classes, or of words, `classes` names these in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from escala.errors import InputError
+from escala.files import read_json
+
+DESCRIPTION = "dataset.json"
+SIDES = ("train", "validation", "test")
+#: At least one byte of each page of memory is read when an array is touched.
+_PAGE_BYTES = 4096
+
+
+#: The inputs of some rows, and their targets.
+Rows = tuple[tuple[np.ndarray, ...], np.ndarray]
+
+
+class Spec(NamedTuple):
+    """The form of one array: its name, the shape of one row, and the name of its dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Arrays:
+    """Reader of a split whose sides are `.npy` files, mapped into memory read-only.
+
+    Attributes
+    ----------
+    description : the content of `dataset.json`.
+    inputs : of the arrays that a model reads, in the order of its inputs.
+    targets : of the array that holds what it is to predict.
+    sides : those of `SIDES` that there are, in this order.
+
+    Raises
+    ------
+    InputError : `dataset.json` is missing or does not describe arrays, or an array is missing or
+        differs from its description.
+    """
+
+    def __init__(self, folder: str | Path):
+        self._folder = Path(folder)
+        self.description = description(self._folder)
+        self.inputs = tuple(_spec(entry) for entry in self.description["inputs"])
+        self.targets = _spec(self.description["targets"])
+        self.sides = tuple(side for side in SIDES if side in self.description["rows"])
+        self._arrays = {side: [*self._mapped(side)] for side in self.sides}
+
+    def rows(self, side: str) -> int:
+        """Return the number of rows of a side."""
+        return self.description["rows"][side]
+
+    def gather(self, side: str, rows: np.ndarray | slice) -> Rows:
+        """Return the inputs and the targets of some rows of a side, in the dtypes of the specs."""
+        *inputs, targets = (array[rows] for array in self._arrays[side])
+        return tuple(inputs), targets
+
+    def touch(self) -> None:
+        """Read every page once: what training reads later is in memory, shared by the ranks."""
+        for array in (array for arrays in self._arrays.values() for array in arrays):
+            array.reshape(-1).view(np.uint8)[::_PAGE_BYTES].max(initial=0)
+
+    def _mapped(self, side: str) -> Iterator[np.ndarray]:
+        """Yield the inputs and the targets of a side.
+
+        Raises
+        ------
+        InputError : one of them is missing or not as it is described.
+        """
+        entries = [*self.description["inputs"], self.description["targets"]]
+        for entry, spec in zip(entries, (*self.inputs, self.targets), strict=True):
+            path = self._folder / entry["file"].format(side=side)
+            try:
+                array = np.load(path, mmap_mode="r", allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise self._refused(path.name, f"cannot be read: {error}") from error
+            shape = (self.rows(side), *spec.shape)
+            if (array.shape, array.dtype) != (shape, spec.dtype) or not array.flags.c_contiguous:
+                raise self._refused(
+                    path.name,
+                    f"is {array.dtype} of shape {array.shape}; {DESCRIPTION} describes "
+                    f"{spec.dtype} of shape {shape}",
+                )
+            yield array
+
+    def _refused(self, value: str, reason: str) -> InputError:
+        return InputError(self._folder, value, reason, f"remove {self._folder} and run again")
+
+
+def description(folder: Path) -> dict:
+    """Return the content of a split's `dataset.json`.
+
+    Raises
+    ------
+    InputError : it is missing, or does not describe arrays.
+    """
+    try:
+        found = read_json(folder / DESCRIPTION)
+        for entry in (*found["inputs"], found["targets"]):
+            _spec(entry), entry["file"]
+        whole = {"train", "test"} <= found["rows"].keys() <= set(SIDES)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise InputError(
+            folder,
+            DESCRIPTION,
+            "is missing, damaged, or of an older version",
+            f"remove {folder} and run again",
+        )
+    return found
+
+
+def files(description: dict) -> list[str]:
+    """Return the names of the arrays that training reads, by a description."""
+    entries = (*description["inputs"], description["targets"])
+    sides = [side for side in SIDES if side in description["rows"]]
+    return [entry["file"].format(side=side) for side in sides for entry in entries]
+
+
+def specs(description: dict) -> tuple[Spec, ...]:
+    """Return the specs of the inputs, by a description."""
+    return tuple(map(_spec, description["inputs"]))
+
+
+def output_shape(description: dict) -> tuple[int, ...]:
+    """Return the shape of what a model gives for one row.
+
+    Where the dataset has `classes`, each number of a target stands for one of them, and the model
+    gives a probability for each class: `(classes,)` for labels, `(words, classes)` for sequences.
+    Otherwise it gives numbers in the shape of the target.
+    """
+    shape = tuple(description["targets"]["shape"])
+    classes = description.get("classes")
+    return (*shape, len(classes)) if classes else shape
+
+
+def _spec(entry: dict) -> Spec:
+    return Spec(entry["name"], tuple(entry["shape"]), np.dtype(entry["dtype"]).name)

@@ -1,0 +1,124 @@
+"""Arrays of a split: read as they are described, and refused where they differ from that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from escala.data.base import Arrays, Spec, files, output_shape
+from escala.errors import InputError
+
+ROWS = {"train": 7, "validation": 2, "test": 3}
+DESCRIPTION = {
+    "inputs": [
+        {"name": "picture", "shape": [4, 5, 3], "dtype": "uint8", "file": "{side}/picture.npy"},
+        {"name": "age", "shape": [], "dtype": "float16", "file": "{side}/age.npy"},
+    ],
+    "targets": {"name": "words", "shape": [6], "dtype": "int32", "file": "{side}_words.npy"},
+    "rows": ROWS,
+}
+
+
+@pytest.fixture
+def split(tmp_path: Path) -> Path:
+    """Return the folder of a split of pictures and ages, with sequences of words as targets."""
+    random = np.random.default_rng(0)
+    for side, rows in ROWS.items():
+        (tmp_path / side).mkdir()
+        np.save(tmp_path / side / "picture.npy", random.integers(0, 255, (rows, 4, 5, 3), np.uint8))
+        np.save(tmp_path / side / "age.npy", random.random(rows).astype(np.float16))
+        words = random.integers(0, 9, (rows, 6), np.int32)
+        np.save(tmp_path / f"{side}_words.npy", words)
+    describe(tmp_path, **DESCRIPTION)
+    return tmp_path
+
+
+def describe(folder: Path, **description: object) -> None:
+    (folder / "dataset.json").write_text(json.dumps(description))
+
+
+def test_rows_of_several_inputs_are_gathered_as_they_are_stored(split):
+    arrays = Arrays(split)
+    arrays.touch()
+    assert arrays.inputs == (Spec("picture", (4, 5, 3), "uint8"), Spec("age", (), "float16"))
+    assert arrays.targets == Spec("words", (6,), "int32")
+    assert arrays.sides == ("train", "validation", "test")
+    assert [arrays.rows(side) for side in arrays.sides] == [7, 2, 3]
+    for rows in (np.array([5, 0, 5]), slice(1, 3)):
+        (picture, age), words = arrays.gather("train", rows)
+        for found, file in ((picture, "train/picture"), (age, "train/age"), (words, "train_words")):
+            expected = np.load(split / f"{file}.npy")[rows]
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_a_split_may_have_no_validation_side(split):
+    rows = {side: ROWS[side] for side in ("test", "train")}
+    describe(split, **DESCRIPTION | {"rows": rows})
+    assert Arrays(split).sides == ("train", "test")
+    assert files(DESCRIPTION | {"rows": rows}) == [
+        "train/picture.npy", "train/age.npy", "train_words.npy",
+        "test/picture.npy", "test/age.npy", "test_words.npy",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "expected"),
+    [((), ["a", "b"], (2,)), ((6,), ["a", "b", "c"], (6, 3)), ((), None, ()), ((3,), None, (3,))],
+)
+def test_a_model_gives_a_probability_for_each_class_or_numbers_like_the_targets(
+    shape, classes, expected
+):
+    described = {"targets": {"shape": list(shape)}} | ({"classes": classes} if classes else {})
+    assert output_shape(described) == expected
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((7, 4, 5, 1), np.uint8),
+        np.zeros((6, 4, 5, 3), np.uint8),
+        np.zeros((7, 4, 5, 3), np.float32),
+        np.zeros((7, 4, 5, 3), np.uint8, order="F"),
+        np.array([{"not": "numbers"}] * 7),
+    ],
+    ids=["shape", "rows", "dtype", "order", "objects"],
+)
+def test_an_array_that_differs_from_its_description_is_refused(split, array):
+    np.save(split / "train" / "picture.npy", array)
+    with pytest.raises(InputError, match=r"picture\.npy.*Remedy: remove .* and run again"):
+        Arrays(split)
+
+
+def test_numbers_of_the_other_byte_order_are_refused(split):
+    np.save(split / "test_words.npy", np.zeros((3, 6), ">i4"))
+    with pytest.raises(InputError, match=r"test_words\.npy.*int32"):
+        Arrays(split)
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        {},
+        DESCRIPTION | {"targets": {"name": "words"}},
+        DESCRIPTION | {"rows": {"train": 7}},
+        DESCRIPTION | {"rows": ROWS | {"other": 1}},
+        DESCRIPTION | {"inputs": [{"name": "a", "shape": [], "dtype": "odd", "file": "x"}]},
+    ],
+)
+def test_a_description_that_names_no_arrays_is_refused(split, description):
+    describe(split, **description)
+    with pytest.raises(InputError, match="is missing, damaged, or of an older version"):
+        Arrays(split)
+
+
+def test_an_array_that_is_missing_is_refused(split):
+    (split / "test" / "age.npy").unlink()
+    with pytest.raises(InputError, match=r"age\.npy.*cannot be read"):
+        Arrays(split)
+    (split / "dataset.json").unlink()
+    with pytest.raises(InputError, match="is missing"):
+        Arrays(split)
