@@ -62,7 +62,7 @@ def main() -> None:
         return outcome.status == "ok"
 
     probe = request["instrument"]
-    beside = dict.fromkeys((*BESIDE, *(PROBES[probe].products if probe else ())))
+    beside = tuple(dict.fromkeys((*BESIDE, *(PROBES[probe].products if probe else ()))))
     arrays = {name: arguments.data / name for name in ARRAYS}
     cli.serve_or_make(
         request["instrument"] or "train",

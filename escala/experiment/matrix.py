@@ -255,9 +255,9 @@ class Experiment:
     def _set_against(self, run: Run) -> set[Place]:
         """Return the references of a run, and what it is a reference of; or its pair's other side.
 
-        Of what is captured in runs of their own, only clocks are compared.
+        Of probe runs, only those of probes that are `compared` have any.
         """
-        if not takes_steps(run) or run.instrument not in (None, "clocks"):
+        if not takes_steps(run) or (run.instrument and not PROBES[run.instrument].compared):
             return set()
         if run.pair:
             [pair] = [pair for pair in self.pairs if pair.name == run.pair]

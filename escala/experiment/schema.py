@@ -16,7 +16,7 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
 from escala.errors import InputError
-from escala.probes import PROBES
+from escala.probes import PROBES, added
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
 
@@ -102,7 +102,7 @@ def _schema() -> dict:
 def composed(schema: dict) -> dict:
     """Return the schema with a key for each probe."""
     of_probes = {name: probe.settings for name, probe in PROBES.items()}
-    return schema | {"properties": schema["properties"] | of_probes}
+    return schema | {"properties": added(schema["properties"], of_probes)}
 
 
 def _check_keys(content: Any, origin: str, path: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Horovod's timeline of a whole instrumented run: a row per tensor."""
+"""Horovod's timeline of a whole timeline run: a row per tensor."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from escala.errors import InputError
-from escala.probes import PROBES
+from escala.probes import PROBES, added
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
 
@@ -22,7 +22,7 @@ def composed(schema: dict) -> dict:
     results = {name: probe.result for name, probe in PROBES.items() if probe.result}
     return schema | {
         "required": [*schema.get("required", []), *results],
-        "properties": schema["properties"] | results,
+        "properties": added(schema["properties"], results),
         "$defs": schema.get("$defs", {}) | names,
     }
 

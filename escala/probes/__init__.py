@@ -16,7 +16,7 @@ from pathlib import Path
 from escala.errors import InputError
 from escala.probes.base import Probe, Recorder
 
-__all__ = ["PROBES", "Probe", "Recorder", "of_run"]
+__all__ = ["PROBES", "Probe", "Recorder", "added", "of_run"]
 
 
 class _Probes(Mapping[str, type[Probe]]):
@@ -53,6 +53,21 @@ class _Probes(Mapping[str, type[Probe]]):
 
 
 PROBES: Mapping[str, type[Probe]] = _Probes()
+
+
+def added(properties: Mapping[str, dict], schemas: Mapping[str, dict]) -> dict[str, dict]:
+    """Return the properties of a JSON Schema with those of probes, by their names.
+
+    Raises
+    ------
+    InputError : a probe has the name of a property that there is already.
+    """
+    taken = sorted(properties.keys() & schemas.keys())
+    if taken:
+        raise InputError(
+            Path(__file__).parent, taken, "is a key of another meaning", "rename the probe's file"
+        )
+    return {**properties, **schemas}
 
 
 def of_run(plan: Mapping, folder: Path) -> Probe | None:

@@ -78,6 +78,9 @@ class Probe:
     temporary: ClassVar[tuple[str, ...]] = ()
     #: Whether tables are made of its runs.
     tabulated: ClassVar[bool] = True
+    #: Whether tables set its runs against those of the references of one session: both are then
+    #: measured again where one of them changes.
+    compared: ClassVar[bool] = False
 
     def __init_subclass__(cls):
         cls.name = cls.__module__.rpartition(".")[2].replace("_", "-")

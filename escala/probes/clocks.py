@@ -45,6 +45,7 @@ class Clocks(Probe):
     )
     products = TIMELINE_FILES
     temporary = (RAW_TIMELINE,)
+    compared = True
 
     @classmethod
     def applies(cls, run, strategy):

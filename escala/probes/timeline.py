@@ -49,8 +49,7 @@ class Timeline(Probe):
 
     scope = "run"
     settings = section(
-        "The separate, instrumented run of every Horovod configuration that captures the Horovod "
-        "timeline.",
+        "A separate run of every Horovod configuration that captures the Horovod timeline.",
         enabled=True,
         steps={
             "description": "Training steps to capture.",

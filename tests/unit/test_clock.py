@@ -102,16 +102,16 @@ def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step
 
 def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clock, monkeypatch):
     tf = pytest.importorskip("tensorflow")
-    from escala.parallel import train
+    from escala.parallel import step
 
     slept = []
-    monkeypatch.setattr(train.time, "sleep", slept.append)
+    monkeypatch.setattr(step.time, "sleep", slept.append)
 
     def compute(value):
         set_clock(HOUR)
         return value + 1.0
 
-    assert train._slowed(compute, 2.0)(tf.constant(1.0)).numpy() == 2.0
+    assert step.slowed(compute, 2.0)(tf.constant(1.0)).numpy() == 2.0
     assert 0 < sum(slept) < 60
 
 

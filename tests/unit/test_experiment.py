@@ -20,6 +20,7 @@ from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import composed
 from escala.parallel.knobs import complete, significant
+from escala.probes import PROBES
 from escala.references import ONE_PROCESS
 from escala.workloads import WORKLOADS
 
@@ -716,7 +717,7 @@ def requests(settings: dict) -> dict[str, str]:
     experiment = Experiment(settings, "e.yaml")
     return {
         run.file: json.dumps(experiment.request(run), allow_nan=False, sort_keys=True)
-        for run in experiment.timed + experiment.probed("timeline")
+        for run in [*experiment.timed, *(r for p in PROBES for r in experiment.probed(p))]
     }
 
 
@@ -824,10 +825,17 @@ def test_configurations_are_compared_with_the_references_named_whatever_their_va
 
 
 def test_a_reference_that_changes_is_measured_again_with_all_that_is_compared_with_it():
-    other = with_threads()
+    probes = {name: {"enabled": True} for name in ("clocks", "resources", "timeline")}
+    other = with_threads() | probes
     other["variants"]["threads"]["threads"] = {"inter_op": 1}
-    files = {file for file in requests(other) if "/timeline/" not in file}
-    assert changed(with_threads(), other) == files
+    changes = changed(with_threads() | probes, other)
+    of_variant = {file for file in requests(other) if "/threads/" in file}
+    assert changes - of_variant == {
+        file
+        for file in requests(other)
+        if "/tuned/" in file and file.split("/")[-2] in ("rep1", "rep2", "rep3", "clocks")
+    }
+    assert of_variant <= changes
 
 
 def test_a_reference_that_is_never_measured_is_refused():
