@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import classification_report
 
-from escala.acquire import simulate
-from escala.acquire.files import records, write_record
+from escala.data import KINDS
+from escala.data.genomes.acquire import simulate
+from escala.data.genomes.acquire.files import records, write_record
+from escala.data.genomes.arrays import Genomes
+from escala.data.genomes.familiarity import learn
+from escala.data.genomes.prepare.encode import encode, reverse_complement
 from escala.files import read_json
 from escala.predict.classify import predict
-from escala.predict.familiarity import learn
-from escala.prepare.arrays import Genomes
-from escala.prepare.encode import encode, reverse_complement
 
 LETTERS = np.frombuffer(b"NACGT", np.uint8)
 
@@ -60,6 +61,7 @@ def main() -> None:
         for name, fragments in sets.items():
             _write(folder / f"{name}.fasta", fragments, random)
             tables[name] = predict(
+                KINDS["genomes"],
                 folder / f"{name}.fasta",
                 arguments.run,
                 folder / "familiarity.npz",

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
-from escala.acquire import simulate
-from escala.prepare.arrays import write_arrays
-from escala.prepare.encode import encode
-from escala.prepare.fasta import encode_classes, records
+from escala.data.genomes.acquire import simulate
+from escala.data.genomes.arrays import write_arrays
+from escala.data.genomes.prepare.encode import encode
+from escala.data.genomes.prepare.fasta import encode_classes, records
 
 RECORDS = {"COVID": 13300, "DENGUE": 10200, "EBOLA": 600, "MERS": 700, "SARS": 800}
 CLASSES = list(RECORDS)

@@ -26,11 +26,11 @@ import pandas as pd
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from escala.acquire import files, simulate
-from escala.prepare import similarity
-from escala.prepare.encode import encode
-from escala.prepare.fasta import encode_classes, read_records, records
-from escala.prepare.kmers import canonical_kmers
+from escala.data.genomes.acquire import files, simulate
+from escala.data.genomes.prepare import similarity
+from escala.data.genomes.prepare.encode import encode
+from escala.data.genomes.prepare.fasta import encode_classes, read_records, records
+from escala.data.genomes.prepare.kmers import canonical_kmers
 
 RECORDS = {"COVID": 13300, "DENGUE": 10200, "EBOLA": 600, "MERS": 700, "SARS": 800}
 CLASSES = list(RECORDS)

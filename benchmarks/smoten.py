@@ -78,7 +78,7 @@ def measure(library: str, folder: Path, wanted: dict[int, int], seed: int) -> No
     X = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False)
     y = np.load(folder / "y.npy", allow_pickle=False)
     if library == OURS:
-        from escala.prepare.smoten import SMOTEN
+        from escala.data.genomes.prepare.smoten import SMOTEN
     else:
         from imblearn.over_sampling import SMOTEN
     begin = time.perf_counter()

@@ -56,7 +56,7 @@ def outdated(folder: Path, schemas: Path = SCHEMAS) -> list[str]:
 
 def _generated(pattern: str) -> str:
     """Return the sentence that names the sources of a page."""
-    declarations = " or the declaration of the probe" if pattern in _COMPOSED else ""
+    declarations = " or the declaration of the plug-in" if pattern in _COMPOSED else ""
     return GENERATED.format(f"schemas/{pattern}", f"the schema{declarations}")
 
 
@@ -74,7 +74,10 @@ def _body(files: list[Path]) -> list[str]:
 
 
 def _objects(node: dict, root: dict, path: str, kind: str = "") -> Iterator[tuple[str, dict]]:
-    """Yield every object with keys of its own in a schema, under the path that leads to it."""
+    """Yield every object with keys of its own in a schema, under the path that leads to it.
+
+    `kind` names the alternatives that it belongs to.
+    """
     if "properties" in node:
         yield (f"`{path}`{kind}" if path else ""), node
     inner = {
@@ -84,10 +87,12 @@ def _objects(node: dict, root: dict, path: str, kind: str = "") -> Iterator[tupl
     if "items" in node:
         inner[f"{path}[]"] = node["items"]
     for key, child in inner.items():
-        yield from _objects(_resolved(child, root), root, key)
-    for branch in node.get("oneOf", []):
+        yield from _objects(_resolved(child, root), root, key, kind)
+    conditional = [each.get("then", {}) for each in node.get("allOf", [])]
+    for branch in [*node.get("oneOf", []), *conditional]:
         chosen = _resolved(branch, root)
-        yield from _objects(chosen, root, path, f" ({chosen['title']})")
+        if "title" in chosen:
+            yield from _objects(chosen, root, path, f"{kind} ({chosen['title']})")
 
 
 def _resolved(node: dict, root: dict) -> dict:

@@ -1,10 +1,12 @@
-# Genomes, one FASTA file per class, from the source the dataset names.
+# Data, from the source the dataset names.
 #
-# REQUIRED INPUTS: none, or what the source names: a folder, lists of accessions, a lock file, or
-#   NCBI over the network.
-# OUTPUTS:
+# REQUIRED INPUTS: none, or what the source names: files, a folder, lists of accessions, a lock
+#   file, or NCBI over the network.
+# OUTPUTS, of genomes:
 #   results/{experiment}/data/{dataset}/sequences/{class}.fasta
 #   results/{experiment}/data/{dataset}/lock.tsv    class, accession, length and SHA-256 of each
+# OUTPUTS, of other kinds that acquire something:
+#   results/{experiment}/data/{dataset}/source/     and in it lock.tsv: file, bytes and SHA-256
 #
 # The lock file, committed and named in the config as `source.lock`, makes the same config give the
 # same bytes a year later. What a download has received stands in `.partial` until it is complete:
@@ -25,8 +27,8 @@ rule genomes:
         "../envs/prepare.yaml"
     params:
         code=code("scripts.acquire"),
-        source=lambda wildcards: json.dumps(dataset(wildcards)["source"]),
-        classes=lambda wildcards: dataset(wildcards)["classes"],
+        source=lambda wildcards: json.dumps(genomes(wildcards)["source"]),
+        classes=lambda wildcards: genomes(wildcards)["classes"],
         partial=f"{DATA}/.partial",
     message:
         "Acquire the genomes of {wildcards.dataset}"
@@ -39,4 +41,31 @@ rule genomes:
             --output {output.sequences:q} \
             --lock {output.lock:q} \
             --partial {params.partial:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule source:
+    input:
+        source_files,
+    output:
+        directory(f"{DATA}/source"),
+    log:
+        "results/{experiment}/logs/{dataset}/source.log",
+    priority: FIRST
+    localrule: True
+    conda:
+        "../envs/prepare.yaml"
+    params:
+        code=lambda wildcards: code("scripts.source", module_of(wildcards, "source")),
+        kind=lambda wildcards: dataset(wildcards)["kind"],
+        acquisition=lambda wildcards: json.dumps(of_settings(wildcards, "acquisition")),
+    message:
+        "Acquire {wildcards.dataset}"
+    shell:
+        """
+        python -m scripts.source \
+            --kind {params.kind} \
+            --acquisition {params.acquisition:q} \
+            --inputs {input:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
         """

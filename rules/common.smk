@@ -21,9 +21,11 @@ ROOT = Path(workflow.basedir)
 WORKDIR = Path.cwd()
 sys.path.insert(0, str(ROOT))
 
-from escala import acquire, environment, interrupts, store
+from escala import environment, interrupts, store
 from escala import experiment as experiments
-from escala.acquire.paths import expanded_path
+from escala.data import kind_of
+from escala.data.genomes.settings import letters_kept
+from escala.data.paths import expanded_path
 from escala.errors import InputError
 from escala.figures import DECLARED, FIGURES, SOME_FIGURES
 from escala.measure import estimate, key
@@ -33,6 +35,7 @@ from escala.hardware import available_cores
 from escala.parallel.layout import Layout
 from escala.parallel.placement import processes_per_node
 from escala.parallel.strategies import STRATEGIES
+from escala.predict import predicting
 from escala.probes import PROBES
 
 environment.prepare(ROOT)
@@ -89,10 +92,6 @@ wildcard_constraints:
 
 # All data are prepared before anything is trained: wrong input must not show after hours.
 FIRST = 2000
-ARRAYS = [
-    *(f"{side}{part}.npy" for side in ("train", "test") for part in ("", "_labels", "_genomes")),
-    "dataset.json",
-]
 SLURM_LOGS = Path(".snakemake/slurm_logs")
 DATA = "results/{experiment}/data/{dataset}"
 NAMES = "{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}"
@@ -137,38 +136,43 @@ def run_of(wildcards):
         raise WorkflowError(str(error)) from None
 
 
-def source_files(wildcards):
+def genomes(wildcards):
+    """Return the settings of a dataset of genomes: their rules make nothing of another kind."""
+    settings = dataset(wildcards)
+    if settings["kind"] != "genomes":
+        raise WorkflowError(
+            f"datasets.{wildcards.dataset}: the kind {settings['kind']} has no such file"
+        )
+    return settings
+
+
+def module_of(wildcards, part):
+    """Return the dotted name of a module of a dataset's kind, which must have it."""
+    kind = kind_of(dataset(wildcards))
+    if not kind.has(part):
+        raise WorkflowError(
+            f"datasets.{wildcards.dataset}: the kind {kind.name} has no module {part}"
+        )
+    return kind.module(part)
+
+
+def of_settings(wildcards, function, *arguments):
+    """Return what a dataset's kind works out of its settings."""
     settings = dataset(wildcards)
     try:
-        return acquire.inputs(settings["source"], settings["classes"])
+        return getattr(kind_of(settings).load("settings"), function)(settings, *arguments)
     except InputError as error:
         raise WorkflowError(f"datasets.{wildcards.dataset}.{error}") from None
 
 
-def letters_kept(settings):
-    """Return the letters of each genome that rows are cut from; None is all of them."""
-    oversample, within = settings["oversample"], 0
-    if oversample["method"] == "windows":
-        within = oversample.get("within")
-    if settings["window"]["method"] != "start" or within is None:
-        return None
-    return settings["length"] + within
+def source_files(wildcards):
+    return of_settings(wildcards, "inputs")
 
 
-def groups_of(wildcards):
-    """Return the file with the group of every genome, where the split keeps groups whole."""
-    settings, folder = dataset(wildcards), DATA.format(**wildcards)
-    if settings["split"]["by"] == "random":
-        return []
-    if settings["split"]["by"] == "cluster":
-        return f"{folder}/clusters.tsv"
-    if "groups" not in settings["split"]:
-        # What a simulated source knows of its genomes stands among them.
-        return f"{folder}/sequences"
-    try:
-        return expanded_path(settings["split"]["groups"], "split.groups")
-    except InputError as error:
-        raise WorkflowError(f"datasets.{wildcards.dataset}.{error}") from None
+def prepared_from(wildcards):
+    """Return the files that a dataset's arrays are made of, by name."""
+    files = of_settings(wildcards, "prepared_from", Path(DATA.format(**wildcards)))
+    return {name: str(path) for name, path in files.items()}
 
 
 def split_of(wildcards):
@@ -178,27 +182,27 @@ def split_of(wildcards):
     return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
 
 
-def group_option(wildcards, input):
-    """Return the option that names the group file, if the split needs one."""
-    if not input.groups:
-        return []
-    groups = Path(input.groups)
-    known = groups == Path(DATA.format(**wildcards)) / "sequences"
-    return ["--groups", str(groups / "lineages.tsv" if known else groups)]
-
-
 def familiarity_of(wildcards):
+    """Return what is known of the rows that a run was trained on, if its kind has a measure."""
     run, e = run_of(wildcards), experiment(wildcards)
+    if not kind_of(dataset(wildcards)).has("familiarity"):
+        return []
     return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/familiarity.npz"
 
 
+def predicting_code(wildcards):
+    module_of(wildcards, "queries")
+    kind = kind_of(dataset(wildcards))
+    return code("scripts.predict", *predicting(kind, wildcards.workload))
+
+
 def query_file(wildcards):
-    """Return the FASTA file of the sequences to classify."""
+    """Return the file of what is to be classified."""
     inputs = experiment(wildcards).settings["predict"]["inputs"]
     if wildcards.query not in inputs:
         raise WorkflowError(
             f"{experiment(wildcards).origin}: predict.inputs names no {wildcards.query}; "
-            f"add it with the path of its FASTA file"
+            f"add it with the path of its file"
         )
     try:
         return expanded_path(inputs[wildcards.query], f"predict.inputs.{wildcards.query}")

@@ -1,11 +1,11 @@
-# A user's sequences classified with a model trained here.
+# A user's own data classified with a model trained here.
 #
 # REQUIRED INPUTS:
-#   the FASTA file that predict.inputs names, plain or gzipped
+#   the file that predict.inputs names: of genomes FASTA, plain or gzipped
 #   results/{experiment}/runs/…/rep{n}/run.json        the model stands beside it
 #   results/{experiment}/data/{dataset}/split{seed}/    the arrays it was trained on
 # OUTPUTS:
-#   results/{experiment}/data/{dataset}/split{seed}/familiarity.npz    k-mers of the training rows
+#   results/{experiment}/data/{dataset}/split{seed}/familiarity.npz    what the training rows hold
 #   results/{experiment}/predictions/{configuration}/rep{n}/{query}.tsv
 #
 # No experiment asks for these by itself: name the file you want.
@@ -27,13 +27,15 @@ rule familiarity:
     conda:
         "../envs/prepare.yaml"
     params:
-        code=code("scripts.familiarity"),
+        code=lambda wildcards: code("scripts.familiarity", module_of(wildcards, "familiarity")),
+        kind=lambda wildcards: dataset(wildcards)["kind"],
         split=subpath(input[0], parent=True),
     message:
-        "Learn the k-mers that {wildcards.dataset}, split {wildcards.seed}, is trained on"
+        "Learn what {wildcards.dataset}, split {wildcards.seed}, is trained on"
     shell:
         """
         python -m scripts.familiarity \
+            --kind {params.kind} \
             --split {params.split:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
@@ -41,7 +43,7 @@ rule familiarity:
 
 rule predict:
     input:
-        fasta=query_file,
+        query=query_file,
         run=f"{CONFIGURATION}/{{repeat}}/run.json",
         familiarity=familiarity_of,
     output:
@@ -51,7 +53,8 @@ rule predict:
     conda:
         "../envs/train.yaml"
     params:
-        code=code("scripts.predict"),
+        code=predicting_code,
+        kind=lambda wildcards: dataset(wildcards)["kind"],
         run=subpath(input.run, parent=True),
         false_alarms=lambda wildcards: experiment(wildcards).settings["predict"]["false_alarms"],
     message:
@@ -59,7 +62,9 @@ rule predict:
     shell:
         """
         python -m scripts.predict \
-            --fasta {input.fasta:q} \
+            --kind {params.kind} \
+            --workload {wildcards.workload} \
+            --query {input.query:q} \
             --run {params.run:q} \
             --familiarity {input.familiarity:q} \
             --false-alarms {params.false_alarms} \

@@ -1,16 +1,21 @@
-# FASTA to the arrays a model trains on.
+# What was acquired to the arrays a model trains on.
 #
-# REQUIRED INPUTS:
+# REQUIRED INPUTS, of genomes:
 #   results/{experiment}/data/{dataset}/sequences/{class}.fasta
-# OUTPUTS:
+# REQUIRED INPUTS, of other kinds:
+#   what their `prepared_from` names, as results/{experiment}/data/{dataset}/source/
+# OUTPUTS, of every kind:
+#   results/{experiment}/data/{dataset}/split{seed}/dataset.json    and beside it the arrays, whose
+#                                                       digests it holds
+# OUTPUTS, of genomes besides:
 #   results/{experiment}/data/{dataset}/codes.npy       uint8, the letters of all records kept
 #   results/{experiment}/data/{dataset}/records.tsv     the records kept, and where each begins
 #   results/{experiment}/data/{dataset}/classes.csv     what each class holds
 #   results/{experiment}/data/{dataset}/sketches.npz    k-mers of every genome, a sample of them
 #   results/{experiment}/data/{dataset}/clusters.tsv    which genomes are near-duplicates
-#   results/{experiment}/data/{dataset}/split{seed}/    train and test arrays, dataset.json, and how
-#                                                       similar each test row is to training genomes:
-#                                                       test_similarity.npy, leakage.json
+#   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy, leakage.json
+#                                                       how similar each test row is to training
+#                                                       genomes
 #
 # The split comes before the balancing, so that nothing derived from a test row is trained on; the
 # dataset says so where an experiment asks for the opposite.
@@ -30,10 +35,10 @@ rule codes:
         "../envs/prepare.yaml"
     params:
         code=code("scripts.encode"),
-        classes=lambda wildcards: dataset(wildcards)["classes"],
-        length=lambda wildcards: dataset(wildcards)["length"],
-        letters_kept=lambda wildcards: letters_kept(dataset(wildcards)) or "all",
-        deduplicate=lambda wildcards: dataset(wildcards)["deduplicate"],
+        classes=lambda wildcards: genomes(wildcards)["classes"],
+        length=lambda wildcards: genomes(wildcards)["length"],
+        letters_kept=lambda wildcards: letters_kept(genomes(wildcards)) or "all",
+        deduplicate=lambda wildcards: genomes(wildcards)["deduplicate"],
         folder=subpath(output.codes, parent=True),
     message:
         "Check and encode the genomes of {wildcards.dataset}"
@@ -63,7 +68,7 @@ rule clusters:
         "../envs/prepare.yaml"
     params:
         code=code("scripts.clusters"),
-        similarity=lambda wildcards: dataset(wildcards)["similarity"],
+        similarity=lambda wildcards: genomes(wildcards)["similarity"],
     message:
         "Find near-duplicates among the genomes of {wildcards.dataset}"
     shell:
@@ -79,38 +84,30 @@ rule clusters:
 
 rule arrays:
     input:
-        codes=f"{DATA}/codes.npy",
-        records=f"{DATA}/records.tsv",
-        classes=f"{DATA}/classes.csv",
-        groups=groups_of,
+        unpack(prepared_from),
     output:
-        expand(
-            f"{DATA}/split{{{{seed}}}}/{{file}}",
-            file=ARRAYS,
-            allow_missing=True,
-        ),
+        f"{DATA}/split{{seed}}/dataset.json",
     log:
         "results/{experiment}/logs/{dataset}/split{seed}.log",
     priority: FIRST
     conda:
         "../envs/prepare.yaml"
     params:
-        code=code("scripts.arrays"),
-        preparation=lambda wildcards: json.dumps(
-            experiment(wildcards).preparation(wildcards.dataset)
-        ),
-        source=subpath(input.codes, parent=True),
-        groups=group_option,
+        code=lambda wildcards: code("scripts.arrays", module_of(wildcards, "arrays")),
+        kind=lambda wildcards: dataset(wildcards)["kind"],
+        preparation=lambda wildcards: json.dumps(of_settings(wildcards, "preparation")),
+        inputs=lambda wildcards: json.dumps(prepared_from(wildcards)),
         folder=subpath(output[0], parent=True),
     message:
-        "Split {wildcards.dataset} with seed {wildcards.seed} and balance its classes"
+        "Split {wildcards.dataset} with seed {wildcards.seed} into arrays"
     shell:
         """
         python -m scripts.arrays \
+            --kind {params.kind} \
             --name {wildcards.dataset} \
             --preparation {params.preparation:q} \
             --seed {wildcards.seed} \
-            --source {params.source:q} {params.groups:q} \
+            --inputs {params.inputs:q} \
             --output {params.folder:q} 2>&1 | tee -i {log:q}
         """
 
@@ -128,7 +125,7 @@ rule leakage:
         "../envs/prepare.yaml"
     params:
         code=code("scripts.leakage"),
-        similarity=lambda wildcards: dataset(wildcards)["similarity"],
+        similarity=lambda wildcards: genomes(wildcards)["similarity"],
         split=subpath(input.dataset, parent=True),
     message:
         "Compare the test genomes of {wildcards.dataset}, split {wildcards.seed}, with the others"

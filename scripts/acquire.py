@@ -34,7 +34,7 @@ def main() -> None:
     def make() -> None:
         import pandas as pd
 
-        from escala.acquire import acquire
+        from escala.data.genomes.acquire import acquire
 
         acquire(source, arguments.classes, arguments.output, arguments.lock, arguments.partial)
         locked = pd.read_csv(arguments.lock, sep="\t", dtype={"class": str}, keep_default_na=False)

@@ -1,4 +1,4 @@
-"""Split a dataset, balance its classes and write the arrays to train on and to test with."""
+"""Split a dataset and write the arrays to train on and to test with."""
 
 from __future__ import annotations
 
@@ -7,62 +7,56 @@ import json
 from pathlib import Path
 
 from escala import cli
+from escala.data import KINDS
 
-SIDES = ("train", "test")
+DESCRIPTION = "dataset.json"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", required=True, choices=sorted(KINDS), help="of the dataset")
     parser.add_argument("--name", required=True, help="the dataset's name")
     parser.add_argument(
         "--preparation",
         required=True,
         type=json.loads,
         metavar="JSON",
-        help="the dataset's preparation",
+        help="the settings that the arrays depend on",
     )
     parser.add_argument("--seed", required=True, type=int, help="seed of the split")
-    parser.add_argument("--source", required=True, type=Path, help="folder with codes.npy")
     parser.add_argument(
-        "--groups", type=Path, help="group of every genome, for a split that keeps groups whole"
+        "--inputs", required=True, type=json.loads, metavar="JSON", help="files to read, by name"
     )
     parser.add_argument("--output", required=True, type=Path, help="folder for the arrays")
     arguments = parser.parse_args()
-    files = [f"{side}{part}.npy" for side in SIDES for part in ("", "_labels", "_genomes")]
-    outputs = {name: arguments.output / name for name in (*files, "dataset.json")}
+    kind, inputs = KINDS[arguments.kind], {k: Path(v) for k, v in arguments.inputs.items()}
+    outputs = {name: arguments.output / name for name in (*kind.files, DESCRIPTION)}
 
     def make() -> None:
-        from escala.prepare.arrays import write_arrays
-
         with cli.stage("arrays") as stage:
-            description = write_arrays(
-                arguments.name,
-                arguments.preparation,
-                arguments.seed,
-                arguments.source,
-                arguments.output,
-                arguments.groups,
+            description = kind.load("arrays").prepare(
+                arguments.name, arguments.preparation, arguments.seed, inputs, arguments.output
             )
-            counts = description["counts"].values()
-            stage.rows_in = sum(c["kept"] for c in counts)
-            stage.rows_out = sum(c["balanced"] + c["test"] for c in counts)
-            stage.files = list(outputs.values())
-        for name, counts in description["counts"].items():
+            stage.rows_out = sum(description["rows"].values())
+            stage.files = [path for path in outputs.values() if path.exists()]
+        for name, counts in description.get("counts", {}).items():
             print(name, *(f"{key} {value}" for key, value in counts.items()))
-        for name in description["not_separable"]:
+        for name in description.get("not_separable", ()):
             print(f"{name} is of one group: not separable, trained on as a whole")
 
-    inputs = {n: arguments.source / n for n in ("codes.npy", "records.tsv", "classes.csv")}
     cli.serve_or_make(
         "arrays",
         code="scripts.arrays",
-        inputs=inputs | ({"groups": arguments.groups} if arguments.groups else {}),
+        chosen=[kind.module("arrays")],
+        inputs=inputs,
         parameters={
+            "kind": kind.name,
             "name": arguments.name,
             "preparation": arguments.preparation,
             "seed": arguments.seed,
         },
         outputs=outputs,
+        optional=kind.files,
         make=make,
     )
 

@@ -20,8 +20,8 @@ def main() -> None:
     arguments = parser.parse_args()
 
     def make() -> None:
-        from escala.prepare import similarity
-        from escala.prepare.fasta import read_records
+        from escala.data.genomes.prepare import similarity
+        from escala.data.genomes.prepare.fasta import read_records
 
         with cli.stage("clusters") as stage:
             records = read_records(arguments.records)

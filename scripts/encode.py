@@ -24,7 +24,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     def make() -> None:
-        from escala.prepare.fasta import encode_classes
+        from escala.data.genomes.prepare.fasta import encode_classes
 
         with cli.stage("encode") as stage:
             report = encode_classes(

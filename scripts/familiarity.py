@@ -1,4 +1,4 @@
-"""Learn which k-mers the training rows of a split hold, to flag what is unlike all of them."""
+"""Learn what the training rows of a split hold, to flag what is unlike all of them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ import argparse
 from pathlib import Path
 
 from escala import cli
+from escala.data import KINDS
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", required=True, choices=sorted(KINDS), help="of the dataset")
     parser.add_argument("--split", required=True, type=Path, help="folder of the split")
-    parser.add_argument("--output", required=True, type=Path, help=".npz to write")
+    parser.add_argument("--output", required=True, type=Path, help="file to write")
     arguments = parser.parse_args()
+    kind = KINDS[arguments.kind]
 
     def make() -> None:
-        from escala.predict.familiarity import learn
-
-        learned = learn(arguments.split, arguments.output)
+        learned = kind.load("familiarity").learn(arguments.split, arguments.output)
         print(f"{arguments.output}: shares of {len(learned.held_out)} held-out rows")
 
-    rows = ("train.npy", "train_genomes.npy", "test.npy")
+    arrays = {name: arguments.split / name for name in kind.files}
     cli.serve_or_make(
         "familiarity",
         code="scripts.familiarity",
-        inputs={name: arguments.split / name for name in rows},
+        chosen=[kind.module("familiarity")],
+        inputs={name: path for name, path in arrays.items() if path.exists()},
         parameters={},
         outputs={"familiarity": arguments.output},
         make=make,

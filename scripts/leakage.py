@@ -24,8 +24,8 @@ def main() -> None:
     arguments = parser.parse_args()
 
     def make() -> None:
-        from escala.prepare.leakage import write_similarity
-        from escala.prepare.similarity import leakage
+        from escala.data.genomes.prepare.leakage import write_similarity
+        from escala.data.genomes.prepare.similarity import leakage
 
         similarity = write_similarity(arguments.split, arguments.sketches, arguments.output)
         limit = arguments.similarity

@@ -1,4 +1,4 @@
-"""Classify the records of a FASTA file with the model of a run."""
+"""Classify the items of a user's file with the model of a run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import argparse
 from pathlib import Path
 
 from escala import cli
+from escala.data import KINDS
+from escala.predict import predicting
 from escala.workloads.models import FILES
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fasta", required=True, type=Path, help="sequences to classify")
+    parser.add_argument("--kind", required=True, choices=sorted(KINDS), help="of the data")
+    parser.add_argument("--workload", required=True, help="of the run")
+    parser.add_argument("--query", required=True, type=Path, help="what to classify")
     parser.add_argument("--run", required=True, type=Path, help="folder of a run that ended ok")
     parser.add_argument(
-        "--familiarity", required=True, type=Path, help="k-mers of the split it was trained on"
+        "--familiarity",
+        nargs="*",
+        default=[],
+        type=Path,
+        help="what was learnt of the split that it was trained on",
     )
     parser.add_argument(
         "--false-alarms",
@@ -25,26 +33,33 @@ def main() -> None:
     )
     parser.add_argument("--output", required=True, type=Path, help="TSV to write")
     arguments = parser.parse_args()
+    kind, familiarity = KINDS[arguments.kind], next(iter(arguments.familiarity), None)
 
     def make() -> None:
         from escala.predict.classify import predict
 
         table = predict(
-            arguments.fasta,
+            kind,
+            arguments.query,
             arguments.run,
-            arguments.familiarity,
+            familiarity,
             arguments.false_alarms,
             arguments.output,
         )
-        flagged = int(table["unlike_anything_seen"].sum())
         print(table["predicted"].value_counts().to_string())
-        print(f"{len(table)} records, {flagged} of them unlike anything seen: {arguments.output}")
+        flagged = ""
+        if familiarity:
+            flagged = f", {int(table['unlike_anything_seen'].sum())} of them unlike anything seen"
+        print(f"{len(table)} records{flagged}: {arguments.output}")
 
     model = {name: arguments.run / name for name in FILES if (arguments.run / name).exists()}
     cli.serve_or_make(
         "predict",
         code="scripts.predict",
-        inputs=model | {"fasta": arguments.fasta, "familiarity": arguments.familiarity},
+        chosen=predicting(kind, arguments.workload),
+        inputs=model
+        | {"query": arguments.query}
+        | ({"familiarity": familiarity} if familiarity else {}),
         parameters={"false_alarms": arguments.false_alarms},
         outputs={"table": arguments.output},
         make=make,

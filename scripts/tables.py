@@ -11,6 +11,9 @@ from escala import cli
 from escala.probes import PROBES
 from escala.references import DEFAULT
 
+#: Arrays about the test rows; what there is depends on the kind of data.
+OF_TEST_ROWS = ("labels", "genomes", "similarity")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -31,7 +34,7 @@ def main() -> None:
         help="the configurations that others are compared with, the main one first",
     )
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
-    parser.add_argument("--classes", required=True, nargs="+", type=Path, metavar="classes.csv")
+    parser.add_argument("--classes", nargs="*", default=[], type=Path, metavar="classes.csv")
     parser.add_argument("--probed", nargs="*", default=[], type=Path, metavar="run.json")
     parser.add_argument(
         "--output",
@@ -84,11 +87,9 @@ def _read(arguments: argparse.Namespace) -> Iterator[Path]:
         yield from sorted(run.parent.glob("sessions/*.json"))
         yield from run.parent.glob("predictions.npy")
     for dataset in arguments.datasets:
+        beside = ("leakage.json", *(f"test_{part}.npy" for part in OF_TEST_ROWS))
         yield dataset
-        yield dataset.with_name("leakage.json")
-        yield from (
-            dataset.with_name(f"test_{part}.npy") for part in ("labels", "genomes", "similarity")
-        )
+        yield from filter(Path.exists, map(dataset.with_name, beside))
 
 
 if __name__ == "__main__":

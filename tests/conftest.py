@@ -256,9 +256,9 @@ def small_split(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Batches of 32 leave one row for the last step of an epoch, and none for the second of two ranks.
     """
-    from escala.acquire import acquire
-    from escala.prepare.arrays import write_arrays
-    from escala.prepare.fasta import encode_classes
+    from escala.data.genomes.acquire import acquire
+    from escala.data.genomes.arrays import write_arrays
+    from escala.data.genomes.prepare.fasta import encode_classes
 
     folder = tmp_path_factory.mktemp("small")
     source = {

@@ -1,1 +1,151 @@
-"""Datasets: what training reads."""
+"""Kinds of datasets: each is a folder of this package. Adding one is adding a folder.
+
+A kind is found by its `kind.yaml`, which declares it without importing anything:
+
+`description`
+    one sentence on the data;
+`settings`
+    the JSON Schema of `datasets.NAME` in an experiment. `kind` and `split.seeds` are common to all
+    kinds and are added to it. It may refer to `#/$defs/name` and `#/$defs/count_by_class`;
+`files`
+    names of the files that preparation writes beside `dataset.json`, all that it may write;
+`audits`
+    what rules of its own work out besides, `CLASSES` or `LEAKAGE`; absent, nothing.
+
+Its name in experiments is that of the folder, with `-` for `_`. Its modules have fixed names:
+
+`settings`, which the workflow imports at every start, and so waits for no library:
+    `check(name, settings, error)`
+        raise `error(key, value, reason, remedy)` for what the schema cannot express; `name` is the
+        dataset's;
+    `preparation(settings)`
+        the settings that its arrays depend on, and no others: they determine every measurement;
+    `prepared_from(settings, folder)`
+        the files that preparation reads, by name: the user's, or those in `folder`, the dataset's;
+    `size(settings)`
+        the training rows, and the numbers in a row, each None if the settings do not tell: from
+        them the time of a run is estimated;
+    `acquisition(settings)`
+        with `source` only: the settings that decide what is acquired, without places of files;
+    `inputs(settings)`
+        with `source` only: the files of the user that acquisition reads.
+
+`source`, where there is something to acquire before any split:
+    `acquire(acquisition, inputs, folder)`
+        fill the empty `folder`, which is `source` in the dataset's folder. The workflow adds a
+        `lock.tsv` with the digest of every file.
+
+`arrays`:
+    `prepare(name, preparation, seed, inputs, output)`
+        write the arrays of one split and `dataset.json` into `output`, and return what the latter
+        holds. `inputs` are those of `prepared_from`, by name. `escala.data.splits` writes both.
+
+`reader`, where `escala.data.base.Arrays` cannot read these arrays:
+    `Arrays(folder)`
+        a reader with the same attributes and methods.
+
+`queries`, where a user's own data can be predicted:
+    `queries(path, description)`
+        yield a `Query` for each item in a file of the user's; `description` is the `dataset.json`
+        that the model was trained on.
+
+`familiarity`, where it can be told how much of a query was trained on:
+    `learn(split, output)`
+        write what the training rows of a split hold, and return it as a `Familiarity`;
+    `Familiarity.load(path)`
+        read it.
+
+A kind may bring more modules, and rules for steps of its own, as the genomes do in `rules/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from escala.data.base import Arrays
+
+__all__ = ["CLASSES", "DEFAULT", "KINDS", "LEAKAGE", "Kind", "kind_of", "reader"]
+
+#: The kind of a dataset that names none.
+DEFAULT = "genomes"
+#: What each class holds before it is split: `classes.csv` in the dataset's folder.
+CLASSES = "classes"
+#: How similar each test row is to those trained on: `test_similarity.npy` and `leakage.json` in the
+#: folder of each split.
+LEAKAGE = "leakage"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of datasets: its name in experiments, and its folder."""
+
+    name: str
+    folder: Path
+
+    @cached_property
+    def declared(self) -> dict[str, Any]:
+        """The content of its `kind.yaml`."""
+        # It is not imported where only the names of kinds matter, as in a rank.
+        import yaml
+
+        return yaml.safe_load((self.folder / "kind.yaml").read_text())
+
+    @property
+    def audits(self) -> tuple[str, ...]:
+        return tuple(self.declared.get("audits", ()))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(self.declared["files"])
+
+    def has(self, part: str) -> bool:
+        """Return whether it has a module of that name."""
+        return (self.folder / f"{part}.py").is_file()
+
+    def module(self, part: str) -> str:
+        """Return the dotted name of one of its modules."""
+        return f"{__name__}.{self.folder.name}.{part}"
+
+    @property
+    def reader(self) -> str:
+        """The dotted name of the module that reads its arrays."""
+        return self.module("reader") if self.has("reader") else f"{__name__}.base"
+
+    def load(self, part: str) -> ModuleType:
+        return import_module(self.module(part))
+
+
+def _discover() -> dict[str, Kind]:
+    """Return the kinds by name."""
+    folders = sorted(path.parent for path in Path(__file__).parent.glob("*/kind.yaml"))
+    names = {folder.name.replace("_", "-"): folder for folder in folders}
+    return {name: Kind(name, folder) for name, folder in names.items()}
+
+
+KINDS = _discover()
+
+
+def kind_of(described: Mapping[str, Any]) -> Kind:
+    """Return the kind of a dataset, of which the settings or the `dataset.json` are given."""
+    return KINDS[described.get("kind", DEFAULT)]
+
+
+def reader(folder: str | Path) -> Arrays:
+    """Return the reader of the arrays of one split.
+
+    Raises
+    ------
+    InputError : as `escala.data.base.Arrays`.
+    """
+    # The workflow reads no arrays, and does not wait for NumPy.
+    from escala.data.base import description
+
+    kind = kind_of(description(Path(folder)))
+    return import_module(kind.reader).Arrays(folder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from escala.acquire.queries import QUERIES
+from escala.data import kind_of
 from escala.experiment.runs import asked_by, place_of, takes_steps
 from escala.parallel.launch import LOCAL
 from escala.parallel.layout import Layout
@@ -20,84 +20,31 @@ if TYPE_CHECKING:
     from escala.experiment.matrix import Experiment
 
 
-def _check_classes(experiment: Experiment) -> None:
-    for name, dataset in experiment.datasets.items():
-        key, classes = f"datasets.{name}", dataset["classes"]
-        if len(classes) < 2:
-            raise experiment.error(
-                f"{key}.classes",
-                classes,
-                "one class only: there is nothing to tell apart",
-                "name at least two classes",
-            )
-        source = dataset["source"]
-        by_class = {
-            f"{key}.source.{part}": source[part]
-            for part in ("records", "queries", "accessions", "max_records")
-            if part in source
-        }
-        if "rows" in dataset["oversample"]:
-            by_class[f"{key}.oversample.rows"] = dataset["oversample"]["rows"]
-        for where, mapping in by_class.items():
-            stray = sorted(set(mapping) - set(classes))
-            if stray:
-                raise experiment.error(
-                    where, stray, "not among the classes", f"use {', '.join(classes)}"
-                )
-        known = source.get("records", classes)
-        if source["type"] == "ncbi" and "lock" not in source:
-            known = QUERIES | source.get("queries", {}) | source.get("accessions", {})
-        missing = [c for c in classes if c not in known]
-        if missing:
-            part = "records" if "records" in source else "queries"
-            raise experiment.error(
-                f"{key}.source.{part}", missing, "classes without an entry", "add them"
-            )
+def _check_datasets(experiment: Experiment) -> None:
+    for name, settings in experiment.datasets.items():
+        kind_of(settings).load("settings").check(name, settings, experiment.error)
 
 
-def _check_splits(experiment: Experiment) -> None:
-    for name, dataset in experiment.datasets.items():
-        key, split = f"datasets.{name}", dataset["split"]
-        by, order = split["by"], dataset["oversample"]["order"]
-        for part in ("groups", "leave_out"):
-            if part in split and by != "group-file":
-                raise experiment.error(
-                    f"{key}.split.{part}",
-                    split[part],
-                    f"a split by {by} has no group file",
-                    "set split.by: group-file, or remove it",
-                )
-        if (
-            by == "group-file"
-            and "groups" not in split
-            and dataset["source"]["type"] != "simulated"
-        ):
+def _check_kinds(experiment: Experiment) -> None:
+    """Refuse a dataset that no workload reads, and a workload without a dataset that it reads."""
+    kinds = {settings["kind"] for settings in experiment.datasets.values()}
+    read = {name: WORKLOADS[name].data_kind for name in experiment.settings["workloads"]}
+    for name, settings in experiment.datasets.items():
+        if settings["kind"] not in read.values():
+            able = [w for w, each in WORKLOADS.items() if each.data_kind == settings["kind"]]
             raise experiment.error(
-                f"{key}.split.groups",
-                None,
-                "the key is missing",
-                "name a TSV with the columns accession, class and group",
+                f"datasets.{name}.kind",
+                settings["kind"],
+                "no workload of the experiment reads data of this kind",
+                f"add one of {', '.join(able)} to workloads" if able else "add a workload for it",
             )
-        if "within" in dataset["oversample"] and dataset["oversample"]["method"] != "windows":
+    for name, kind in read.items():
+        if kind not in kinds:
             raise experiment.error(
-                f"{key}.oversample.within",
-                dataset["oversample"]["within"],
-                f"{dataset['oversample']['method']} draws no windows",
-                "set oversample.method: windows, or remove it",
-            )
-        if by != "random" and order == "before-split":
-            raise experiment.error(
-                f"{key}.oversample.order",
-                order,
-                f"balancing first breaks up what a split by {by} keeps whole",
-                "use after-split, or split.by: random",
-            )
-        if dataset["deduplicate"] == "encoded" and dataset["window"]["method"] != "start":
-            raise experiment.error(
-                f"{key}.deduplicate",
-                "encoded",
-                "compares the starts of genomes, and rows begin elsewhere",
-                "use genome or none, or window.method: start",
+                f"workloads.{name}",
+                name,
+                f"reads data of the kind {kind}, and the experiment has no such dataset",
+                "add one, or leave the workload out",
             )
 
 
@@ -299,8 +246,8 @@ def _check_targets(experiment: Experiment) -> None:
 
 
 CHECKS: tuple[Callable[[Experiment], None], ...] = (
-    _check_classes,
-    _check_splits,
+    _check_datasets,
+    _check_kinds,
     _check_configurations,
     _check_references,
     _check_ladders,

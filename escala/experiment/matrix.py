@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from escala.data import CLASSES, LEAKAGE, kind_of
 from escala.errors import InputError
 from escala.experiment.checks import CHECKS
 from escala.experiment.runs import Pair, Run, asked_by, place_of, takes_steps
@@ -25,8 +26,6 @@ from escala.workloads import WORKLOADS
 
 # Settings of a workload that a variant may give in its stead.
 _TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
-# Settings of a dataset that its arrays depend on, besides its source and its split.
-_PREPARED_BY = ("classes", "length", "window", "deduplicate", "oversample")
 # A layout of one node uses no network, whatever is said of one called as its own.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
 
@@ -62,18 +61,10 @@ class Experiment:
     def preparation(self, dataset: str) -> dict:
         """Return the settings of a dataset that its arrays depend on, and no others.
 
-        They enter `dataset.json`, and with it what determines every measurement. Clusters are
-        linked by `similarity`; for other splits it is where the leakage report begins to count.
+        They enter `dataset.json`, and with it what determines every measurement.
         """
         settings = self.datasets[dataset]
-        split = {k: v for k, v in settings["split"].items() if k not in ("seeds", "groups")}
-        if split["by"] == "cluster":
-            split["similarity"] = settings["similarity"]
-        return {
-            "provenance": settings["source"]["type"],
-            **{key: settings[key] for key in _PREPARED_BY},
-            "split": split,
-        }
+        return kind_of(settings).load("settings").preparation(settings)
 
     def split_seed(self, dataset: str, repeat: int | None) -> int:
         """Return the seed of the split that a repeat trains on; probe runs use the first."""
@@ -142,8 +133,7 @@ class Experiment:
         """
         return [
             Run(self.name, dataset, workload, *place, repeat, pair=pair.name)
-            for dataset in self.datasets
-            for workload in self.settings["workloads"]
+            for dataset, workload in self.tasks
             if WORKLOADS[workload].kind == "steps"
             for pair in self.pairs
             for repeat in range(1, self.settings["repeats"] + 1)
@@ -170,10 +160,19 @@ class Experiment:
         return [run for run in cells if PROBES[probe].applies(run, STRATEGIES[run.strategy])]
 
     def _cells(self, **last: Any) -> Iterator[Run]:
-        for dataset in self.datasets:
-            for workload in self.settings["workloads"]:
-                for place in self.places_of(workload):
-                    yield Run(self.name, dataset, workload, *place, **last)
+        for dataset, workload in self.tasks:
+            for place in self.places_of(workload):
+                yield Run(self.name, dataset, workload, *place, **last)
+
+    @property
+    def tasks(self) -> list[tuple[str, str]]:
+        """Each dataset with each workload that reads data of its kind."""
+        return [
+            (dataset, workload)
+            for dataset, settings in self.datasets.items()
+            for workload in self.settings["workloads"]
+            if WORKLOADS[workload].data_kind == settings["kind"]
+        ]
 
     def places_of(self, workload: str) -> list[Place]:
         """Return the place of every cell that a workload runs in.
@@ -214,21 +213,31 @@ class Experiment:
 
     def dataset_files(self) -> list[str]:
         """The description of every split that some repeat trains on."""
-        return sorted(
-            {
-                self.split_folder(dataset, self.split_seed(dataset, repeat)) + "/dataset.json"
-                for dataset in self.datasets
-                for repeat in range(1, self.settings["repeats"] + 1)
-            }
-        )
+        return sorted(self.split_folder(*split) + "/dataset.json" for split in self._splits())
+
+    def _splits(self) -> set[tuple[str, int]]:
+        """Return dataset and seed of every split that some repeat trains on."""
+        return {
+            (dataset, self.split_seed(dataset, repeat))
+            for dataset in self.datasets
+            for repeat in range(1, self.settings["repeats"] + 1)
+        }
 
     def leakage_files(self) -> list[str]:
         """The files with the similarity of the test rows of each split to its training rows."""
-        folders = [file.rpartition("/")[0] for file in self.dataset_files()]
-        return [f"{folder}/test_similarity.npy" for folder in folders]
+        return sorted(
+            f"{self.split_folder(dataset, seed)}/test_similarity.npy"
+            for dataset, seed in self._splits()
+            if LEAKAGE in kind_of(self.datasets[dataset]).audits
+        )
 
     def class_files(self) -> list[str]:
-        return [f"{self.data_folder(dataset)}/classes.csv" for dataset in self.datasets]
+        """The files on what the classes of each dataset hold before it is split."""
+        return [
+            f"{self.data_folder(name)}/classes.csv"
+            for name, settings in self.datasets.items()
+            if CLASSES in kind_of(settings).audits
+        ]
 
     def data_folder(self, dataset: str) -> str:
         return f"results/{self.name}/data/{dataset}"

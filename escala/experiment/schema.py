@@ -15,8 +15,10 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
+from escala.data import DEFAULT, KINDS, Kind
 from escala.errors import InputError
 from escala.probes import PROBES, added
+from escala.workloads import WORKLOADS
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
 
@@ -90,19 +92,92 @@ _Strict = validators.extend(
 )
 
 
+def composed(schema: dict) -> dict:
+    """Return the schema of an experiment, with what kinds, workloads and probes declare."""
+    datasets, workloads = _datasets(schema["$defs"]["dataset"]), _workloads(schema["$defs"])
+    named = {name: {"description": each.description} for name, each in WORKLOADS.items()}
+    named = {name: each | _reference("workload", name) for name, each in named.items()}
+    probes = {name: probe.settings for name, probe in PROBES.items()}
+    top = added(schema["properties"], probes)
+    return schema | {
+        "$defs": schema["$defs"] | datasets | workloads,
+        "properties": top | {"workloads": top["workloads"] | {"properties": named}},
+    }
+
+
+def _reference(of: str, name: str) -> dict:
+    return {"$ref": f"#/$defs/{of}_{name}"}
+
+
+def _workloads(definitions: dict) -> dict:
+    """Return the definition of each workload's settings."""
+    common = {"steps": definitions["training"], "fit": {}}
+    return {
+        f"workload_{name}": _merged(each.settings, common[each.kind])
+        | {"description": each.description}
+        for name, each in WORKLOADS.items()
+    }
+
+
+def _datasets(common: dict) -> dict:
+    """Return the definition of a dataset, and that of a dataset of each kind."""
+    of_kinds = {f"dataset_{kind.name}": _settings(kind, common) for kind in KINDS.values()}
+    dataset = {
+        "type": "object",
+        "properties": {"kind": common["properties"]["kind"] | {"enum": list(KINDS)}},
+        "allOf": [_if_of_kind(kind) for kind in KINDS.values()],
+    }
+    return of_kinds | {"dataset": dataset}
+
+
+def _settings(kind: Kind, common: dict) -> dict:
+    """Return the schema of a dataset of a kind."""
+    own = {"properties": {"kind": {"const": kind.name}}}
+    settings = _merged(_merged(kind.declared["settings"], own), common)
+    return settings | {
+        "title": f"kind: {kind.name}",
+        "description": kind.declared["description"],
+    }
+
+
+def _if_of_kind(kind: Kind) -> dict:
+    """Return the schema by which a dataset of a kind keeps to what the kind declares."""
+    named = {"properties": {"kind": {"const": kind.name}}}
+    if kind.name != DEFAULT:
+        named["required"] = ["kind"]
+    return {"if": named, "then": _reference("dataset", kind.name)}
+
+
+def _merged(schema: Mapping, other: Mapping) -> dict:
+    """Return two schemas in one; where they differ in a value, it is that of the first."""
+    merged = dict(schema)
+    for key, value in other.items():
+        own = merged.setdefault(key, value)
+        if isinstance(own, Mapping):
+            merged[key] = _merged(own, value)
+        elif isinstance(own, list):
+            merged[key] = list(dict.fromkeys([*own, *value]))
+    return merged
+
+
 @cache
 def _schema() -> dict:
-    """Return the schema with its patterns in Python's grammar.
+    """Return the schema with its patterns in Python's grammar."""
+    return _in_python(composed(yaml.safe_load(SCHEMA.read_text())))
+
+
+def _in_python(node: Any) -> Any:
+    """Return a schema in which `$` at the end of a pattern is Python's `\\Z`.
 
     In JSON Schema `$` is the end of the text; in Python a newline may follow it.
     """
-    return composed(yaml.safe_load(SCHEMA.read_text().replace('$"', '\\\\Z"')))
-
-
-def composed(schema: dict) -> dict:
-    """Return the schema with a key for each probe."""
-    of_probes = {name: probe.settings for name, probe in PROBES.items()}
-    return schema | {"properties": added(schema["properties"], of_probes)}
+    if isinstance(node, dict):
+        return {_in_python(key): _in_python(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_in_python(value) for value in node]
+    if isinstance(node, str) and node.startswith("^") and node.endswith("$"):
+        return node.removesuffix("$") + r"\Z"
+    return node
 
 
 def _check_keys(content: Any, origin: str, path: str = "") -> None:

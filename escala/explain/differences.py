@@ -21,7 +21,7 @@ class PairedRows(NamedTuple):
     labels : the true class.
     baseline, other : the classes predicted.
     genomes : a number for the genome behind a row, the same in every split; a negative one of its
-        own for each row that SMOTEN made.
+        own for each row that SMOTEN made, and for rows that are cut from no genome.
     """
 
     labels: np.ndarray
@@ -57,8 +57,14 @@ def paired_rows(
         folder = folders[other["dataset"], other["data"]["split_seed"]]
         files = [folder / "test_labels.npy"]
         files += [Path(run["file"]).with_name("predictions.npy") for run in (baseline, other)]
-        files += [folder / "test_genomes.npy"]
-        tested.append(np.stack([np.load(file, allow_pickle=False) for file in files]))
+        labels, *predicted = (np.load(file, allow_pickle=False) for file in files)
+        tested.append(np.stack([labels, *predicted, _genomes(folder, len(labels))]))
     rows = PairedRows(*np.concatenate(tested, axis=1))
     apart = np.where(rows.genomes < 0, -1 - np.arange(len(rows.genomes)), rows.genomes)
     return rows._replace(genomes=apart)
+
+
+def _genomes(folder: Path, rows: int) -> np.ndarray:
+    """Return the number of the genome behind each test row of a split, -1 where there is none."""
+    file = folder / "test_genomes.npy"
+    return np.load(file, allow_pickle=False) if file.is_file() else np.full(rows, -1)

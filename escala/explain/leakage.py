@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from escala.data import LEAKAGE, kind_of
 from escala.files import read_json
 
 
 def rows(runs: Iterable[Mapping[str, Any]], dataset_files: Iterable[str | Path]) -> Iterator[dict]:
-    """Yield the leakage report of every run: columns as in `schemas/tables/leakage.schema.yaml`.
+    """Yield the leakage report of every run whose dataset offers that audit.
+
+    The columns are those of `schemas/tables/leakage.schema.yaml`.
 
     Parameters
     ----------
@@ -29,6 +32,8 @@ def rows(runs: Iterable[Mapping[str, Any]], dataset_files: Iterable[str | Path])
         splits[description["dataset"], description["split_seed"]] = description, path.parent
     for run in runs:
         description, folder = splits[run["dataset"], run["data"]["split_seed"]]
+        if LEAKAGE not in kind_of(description).audits:
+            continue
         labels = np.load(folder / "test_labels.npy", allow_pickle=False)
         similarity = np.load(folder / "test_similarity.npy", allow_pickle=False)
         predictions = np.load(Path(run["file"]).with_name("predictions.npy"), allow_pickle=False)

@@ -11,6 +11,8 @@ from escala.figures.common import (
     PANEL_TITLE,
     Tables,
     describe,
+    described,
+    empty,
     grid,
     legend_of,
     name_height,
@@ -22,6 +24,7 @@ from escala.figures.common import (
 )
 
 CATEGORY = "Data"
+WHAT = "Class distribution"
 STAGE_NAMES = {
     "records": "read",
     "kept": "without duplicates",
@@ -34,6 +37,8 @@ STAGE_NAMES = {
 def draw(tables: Tables) -> Figure:
     """Draw a bar per class and stage, a panel per dataset, of its first split."""
     classes = tables["classes"]
+    if classes.empty:
+        return empty(WHAT, described(tables["runs"]), "No dataset has rows of classes.")
     datasets = list(classes.groupby("dataset", sort=False))
     columns = min(len(datasets), 2)
     shown = {name: wrap(name, 1.4, LABEL) for name in classes["class"].unique()}
@@ -58,7 +63,7 @@ def draw(tables: Tables) -> Figure:
             heading = describe(dataset, *first[["provenance", "leaky"]].iloc[0])
             axes.set_title(wrap(heading, 3.6, PANEL_TITLE))
     legend_of(figure, figure.axes, "stage")
-    title(figure, "Class distribution", classes)
+    title(figure, WHAT, classes)
     seeds = classes.groupby("dataset", sort=False)["split_seed"].unique()
     note(figure, [_split_note(dataset, split) for dataset, split in seeds.items()])
     return figure

@@ -14,6 +14,8 @@ from escala.figures.common import (
     NOTE,
     PANEL_TITLE,
     Tables,
+    described,
+    empty,
     gaps,
     legend_of,
     markers,
@@ -38,6 +40,9 @@ PANELS = {
 def draw(tables: Tables) -> Figure:
     """Draw every run as a point and the median as a bar, a row per dataset and workload."""
     leakage = tables["leakage"]
+    runs = tables["runs"]
+    if leakage.empty and (runs["status"] == "ok").any():
+        return empty(WHAT, described(runs), "No dataset is of a kind that is audited for leakage.")
     if leakage.empty:
         return without_data(WHAT, tables)
     main = is_main_reference(leakage, tables["configurations"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from escala.data import reader
 from escala.data.base import Arrays
 from escala.files import atomic, read_json, settle
 from escala.measure import steps
@@ -25,7 +26,7 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     """Write the ranks' measurements into `result`, if the run held to what every run must."""
     everyone = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
     ranks = [each for each in everyone if "epochs" in each]
-    arrays = Arrays(data)
+    arrays = reader(data)
     table = steps.read(folder, len(ranks))
     problem = misplaced(plan, everyone) or broken_promise(plan, ranks, table, arrays.rows("test"))
     if problem:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from escala.data import kind_of
 from escala.experiment import Experiment, Run
 from escala.files import read_json
 from escala.measure.schema import read_result
@@ -89,7 +90,10 @@ def _measured(runs: Iterable[Run]) -> list[float]:
 
 def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
     settings = experiment.settings["workloads"][run.workload]
-    length = experiment.datasets[run.dataset]["length"]
+    dataset = experiment.datasets[run.dataset]
+    _, length = kind_of(dataset).load("settings").size(dataset)
+    if length is None:
+        return None
     if WORKLOADS[run.workload].kind == "fit":
         rows = _training_rows(run, experiment)
         if rows is None:
@@ -111,15 +115,9 @@ def _training_rows(run: Run, experiment: Experiment) -> float | None:
     """Return the rows of an epoch, from the arrays if they stand, or from what is simulated."""
     seed = experiment.split_seed(run.dataset, run.repeat)
     description = Path(experiment.split_folder(run.dataset, seed)) / "dataset.json"
-    if description.is_file():
-        return sum(counts["balanced"] for counts in read_json(description)["counts"].values())
+    # Of an older version, it does not tell, and the arrays are made again.
+    if description.is_file() and (rows := read_json(description).get("rows")):
+        return rows["train"]
     dataset = experiment.datasets[run.dataset]
-    records = dataset["source"].get("records")
-    if records is None or dataset["window"]["method"] != "start":
-        return None
-    if dataset["oversample"]["method"] == "none":
-        total = sum(records.values())
-    else:
-        wanted = dataset["oversample"].get("rows") or dict.fromkeys(records, max(records.values()))
-        total = sum(max(count, wanted.get(name, 0)) for name, count in records.items())
-    return total * (1 - dataset["split"]["test_fraction"])
+    rows, _ = kind_of(dataset).load("settings").size(dataset)
+    return rows

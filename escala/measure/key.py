@@ -9,6 +9,7 @@ results and draws figures is not part of it.
 from __future__ import annotations
 
 from escala import hardware
+from escala.data import KINDS
 from escala.parallel.strategies import STRATEGIES
 from escala.probes import PROBES
 from escala.sources import code_digest
@@ -32,8 +33,10 @@ def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
     ----------
     probe : the name of the probe, None of a timing run.
     """
-    picked = [WORKLOADS[workload].module] if workload in WORKLOADS else []
-    picked += [PROBES[probe].__module__] if probe else []
+    picked = [PROBES[probe].__module__] if probe else []
+    if workload in WORKLOADS:
+        declared = WORKLOADS[workload]
+        picked += [declared.module, KINDS[declared.data_kind].reader]
     return [*picked, STRATEGIES[strategy].__module__, *AROUND]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import log_loss
 
+from escala.data import reader
 from escala.data.base import Arrays
 from escala.errors import Diverged
 from escala.parallel.data import STEP_COLUMNS, Clock, digest
@@ -41,7 +42,7 @@ def fit(request: dict, folder: Path) -> dict:
     settings, clock = request["training"], Clock()
     work = workload(request["workload"])
     with clock.time("loading"):
-        data = Arrays(request["data"])
+        data = reader(request["data"])
         data.touch()
     (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
     counts = _counts(request, data, targets)

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from escala.data.base import Arrays, output_shape
+from escala.data import reader
+from escala.data.base import output_shape
 from escala.parallel import step as steps
 from escala.parallel.checkpoint import FOLDER, Checkpoint
 from escala.parallel.data import STEP_COLUMNS, Clock, digest
@@ -49,7 +50,7 @@ def train(
     process, processes = strategy.part
     work, knobs = workload(request["workload"]), readable(request["knobs"], request["strategy"])
     with clock.time("loading"):
-        data = Arrays(request["data"])
+        data = reader(request["data"])
         data.touch()
     slowdown = dict(enumerate(request["knobs"]["slowdown"])).get(process, 1.0)
     with clock.time("build"), strategy.scope():

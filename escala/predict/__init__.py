@@ -1,1 +1,12 @@
-"""Classify sequences of a user's with a trained model, and tell those unlike anything seen."""
+"""Classify a user's own data with a trained model, and tell what is unlike anything seen."""
+
+from __future__ import annotations
+
+from escala.data import Kind
+from escala.workloads import WORKLOADS
+
+
+def predicting(kind: Kind, workload: str) -> list[str]:
+    """Return the modules that predicting with a workload picks by name."""
+    of_kind = [kind.module(part) for part in ("queries", "familiarity") if kind.has(part)]
+    return [*of_kind, WORKLOADS[workload].module]

@@ -21,9 +21,9 @@ import pytest
 from Bio import Entrez
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
-from escala.acquire import acquire, entrez, eutils, inputs
-from escala.acquire.lock import digest
-from escala.acquire.queries import QUERIES
+from escala.data.genomes.acquire import acquire, entrez, eutils, inputs
+from escala.data.genomes.acquire.lock import digest
+from escala.data.genomes.acquire.queries import QUERIES
 from escala.errors import InputError
 from tests.conftest import ROOT
 from tests.eutils import (
@@ -450,7 +450,7 @@ def test_downloads_from_ncbi_take_turns(ncbi, monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("ESCALA_EUTILS_URL", "")
     code = (
-        "from escala.acquire.eutils import Client\n"
+        "from escala.data.genomes.acquire.eutils import Client\n"
         "with Client('a@b.c').turn(): print('in', flush=True); input()\n"
     )
     other = subprocess.Popen(

@@ -17,7 +17,7 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
-from escala.acquire import acquire, simulate
+from escala.data.genomes.acquire import acquire, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]

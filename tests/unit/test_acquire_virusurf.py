@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
-from escala.acquire import acquire
+from escala.data.genomes.acquire import acquire
 from escala.errors import InputError
 
 

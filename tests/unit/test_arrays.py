@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from escala.data.base import Arrays
+from escala.data.genomes import arrays
+from escala.data.genomes.arrays import write_arrays
+from escala.data.genomes.prepare.encode import reverse_complement
+from escala.data.genomes.prepare.fasta import encode_classes
 from escala.errors import InputError
-from escala.prepare import arrays
-from escala.prepare.arrays import write_arrays
-from escala.prepare.encode import reverse_complement
-from escala.prepare.fasta import encode_classes
 
 # NA and 1 are names that a reader of CSV may take for something else.
 CLASSES = ["NA", "1", "B"]

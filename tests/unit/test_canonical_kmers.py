@@ -7,8 +7,8 @@ from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.prepare.encode import encode, letters, reverse_complement
-from escala.prepare.kmers import canonical_kmers
+from escala.data.genomes.prepare.encode import encode, letters, reverse_complement
+from escala.data.genomes.prepare.kmers import canonical_kmers
 
 sequences = st.text(alphabet="ACGTN", max_size=40)
 

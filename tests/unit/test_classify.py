@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from Bio.Seq import Seq
 
+from escala.data import KINDS
 from escala.data.base import Spec
+from escala.data.genomes import familiarity, queries
+from escala.data.genomes.prepare.encode import encode, letters, reverse_complement
 from escala.errors import InputError
 from escala.files import write_json
-from escala.predict import classify, familiarity
-from escala.prepare.encode import encode, letters, reverse_complement
+from escala.predict import classify
 from escala.workloads import Classifier, workload
 from escala.workloads.models import WEIGHTS, describe
-from tests.conftest import ROOT
 
 LENGTH = 50
 CODES = Spec("codes", (LENGTH,), "uint8")
@@ -55,7 +55,8 @@ def judge(
     monkeypatch: pytest.MonkeyPatch, method: str, probabilities=share_of_a, strands: bool = False
 ) -> None:
     """Let a model of rows cut by a method judge what follows."""
-    description = {"data": {"window": {"method": method, "reverse_complement": strands}}}
+    window = {"method": method, "reverse_complement": strands}
+    description = {"data": {"inputs": [CODES._asdict()], "window": window}}
     classifier = Classifier(
         "own", ["X", "Y"], (CODES,), description, lambda inputs: probabilities(*inputs)
     )
@@ -66,7 +67,8 @@ def predicted(run: Path, text: str | bytes, name: str = "query.fasta") -> pd.Dat
     query = run / name
     query.write_bytes(text if isinstance(text, bytes) else text.encode())
     familiarity.learn(run, run / "familiarity.npz")
-    table = classify.predict(query, run, run / "familiarity.npz", 0.05, run / "out.tsv")
+    known = run / "familiarity.npz"
+    table = classify.predict(KINDS["genomes"], query, run, known, 0.05, run / "out.tsv")
     written = pd.read_csv(run / "out.tsv", sep="\t")
     assert list(written.columns) == list(table.columns)
     return table.set_index("accession")
@@ -103,11 +105,11 @@ def test_either_strand_and_case_is_familiar_and_what_is_strange_is_flagged(run):
 def test_a_gzipped_file_is_read_and_a_very_long_record_is_sampled(run):
     long = "".join(np.random.default_rng(1).choice(list("ACGT"), 20_000))
     table = predicted(run, gzip.compress(f">long\n{long}\n".encode()), "query.fasta.gz")
-    assert table.loc["long", "windows"] == classify.WINDOWS
+    assert table.loc["long", "windows"] == queries.WINDOWS
 
 
 def test_a_very_long_record_is_sampled_evenly(run):
-    half = LENGTH * classify.WINDOWS
+    half = LENGTH * queries.WINDOWS
     row = predicted(run, f">long\n{'A' * half}{'C' * half}\n").loc["long"]
     assert row["probability_X"] == pytest.approx(0.5)
 
@@ -195,6 +197,5 @@ def test_a_model_of_rows_that_were_cut_otherwise_is_refused(run, monkeypatch, wi
 
 
 def test_rows_may_be_cut_as_a_dataset_may_ask_for():
-    schema = yaml.safe_load((ROOT / "schemas" / "config.schema.yaml").read_text())
-    window = schema["$defs"]["dataset"]["properties"]["window"]["properties"]
-    assert window["method"]["enum"] == list(classify.WINDOW_METHODS)
+    window = KINDS["genomes"].declared["settings"]["properties"]["window"]["properties"]
+    assert window["method"]["enum"] == list(queries.WINDOW_METHODS)

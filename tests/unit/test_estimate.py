@@ -104,8 +104,8 @@ def test_without_earlier_runs_the_rate_is_named_as_rough(experiment):
 
 
 def test_the_rows_are_those_of_the_arrays_once_they_stand(experiment):
-    counts = {"COVID": {"balanced": 60_000}, "SARS": {"balanced": 4_000}}
-    write_json("results/demo/data/demo-1000/split4/dataset.json", {"counts": counts})
+    rows = {"train": 64_000, "test": 900}
+    write_json("results/demo/data/demo-1000/split4/dataset.json", {"rows": rows})
     text = said([of(experiment, "single", 1)], experiment)
     assert f": {duration(3 * 56.5 + 7)} for 1 from a reference rate" in text
 

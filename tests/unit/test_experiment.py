@@ -104,7 +104,8 @@ def described(schema: dict, path: str = "") -> Iterator[tuple[str, dict]]:
         if key == "properties":
             yield from ((f"{path}.{name}", subschema) for name, subschema in value.items())
         for inner in value if isinstance(value, list) else [value]:
-            if isinstance(inner, dict):
+            # What a condition looks for is no key of its own.
+            if isinstance(inner, dict) and key != "if":
                 yield from described(inner, f"{path}.{key}")
 
 
@@ -117,7 +118,7 @@ def test_the_schema_describes_every_key():
 def test_the_schema_closes_every_mapping():
     def objects(schema: object) -> Iterator[dict]:
         if isinstance(schema, dict):
-            if schema.get("type") == "object" and "oneOf" not in schema:
+            if schema.get("type") == "object" and not {"oneOf", "allOf"} & set(schema):
                 yield schema
             schema = list(schema.values())
         if isinstance(schema, list):
@@ -280,7 +281,10 @@ def test_simulated_genomes_know_their_groups():
 
 
 def test_a_name_in_capitals_stays_so_in_a_remedy():
-    assert "(FASTA files by name)" in refusal(small(put("predict", {"inputs": 3}))).remedy
+    assert (
+        "(FASTA files by name, or such as the kind of the dataset reads)"
+        in refusal(small(put("predict", {"inputs": 3}))).remedy
+    )
 
 
 @pytest.mark.parametrize("strategy", ["mirrored", "parameter-server"])
@@ -504,6 +508,10 @@ def with_defaults(settings: object, schema: dict) -> object:
     for branch in schema.get("oneOf", []):
         if settings["type"] == resolved(branch)["properties"]["type"]["const"]:
             return with_defaults(settings, branch)
+    for branch in schema.get("allOf", []):
+        kind = branch["if"]["properties"]["kind"]["const"]
+        if settings.get("kind", "genomes") == kind:
+            return with_defaults({"kind": kind} | settings, branch["then"])
     if isinstance(settings, list):
         return [with_defaults(item, schema.get("items", {})) for item in settings]
     if not isinstance(settings, dict):

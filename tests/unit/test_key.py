@@ -16,6 +16,7 @@ from escala.parallel.knobs import KNOBS, complete, readable, significant
 from escala.parallel.strategies import STRATEGIES
 from escala.probes import PROBES
 from tests.conftest import CLASSES, ROOT, copy_project
+from tests.kinds import add_kind
 
 #: Print what each run of an experiment is known by, in a process of the copy's own.
 KNOWN_BY = """
@@ -100,7 +101,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_additions_measure_nothing_again(project):
-    """A strategy, a probe, a knob with a default, a workload, a table and a figure."""
+    """A strategy, probe, knob with a default, kind of dataset, workload, table and figure."""
     before = known_by(project, experiment())
     (project / "escala/parallel/strategies/late.py").write_text(STRATEGY)
     (project / "escala/probes/late.py").write_text(PROBE)
@@ -110,6 +111,7 @@ def test_additions_measure_nothing_again(project):
     changed(project / "schemas/config.schema.yaml", knob, knob + declared)
     workloads = project / "escala/workloads"
     shutil.copytree(workloads / "majority", workloads / "constant")
+    add_kind(project)
     (project / "schemas/tables/more.schema.yaml").write_text("properties: {}\n")
     (project / "escala/explain/tables/more.py").write_text(TABLE)
     (project / "escala/figures/more.py").write_text(FIGURE)
@@ -138,6 +140,7 @@ def test_additions_measure_nothing_again(project):
     [
         ("escala/parallel/train.py", set(STRATEGIES)),
         ("escala/data/base.py", set(STRATEGIES)),
+        ("escala/data/genomes/arrays.py", set()),
         ("escala/workloads/virus_cnn/workload.yaml", set(STRATEGIES)),
         ("escala/workloads/virus_cnn/lookup.py", set(STRATEGIES)),
         ("escala/workloads/virus_cnn/kernels/added.cc", set(STRATEGIES)),

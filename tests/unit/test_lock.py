@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escala.acquire import acquire, inputs
-from escala.acquire.lock import Locked, read_lock, require_locked, write_lock
+from escala.data.genomes.acquire import acquire, inputs
+from escala.data.genomes.acquire.lock import Locked, read_lock, require_locked, write_lock
 from escala.errors import InputError
 
 HEAD = "class\taccession\tlength\tsha256\n"

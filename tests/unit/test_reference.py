@@ -60,7 +60,6 @@ def test_types_limits_and_defaults(tmp_path):
         $defs: {share: {type: number, minimum: 0, maximum: 1, default: 0.5}}
         """
     )
-    (tmp_path / "config.schema.yaml").write_text("{title: c, properties: {}}")
     text = pages(tmp_path)["run.md"]
     assert "| `a` | number | ≥ 0; ≤ 1 | s | required | First. |" in text
     assert "| `b` | array of arrays of integers |  |  | none | x \\| y |" in text

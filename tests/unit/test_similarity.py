@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
-from escala.acquire import files
-from escala.errors import InputError
-from escala.prepare import similarity
-from escala.prepare.encode import encode, letters
-from escala.prepare.fasta import encode_classes, read_records
-from escala.prepare.similarity import (
+from escala.data.genomes.acquire import files
+from escala.data.genomes.prepare import similarity
+from escala.data.genomes.prepare.encode import encode, letters
+from escala.data.genomes.prepare.fasta import encode_classes, read_records
+from escala.data.genomes.prepare.similarity import (
     K,
     Sketches,
     clusters,
@@ -29,6 +28,7 @@ from escala.prepare.similarity import (
     read_groups,
     sketch,
 )
+from escala.errors import InputError
 
 
 def mutated(seed: int, relatives: int, letters: int = 400, changes: int = 6) -> list[str]:

@@ -14,8 +14,7 @@ from imblearn.metrics.pairwise import ValueDifferenceMetric
 from imblearn.over_sampling import SMOTEN as Reference
 from sklearn.preprocessing import OrdinalEncoder
 
-from escala.errors import InputError
-from escala.prepare.smoten import (
+from escala.data.genomes.prepare.smoten import (
     SMOTEN,
     Columns,
     Metric,
@@ -24,6 +23,7 @@ from escala.prepare.smoten import (
     value_counts,
     within_reach,
 )
+from escala.errors import InputError
 
 MIB = 2**20
 

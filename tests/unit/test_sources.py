@@ -11,6 +11,8 @@ import pytest
 
 from escala import sources as module
 from escala.sources import code_digest, package_versions, sources
+from tests.conftest import copy_project
+from tests.kinds import add_kind
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -201,3 +203,40 @@ def test_versions_are_those_of_the_distributions_that_hold_the_packages():
     assert found.pop("no-such-distribution") == "not installed"
     assert found == {name: metadata.version(name) for name in names | {"openmpi"}}
     assert {"tensorflow-cpu", "horovod", "biopython", "matplotlib"} <= set(found)
+
+
+#: The scripts that a dataset goes through, with the module of the kind that each picks.
+OF_A_DATASET = {
+    "acquire": None,
+    "encode": None,
+    "clusters": None,
+    "leakage": None,
+    "arrays": "arrays",
+    "familiarity": "familiarity",
+    "predict": "queries",
+}
+
+
+def test_another_kind_of_dataset_changes_no_step_of_genomes(tmp_path):
+    copy = copy_project(tmp_path / "project")
+
+    def digests(kind: str) -> dict[str, str]:
+        return {
+            step: code_digest(
+                f"scripts.{step}",
+                chosen=[f"escala.data.{kind}.{part}"] if part else [],
+                root=copy,
+            )
+            for step, part in OF_A_DATASET.items()
+        }
+
+    before = digests("genomes")
+    add_kind(copy)
+    assert digests("genomes") == before
+    assert digests("genomes")["arrays"] != code_digest(
+        "scripts.arrays", chosen=["escala.data.blobs.arrays"], root=copy
+    )
+    with open(copy / "escala/data/genomes/prepare/smoten.py", "a") as code:
+        code.write("\nADDED = 1\n")
+    changed = {step for step, digest in digests("genomes").items() if digest != before[step]}
+    assert changed == {"arrays"}

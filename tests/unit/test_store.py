@@ -633,7 +633,7 @@ def test_the_command_shows_what_there_is(step, folder, run_command):
     shown = json.loads(said)
     assert shown["determined"]["parameters"] == {"times": 2}
     assert shown["determined"]["inputs"]["genomes"][""][0] == store.sha256_file(step.source)
-    assert "escala.prepare.fasta" in shown["determined"]["code"]
+    assert "escala.data.genomes.prepare.fasta" in shown["determined"]["code"]
     code, said = run_command("show", "nothing")
     assert code == 2 and "no entry has it" in said
 

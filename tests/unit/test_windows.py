@@ -8,8 +8,8 @@ from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.prepare.encode import encode, letters
-from escala.prepare.windows import blocks, random_windows, windows
+from escala.data.genomes.prepare.encode import encode, letters
+from escala.data.genomes.prepare.windows import blocks, random_windows, windows
 
 LENGTH = 8
 START = {"method": "start", "reverse_complement": False}

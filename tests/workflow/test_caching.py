@@ -135,7 +135,7 @@ def test_a_changed_function_recomputes_the_steps_that_use_it_and_no_others(workf
 
 
 def test_identical_bytes_upstream_recompute_nothing_downstream(workflow):
-    workflow.change("escala/acquire/simulate.py", "KAPPA = 4.0", "KAPPA = 2.0 + 2.0")
+    workflow.change("escala/data/genomes/acquire/simulate.py", "KAPPA = 4.0", "KAPPA = 2.0 + 2.0")
     before = workflow.digests()
     ran, served = workflow.run(fits_only(), RUN)
     assert ran["genomes"] == 1 and not served["acquire"], "the changed step is made again"

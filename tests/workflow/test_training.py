@@ -15,7 +15,9 @@ import pytest
 from Bio import SeqIO
 from sklearn.metrics import confusion_matrix
 
+from escala.data import KINDS
 from escala.data.base import Arrays
+from escala.data.genomes.familiarity import learn
 from escala.files import atomic, read_json
 from escala.measure import steps
 from escala.measure.invariants import broken_promise
@@ -25,7 +27,6 @@ from escala.parallel.rank import _busy_neighbours
 from escala.parallel.shards import parts
 from escala.parallel.strategies.horovod import GRADIENT
 from escala.predict.classify import predict
-from escala.predict.familiarity import learn
 from escala.probes import timeline
 from escala.workloads import load
 from tests.conftest import CLASSES
@@ -347,7 +348,8 @@ def assert_classifies_whole_genomes_as_evaluated(run: Path, split: Path) -> None
     query = "".join(f">{name}\n{genomes[name]}\n" for name in tested["accession"])
     (run / "query.fasta").write_text(query)
     learn(split, run / "familiarity.npz")
-    table = predict(run / "query.fasta", run, run / "familiarity.npz", 0.05, run / "table.tsv")
+    known, table = run / "familiarity.npz", run / "table.tsv"
+    table = predict(KINDS["genomes"], run / "query.fasta", run, known, 0.05, table)
     expected = np.array(CLASSES)[np.load(run / "predictions.npy")]
     assert table["predicted"].tolist() == expected.tolist()
     assert table["unlike_anything_seen"].mean() <= 0.05

@@ -10,6 +10,8 @@ from escala.explain.findings.words import Tables, joined
 def sentence(tables: Tables, name: str) -> str:
     """Describe, for each split, how scores depend on similar genomes in training."""
     leakage = tables["leakage"]
+    if leakage.empty and (tables["runs"]["status"] == "ok").any():
+        return ""
     if leakage.empty:
         return "What near-duplicates in training add to the scores is unavailable: no run ended ok."
     parts = [_split_by(dataset, group) for dataset, group in leakage.groupby("dataset", sort=False)]

@@ -18,7 +18,7 @@ _OF_RECORDS = (
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:
-    """Yield a row for each class of each split."""
+    """Yield a row for each class of each split whose rows are counted by class."""
     reports = {
         Path(path).parent: pd.read_csv(path, dtype={"class": str}, keep_default_na=False).set_index(
             "class"
@@ -26,15 +26,15 @@ def rows(evidence: Evidence) -> Iterator[dict]:
         for path in evidence.class_files
     }
     for path in map(Path, evidence.dataset_files):
-        dataset, report = read_json(path), reports[path.parent.parent]
-        for label in dataset["classes"]:
-            row, counts = report.loc[label], dataset["counts"][label]
+        dataset, report = read_json(path), reports.get(path.parent.parent)
+        for label, counts in dataset.get("counts", {}).items():
+            row = {} if report is None else report.loc[label]
             yield {
                 "dataset": dataset["dataset"],
                 "split_seed": dataset["split_seed"],
                 "class": label,
-                **{stage: counts[stage] for stage in STAGES},
-                **{key: row[key] for key in _OF_RECORDS},
+                **{stage: counts.get(stage) for stage in STAGES},
+                **{key: row.get(key) for key in _OF_RECORDS},
                 "provenance": dataset["provenance"],
                 "leaky": dataset["leaky"],
             }

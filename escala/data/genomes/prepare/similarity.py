@@ -21,11 +21,11 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from tqdm import tqdm
 
+from escala.data.genomes.prepare.encode import encode
+from escala.data.genomes.prepare.fasta import records as parsed
+from escala.data.genomes.prepare.kmers import canonical_kmers
 from escala.errors import InputError
 from escala.files import atomic
-from escala.prepare.encode import encode
-from escala.prepare.fasta import records as parsed
-from escala.prepare.kmers import canonical_kmers
 
 #: Letters of a k-mer: long enough that unrelated genomes share none by chance, 4**21 = 4.4e12.
 K = 21
@@ -89,8 +89,8 @@ def sketches(folder: Path, records: pd.DataFrame) -> Sketches:
     Parameters
     ----------
     folder : holds `CLASS.fasta` of every class.
-    records : what `escala.prepare.fasta.encode_classes` kept: `class`, `accession` and `genome`, in
-        the order of the files.
+    records : what `fasta.encode_classes` kept: `class`, `accession` and `genome`, in the order of
+        the files.
 
     Raises
     ------

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from escala.data.genomes.prepare.similarity import Sketches, nearest
 from escala.files import atomic
-from escala.prepare.similarity import Sketches, nearest
 
 
 def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
@@ -16,7 +16,7 @@ def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
     Parameters
     ----------
     split : folder with `train_genomes.npy` and `test_genomes.npy`.
-    sketches : what `escala.prepare.similarity.sketches` made of the dataset.
+    sketches : what `escala.data.genomes.prepare.similarity.sketches` made of the dataset.
     output : `.npy` to write.
 
     Returns

@@ -11,7 +11,7 @@ from typing import TextIO
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 from tqdm import tqdm
 
-from escala.acquire.paths import class_files
+from escala.data.genomes.acquire.paths import class_files
 from escala.errors import InputError
 
 LINE = 70

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +12,19 @@ import numpy as np
 import pandas as pd
 from numpy.lib.format import write_array_header_1_0
 
+from escala.data.genomes.prepare import balance, windows
+from escala.data.genomes.prepare.fasta import read_records
+from escala.data.genomes.prepare.similarity import read_groups
+from escala.data.genomes.prepare.split import (
+    Split,
+    group_split,
+    split_leaving_out,
+    stratified_split,
+)
 from escala.files import atomic, sha256_file, write_json
-from escala.prepare import balance, windows
-from escala.prepare.fasta import read_records
-from escala.prepare.similarity import read_groups
-from escala.prepare.split import Split, group_split, split_leaving_out, stratified_split
 
 FORMAT = 4
+KIND = "genomes"
 #: The files of a side.
 ROWS, LABELS = "{side}.npy", "{side}_labels.npy"
 #: Number in the place of a genome's for rows that SMOTEN made.
@@ -75,7 +81,7 @@ class Genomes:
     Parameters
     ----------
     codes : uint8 of shape (letters,), mapped from a file.
-    records : a row per genome, see `escala.prepare.fasta.encode_classes`.
+    records : a row per genome, see `escala.data.genomes.prepare.fasta.encode_classes`.
     """
 
     codes: np.ndarray
@@ -125,6 +131,22 @@ def split(records: pd.DataFrame, preparation: dict, seed: int, groups: Path | No
     return group_split(labels, names, classes, settings["test_fraction"], seed)
 
 
+def prepare(
+    name: str, preparation: dict, seed: int, inputs: Mapping[str, Path], output: Path
+) -> dict:
+    """Write the arrays of a split and `dataset.json`; see `write_arrays`.
+
+    Parameters
+    ----------
+    inputs : as `escala.data.genomes.settings.prepared_from`; the groups of simulated genomes stand
+        in their folder.
+    """
+    groups = inputs.get("groups")
+    if groups and groups.is_dir():
+        groups = groups / "lineages.tsv"
+    return write_arrays(name, preparation, seed, inputs["codes"].parent, output, groups)
+
+
 def write_arrays(
     name: str,
     preparation: dict,
@@ -142,7 +164,7 @@ def write_arrays(
     ----------
     name : of the dataset.
     preparation : its `provenance`, `classes`, `length`, `window`, `deduplicate`, `split` and
-        `oversample`, as `escala.experiment.Experiment.preparation` gives them.
+        `oversample`, as `escala.data.genomes.settings.preparation` gives them.
     seed : of the split.
     source : folder with `codes.npy`, `records.tsv` and `classes.csv`.
     output : folder that receives `train.npy` and `test.npy` (uint8, rows × length), their labels
@@ -185,6 +207,7 @@ def write_arrays(
     }
     description = {
         "format": FORMAT,
+        "kind": KIND,
         "dataset": name,
         **{key: preparation[key] for key in ("provenance", "classes", "length", "window")},
         "leaky": leaky,

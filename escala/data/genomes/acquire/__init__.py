@@ -5,16 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from escala.acquire.paths import class_files, expanded_path, list_files
+from escala.data.genomes.acquire.paths import class_files, list_files
+from escala.data.paths import expanded_path
 from escala.errors import InputError
 from escala.files import atomic
 
 #: The module of each type of source, whose `fetch` gets the genomes; known without importing it.
 SOURCES = {
-    "files": "escala.acquire.files",
-    "ncbi": "escala.acquire.entrez",
-    "simulated": "escala.acquire.simulate",
-    "virusurf": "escala.acquire.virusurf",
+    "files": "escala.data.genomes.acquire.files",
+    "ncbi": "escala.data.genomes.acquire.entrez",
+    "simulated": "escala.data.genomes.acquire.simulate",
+    "virusurf": "escala.data.genomes.acquire.virusurf",
 }
 
 
@@ -50,8 +51,8 @@ def acquire(
     ------
     InputError : the source cannot give the genomes asked for, or they are not those locked.
     """
-    from escala.acquire.lock import lock_rows, read_lock, require_locked, write_lock
-    from escala.acquire.partial import forget
+    from escala.data.genomes.acquire.lock import lock_rows, read_lock, require_locked, write_lock
+    from escala.data.genomes.acquire.partial import forget
 
     if source.get("type") not in SOURCES:
         raise InputError(

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from escala.acquire.files import records
+from escala.data.genomes.acquire.files import records
 from escala.errors import InputError
 from escala.files import atomic
 

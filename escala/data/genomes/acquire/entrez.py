@@ -26,12 +26,13 @@ from Bio import Entrez
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 from tqdm import tqdm
 
-from escala.acquire import eutils
-from escala.acquire.files import write_record
-from escala.acquire.lock import digest, listed, read_lock
-from escala.acquire.partial import Partial
-from escala.acquire.paths import expanded, expanded_path, list_files
-from escala.acquire.queries import QUERIES
+from escala.data.genomes.acquire import eutils
+from escala.data.genomes.acquire.files import write_record
+from escala.data.genomes.acquire.lock import digest, listed, read_lock
+from escala.data.genomes.acquire.partial import Partial
+from escala.data.genomes.acquire.paths import list_files
+from escala.data.genomes.acquire.queries import QUERIES
+from escala.data.paths import expanded, expanded_path
 from escala.errors import InputError
 
 #: Records of one request. From 200 on Bio.Entrez sends the accessions in the body.

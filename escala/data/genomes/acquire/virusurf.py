@@ -7,7 +7,7 @@ from pathlib import Path
 
 from Bio.SeqIO.FastaIO import FastaTwoLineParser
 
-from escala.acquire import files
+from escala.data.genomes.acquire import files
 from escala.errors import InputError
 
 

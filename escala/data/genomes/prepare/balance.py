@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import imblearn.over_sampling
 import numpy as np
 
+from escala.data.genomes.prepare.smoten import SMOTEN
+from escala.data.genomes.prepare.windows import random_windows
 from escala.errors import InputError
-from escala.prepare.smoten import SMOTEN
-from escala.prepare.windows import random_windows
 
 
 def wanted(labels: np.ndarray, classes: list[str], oversample: dict) -> dict[int, int]:
@@ -59,7 +59,7 @@ def more_rows(
 
     Parameters
     ----------
-    rows : array of `escala.prepare.windows.ROW`, with their `labels`.
+    rows : array of `escala.data.genomes.prepare.windows.ROW`, with their `labels`.
     letters, identities : of every genome: its letters, and a number equal for equal genomes.
     strategy : as `wanted` returns it.
 

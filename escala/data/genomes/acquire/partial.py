@@ -11,7 +11,7 @@ from pathlib import Path
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
-from escala.acquire.files import write_record
+from escala.data.genomes.acquire.files import write_record
 from escala.errors import InputError
 from escala.files import atomic
 

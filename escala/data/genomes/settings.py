@@ -1,0 +1,168 @@
+"""The settings of a dataset of genomes: what fits together, and what its arrays depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from escala.data.genomes import acquire
+from escala.data.genomes.acquire.queries import QUERIES
+from escala.data.paths import expanded_path
+from escala.errors import InputError
+
+# What its arrays depend on, besides its source and its split.
+_PREPARED_BY = ("classes", "length", "window", "deduplicate", "oversample")
+#: What `rule codes` makes of the sequences.
+ENCODED = ("codes.npy", "records.tsv", "classes.csv")
+#: Key, value, reason and remedy of an error in an experiment.
+Error = Callable[[str, object, str, str], InputError]
+
+
+def check(name: str, settings: Mapping[str, Any], error: Error) -> None:
+    """Refuse settings that do not fit together.
+
+    Raises
+    ------
+    InputError : as `error` makes it.
+    """
+    _check_classes(f"datasets.{name}", settings, error)
+    _check_split(f"datasets.{name}", settings, error)
+
+
+def _check_classes(key: str, settings: Mapping[str, Any], error: Error) -> None:
+    classes, source = settings["classes"], settings["source"]
+    if len(classes) < 2:
+        raise error(
+            f"{key}.classes",
+            classes,
+            "one class only: there is nothing to tell apart",
+            "name at least two classes",
+        )
+    by_class = {
+        f"{key}.source.{part}": source[part]
+        for part in ("records", "queries", "accessions", "max_records")
+        if part in source
+    }
+    if "rows" in settings["oversample"]:
+        by_class[f"{key}.oversample.rows"] = settings["oversample"]["rows"]
+    for where, mapping in by_class.items():
+        stray = sorted(set(mapping) - set(classes))
+        if stray:
+            raise error(where, stray, "not among the classes", f"use {', '.join(classes)}")
+    known = source.get("records", classes)
+    if source["type"] == "ncbi" and "lock" not in source:
+        known = QUERIES | source.get("queries", {}) | source.get("accessions", {})
+    missing = [c for c in classes if c not in known]
+    if missing:
+        part = "records" if "records" in source else "queries"
+        raise error(f"{key}.source.{part}", missing, "classes without an entry", "add them")
+
+
+def _check_split(key: str, settings: Mapping[str, Any], error: Error) -> None:
+    split, oversample = settings["split"], settings["oversample"]
+    by, order = split["by"], oversample["order"]
+    for part in ("groups", "leave_out"):
+        if part in split and by != "group-file":
+            raise error(
+                f"{key}.split.{part}",
+                split[part],
+                f"a split by {by} has no group file",
+                "set split.by: group-file, or remove it",
+            )
+    if by == "group-file" and "groups" not in split and settings["source"]["type"] != "simulated":
+        raise error(
+            f"{key}.split.groups",
+            None,
+            "the key is missing",
+            "name a TSV with the columns accession, class and group",
+        )
+    if "within" in oversample and oversample["method"] != "windows":
+        raise error(
+            f"{key}.oversample.within",
+            oversample["within"],
+            f"{oversample['method']} draws no windows",
+            "set oversample.method: windows, or remove it",
+        )
+    if by != "random" and order == "before-split":
+        raise error(
+            f"{key}.oversample.order",
+            order,
+            f"balancing first breaks up what a split by {by} keeps whole",
+            "use after-split, or split.by: random",
+        )
+    if settings["deduplicate"] == "encoded" and settings["window"]["method"] != "start":
+        raise error(
+            f"{key}.deduplicate",
+            "encoded",
+            "compares the starts of genomes, and rows begin elsewhere",
+            "use genome or none, or window.method: start",
+        )
+
+
+def preparation(settings: Mapping[str, Any]) -> dict:
+    """Return the settings that the arrays depend on, and no others.
+
+    Clusters are linked by `similarity`; for other splits it is where the leakage report begins to
+    count.
+    """
+    split = {k: v for k, v in settings["split"].items() if k not in ("seeds", "groups")}
+    if split["by"] == "cluster":
+        split["similarity"] = settings["similarity"]
+    return {
+        "provenance": settings["source"]["type"],
+        **{key: settings[key] for key in _PREPARED_BY},
+        "split": split,
+    }
+
+
+def inputs(settings: Mapping[str, Any]) -> list[Path]:
+    """Return the files that the source reads; see `escala.data.genomes.acquire.inputs`."""
+    return acquire.inputs(settings["source"], settings["classes"])
+
+
+def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+    """Return what the arrays are made of; `groups` where the split keeps groups whole.
+
+    Raises
+    ------
+    InputError : a variable in the path of the groups is not set.
+    """
+    encoded = {name.partition(".")[0]: folder / name for name in ENCODED}
+    return encoded | _groups(settings, folder)
+
+
+def _groups(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+    split = settings["split"]
+    if split["by"] == "random":
+        return {}
+    if split["by"] == "cluster":
+        return {"groups": folder / "clusters.tsv"}
+    if "groups" not in split:
+        # What a simulated source knows of its genomes stands among them.
+        return {"groups": folder / "sequences"}
+    return {"groups": Path(expanded_path(split["groups"], "split.groups"))}
+
+
+def letters_kept(settings: Mapping[str, Any]) -> int | None:
+    """Return the letters of each genome that rows are cut from; None is all of them."""
+    oversample, within = settings["oversample"], 0
+    if oversample["method"] == "windows":
+        within = oversample.get("within")
+    if settings["window"]["method"] != "start" or within is None:
+        return None
+    return settings["length"] + within
+
+
+def size(settings: Mapping[str, Any]) -> tuple[float | None, int]:
+    """Return the training rows, if they are known without the genomes, and the letters of a row."""
+    length, oversample, window = (settings[key] for key in ("length", "oversample", "window"))
+    records = settings["source"].get("records")
+    if records is None or window["method"] != "start":
+        return None, length
+    if oversample["method"] == "none":
+        total = sum(records.values())
+    else:
+        wanted = oversample.get("rows") or dict.fromkeys(records, max(records.values()))
+        total = sum(max(count, wanted.get(name, 0)) for name, count in records.items())
+    return total * (1 - settings["split"]["test_fraction"]), length

@@ -1,0 +1,36 @@
+"""The paths that an experiment names, with the variables in them.
+
+The workflow asks for them at every start: nothing here waits for a library.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from string import Template
+
+from escala.errors import InputError
+
+
+def expanded_path(text: str, where: str) -> str:
+    """Return a path with environment variables and `~` expanded; see `expanded`."""
+    return str(Path(expanded(text, where)).expanduser())
+
+
+def expanded(text: str, where: str) -> str:
+    """Return `text` with `$NAME` and `${NAME}` taken from the environment (`$$` is a `$`).
+
+    Raises
+    ------
+    InputError : a variable is not set or empty.
+    """
+    try:
+        result = Template(text).substitute({k: v for k, v in os.environ.items() if v})
+    except KeyError as error:
+        name = error.args[0]
+        raise InputError(
+            where, text, f"the environment variable {name} is not set", f"export {name}"
+        ) from None
+    except ValueError:
+        raise InputError(where, text, "a $ without a name", "write $NAME, or $$ for $") from None
+    return result

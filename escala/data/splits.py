@@ -1,0 +1,107 @@
+"""Write the splits of datasets whose arrays fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from escala.files import atomic, sha256_file, write_json
+
+FORMAT = 1
+INPUT, TARGETS = "{side}_{name}.npy", "{side}_labels.npy"
+
+
+class Side(NamedTuple):
+    """The rows of one side of a split.
+
+    Attributes
+    ----------
+    inputs : arrays of shape (rows, …) by name, in the order of the model's inputs.
+    targets : array of shape (rows, …).
+    """
+
+    inputs: Mapping[str, np.ndarray]
+    targets: np.ndarray
+
+
+def write_split(
+    output: Path,
+    sides: Mapping[str, Side],
+    *,
+    kind: str,
+    name: str,
+    seed: int,
+    provenance: str,
+    classes: list[str] | None = None,
+    **more: Any,
+) -> dict:
+    """Write the arrays of a split, and `dataset.json` last.
+
+    Parameters
+    ----------
+    output : folder that receives `{side}_{input}.npy`, `{side}_labels.npy` and `dataset.json`.
+    sides : `train`, `test`, and `validation` if there is one; their arrays agree in names, shapes
+        and dtypes.
+    kind, name, seed : of the dataset, and of the split.
+    provenance : where the data come from, in one word.
+    classes : names of the classes that the targets number, in their order; absent, they number
+        none.
+    more : what else the description is to hold, as JSON.
+
+    Returns
+    -------
+    The description that `dataset.json` holds.
+    """
+    first = sides["train"]
+    digests = {}
+    with ExitStack() as files:
+        for side, rows in sides.items():
+            arrays = {
+                INPUT.format(side=side, name=key): array for key, array in rows.inputs.items()
+            }
+            for file, array in (arrays | {TARGETS.format(side=side): rows.targets}).items():
+                path = files.enter_context(atomic(output / file))
+                np.save(path, array, allow_pickle=False)
+                digests[file] = sha256_file(path)
+    described = [
+        _spec(key, array, INPUT.format(side="{side}", name=key))
+        for key, array in first.inputs.items()
+    ]
+    description = {
+        "format": FORMAT,
+        "kind": kind,
+        "dataset": name,
+        "provenance": provenance,
+        "leaky": False,
+        "split_seed": seed,
+        "inputs": described,
+        "targets": _spec("labels", first.targets, TARGETS),
+        "rows": {side: len(rows.targets) for side, rows in sides.items()},
+        **({"classes": classes, "counts": _counts(sides, classes)} if classes else {}),
+        **more,
+        "sha256": digests,
+    }
+    write_json(output / "dataset.json", description)
+    return description
+
+
+def _spec(name: str, array: np.ndarray, file: str) -> dict:
+    """Return the description of an array by which `escala.data.base.Arrays` reads it."""
+    return {"name": name, "shape": list(array.shape[1:]), "dtype": array.dtype.name, "file": file}
+
+
+def _counts(sides: Mapping[str, Side], classes: list[str]) -> dict[str, dict[str, int]]:
+    """Return the rows of each class on each side, by class; nothing was added to any."""
+    counted = {
+        side: np.bincount(np.ravel(rows.targets), minlength=len(classes))
+        for side, rows in sides.items()
+    }
+    return {
+        name: {"balanced": int(counted["train"][label])}
+        | {side: int(count[label]) for side, count in counted.items()}
+        for label, name in enumerate(classes)
+    }

@@ -1,0 +1,51 @@
+"""Acquire what the splits of a dataset are made of, with a lock file of digests."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from escala import cli
+from escala.data import KINDS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", required=True, choices=sorted(KINDS), help="of the dataset")
+    parser.add_argument(
+        "--acquisition",
+        required=True,
+        type=json.loads,
+        metavar="JSON",
+        help="the settings that decide what is acquired",
+    )
+    parser.add_argument(
+        "--inputs", nargs="*", default=[], type=Path, metavar="FILE", help="what the source reads"
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR")
+    arguments = parser.parse_args()
+    kind = KINDS[arguments.kind]
+
+    def make() -> None:
+        from escala.data.lock import write_lock
+        from escala.files import atomic
+
+        with atomic(arguments.output) as temporary:
+            temporary.mkdir()
+            kind.load("source").acquire(arguments.acquisition, arguments.inputs, temporary)
+            write_lock(temporary)
+
+    cli.serve_or_make(
+        "source",
+        code="scripts.source",
+        chosen=[kind.module("source")],
+        inputs={f"{place} {path.name}": path for place, path in enumerate(arguments.inputs)},
+        parameters={"kind": kind.name, "acquisition": arguments.acquisition},
+        outputs={"source": arguments.output},
+        make=make,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

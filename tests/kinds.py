@@ -1,0 +1,53 @@
+"""The kind of dataset that docs/how-to/add-a-dataset-kind.md adds, and a workload for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+GUIDE = ROOT / "docs" / "how-to" / "add-a-dataset-kind.md"
+WORKLOAD = {
+    "workload.yaml": """
+description: One dense layer.
+trained_by: steps
+data_kind: blobs
+settings: {type: object, additionalProperties: false, properties: {}}
+""",
+    "__init__.py": """
+import keras
+
+
+def build(specs, outputs, settings, knobs):
+    [point] = specs
+    given = keras.Input(point.shape, dtype=point.dtype)
+    return keras.Model(given, keras.layers.Dense(*outputs, activation="softmax")(given))
+
+
+def optimizer(settings, learning_rate, knobs):
+    return keras.optimizers.SGD(learning_rate)
+
+
+def row_losses(targets, outputs):
+    return keras.losses.sparse_categorical_crossentropy(targets, outputs)
+""",
+}
+
+
+def add_kind(project: Path) -> None:
+    """Add the kind `blobs` of the guide to a copy of the project."""
+    files = re.findall(r"^`(escala/\S+)`:\n\n```\w+\n(.*?)^```$", GUIDE.read_text(), re.M | re.S)
+    assert len(files) == 4
+    for name, text in files:
+        path = project / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+def add_workload(project: Path) -> None:
+    """Add the workload `dense`, which reads that kind, to a copy of the project."""
+    folder = project / "escala" / "workloads" / "dense"
+    folder.mkdir()
+    for name, text in WORKLOAD.items():
+        (folder / name).write_text(text)
