@@ -87,6 +87,22 @@ def test_two_probes_observe_the_same_training(probed):
     assert run["weights_sha256"] == other["weights_sha256"]
 
 
+def test_a_run_with_the_added_probe_is_a_target(probed):
+    folder = probed["memory"]
+    project = next(parent for parent in folder.parents if (parent / "Snakefile").is_file())
+    target = str((folder / "run.json").relative_to(project))
+    dry = ["--dry-run", "--forceall", "--cores", "2", "--configfile", "experiment.yaml"]
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "snakemake"), target, *dry],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(project)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Capture the memory of single 1x1 tuned on small" in done.stdout + done.stderr
+
+
 def test_only_logs_and_tables_are_left_of_the_ranks(probed):
     left = {
         name: {file.name for file in (folder / "ranks").iterdir()}
