@@ -45,6 +45,7 @@ class Clocks(Probe):
     )
     products = TIMELINE_FILES
     temporary = (RAW_TIMELINE,)
+    tabulated = True
     compared = True
 
     @classmethod

@@ -123,6 +123,7 @@ class Resources(Probe):
         },
     }
     temporary = ("rank*.pid",)
+    tabulated = True
 
     def program(self, interface):
         options = ["--interface", interface, "--seconds", f"{self.values['seconds']:g}"]

@@ -60,7 +60,6 @@ class Timeline(Probe):
     )
     products = TIMELINE_FILES
     temporary = (RAW_TIMELINE,)
-    tabulated = False
 
     @classmethod
     def applies(cls, run, strategy):
