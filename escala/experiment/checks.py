@@ -229,6 +229,14 @@ def _check_targets(experiment: Experiment) -> None:
                 "time to accuracy needs the accuracy after each epoch",
                 "set validate: true, or leave target_accuracy out",
             )
+        stopping = workload.get("early_stopping")
+        if stopping and stopping["monitor"] == "validation" and not workload["validate"]:
+            raise experiment.error(
+                f"workloads.{name}.early_stopping.monitor",
+                stopping["monitor"],
+                "the validation loss is not computed",
+                "set validate: true, or monitor: training",
+            )
         for run in experiment.timed:
             if run.workload != name:
                 continue

@@ -349,7 +349,8 @@ class Experiment:
         if run.instrument or steps:
             training = training | {"epochs": 1, "validate": False, "save_model": False}
             training["checkpoint_epochs"] = None
-            training.pop("target_accuracy", None)
+            for name in ("target_accuracy", "early_stopping"):
+                training.pop(name, None)
         return {
             "training": training,
             "knobs": significant(

@@ -71,6 +71,7 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "parameters": ranks[0]["parameters"],
         "epochs_done": len(epochs),
         "stopped_early": ranks[0]["stopped_early"],
+        "best_epoch": ranks[0]["best_epoch"],
         "resumed_after": ranks[0]["resumed_after"],
     }
     return Outcome("ok")
@@ -78,9 +79,11 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
 
 def _scored(plan: dict, arrays: Arrays, predictions: np.ndarray) -> dict:
     """Return the scores of the predictions for the test rows, by the workload's own definition."""
-    _, targets = arrays.gather("test", slice(None))
-    module = WORKLOADS[plan["workload"]].scores or EVALUATION
-    return import_module(module).score(np.asarray(targets), predictions, arrays.description)
+    targets, own = np.asarray(arrays.gather("test", slice(None))[1]), WORKLOADS[plan["workload"]]
+    if own.scores is None:
+        return import_module(EVALUATION).score(targets, predictions, arrays.description)
+    scores = import_module(own.scores).score(targets, predictions, arrays.description)
+    return {"rows": len(targets), "scores": scores}
 
 
 def _keep_model(plan: dict, description: dict, folder: Path, weights_sha256: str) -> None:

@@ -181,6 +181,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "steps_per_epoch": shards(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None),
             "epochs_done": 0,
             "stopped_early": False,
+            "best_epoch": None,
             "resumed_after": [],
             "parameters": None,
             "train_rows": plan["train_rows"],

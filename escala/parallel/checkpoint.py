@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 FOLDER = "checkpoint"
-_LATEST, _VARIABLES = "latest.json", "variables.npz"
+_LATEST, _VARIABLES, _BEST = "latest.json", "variables.npz", "best.npz"
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Checkpoint:
         self,
         epoch: int,
         variables: Sequence[tf.Variable],
+        best: Sequence[np.ndarray] | None,
         state: dict,
         steps: Path,
         together: Callable[[], object],
@@ -57,6 +58,7 @@ class Checkpoint:
         Parameters
         ----------
         variables : of model and optimizer, alike in all processes: the first one keeps them.
+        best : weights of the best epoch so far, alike in all processes; None if none are kept.
         state : whatever else this process goes on with, as JSON knows it.
         steps : its file of step times, of which a copy is kept.
         together : waits for the other processes.
@@ -66,8 +68,10 @@ class Checkpoint:
         write_json(into / f"rank{self.process}.json", state)
         shutil.copy(steps, into / steps.name)
         if self.process == 0:
-            with atomic(into / _VARIABLES) as temporary:
-                np.savez(temporary, *[variable.numpy() for variable in variables])
+            arrays = {_VARIABLES: [variable.numpy() for variable in variables], _BEST: best or []}
+            for name, values in arrays.items():
+                with atomic(into / name) as temporary:
+                    np.savez(temporary, *values)
         together()
         if self.process == 0:
             files = sorted(path for path in into.iterdir() if path.is_file())
@@ -84,11 +88,19 @@ class Checkpoint:
         `steps` receives the step times up to there.
         """
         kept = self.folder / f"epoch{epoch}"
-        with np.load(kept / _VARIABLES, allow_pickle=False) as values:
-            for variable, name in zip(variables, values.files, strict=True):
-                variable.assign(values[name])
+        for variable, value in zip(variables, _read(kept / _VARIABLES), strict=True):
+            variable.assign(value)
         shutil.copy(kept / steps.name, steps)
         return read_json(kept / f"rank{self.process}.json")
+
+    def best(self, epoch: int) -> list[np.ndarray]:
+        """Return the weights of the best epoch so far, as they were kept after an epoch."""
+        return _read(self.folder / f"epoch{epoch}" / _BEST)
+
+
+def _read(path: Path) -> list[np.ndarray]:
+    with np.load(path, allow_pickle=False) as arrays:
+        return [arrays[name] for name in arrays.files]
 
 
 def latest(folder: Path, run: str | None = None) -> int | None:

@@ -31,18 +31,21 @@ def train_epoch(
     strategy: Strategy,
     shares: np.ndarray,
     writer: Any,
-    clocks: Recorder | None,
-) -> dict:
-    """Make one pass over the shards of this process and return the epoch's totals over all ranks.
+    recorder: Recorder | None,
+) -> tuple[dict, list[int]]:
+    """Make one pass over the shards of this process.
 
-    `train_seconds` runs from before the first batch is gathered to after the last step.
+    Returns
+    -------
+    The epoch's totals over all ranks, and the rows trained on by each rank that this process
+    drives. `train_seconds` runs from before the first batch is gathered to after the last step.
     """
     rows_in_epoch, batch, ranks = data.rows("train"), request["global_batch"], strategy.drives
     shards = Shards(
         request["shuffle_seed"], rows_in_epoch, batch, shares, request["knobs"]["shard"]
     )
     steps = shards.steps(request["max_steps"])
-    records, taken = [], []
+    records, taken, of_ranks = [], [], np.zeros(len(ranks), np.int64)
     # The ranks begin together: what one of them did before is not the others' training time.
     strategy.total(np.zeros(1))
     began = time.monotonic()
@@ -58,8 +61,8 @@ def train_epoch(
         records.append(
             (number, index, rows, gathered - before, after - gathered, loss_sum, correct)
         )
-        if clocks:
-            clocks.note(number, index, before, gathered, after)
+        if recorder:
+            recorder.note(number, index, before, gathered, after)
         if after - said > PROGRESS_SECONDS:
             said = after
             _require_finite(records)
@@ -72,6 +75,7 @@ def train_epoch(
                 index * batch / (after - start),
             )
         taken += mine
+        of_ranks += [len(rows) for rows in mine]
         before = time.perf_counter()
     strategy.join()
     train_seconds = time.perf_counter() - start
@@ -81,7 +85,7 @@ def train_epoch(
     losses, right = sum(r[5] for r in records), sum(r[6] for r in records)
     trained = sum(map(len, taken))
     losses, right, rows = strategy.total(np.array([losses, right, trained], np.float64))
-    return {
+    epoch = {
         "epoch": number,
         "steps": steps,
         "rows": int(rows),
@@ -91,8 +95,11 @@ def train_epoch(
         "loss": losses / rows,
         "accuracy": right / rows,
         "test_accuracy": None,
+        "validation_loss": None,
+        "scores": {},
         "row_moments": row_moments(np.concatenate(taken)),
     }
+    return epoch, of_ranks.tolist()
 
 
 def _require_finite(records: list[tuple]) -> None:

@@ -66,6 +66,8 @@ def fit(request: dict, folder: Path) -> dict:
         "loss": loss_sum / rows,
         "accuracy": correct / rows,
         "test_accuracy": None,
+        "validation_loss": None,
+        "scores": {},
         "row_moments": row_moments(np.arange(rows)),
     }
     with open(folder / "rank0.steps.csv", "w", newline="") as handle:
@@ -90,6 +92,7 @@ def fit(request: dict, folder: Path) -> dict:
     return {
         "epochs": [epoch],
         "stopped_early": False,
+        "best_epoch": None,
         "resumed_after": [],
         "seconds": clock.seconds | dict.fromkeys(_ABSENT),
         "evaluated": [0, data.rows("test")],

@@ -28,11 +28,13 @@ def computing(
     row_losses: Callable,
     correct: Callable,
     apart: Sequence[tf.keras.layers.Layer],
+    own: Sequence[tf.Variable],
 ) -> Callable:
     """Return what takes a rank's arrays of a step to gradients and sums of losses and scores.
 
     These arrays are the inputs and the targets of some rows, the weight of each, and what the sum
-    of the losses is divided by. `correct` scores each row.
+    of the losses is divided by. `correct` scores each row. `own` are the variables that the model
+    itself updates; a rank without rows leaves them as they are.
 
     The gradients of layers `apart` are their factors. What regularisers and layers add to the loss
     (`model.losses`) counts as part of the loss of every row. So the mean over the rows of a step
@@ -42,6 +44,7 @@ def computing(
 
     def compute(*arguments):
         *inputs, targets, weights, divisor = arguments
+        before = [variable.read_value() for variable in own]
         with tf.GradientTape() as tape:
             if apart:
                 outputs, seen = factors.forward(model, given(inputs), apart)
@@ -52,6 +55,8 @@ def computing(
                 losses += tf.add_n(of_model)
             loss_sum = tf.reduce_sum(weights * losses)
             share = loss_sum / divisor
+        for variable, value in zip(own, before, strict=True):
+            variable.assign(tf.where(tf.reduce_sum(weights) > 0, variable.read_value(), value))
         right = correct(targets, outputs)
         gradients = factors.gradients(tape, share, model.trainable_variables, seen)
         return gradients, loss_sum, tf.reduce_sum(weights * right)
@@ -127,7 +132,7 @@ def train_step(
     data: Arrays,
     compute: Callable,
     exchange: Callable,
-    clocks: Recorder | None = None,
+    recorder: Recorder | None = None,
 ) -> Callable:
     """Return the compiled step, from what `gather` returns of each rank to losses and scores."""
     weights, divisor = tf.TensorSpec((None,), tf.float32), tf.TensorSpec((), tf.float32)
@@ -143,8 +148,8 @@ def train_step(
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return model.trainable_variables
 
-    if clocks and strategy.shows_steps:
-        step = clocks.step(
+    if recorder and strategy.shows_steps:
+        step = recorder.step(
             compute,
             strategy.local,
             lambda gradients: exchange(gradients, model.trainable_variables),

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from escala.data import reader
 from escala.data.base import output_shape
+from escala.parallel import replicas
 from escala.parallel import step as steps
 from escala.parallel.checkpoint import FOLDER, Checkpoint
 from escala.parallel.data import STEP_COLUMNS, Clock, digest
@@ -27,6 +28,9 @@ from escala.probes import Probe
 from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
+
+#: Fields of an epoch that TensorBoard shows.
+BOARD = ("loss", "accuracy", "validation_loss", "test_accuracy", "train_seconds")
 
 
 def train(
@@ -56,19 +60,21 @@ def train(
     with clock.time("build"), strategy.scope():
         # Every process draws its own weights: that they agree afterwards is the broadcast's doing.
         tf.keras.utils.set_random_seed(request["seed"] + process)
+        replicas.use_generators()
         model = work.build(data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
         optimizer.build(model.trainable_variables)
         correct = getattr(work, "correct", steps.most_probable_is_right)
         factored = steps.factored(model, request, strategy, total)
-        compute = steps.computing(model, work.row_losses, correct, factored)
+        own = replicas.own_variables(model)
+        compute = steps.computing(model, work.row_losses, correct, factored, own)
         compute = steps.accumulated(compute, request["knobs"]["accumulation"])
         compute = steps.slowed(compute, slowdown)
-        clocks = probe and probe.recorder(
+        recorder = probe and probe.recorder(
             strategy.place.process, model.trainable_variables, strategy.shows_steps
         )
         step = steps.train_step(
-            model, optimizer, strategy, data, compute, strategy.exchange, clocks
+            model, optimizer, strategy, data, compute, strategy.exchange, recorder
         )
         alone = steps.train_step(model, optimizer, strategy, data, compute, steps.no_exchange)
         evaluate = evaluator(model, work, data)
@@ -97,7 +103,7 @@ def train(
 
     stopper = EarlyStopping(settings.get("early_stopping"))
     for epoch in epochs:
-        stopper.stops(epoch["loss"])
+        stopper.see(epoch, lambda: checkpoint.best(done))
     first = process == 0
     board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and first)
     with open(steps_file, "a", newline="") as handle:
@@ -106,7 +112,11 @@ def train(
             writer.writerow(STEP_COLUMNS)
         for number in range(done + 1, settings["epochs"] + 1):
             wall = time.perf_counter()
-            epoch = train_epoch(number, step, data, request, strategy, shares, writer, clocks)
+            replicas.seed_random_layers(model, request["seed"], process, number)
+            epoch, trained = train_epoch(
+                number, step, data, request, strategy, shares, writer, recorder
+            )
+            replicas.average(own, trained, strategy)
             if settings["validate"]:
                 epoch |= validate(evaluate, data, strategy)
             board(epoch)
@@ -120,7 +130,7 @@ def train(
                 epoch["accuracy"],
                 epoch["train_seconds"],
             )
-            if stopper.stops(epoch["loss"]):
+            if stopper.see(epoch, lambda: strategy.weights(model.variables)[0]):
                 log.info("early stopping: the loss has not fallen for %d epochs", stopper.patience)
                 break
             if checkpoint.due(number):
@@ -129,12 +139,21 @@ def train(
                 state["resumed_after"] = resumed_after
                 with clock.time("checkpoint"):
                     checkpoint.keep(
-                        number, variables, state, steps_file, lambda: strategy.total(np.zeros(1))
+                        number,
+                        variables,
+                        stopper.best_weights,
+                        state,
+                        steps_file,
+                        lambda: strategy.total(np.zeros(1)),
                     )
                 epoch["epoch_wall_seconds"] = time.perf_counter() - wall
 
-    if clocks:
-        clocks.write()
+    restored = stopper.best_weights is not None
+    if restored:
+        for variable, value in zip(model.variables, stopper.best_weights, strict=True):
+            variable.assign(value)
+    if recorder:
+        recorder.write()
     with clock.time("evaluation"):
         rows = evaluation_rows(data.rows("test"), process, processes)
         predictions, _ = evaluated(evaluate, data, "test", rows)
@@ -145,6 +164,7 @@ def train(
     return {
         "epochs": epochs,
         "stopped_early": len(epochs) < settings["epochs"] and not request["max_steps"],
+        "best_epoch": stopper.best_epoch if restored else None,
         "resumed_after": resumed_after,
         "seconds": clock.seconds,
         "evaluated": [rows.start, rows.stop],
@@ -163,9 +183,10 @@ def _tensorboard(folder: Path, wanted: bool) -> Callable[[dict], None]:
 
     def write(epoch: dict) -> None:
         with summary.as_default(step=epoch["epoch"]):
-            for name in ("loss", "accuracy", "test_accuracy", "train_seconds"):
-                if epoch[name] is not None:
-                    tf.summary.scalar(name, epoch[name])
+            shown = {name: epoch[name] for name in BOARD} | epoch["scores"]
+            for name, value in shown.items():
+                if value is not None:
+                    tf.summary.scalar(name, value)
         summary.flush()
 
     return write

@@ -107,10 +107,11 @@ class Workload:
 def _discover() -> dict[str, Workload]:
     """Return the workloads by name."""
     files = sorted(Path(__file__).parent.glob(f"*/{DECLARATION}"))
-    return {file.parent.name.replace("_", "-"): _declared(file) for file in files}
+    return {file.parent.name.replace("_", "-"): declared(file) for file in files}
 
 
-def _declared(file: Path) -> Workload:
+def declared(file: Path) -> Workload:
+    """Return what a `workload.yaml` in the folder of a package here declares."""
     content = yaml.load(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return Workload(
         content["description"],

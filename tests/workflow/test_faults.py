@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+from escala.data.base import Arrays
 from escala.errors import InputError
 from escala.files import read_json
 from escala.measure import steps
@@ -183,8 +184,7 @@ def losses(small_split) -> np.ndarray:
     """The losses of one process that adds the gradients of two halves of each batch."""
     import float32_drift
 
-    data = float32_drift.Data.load(small_split)
-    return float32_drift.losses(data, 0, 2, EPOCHS * 6, learning_rate=0.0001)
+    return float32_drift.losses(Arrays(small_split), 0, 2, EPOCHS * 6, learning_rate=0.0001)
 
 
 @pytest.mark.parametrize("strategy", ["hybrid", "multiworker-mirrored"])

@@ -65,11 +65,14 @@ class Evidence:
 
     @cached_property
     def scored(self) -> list[Measurement]:
-        """The current measurements of whole epochs that ended ok: those whose scores count."""
+        """The current classifications after whole epochs that ended ok: those that count."""
         return [
             run
             for run in self.found
-            if run["current"] and run["status"] == "ok" and not is_cut(run)
+            if run["current"]
+            and run["status"] == "ok"
+            and not is_cut(run)
+            and "classes" in run["evaluation"]
         ]
 
     @cached_property

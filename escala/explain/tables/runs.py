@@ -57,7 +57,7 @@ def row(run: Measurement) -> dict:
         **{f"{part}_seconds": seconds.get(part) for part in PARTS},
         "wall_seconds": run["wall_seconds"],
         "accuracy": evaluation.get("accuracy"),
-        "macro_f1": evaluation["macro"]["f1"] if evaluation else None,
+        "macro_f1": evaluation["macro"]["f1"] if "macro" in evaluation else None,
         **_time_to_target(run),
         **data_of(run),
         **{key: machine[key] for key in ("cpu", "cores_available", "memory_bytes", "kernel")},

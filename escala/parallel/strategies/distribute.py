@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 from escala.parallel.strategies.base import Strategy
 
 
@@ -12,8 +14,12 @@ class Distribute(Strategy):
     #: Set by `start`: the `tf.distribute.Strategy`.
     replicas = None
 
+    @contextmanager
     def scope(self):
-        return self.replicas.scope()
+        import tensorflow as tf
+
+        with self.replicas.scope(), tf.variable_creator_scope(_first_copy_stands_for_all):
+            yield
 
     def compiled(self, step, signature):
         import tensorflow as tf
@@ -78,3 +84,16 @@ class Distribute(Strategy):
 
     def stop(self):
         pass
+
+
+def _first_copy_stands_for_all(create, **options):
+    """Create a variable that is not aggregated whenever it is read outside a step.
+
+    Variables that each replica updates by itself, as moving statistics, would be: over the network,
+    and so only where all processes read at the same time.
+    """
+    import tensorflow as tf
+
+    if options.get("synchronization") == tf.VariableSynchronization.ON_READ:
+        options["aggregation"] = tf.VariableAggregation.ONLY_FIRST_REPLICA
+    return create(**options)
