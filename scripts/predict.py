@@ -37,6 +37,7 @@ def main() -> None:
 
     def make() -> None:
         from escala.predict.classify import predict
+        from escala.predict.scores import report
 
         table = predict(
             kind,
@@ -47,6 +48,8 @@ def main() -> None:
             arguments.output,
         )
         print(table["predicted"].value_counts().to_string())
+        if "class" in table:
+            print(report(table))
         flagged = ""
         if familiarity:
             flagged = f", {int(table['unlike_anything_seen'].sum())} of them unlike anything seen"

@@ -6,6 +6,7 @@ import csv
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -64,10 +65,11 @@ def train(
         model = work.build(data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
         optimizer.build(model.trainable_variables)
+        row_losses = partial(work.row_losses, settings=settings)
         correct = getattr(work, "correct", steps.most_probable_is_right)
         factored = steps.factored(model, request, strategy, total)
         own = replicas.own_variables(model)
-        compute = steps.computing(model, work.row_losses, correct, factored, own)
+        compute = steps.computing(model, row_losses, correct, factored, own)
         compute = steps.accumulated(compute, request["knobs"]["accumulation"])
         compute = steps.slowed(compute, slowdown)
         recorder = probe and probe.recorder(
@@ -77,7 +79,7 @@ def train(
             model, optimizer, strategy, data, compute, strategy.exchange, recorder
         )
         alone = steps.train_step(model, optimizer, strategy, data, compute, steps.no_exchange)
-        evaluate = evaluator(model, work, data)
+        evaluate = evaluator(model, work, row_losses, data)
     variables = [*model.variables, *optimizer.variables]
     checkpoint = Checkpoint(
         folder.parent / FOLDER, settings["checkpoint_epochs"], request["digest"], process
