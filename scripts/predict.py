@@ -47,7 +47,9 @@ def main() -> None:
             arguments.false_alarms,
             arguments.output,
         )
-        print(table["predicted"].value_counts().to_string())
+        predicted = table.filter(regex="^predicted")
+        classes = predicted.dtypes.eq(object).all()
+        print((predicted.value_counts() if classes else predicted.describe()).to_string())
         if "class" in table:
             print(report(table))
         flagged = ""

@@ -33,10 +33,10 @@ def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
     ----------
     probe : the name of the probe, None of a timing run.
     """
-    picked = [PROBES[probe].__module__] if probe else []
-    if workload in WORKLOADS:
-        declared = WORKLOADS[workload]
-        picked += [declared.module, KINDS[declared.data_kind].reader]
+    declared = WORKLOADS.get(workload)
+    kind = declared and KINDS.get(declared.data_kind)
+    picked = [*([declared.module] if declared else []), *([kind.reader] if kind else [])]
+    picked += [PROBES[probe].__module__] if probe else []
     return [*picked, STRATEGIES[strategy].__module__, *AROUND]
 
 

@@ -16,7 +16,7 @@ from escala.parallel.knobs import KNOBS, complete, readable, significant
 from escala.parallel.strategies import STRATEGIES
 from escala.probes import PROBES
 from tests.conftest import CLASSES, ROOT, copy_project
-from tests.kinds import add_kind
+from tests.kinds import add_kind, add_reader, add_workload
 
 #: Print what each run of an experiment is known by, in a process of the copy's own.
 KNOWN_BY = """
@@ -32,6 +32,13 @@ print(json.dumps({
     ]
     for run in [*experiment.runs, *(run for p in PROBES for run in experiment.probed(p))]
 }))
+"""
+#: Print the digest of the code of a run of two workloads.
+CODE_OF = """
+import json
+from escala.measure import key
+
+print(json.dumps({name: key.code_sha256(name, "single", None) for name in ("virus-cnn", "dense")}))
 """
 STRATEGY = """
 from escala.parallel.strategies.single import Single
@@ -77,8 +84,13 @@ def experiment(*strategies: str, variant: dict | None = None) -> dict:
 
 def known_by(project: Path, settings: dict) -> dict[str, list]:
     (project / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    return printed(project, KNOWN_BY)
+
+
+def printed(project: Path, script: str) -> dict:
+    """Return what a script prints in a process of the copy's own, as JSON."""
     done = subprocess.run(
-        [sys.executable, "-c", KNOWN_BY],
+        [sys.executable, "-c", script],
         cwd=project,
         env={"PYTHONPATH": str(project), "PATH": "/usr/bin:/bin"},
         capture_output=True,
@@ -184,6 +196,17 @@ def test_a_probe_voids_its_own_runs_and_no_others(tmp_path, file, voided):
         code.write("\nADDED = 1\n")
     after = {probe: _code(project, "horovod-mpi", probe) for probe in (None, *PROBES)}
     assert {probe for probe in before if after[probe] != before[probe]} == voided
+
+
+def test_the_reader_of_a_kind_counts_for_workloads_of_that_kind_only(tmp_path):
+    project = copy_project(tmp_path / "project")
+    add_kind(project)
+    add_workload(project)
+    before = printed(project, CODE_OF)
+    add_reader(project)
+    after = printed(project, CODE_OF)
+    assert after["virus-cnn"] == before["virus-cnn"]
+    assert after["dense"] != before["dense"]
 
 
 def _code(project: Path, strategy: str, probe: str | None = None) -> str:
