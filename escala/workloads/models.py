@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from escala.data.base import Spec, output_shape, specs
+from escala.data.base import Spec, is_class_name, output_shape, specs
 from escala.errors import InputError
 from escala.files import read_json, sha256_file, write_json
 
@@ -18,8 +18,6 @@ FORMAT = 3
 #: What is kept of a model: what it is, and the arrays it was trained to. Neither can hold code.
 DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
 _KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
-#: Most characters of the name of a class.
-LONGEST_NAME = 64
 PREDICTION_ROWS = 256
 
 Inputs = tuple[np.ndarray, ...]
@@ -193,8 +191,8 @@ def _faults(described: dict) -> Iterator[tuple[str, str]]:
     classes = data.get("classes", ["of", "numbers"])
     if not isinstance(classes, list) or len(classes) < 2:
         yield "data.classes", "holds fewer than two names"
-    elif not all(isinstance(name, str) and _is_name(name) for name in classes):
-        yield "data.classes", f"holds a name of no or more than {LONGEST_NAME} printable characters"
+    elif not all(isinstance(name, str) and is_class_name(name) for name in classes):
+        yield "data.classes", "holds a name that no class may have"
     elif len(set(classes)) < len(classes):
         yield "data.classes", "holds a name twice"
     try:
@@ -206,10 +204,6 @@ def _faults(described: dict) -> Iterator[tuple[str, str]]:
             yield "data.inputs", "holds a shape that is no row of any array"
     if not isinstance(data.get("sha256"), dict):
         yield "data.sha256", "is missing, or no dict"
-
-
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= LONGEST_NAME and text.isprintable()
 
 
 def _require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray]) -> None:
