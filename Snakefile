@@ -20,7 +20,7 @@ rule all:
     input:
         EXPERIMENT.run_files(),
         EXPERIMENT.paired_files(),
-        EXPERIMENT.instrumented_files(),
+        EXPERIMENT.probed_files(),
         report_files(EXPERIMENT),
     log:
         f"results/{EXPERIMENT.name}/logs/all.log",
@@ -28,7 +28,7 @@ rule all:
     conda:
         "envs/report.yaml"
     params:
-        runs=EXPERIMENT.run_files() + EXPERIMENT.paired_files() + EXPERIMENT.instrumented_files(),
+        runs=EXPERIMENT.run_files() + EXPERIMENT.paired_files() + EXPERIMENT.probed_files(),
     message:
         "Check every run of the experiment"
     shell:

@@ -56,7 +56,7 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
     def step(codes, labels):
         with tf.GradientTape() as tape:
             probabilities = model(codes, training=True)
-            loss = tf.reduce_mean(virus_cnn.row_losses(labels, probabilities))
+            loss = tf.reduce_mean(virus_cnn.row_losses(labels, probabilities, {}))
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss

@@ -23,9 +23,9 @@ from escala.experiment import Experiment, read
 from escala.experiment.files import ROOT
 from escala.files import read_json
 from escala.hardware import available_cores
-from escala.measure import resources
 from escala.measure.run import measure
 from escala.parallel.layout import Layout
+from escala.probes import resources
 
 TIME_LIMIT_SECONDS = 3600
 #: Between two looks at the sampler, which take as long with it as without.
@@ -40,7 +40,7 @@ def request(strategy: str, layout: Layout, epochs: int, seconds: float) -> dict:
         "resources": {"enabled": True, "seconds": seconds},
     }
     experiment = Experiment(settings, "config.yaml")
-    wanted = experiment.request(experiment.sampled[0])
+    wanted = experiment.request(experiment.probed("resources")[0])
     return wanted | {"training": wanted["training"] | {"epochs": epochs}}
 
 
@@ -52,7 +52,9 @@ def train(wanted: dict, split: Path, sampled: bool, folder: Path) -> dict:
     The training `seconds`, and, if sampled, the ranks' `summaries` and the `sampler_percent` of a
     core that the sampler took once it had started.
     """
-    wanted = wanted if sampled else wanted | {"sample_seconds": None}
+    wanted = (
+        wanted if sampled else wanted | {"instrument": None, "probe_settings": None, "repeat": 1}
+    )
     with Watch(folder / "ranks") as watch:
         outcome = measure(wanted, split, folder / "run.json", TIME_LIMIT_SECONDS)
     if outcome.status != "ok":

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from escala.experiment import schema as experiment
+from escala.measure import schema as run
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = ROOT / "schemas"
@@ -20,7 +21,7 @@ _PAGES = {
     "tables.md": ("Result tables", "tables/*.schema.yaml"),
 }
 #: What completes a schema with what plug-ins declare, by the name of its file.
-_COMPOSED = {"config.schema.yaml": experiment.composed}
+_COMPOSED = {"config.schema.yaml": experiment.composed, "run.schema.yaml": run.composed}
 _LIMITS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",

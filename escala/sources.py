@@ -34,7 +34,13 @@ DATA = "schemas"
 UNCOUNTED = frozenset({"escala.sources", "escala.store"})
 #: They declare all that can be chosen or set. Where a choice is given, only that counts.
 REGISTRIES = frozenset(
-    {"escala.data", "escala.parallel.knobs", "escala.parallel.strategies", "escala.workloads"}
+    {
+        "escala.data",
+        "escala.parallel.knobs",
+        "escala.parallel.strategies",
+        "escala.probes",
+        "escala.workloads",
+    }
 )
 
 

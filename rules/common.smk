@@ -1,7 +1,8 @@
 # What every rules file shares: the experiment asked for, the grammar of paths, and the session.
 #
-# An experiment is one complete file. `results/NAME/…` belongs to experiments/NAME.yaml, or to
-# config.yaml if that is the one called NAME; `--configfile FILE` makes another one the default.
+# An experiment is one complete file. `results/NAME/…` belongs to NAME.yaml in experiments/ or in a
+# folder of it, or to config.yaml if that is the one called NAME; `--configfile FILE` makes another
+# one the default.
 
 import atexit
 import json
@@ -35,6 +36,7 @@ from escala.parallel.layout import Layout
 from escala.parallel.placement import processes_per_node
 from escala.parallel.strategies import STRATEGIES
 from escala.predict import predicting
+from escala.probes import PROBES
 
 environment.prepare(ROOT)
 if workflow.is_main_process:
@@ -84,7 +86,7 @@ wildcard_constraints:
     network=r"[a-z0-9]+",
     # Of a ladder's pair, its name comes first: forward-2.rep1.
     repeat=r"([A-Za-z0-9][A-Za-z0-9_-]*\.)?rep[1-9]\d*",
-    instrument="timeline|resources|clocks",
+    instrument="|".join(PROBES),
     seed=r"\d+",
 
 
@@ -261,14 +263,13 @@ def drawn_files(e):
     """Return the figures of an experiment, as SVG."""
     has = {
         "several nodes": any(Layout.parse(run.layout).nodes > 1 for run in e.runs),
-        "resources": bool(e.sampled),
-        "clocks": bool(e.clocked),
         "ladders": bool(e.pairs),
+        **{probe: bool(e.probed(probe)) for probe in PROBES},
     }
     names = [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
     return [f"results/{e.name}/figures/{figure}.svg" for figure in names] + [
         f"{TIMELINE}.svg".format(**vars(run) | {"part": part})
-        for run in e.timelines
+        for run in e.probed("timeline")
         for part in ("run", "allreduce")
     ]
 

@@ -3,8 +3,7 @@
 # REQUIRED INPUTS:
 #   results/{experiment}/runs/…/rep{n}/run.json              every timing run, also failed ones
 #   results/{experiment}/runs/…/{pair}.rep{n}/run.json       the same, of the pairs of ladders
-#   results/{experiment}/runs/…/timeline/run.json            instrumented runs; timeline.json beside
-#   results/{experiment}/runs/…/clocks/run.json              the same, with ranks/*.clocks.csv
+#   results/{experiment}/runs/…/{probe}/run.json             probe runs, with what they captured
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
 #   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy, leakage.json
 #   results/{experiment}/data/{dataset}/classes.csv
@@ -30,8 +29,7 @@ rule tables:
         datasets=lambda wildcards: experiment(wildcards).dataset_files(),
         classes=lambda wildcards: experiment(wildcards).class_files(),
         leakage=lambda wildcards: experiment(wildcards).leakage_files(),
-        resources=lambda wildcards: experiment(wildcards).resource_files(),
-        clocks=lambda wildcards: experiment(wildcards).clock_files(),
+        probed=lambda wildcards: experiment(wildcards).tabulated_files(),
     output:
         **{
             table: report(
@@ -61,8 +59,7 @@ rule tables:
             --references {params.references:q} \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
-            --resources {input.resources:q} \
-            --clocks {input.clocks:q} \
+            --probed {input.probed:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 
@@ -154,6 +151,22 @@ rule summary:
             --files {input.figures:q} {input.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
+
+
+rule ratios:
+    input:
+        table_files(EXPERIMENT),
+    log:
+        f"results/{EXPERIMENT.name}/logs/ratios.log",
+    localrule: True
+    conda:
+        "../envs/report.yaml"
+    params:
+        tables=subpath(input[0], parent=True),
+    message:
+        "Print the ratios of {params.tables}"
+    shell:
+        "python -m scripts.ratios --tables {params.tables:q} 2>&1 | tee -i {log:q}"
 
 
 rule retry:

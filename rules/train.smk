@@ -5,9 +5,8 @@
 # OUTPUTS, in results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}/:
 #   rep{n}/run.json        one timing run; its logs, step times and model stand beside it
 #   {pair}.rep{n}/run.json one side of a pair of a ladder, the same
-#   timeline/run.json      an instrumented run, whose timeline.json and trace.json stand beside it
-#   resources/run.json     an instrumented run, with what each of its processes used
-#   clocks/run.json        an instrumented run, with the moments of its steps in ranks/*.clocks.csv
+#   {probe}/run.json       one probe run: timeline.json and trace.json of the timeline stand beside it;
+#                          of others, what was captured is in run.json or in ranks/*.{probe}.*
 #
 # A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
 # others go on. A timing run has the machine to itself, and repeats of different configurations
@@ -41,7 +40,12 @@ rule train:
         time_limit=time_limit,
         runtime=job_minutes,
     params:
-        code=lambda wildcards: code(key.CODE, *key.chosen(wildcards.workload, wildcards.strategy)),
+        code=lambda wildcards: code(
+            key.CODE,
+            *key.chosen(
+                wildcards.workload, wildcards.strategy, getattr(wildcards, "instrument", None)
+            ),
+        ),
         request=request,
         data=subpath(input[0], parent=True),
     message:

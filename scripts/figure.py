@@ -18,7 +18,7 @@ def main() -> None:
         "--run",
         type=Path,
         metavar="run.json",
-        help="an instrumented run; its timeline.json stands beside it",
+        help="a timeline run; its timeline.json stands beside it",
     )
     parser.add_argument(
         "--output", required=True, nargs="+", type=Path, help="files to write, .svg or .png"
@@ -43,7 +43,7 @@ def _draw(arguments: argparse.Namespace) -> None:
     from escala.explain import tables
     from escala.figures import common, figure
     from escala.files import read_json
-    from escala.measure import timeline
+    from escala.probes import timeline
 
     with common.style():
         draw = figure(arguments.name).draw

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from escala import cli
+from escala.probes import PROBES
 from escala.references import DEFAULT
 
 #: Arrays about the test rows; what there is depends on the kind of data.
@@ -34,8 +35,7 @@ def main() -> None:
     )
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
     parser.add_argument("--classes", nargs="*", default=[], type=Path, metavar="classes.csv")
-    parser.add_argument("--resources", nargs="*", default=[], type=Path, metavar="run.json")
-    parser.add_argument("--clocks", nargs="*", default=[], type=Path, metavar="run.json")
+    parser.add_argument("--probed", nargs="*", default=[], type=Path, metavar="run.json")
     parser.add_argument(
         "--output",
         required=True,
@@ -53,8 +53,7 @@ def main() -> None:
             arguments.runs,
             arguments.datasets,
             arguments.classes,
-            arguments.resources,
-            arguments.clocks,
+            arguments.probed,
             arguments.paired,
             arguments.pairs,
             arguments.references,
@@ -78,11 +77,11 @@ def main() -> None:
 def _read(arguments: argparse.Namespace) -> Iterator[Path]:
     """Yield the files that the tables are made of, those beside the files named included."""
     yield from arguments.classes
-    yield from arguments.resources
-    for run in arguments.clocks:
+    for run in arguments.probed:
         yield run
-        yield from sorted(run.parent.glob("ranks/rank*.clocks.csv"))
-        yield from run.parent.glob("timeline.json")
+        probe = PROBES[run.parent.name]
+        for pattern in (f"ranks/*.{probe.name}.*", *probe.products):
+            yield from sorted(run.parent.glob(pattern))
     for run in [*arguments.runs, *arguments.paired]:
         yield run
         yield from sorted(run.parent.glob("sessions/*.json"))

@@ -11,6 +11,8 @@ from escala.data import base
 from escala.files import read_json, write_json
 from escala.measure import key
 from escala.parallel.children import die_with_parent
+from escala.parallel.strategies.base import TIMELINE_FILES
+from escala.probes import PROBES
 
 #: What a run leaves beside its run.json; only some runs leave all of it.
 BESIDE = (
@@ -19,8 +21,7 @@ BESIDE = (
     "model.npz",
     "model.json",
     "tensorboard",
-    "timeline.json",
-    "trace.json",
+    *TIMELINE_FILES,
 )
 
 
@@ -60,18 +61,20 @@ def main() -> None:
         print(f"{output}: {outcome.status}" + (f" ({outcome.reason})" * bool(outcome.reason)))
         return outcome.status == "ok"
 
+    probe = request["instrument"]
+    beside = tuple(dict.fromkeys((*BESIDE, *(PROBES[probe].products if probe else ()))))
     names = (base.DESCRIPTION, *base.files(base.description(arguments.data)))
     arrays = {name: arguments.data / name for name in names}
     cli.serve_or_make(
         request["instrument"] or "train",
         code=key.CODE,
-        chosen=key.chosen(request["workload"], request["strategy"]),
+        chosen=key.chosen(request["workload"], request["strategy"], request["instrument"]),
         packages=key.PACKAGES,
         inputs={name: path for name, path in arrays.items() if path.exists()},
         parameters=request | {"record": key.RECORD},
         measurement=key.machine(),
-        outputs={name: output.with_name(name) for name in ("run.json", *BESIDE)},
-        optional=BESIDE,
+        outputs={name: output.with_name(name) for name in ("run.json", *beside)},
+        optional=beside,
         make=make,
     )
     # A run that is served was measured in a session of its own: that is kept as well.

@@ -321,7 +321,7 @@ def request_for():
             "launcher": "auto",
             "oversubscribe": True,
             "max_steps": None,
-            "sample_seconds": 0.1 if changes.get("instrument") == "resources" else None,
+            "probe_settings": {} if changes.get("instrument") else None,
             "compared_with": [],
         } | changes
 

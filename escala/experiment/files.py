@@ -28,14 +28,15 @@ def load(path: str | Path) -> Experiment:
 def named(name: str, root: Path = ROOT) -> Experiment:
     """Return the experiment that `results/<name>/` belongs to.
 
-    That is `experiments/<name>.yaml`, or `config.yaml` if it is the one of that name.
+    That is the file `<name>.yaml` in `experiments/` or in a folder of it, or `config.yaml` if it is
+    the one of that name.
 
     Raises
     ------
-    InputError : there is no such experiment, or its file names another.
+    InputError : there is no such experiment, its file names another, or two files have its name.
     """
-    path = root / "experiments" / f"{name}.yaml"
-    if path.is_file():
+    files = files_by_name(root)
+    if path := files.get(name):
         experiment = load(path)
         if experiment.name != name:
             raise experiment.error(
@@ -48,13 +49,30 @@ def named(name: str, root: Path = ROOT) -> Experiment:
     default = load(root / "config.yaml")
     if default.name == name:
         return default
-    known = sorted({default.name, *(p.stem for p in (root / "experiments").glob("*.yaml"))})
+    known = sorted({default.name, *files})
     raise InputError(
         f"results/{name}",
         name,
         "no such experiment",
         f"use one of {', '.join(known)}, or write experiments/{name}.yaml",
     )
+
+
+def files_by_name(root: Path = ROOT) -> dict[str, Path]:
+    """Return the files of `experiments/` and of its folders, by the names of their experiments.
+
+    Raises
+    ------
+    InputError : two files have one name, and results would belong to both.
+    """
+    files: dict[str, Path] = {}
+    for path in sorted((root / "experiments").rglob("*.yaml")):
+        if other := files.get(path.stem):
+            raise InputError(
+                path, path.stem, f"is also the name of {other}", "give each experiment its own name"
+            )
+        files[path.stem] = path
+    return files
 
 
 def read(path: str | Path) -> dict:

@@ -14,11 +14,13 @@ from typing import Any
 from escala.data import CLASSES, LEAKAGE, kind_of
 from escala.errors import InputError
 from escala.experiment.checks import CHECKS
-from escala.experiment.runs import SUITS, Pair, Run, asked_by, place_of, takes_steps
+from escala.experiment.runs import Pair, Run, asked_by, place_of, takes_steps
 from escala.experiment.schema import validated
 from escala.parallel.knobs import KNOBS, significant
 from escala.parallel.launch import SRUN
 from escala.parallel.layout import Layout
+from escala.parallel.strategies import STRATEGIES
+from escala.probes import PROBES
 from escala.references import DEFAULT, NATIVE, ONE_PROCESS, Place, Reference, compared_with
 from escala.workloads import WORKLOADS
 
@@ -65,7 +67,7 @@ class Experiment:
         return kind_of(settings).load("settings").preparation(settings)
 
     def split_seed(self, dataset: str, repeat: int | None) -> int:
-        """Return the seed of the split that a repeat trains on; instrumented runs use the first."""
+        """Return the seed of the split that a repeat trains on; probe runs use the first."""
         seeds = self.datasets[dataset]["split"]["seeds"]
         return seeds[((repeat or 1) - 1) % len(seeds)]
 
@@ -143,33 +145,19 @@ class Experiment:
         """Every timing run, those of ladders last, in the order to make them in."""
         return [*self.runs, *self.paired]
 
-    @cached_property
-    def timelines(self) -> list[Run]:
-        """The timeline runs of the whole experiment."""
-        return self._enabled("timeline")
+    def probed(self, probe: str) -> list[Run]:
+        """Return the runs of a probe that the whole experiment includes."""
+        return self.of_instrument(probe) if self.settings[probe]["enabled"] else []
 
-    @cached_property
-    def sampled(self) -> list[Run]:
-        """The runs of the whole experiment in which resources are sampled."""
-        return self._enabled("resources")
-
-    @cached_property
-    def clocked(self) -> list[Run]:
-        """The runs of the whole experiment whose steps are split into parts."""
-        return self._enabled("clocks")
-
-    def _enabled(self, instrument: str) -> list[Run]:
-        return self.of_instrument(instrument) if self.settings[instrument]["enabled"] else []
-
-    def of_instrument(self, instrument: str | None) -> list[Run]:
-        """Return the timing runs, or every run of an instrument that may be asked for.
+    def of_instrument(self, probe: str | None) -> list[Run]:
+        """Return the timing runs, or every run of a probe that may be asked for.
 
         One that the whole experiment leaves out can still be asked for by its path.
         """
-        if instrument is None:
+        if probe is None:
             return self.timed
-        cells = self._cells(repeat=None, instrument=instrument)
-        return [run for run in cells if SUITS[instrument](run)]
+        cells = self._cells(repeat=None, instrument=probe)
+        return [run for run in cells if PROBES[probe].applies(run, STRATEGIES[run.strategy])]
 
     def _cells(self, **last: Any) -> Iterator[Run]:
         for dataset, workload in self.tasks:
@@ -212,17 +200,16 @@ class Experiment:
     def run_files(self) -> list[str]:
         return [run.file for run in self.runs]
 
-    def instrumented_files(self) -> list[str]:
-        return [run.file for run in [*self.timelines, *self.sampled, *self.clocked]]
+    def probed_files(self) -> list[str]:
+        return [run.file for probe in PROBES for run in self.probed(probe)]
+
+    def tabulated_files(self) -> list[str]:
+        """The files of the probe runs that tables are made of."""
+        tabulated = (name for name, probe in PROBES.items() if probe.tabulated)
+        return [run.file for name in tabulated for run in self.probed(name)]
 
     def paired_files(self) -> list[str]:
         return [run.file for run in self.paired]
-
-    def resource_files(self) -> list[str]:
-        return [run.file for run in self.sampled]
-
-    def clock_files(self) -> list[str]:
-        return [run.file for run in self.clocked]
 
     def dataset_files(self) -> list[str]:
         """The description of every split that some repeat trains on."""
@@ -277,9 +264,9 @@ class Experiment:
     def _set_against(self, run: Run) -> set[Place]:
         """Return the references of a run, and what it is a reference of; or its pair's other side.
 
-        Of what is captured in runs of their own, only clocks are compared.
+        Of probe runs, only those of probes that are `compared` have any.
         """
-        if not takes_steps(run) or run.instrument not in (None, "clocks"):
+        if not takes_steps(run) or (run.instrument and not PROBES[run.instrument].compared):
             return set()
         if run.pair:
             [pair] = [pair for pair in self.pairs if pair.name == run.pair]
@@ -309,7 +296,7 @@ class Experiment:
         instrument: str | None = None,
         pair: str | None = None,
     ) -> Run:
-        """Return the timing run, or the instrumented one, of these names.
+        """Return the timing run, or the probe run, of these names.
 
         Raises
         ------
@@ -329,18 +316,23 @@ class Experiment:
     def request(self, run: Run) -> dict:
         """Return all that determines a run's result besides its data and the code.
 
-        An instrumented run is one epoch, with a timeline some of its steps: it is not compared.
+        A probe run is one epoch, or some of its steps.
         """
         return {
             **asdict(run),
             **self.settings_of(run),
             "launcher": self.settings["launcher"],
             "oversubscribe": self.settings["oversubscribe"],
-            "sample_seconds": (
-                self.settings["resources"]["seconds"] if run.instrument == "resources" else None
-            ),
+            "probe_settings": self._probe_settings(run),
             "compared_with": self.compared_with(run),
         }
+
+    def _probe_settings(self, run: Run) -> dict | None:
+        """Return the settings of a run's probe; None for a timing run."""
+        if run.instrument is None:
+            return None
+        settings = self.settings[run.instrument]
+        return {key: value for key, value in settings.items() if key != "enabled"}
 
     def settings_of(self, run: Run) -> dict:
         """Return how a run trains: its settings, knobs, link and number of steps."""
@@ -352,8 +344,8 @@ class Experiment:
         several = Layout.parse(run.layout).nodes > 1
         link = self.settings["networks"][run.network] if several else _NO_LINK
         steps = link["steps"]
-        if run.instrument in ("timeline", "clocks"):
-            steps = self.settings[run.instrument]["steps"]
+        if run.instrument:
+            steps = PROBES[run.instrument].steps(self._probe_settings(run)) or steps
         if run.instrument or steps:
             training = training | {"epochs": 1, "validate": False, "save_model": False}
             training["checkpoint_epochs"] = None

@@ -1,20 +1,19 @@
-"""The runs of an experiment: their names and folders, and which an instrument can capture."""
+"""The runs of an experiment: their names and folders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from escala.parallel.layout import Layout
-from escala.parallel.strategies import STRATEGIES
 from escala.references import NATIVE, Place
 from escala.workloads import WORKLOADS
 
 
 @dataclass(frozen=True)
 class Run:
-    """One cell of the matrix; `repeat` is None for an instrumented run.
+    """One cell of the matrix.
 
+    `instrument` is the name of the probe, None for a timing run; `repeat` is None for a probe run.
     `pair` is the name of the pair of a ladder that the run is one side of, None outside of ladders.
     """
 
@@ -72,14 +71,6 @@ def asked_by(run: Run) -> str:
 
 def takes_steps(run: Run) -> bool:
     return WORKLOADS[run.workload].kind == "steps"
-
-
-#: Which runs an instrument can capture.
-SUITS: Mapping[str, Callable[[Run], bool]] = {
-    "timeline": lambda run: STRATEGIES[run.strategy].writes_timeline,
-    "resources": takes_steps,
-    "clocks": lambda run: takes_steps(run) and not STRATEGIES[run.strategy].asynchronous,
-}
 
 
 def place_of(rung: dict) -> Place:

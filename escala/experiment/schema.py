@@ -17,6 +17,7 @@ from jsonschema.protocols import Validator
 
 from escala.data import DEFAULT, KINDS, Kind
 from escala.errors import InputError
+from escala.probes import PROBES, added
 from escala.workloads import WORKLOADS
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
@@ -92,11 +93,12 @@ _Strict = validators.extend(
 
 
 def composed(schema: dict) -> dict:
-    """Return the schema of an experiment, with what kinds of datasets and workloads declare."""
+    """Return the schema of an experiment, with what kinds, workloads and probes declare."""
     datasets, workloads = _datasets(schema["$defs"]["dataset"]), _workloads(schema["$defs"])
     named = {name: {"description": each.description} for name, each in WORKLOADS.items()}
     named = {name: each | _reference("workload", name) for name, each in named.items()}
-    top = schema["properties"]
+    probes = {name: probe.settings for name, probe in PROBES.items()}
+    top = added(schema["properties"], probes)
     return schema | {
         "$defs": schema["$defs"] | datasets | workloads,
         "properties": top | {"workloads": top["workloads"] | {"properties": named}},

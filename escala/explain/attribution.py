@@ -29,8 +29,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from escala.measure import timeline
 from escala.parallel.strategies.horovod import GRADIENT
+from escala.probes import timeline
 
 #: Parts of a step; the first that covers an instant has it.
 PARTS = (

@@ -3,7 +3,8 @@
 A module declares by constants, which are read without importing it (`escala.declared`):
 
 - `CATEGORY`: under which heading of the report it stands, one of `CATEGORIES`;
-- `NEEDS`: what an experiment must have for it, one of `OCCASIONS`; absent, it is always drawn.
+- `NEEDS`: what an experiment must have for it, one of `OCCASIONS`; absent, it is always drawn. The
+  name of a probe stands for runs of this probe.
 
 Modules without a category are helpers. Figures are drawn from the tables of an experiment,
 `draw(tables)`; those of timelines from one run, `draw(run, events)`.
@@ -17,12 +18,13 @@ from types import ModuleType
 from typing import NamedTuple
 
 from escala.declared import constants
+from escala.probes import PROBES
 
 TIMELINES = "Timelines"
 #: Headings of the report, in the order in which figures are listed.
 CATEGORIES = ("Data", "Quality", "Time", "Resources", TIMELINES)
 #: What not every experiment has.
-OCCASIONS = ("several nodes", "resources", "clocks", "ladders")
+OCCASIONS = ("several nodes", "ladders", *PROBES)
 
 
 class Figure(NamedTuple):
@@ -55,7 +57,7 @@ FIGURES, SOME_FIGURES = (
     )
     for always in (True, False)
 )
-#: Drawn from one instrumented run.
+#: Drawn from one timeline run.
 TIMELINE_FIGURES = tuple(n for n, each in DECLARED.items() if each.category == TIMELINES)
 
 

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from escala.figures.common import NOTE, legend, name_height, new, note, shades, wrap
 from escala.figures.timelines import COLOURS, heading, nothing, short
-from escala.measure.timeline import family, intervals, operations, ready, union_seconds
+from escala.probes.timeline import family, intervals, operations, ready, union_seconds
 
 CATEGORY = "Timelines"
 WHAT = "Horovod timeline of one allreduce"

@@ -1,4 +1,4 @@
-"""Horovod's timeline of a whole instrumented run: a row per tensor."""
+"""Horovod's timeline of a whole timeline run: a row per tensor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from escala.figures.common import legend, new, note
 from escala.figures.timelines import COLOURS, heading, nothing, short, spans
-from escala.measure.timeline import FAMILIES, OTHER, family, intervals, union_seconds
+from escala.probes.timeline import FAMILIES, OTHER, family, intervals, union_seconds
 
 CATEGORY = "Timelines"
 WHAT = "Horovod timeline of a whole run"

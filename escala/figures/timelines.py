@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from escala.figures.common import describe, empty, head, palette
-from escala.measure.timeline import FAMILIES, OTHER
+from escala.probes.timeline import FAMILIES, OTHER
 
 COLOURS = palette([*FAMILIES, OTHER])
 

@@ -10,12 +10,13 @@ import numpy as np
 from escala.data import reader
 from escala.data.base import Arrays
 from escala.files import atomic, read_json, settle
-from escala.measure import resources, steps
+from escala.measure import steps
 from escala.measure.invariants import broken_promise, misplaced
 from escala.measure.outcome import Outcome
 from escala.measure.supervise import EVALUATION
 from escala.parallel.knobs import readable
 from escala.parallel.strategies import STRATEGIES
+from escala.probes import of_run
 from escala.workloads import WORKLOADS, models
 
 PREDICTIONS = "predictions.npy"
@@ -55,9 +56,11 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "step_seconds": None if asynchronous else steps.summary(table),
         "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
         "evaluation": _scored(plan, arrays, predictions),
-        "resources": _resources(plan, folder, everyone),
         "weights_sha256": weights_sha256,
     }
+    probe = of_run(plan, folder)
+    if probe and probe.result:
+        result[probe.name] = probe.read(everyone)
     result["ranks"] |= {
         "obtained": ranks[0]["ranks"],
         "one_clock": len({each["boot"] for each in everyone}) == 1,
@@ -81,30 +84,6 @@ def _scored(plan: dict, arrays: Arrays, predictions: np.ndarray) -> dict:
         return import_module(EVALUATION).score(targets, predictions, arrays.description)
     scores = import_module(own.scores).score(targets, predictions, arrays.description)
     return {"rows": len(targets), "scores": scores}
-
-
-def _resources(plan: dict, folder: Path, everyone: list[dict]) -> list[dict] | None:
-    """Return what each process used during the training steps, if that was sampled.
-
-    A process that only serves others has the steps of one that trains on the same machine.
-    """
-    if not plan["sample_seconds"]:
-        return None
-    own = {number: _trained(each) for number, each in enumerate(everyone) if "epochs" in each}
-    of_machine = {everyone[number]["boot"]: moments for number, moments in own.items()}
-    within = {number: of_machine.get(each["boot"]) for number, each in enumerate(everyone)} | own
-    return resources.summary(resources.read(folder), within)
-
-
-def _trained(process: dict) -> tuple[float, float] | None:
-    """Return when the training steps of this sitting began and ended, in `time.monotonic`.
-
-    None stands for a run that went on after its last epoch.
-    """
-    epochs = process["epochs"][max(process["resumed_after"], default=0) :]
-    if not epochs:
-        return None
-    return epochs[0]["began"], epochs[-1]["began"] + epochs[-1]["train_seconds"]
 
 
 def _keep_model(plan: dict, description: dict, folder: Path, weights_sha256: str) -> None:

@@ -101,9 +101,10 @@ def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
         return rows * length / REFERENCE_FIT_LETTERS_PER_SECOND + REFERENCE_FIT_STARTUP_SECONDS
     ranks = Layout.parse(run.layout).ranks
     rate = REFERENCE_ROWS_PER_SECOND * REFERENCE_LENGTH / length * ranks
-    if run.instrument in ("timeline", "clocks"):
+    steps = experiment.settings_of(run)["max_steps"]
+    if steps:
         batch = settings["batch"]["rows"] * (ranks if settings["batch"]["per"] == "rank" else 1)
-        rows = experiment.settings[run.instrument]["steps"] * batch
+        rows = steps * batch
     else:
         rows = _training_rows(run, experiment)
         rows = rows and rows * (1 if run.instrument else settings["epochs"])

@@ -1,9 +1,9 @@
 """Compute what determines a measurement, besides its data and its request.
 
-That is the code that plans a run, starts its ranks, runs in them and scores them, with the workload
-and the strategy that the run chooses; the versions of the packages that this code imports
-(`escala.store`); and the kind of machine. The code that prepares data, collects results and draws
-figures is not part of it.
+That is the code that plans a run, starts its ranks, runs in them and scores them, with the
+workload, the strategy and the probe that the run chooses; the versions of the packages that this
+code imports (`escala.store`); and the kind of machine. The code that prepares data, collects
+results and draws figures is not part of it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from escala import hardware
 from escala.data import KINDS
 from escala.parallel.strategies import STRATEGIES
+from escala.probes import PROBES
 from escala.sources import code_digest
 from escala.workloads import WORKLOADS
 
@@ -25,17 +26,23 @@ RECORD = 1
 _GIB = 2**30
 
 
-def chosen(workload: str, strategy: str) -> list[str]:
-    """Return the modules that decide a run besides `CODE`: those it picks by name, and `AROUND`."""
+def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
+    """Return the modules that decide a run besides `CODE`: those it picks by name, and `AROUND`.
+
+    Parameters
+    ----------
+    probe : the name of the probe, None of a timing run.
+    """
     declared = WORKLOADS.get(workload)
     kind = declared and KINDS.get(declared.data_kind)
     picked = [*([declared.module] if declared else []), *([kind.reader] if kind else [])]
+    picked += [PROBES[probe].__module__] if probe else []
     return [*picked, STRATEGIES[strategy].__module__, *AROUND]
 
 
-def code_sha256(workload: str, strategy: str) -> str:
+def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
     """Return one digest, in hexadecimal, of the code that a measurement runs."""
-    return code_digest(CODE, chosen=chosen(workload, strategy))
+    return code_digest(CODE, chosen=chosen(workload, strategy, probe))
 
 
 def machine() -> dict:

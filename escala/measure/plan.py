@@ -58,8 +58,8 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
         "train_counts": _counts(description),
         "train_rows": description["rows"]["train"],
         "max_steps": request.get("max_steps"),
-        "sample_seconds": request["sample_seconds"],
         "instrument": request["instrument"],
+        "probe_settings": request["probe_settings"],
     }
     by_kind = {"steps": _by_steps, "fit": _by_fit}
     return common | by_kind[common["kind"]](common, request["repeat"] or 1)
@@ -106,10 +106,10 @@ def resumption(plan: dict, description: dict, folder: Path) -> dict:
 
     A checkpoint of a run under other settings, on other data or by other code is removed.
     """
-    own = {key: value for key, value in plan.items() if key not in ("data", "sample_seconds")}
+    own = {key: value for key, value in plan.items() if key != "data"}
     own |= {
         "sha256": description["sha256"],
-        "source": key.code_sha256(plan["workload"], plan["strategy"]),
+        "source": key.code_sha256(plan["workload"], plan["strategy"], plan["instrument"]),
     }
     digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
     epoch = checkpoint.latest(folder, digest)

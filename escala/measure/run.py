@@ -14,22 +14,37 @@ from escala import interrupts
 from escala.environment import session
 from escala.errors import InputError
 from escala.files import atomic, write_json
-from escala.measure import key, machine, timeline
+from escala.measure import key, machine
 from escala.measure.collect import PREDICTIONS, collect
 from escala.measure.outcome import Outcome
 from escala.measure.place import linked, placed
 from escala.measure.plan import make_plan, resumption, shards, split_description
 from escala.measure.schema import validate_run
-from escala.measure.supervise import RAW_TIMELINE, supervise
+from escala.measure.supervise import supervise
 from escala.parallel import checkpoint
 from escala.parallel.rank import SCRATCH
+from escala.parallel.strategies.base import RAW_TIMELINE, TIMELINE_FILES
+from escala.probes import PROBES, timeline
 from escala.workloads import models
 
 FORMAT = 7
-TIMELINE, TRACE = "timeline.json", "trace.json"
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"
-PRODUCTS = (PREDICTIONS, *models.FILES, TIMELINE, TRACE, INVALID)
+#: What a run may leave beside its run.json, and what it takes away from `ranks/` in the end.
+PRODUCTS = (
+    PREDICTIONS,
+    *models.FILES,
+    *TIMELINE_FILES,
+    INVALID,
+    *(name for probe in PROBES.values() for name in probe.products),
+)
+TEMPORARY = (
+    RAW_TIMELINE,
+    "*.predictions.npy",
+    "rank*.json",
+    "model.*",
+    *(pattern for probe in PROBES.values() for pattern in probe.temporary),
+)
 
 
 def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) -> Outcome:
@@ -107,10 +122,7 @@ def _attempt(
             return outcome
         write_json(ranks_folder / "request.json", plan, durable=False)
         outcome = supervise(request, plan, started, ranks_folder, limit)
-        raw = ranks_folder / RAW_TIMELINE
-        if raw.exists():
-            folder = ranks_folder.parent
-            timeline.write(raw, folder / TIMELINE, folder / TRACE)
+        timeline.keep(ranks_folder)
         return collect(plan, data, ranks_folder, result) if outcome.status == "ok" else outcome
     except InputError:
         raise
@@ -182,7 +194,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         "step_seconds": None,
         "samples_per_second": None,
         "evaluation": None,
-        "resources": None,
+        **{name: None for name, probe in PROBES.items() if probe.result},
         "weights_sha256": None,
         "data": {
             "provenance": description["provenance"],
@@ -192,7 +204,9 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         },
         "machine": machine.describe(),
         "versions": machine.versions(),
-        "source_sha256": key.code_sha256(request["workload"], request["strategy"]),
+        "source_sha256": key.code_sha256(
+            request["workload"], request["strategy"], request["instrument"]
+        ),
         "knobs": plan["knobs"],
         "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
     }
@@ -234,7 +248,7 @@ def _remove(folder: Path, *names: str) -> None:
 
 def _tidy(ranks_folder: Path) -> None:
     """Keep logs and step times; drop what only the ranks needed."""
-    for pattern in (RAW_TIMELINE, "*.predictions.npy", "rank*.json", "rank*.pid", "model.*"):
+    for pattern in TEMPORARY:
         for path in ranks_folder.glob(pattern):
             path.unlink()
     shutil.rmtree(ranks_folder / SCRATCH, ignore_errors=True)

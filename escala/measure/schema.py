@@ -11,8 +11,20 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from escala.errors import InputError
+from escala.probes import PROBES, added
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
+
+
+def composed(schema: dict) -> dict:
+    """Return the schema of run.json with the names of the probes, and with what each measures."""
+    names = {"instrument": {"enum": [None, *PROBES]}}
+    results = {name: probe.result for name, probe in PROBES.items() if probe.result}
+    return schema | {
+        "required": [*schema.get("required", []), *results],
+        "properties": added(schema["properties"], results),
+        "$defs": schema.get("$defs", {}) | names,
+    }
 
 
 def validate_run(result: dict) -> None:
@@ -54,4 +66,4 @@ def read_result(path: Path) -> dict:
 
 @cache
 def _validator() -> Draft202012Validator:
-    return Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
+    return Draft202012Validator(composed(yaml.safe_load(SCHEMA.read_text())))

@@ -15,11 +15,11 @@ from escala.measure.outcome import Outcome
 from escala.parallel import children, launch
 from escala.parallel.launch import Launch
 from escala.parallel.strategies import STRATEGIES
+from escala.parallel.strategies.base import RAW_TIMELINE
+from escala.probes import of_run
 
 POLL_SECONDS = 0.1
 SIGNAL_SECONDS = 0.5
-#: The timeline as Horovod writes it, in the run's `ranks/` folder.
-RAW_TIMELINE = "timeline.raw"
 #: It imports scikit-learn; a run loads it while its ranks load TensorFlow.
 EVALUATION = "escala.measure.evaluation"
 
@@ -28,11 +28,11 @@ def supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: f
     """Start the ranks, echo rank 0's progress, and end all of them when one fails."""
     strategy = STRATEGIES[request["strategy"]]
     environment = launch.environment(request["strategy"], plan["knobs"], started)
-    if request["instrument"] in ("timeline", "clocks") or plan["knobs"]["timeline"]:
-        # Clocks tell by themselves which rank was ready when, and a timing run need not know.
-        environment |= strategy.timeline_environment(
-            folder / RAW_TIMELINE, negotiation=request["instrument"] == "timeline"
-        )
+    if plan["knobs"]["timeline"]:
+        environment |= strategy.timeline_environment(folder / RAW_TIMELINE, negotiation=False)
+    probe = of_run(plan, folder)
+    if probe:
+        environment |= probe.environment(strategy)
     command = [sys.executable, "-m", "escala.parallel.rank", str(folder / "request.json")]
     title = " ".join(
         filter(
@@ -57,8 +57,10 @@ def supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: f
         # It loads scikit-learn, in a second that the ranks need to load TensorFlow anyway.
         import_module(EVALUATION)
         try:
-            if plan["sample_seconds"]:
-                beside += launch.samplers(started, folder, plan["sample_seconds"], environment)
+            if probe and probe.scope == "node":
+                program = probe.program(started.nodes[0].interface)
+                log = folder / f"{probe.name}.log"
+                beside.append(launch.on_each_node(started, program, environment, log))
             while launcher.poll() is None:
                 interrupts.end_if_received()
                 if time.monotonic() > deadline:

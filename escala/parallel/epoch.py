@@ -13,10 +13,10 @@ import numpy as np
 
 from escala.data.base import Arrays
 from escala.errors import Diverged
-from escala.parallel.clocks import Clocks
 from escala.parallel.shards import Shards, row_moments
 from escala.parallel.step import divisors, gather
 from escala.parallel.strategies import Strategy
+from escala.probes import Recorder
 
 log = logging.getLogger("escala")
 
@@ -31,7 +31,7 @@ def train_epoch(
     strategy: Strategy,
     shares: np.ndarray,
     writer: Any,
-    clocks: Clocks | None,
+    recorder: Recorder | None,
 ) -> tuple[dict, list[int]]:
     """Make one pass over the shards of this process.
 
@@ -61,8 +61,8 @@ def train_epoch(
         records.append(
             (number, index, rows, gathered - before, after - gathered, loss_sum, correct)
         )
-        if clocks:
-            clocks.note(number, index, before, gathered, after)
+        if recorder:
+            recorder.note(number, index, before, gathered, after)
         if after - said > PROGRESS_SECONDS:
             said = after
             _require_finite(records)

@@ -18,7 +18,9 @@ from escala.parallel.strategies import Strategy
 from escala.workloads.models import given, row_blocks
 
 
-def evaluator(model: tf.keras.Model, work: ModuleType, data: Arrays) -> Callable:
+def evaluator(
+    model: tf.keras.Model, work: ModuleType, row_losses: Callable, data: Arrays
+) -> Callable:
     """Return a compiled function of the inputs and targets of some rows.
 
     It returns their predictions and the sums over the rows of each loss and score: `loss`, to which
@@ -32,7 +34,7 @@ def evaluator(model: tf.keras.Model, work: ModuleType, data: Arrays) -> Callable
     def evaluate(*arguments):
         *inputs, targets = arguments
         outputs = model(given(inputs), training=False)
-        losses = work.row_losses(targets, outputs)
+        losses = row_losses(targets, outputs)
         if of_model := model.losses:
             losses += tf.add_n(of_model)
         scores = {"loss": losses, "correct": correct(targets, outputs)}

@@ -255,7 +255,7 @@ def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command
 def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
     return [
         *_srun(launch.job, len(launch.nodes), processes),
-        # What samples the ranks is a step beside this one.
+        # A probe's program is a step beside this one.
         "--overlap",
         f"--mpi={'pmix' if strategy.mpi else 'none'}",
         "--kill-on-bad-exit=1",
@@ -280,20 +280,15 @@ def _srun(job: str, nodes: int, tasks: int) -> Command:
     ]
 
 
-def samplers(
-    launch: Launch, folder: Path, seconds: float, environment: Environment
-) -> list[subprocess.Popen]:
-    """Start, on each node of a run, what samples its ranks; they end when the ranks have."""
-    interface = launch.nodes[0].interface
-    program = [sys.executable, "-m", "escala.measure.resources", str(folder)]
-    program += ["--interface", interface, "--seconds", f"{seconds:g}"]
+def on_each_node(
+    launch: Launch, program: Command, environment: Environment, log: Path
+) -> subprocess.Popen:
+    """Start a program once on each node of a run, beside its ranks; SLURM tells it the node."""
     if launch.launcher == SRUN or len(launch.nodes) > 1:
         nodes = len(launch.nodes)
         beside = [*_srun(launch.job, nodes, nodes), "--overlap", "--mpi=none"]
         program = [*beside, f"--job-name={step_name(launch.job)}", *program]
-    else:
-        program += ["--node", "0"]
-    return [children.start(program, environment, folder / "resources.log")]
+    return children.start(program, environment, log)
 
 
 def _slurm_environment(job: str) -> Environment:

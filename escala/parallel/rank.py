@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from escala import clock
@@ -24,6 +24,7 @@ from escala.parallel import children
 from escala.parallel.knobs import readable
 from escala.parallel.launch import process_of_environment
 from escala.parallel.placement import Place
+from escala.probes import Probe, of_run
 
 log = logging.getLogger("escala")
 
@@ -41,12 +42,14 @@ def main(request_file: str) -> int:
     # TensorFlow leaves files for the code it generates where a rank is killed.
     tempfile.tempdir = str(folder / SCRATCH)
     Path(tempfile.tempdir).mkdir(exist_ok=True)
-    if request["sample_seconds"]:
-        announce(folder, rank, place.node)
     os.sched_setaffinity(0, place.cores)
     try:
-        with _busy_neighbours(request["knobs"]["busy_neighbours"].count(rank)):
-            measured = _run(request, folder, place)
+        probe = of_run(request, folder)
+        with (
+            probe.around(rank, place.node) if probe else nullcontext(),
+            _busy_neighbours(request["knobs"]["busy_neighbours"].count(rank)),
+        ):
+            measured = _run(request, folder, place, probe)
     except Exception as error:
         log.exception("this rank failed")
         write_json(folder / f"rank{rank}.error.json", _failure(error), durable=False)
@@ -57,15 +60,9 @@ def main(request_file: str) -> int:
     return 0
 
 
-def announce(folder: Path, rank: int, node: int) -> None:
-    """Write `rank{rank}.pid`, by which the sampler of `node` finds this process."""
-    content = {"node": node, "pid": os.getpid(), "started": clock.started()}
-    write_json(folder / f"rank{rank}.pid", content, durable=False)
-
-
-def _run(request: dict, folder: Path, place: Place) -> dict:
+def _run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     by_kind = {"steps": _by_steps, "fit": _by_fit}
-    measured = by_kind[request["kind"]](request, folder, place)
+    measured = by_kind[request["kind"]](request, folder, place, probe)
     return measured | {
         "host": socket.gethostname(),
         "boot": _boot(),
@@ -89,7 +86,7 @@ def _busy_neighbours(count: int) -> Iterator[None]:
         children.stop(started, grace_seconds=0)
 
 
-def _by_steps(request: dict, folder: Path, place: Place) -> dict:
+def _by_steps(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     knobs = request["knobs"]
     with _without_garbage_collection():
         import tensorflow as tf
@@ -109,7 +106,7 @@ def _by_steps(request: dict, folder: Path, place: Place) -> dict:
         )
     startup = _startup_seconds(place.process, place.processes)
     if strategy.trains:
-        measured = train(request, strategy, total, folder)
+        measured = train(request, strategy, total, folder, probe)
         measured["seconds"]["startup"] = startup
     else:
         measured = {}
@@ -143,7 +140,7 @@ def _listed(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks)) or "none"
 
 
-def _by_fit(request: dict, folder: Path, place: Place) -> dict:
+def _by_fit(request: dict, folder: Path, place: Place, _: Probe | None) -> dict:
     from threadpoolctl import threadpool_info, threadpool_limits
 
     from escala.parallel.fit import fit

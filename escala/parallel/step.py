@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from escala.data.base import Arrays
 from escala.parallel import factors
-from escala.parallel.clocks import Clocks
 from escala.parallel.strategies import Strategy
+from escala.probes import Recorder
 from escala.workloads.models import given
 
 
@@ -132,7 +132,7 @@ def train_step(
     data: Arrays,
     compute: Callable,
     exchange: Callable,
-    clocks: Clocks | None = None,
+    recorder: Recorder | None = None,
 ) -> Callable:
     """Return the compiled step, from what `gather` returns of each rank to losses and scores."""
     weights, divisor = tf.TensorSpec((None,), tf.float32), tf.TensorSpec((), tf.float32)
@@ -148,8 +148,8 @@ def train_step(
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return model.trainable_variables
 
-    if clocks and strategy.shows_steps:
-        step = clocks.step(
+    if recorder and strategy.shows_steps:
+        step = recorder.step(
             compute,
             strategy.local,
             lambda gradients: exchange(gradients, model.trainable_variables),

@@ -6,6 +6,7 @@ import csv
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,6 @@ from escala.data.base import output_shape
 from escala.parallel import replicas
 from escala.parallel import step as steps
 from escala.parallel.checkpoint import FOLDER, Checkpoint
-from escala.parallel.clocks import Clocks
 from escala.parallel.data import STEP_COLUMNS, Clock, digest
 from escala.parallel.epoch import train_epoch
 from escala.parallel.evaluate import evaluated, evaluator, validate
@@ -25,6 +25,7 @@ from escala.parallel.shards import evaluation_rows
 from escala.parallel.stopping import EarlyStopping
 from escala.parallel.strategies import Strategy
 from escala.parallel.warmup import shares_by_speed, unchanged, warm_up
+from escala.probes import Probe
 from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
@@ -33,7 +34,9 @@ log = logging.getLogger("escala")
 BOARD = ("loss", "accuracy", "validation_loss", "test_accuracy", "train_seconds")
 
 
-def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
+def train(
+    request: dict, strategy: Strategy, total: int, folder: Path, probe: Probe | None = None
+) -> dict:
     """Train and evaluate the ranks of one process, and return what was measured.
 
     Parameters
@@ -42,6 +45,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     strategy : already started.
     total : ranks in all.
     folder : the run's `ranks/` folder; receives step times, predictions and the model.
+    probe : of the run, if it is no timing run.
 
     Raises
     ------
@@ -61,18 +65,21 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
         model = work.build(data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
         optimizer.build(model.trainable_variables)
+        row_losses = partial(work.row_losses, settings=settings)
         correct = getattr(work, "correct", steps.most_probable_is_right)
         factored = steps.factored(model, request, strategy, total)
         own = replicas.own_variables(model)
-        compute = steps.computing(model, work.row_losses, correct, factored, own)
+        compute = steps.computing(model, row_losses, correct, factored, own)
         compute = steps.accumulated(compute, request["knobs"]["accumulation"])
         compute = steps.slowed(compute, slowdown)
-        clocks = _clocks(request, strategy, model.trainable_variables, folder)
+        recorder = probe and probe.recorder(
+            strategy.place.process, model.trainable_variables, strategy.shows_steps
+        )
         step = steps.train_step(
-            model, optimizer, strategy, data, compute, strategy.exchange, clocks
+            model, optimizer, strategy, data, compute, strategy.exchange, recorder
         )
         alone = steps.train_step(model, optimizer, strategy, data, compute, steps.no_exchange)
-        evaluate = evaluator(model, work, data)
+        evaluate = evaluator(model, work, row_losses, data)
     variables = [*model.variables, *optimizer.variables]
     checkpoint = Checkpoint(
         folder.parent / FOLDER, settings["checkpoint_epochs"], request["digest"], process
@@ -109,7 +116,7 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
             wall = time.perf_counter()
             replicas.seed_random_layers(model, request["seed"], process, number)
             epoch, trained = train_epoch(
-                number, step, data, request, strategy, shares, writer, clocks
+                number, step, data, request, strategy, shares, writer, recorder
             )
             replicas.average(own, trained, strategy)
             if settings["validate"]:
@@ -147,8 +154,8 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
     if restored:
         for variable, value in zip(model.variables, stopper.best_weights, strict=True):
             variable.assign(value)
-    if clocks:
-        clocks.write()
+    if recorder:
+        recorder.write()
     with clock.time("evaluation"):
         rows = evaluation_rows(data.rows("test"), process, processes)
         predictions, _ = evaluated(evaluate, data, "test", rows)
@@ -169,15 +176,6 @@ def train(request: dict, strategy: Strategy, total: int, folder: Path) -> dict:
         "optimizer": type(optimizer).__name__,
         "train_rows": data.rows("train"),
     }
-
-
-def _clocks(request: dict, strategy: Strategy, variables, folder: Path) -> Clocks | None:
-    """Return what notes the moments of this process's steps, if the run is to know them."""
-    if request["instrument"] != "clocks":
-        return None
-    return Clocks(
-        folder / f"rank{strategy.place.process}.clocks.csv", variables, strategy.shows_steps
-    )
 
 
 def _tensorboard(folder: Path, wanted: bool) -> Callable[[dict], None]:

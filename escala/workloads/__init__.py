@@ -27,7 +27,7 @@ By *steps*:
     variables in the same order;
 `optimizer(settings, learning_rate, knobs)`
     a `keras.optimizers.Optimizer`;
-`row_losses(targets, outputs)`
+`row_losses(targets, outputs, settings)`
     the loss of every row, shape (rows,), never a mean, so that a row counts the same on every rank.
 
 It may also offer

@@ -139,8 +139,8 @@ def series(put_up, data, tmp_path_factory) -> Iterator[tuple[str, dict[str, Path
     folder = tmp_path_factory.mktemp("series")
     found = prepared(data, folder, experiment())
     runs = {run.strategy: run for run in found.runs if run.strategy != "horovod-mpi"}
-    [runs["hybrid"]] = [run for run in found.sampled if run.strategy == "hybrid"]
-    [runs["clocks"]] = [run for run in found.clocked if run.strategy == "horovod-mpi"]
+    [runs["hybrid"]] = [run for run in found.probed("resources") if run.strategy == "hybrid"]
+    [runs["clocks"]] = [run for run in found.probed("clocks") if run.strategy == "horovod-mpi"]
     requests = {name: found.request(run) for name, run in runs.items()}
     requests["clocks"]["launcher"] = "mpirun"
     split = folder / found.split_folder("small", 4)

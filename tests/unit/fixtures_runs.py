@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import yaml
 from sklearn.metrics import precision_recall_fscore_support
 
 from escala.experiment import Pair
 from escala.files import read_json, write_json
-from escala.measure import timeline
 from escala.measure.evaluation import evaluate
 from escala.measure.machine import PACKAGES
-from escala.measure.schema import SCHEMA, validate_run
+from escala.measure.schema import validate_run
+from escala.probes import timeline
+from escala.probes.resources import Resources
 from tests.conftest import KNOBS
 
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
@@ -412,7 +412,7 @@ def sampled(root: Path) -> list[Path]:
     """Return two runs whose resources were sampled, the second of which failed."""
     experiment = three_configurations(root)
     good, bad = experiment.runs[3], experiment.runs[-1]
-    schema = yaml.safe_load(SCHEMA.read_text())["properties"]["resources"]["items"]["properties"]
+    schema = Resources.result["items"]["properties"]
     process = dict.fromkeys(schema) | {"samples": 4, "cpu_percent_mean": 97.5}
     processes = [process | {"rank": rank} for rank in (0, 1)]
     changed([good], instrument="resources", repeat=None, resources=processes)

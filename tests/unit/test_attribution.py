@@ -13,7 +13,7 @@ from escala.explain import attribution, tables
 from escala.explain.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE, covered
 from escala.explain.summary import summary
 from escala.files import read_json, write_json
-from escala.measure import timeline
+from escala.probes import timeline
 
 GRID = 40
 spans = st.lists(st.tuples(st.integers(-5, GRID + 5), st.integers(-5, GRID + 5)), max_size=6)
@@ -85,7 +85,7 @@ def test_what_has_no_source_is_unavailable():
 def test_the_table_has_a_row_for_each_part_of_each_rank_and_tells_what_is_estimated(tmp_path):
     experiment, runs = clocked(tmp_path)
     frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
     )
     table = frames["attribution"]
     tables.write(frames, tmp_path)
@@ -108,7 +108,7 @@ def test_runs_of_another_session_are_not_compared(tmp_path):
     for path in runs[1:]:
         write_json(path, read_json(path) | {"session": "20200101T000000Z-1"})
     frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
     )
     slowdown = frames["attribution"].groupby("strategy")["slowdown"]
     assert slowdown.count().to_dict() == {"single": 11, "horovod-mpi": 0, "horovod-gloo": 0}

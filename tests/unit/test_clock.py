@@ -12,8 +12,9 @@ import time
 import pytest
 
 from escala import clock
-from escala.measure import resources, run
+from escala.measure import run
 from escala.parallel import rank, slurm_executor
+from escala.probes import resources
 
 HOUR = 3600.0
 
@@ -74,10 +75,10 @@ def test_a_program_that_waits_for_the_scheduler_is_given_up_by_its_age(
 @pytest.mark.parametrize("within", [False, True], ids=["between-steps", "within-a-step"])
 def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step, within):
     tf = pytest.importorskip("tensorflow")
-    from escala.parallel.clocks import RETURNED, STEP_BEGINS, Clocks
+    from escala.probes.clocks import RETURNED, STEP_BEGINS, Moments
 
     kernel = tf.Variable([1.0], name="kernel")
-    clocks = Clocks(tmp_path / "clocks.csv", [kernel], inside=True)
+    clocks = Moments(tmp_path / "clocks.csv", [kernel], inside=True)
     before = time.time()
     for number in (1, 2, 3):
         if number == 2 and not within:
@@ -115,7 +116,7 @@ def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clo
 
 
 def test_samples_of_resources_are_told_by_a_clock_that_nobody_sets(set_clock, tmp_path):
-    rank.announce(tmp_path, 0, 0)
+    resources.announce(tmp_path, 0, 0)
     announced = json.loads((tmp_path / "rank0.pid").read_text())
     set_clock(HOUR)
     mine = resources._Rank(0, announced["pid"], announced["started"])

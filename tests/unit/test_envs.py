@@ -21,8 +21,8 @@ LOCK = {
 }
 # Built in the environment after it is there: see envs/train.post-deploy.sh.
 COMPILED = {"horovod"}
-# Figures order strategies as their registry does; only ranks load what strategies run on.
-LOADED_BY_RANKS = {"report": {"tensorflow-cpu"}}
+# Reports list strategies and probes as their registries do; only runs load what these work with.
+LOADED_BY_RANKS = {"report": {"tensorflow-cpu", "nvidia-ml-py"}}
 
 
 def pip_packages(environment: Path) -> list[str]:

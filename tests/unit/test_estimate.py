@@ -110,6 +110,18 @@ def test_the_rows_are_those_of_the_arrays_once_they_stand(experiment):
     assert f": {duration(3 * 56.5 + 7)} for 1 from a reference rate" in text
 
 
+def test_a_run_of_some_steps_takes_as_long_as_their_rows(tmp_path, monkeypatch):
+    """Batches of 32 rows on each of two ranks; probe runs, and timing runs over a slow link."""
+    monkeypatch.chdir(tmp_path)
+    settings = demo() | {"timeline": {"steps": 3000}, "networks": {"slow": {"steps": 1000}}}
+    settings["workloads"]["virus-cnn"] |= {"batch": {"rows": 32, "per": "rank"}}
+    settings["configurations"] = [{"strategy": "horovod-mpi", "layouts": ["2x1"]}]
+    cut = Experiment(settings, "config.yaml")
+    for run, steps in ((cut.probed("timeline")[0], 3000), (cut.runs[0], 1000)):
+        seconds = steps * 64 * 5.65 / 6400 / 2 + 7
+        assert f": {duration(seconds)} for 1 from a reference rate" in said([run], cut)
+
+
 @pytest.mark.parametrize(
     ("oversample", "rows"),
     [
@@ -150,7 +162,7 @@ def test_runs_that_failed_say_nothing_about_the_time(experiment):
 
 
 def test_timing_and_instrumented_runs_say_nothing_about_each_other(experiment):
-    timeline = experiment.timelines[0]
+    timeline = experiment.probed("timeline")[0]
     timing = of(experiment, timeline.strategy, 1)
     measured(timeline, 1000)
     assert "earlier runs" not in said([timing], experiment)

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 
 from escala.errors import InputError
 from escala.experiment import Experiment, Pair, Run, load, named, read
-from escala.experiment.files import ROOT
+from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import composed
 from escala.parallel.knobs import complete, significant
+from escala.probes import PROBES
 from escala.references import ONE_PROCESS
 from escala.workloads import WORKLOADS
 
-FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").glob("*.yaml"))]
+FILES = [ROOT / "config.yaml", *files_by_name().values()]
 SCHEMA = composed(yaml.safe_load(SCHEMA_FILE.read_text()))
 SAFE = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 
@@ -572,7 +573,7 @@ def test_the_files_of_an_experiment_are_all_different_and_complete():
     assert len(files) == len(set(files)) == 2 * (2 * 2 + 2) * 3
     assert "results/small/runs/e/virus-cnn/horovod-gloo/1x4/tuned/native/rep3/run.json" in files
     assert not any("horovod-gloo" in file and "untuned" in file for file in files)
-    timelines = experiment.instrumented_files()
+    timelines = experiment.probed_files()
     assert len(timelines) == len(set(timelines)) == 2 * (2 + 2)
     assert all(file.endswith("/timeline/run.json") for file in timelines)
     assert not any("/single/" in file for file in timelines)
@@ -582,13 +583,16 @@ def test_the_files_of_an_experiment_are_all_different_and_complete():
 def test_steps_are_split_where_ranks_step_together_if_that_is_asked_for():
     settings = with_fits(matrix())
     settings["configurations"].append({"strategy": "parameter-server", "layouts": ["1x2"]})
-    assert Experiment(settings, "e.yaml").clocked == []
+    assert Experiment(settings, "e.yaml").probed("clocks") == []
     experiment = Experiment(settings | {"clocks": {"enabled": True, "steps": 7}}, "e.yaml")
-    found = experiment.clocked
+    found = experiment.probed("clocks")
     assert {run.strategy for run in found} == {"single", "horovod-mpi", "horovod-gloo"}
     assert {run.workload for run in found} == {"virus-cnn"}
-    assert all(file.endswith("/clocks/run.json") for file in experiment.clock_files())
-    assert set(experiment.clock_files()) <= set(experiment.instrumented_files())
+    files = {run.file for run in found}
+    assert all(file.endswith("/clocks/run.json") for file in files)
+    assert files <= set(experiment.tabulated_files()) <= set(experiment.probed_files())
+    assert {run.file for run in experiment.probed("timeline")} <= set(experiment.probed_files())
+    assert not any("/timeline/" in file for file in experiment.tabulated_files())
     assert {experiment.request(run)["max_steps"] for run in found} == {7}
 
 
@@ -633,7 +637,7 @@ def test_only_the_splits_of_some_repeat_are_made():
 
 def test_timelines_can_be_left_out_and_still_asked_for_by_their_path():
     experiment = Experiment(small(put("timeline", {"enabled": False})), "e.yaml")
-    assert experiment.timelines == []
+    assert experiment.probed("timeline") == []
     names = ("d", "virus-cnn", "horovod-mpi", "1x2", "tuned", "native", None, "timeline")
     assert experiment.run(*names).file.endswith("/horovod-mpi/1x2/tuned/native/timeline/run.json")
 
@@ -654,7 +658,7 @@ def test_a_fit_runs_in_one_process_once_a_split():
     assert repeats == {("d", 1), ("e", 1), ("e", 2)}
     assert len(fits) == 2 * len(repeats)
     assert {run.repeat for run in experiment.runs if run not in fits} == {1, 2, 3}
-    assert {run.workload for run in experiment.timelines} == {"virus-cnn"}
+    assert {run.workload for run in experiment.probed("timeline")} == {"virus-cnn"}
     assert len(experiment.runs) - len(fits) == len(Experiment(matrix(), "e.yaml").runs)
     assert changed(matrix(), with_fits(matrix())) == set()
 
@@ -704,7 +708,7 @@ def test_the_schema_and_the_registry_name_the_same_workloads():
 
 def test_a_run_is_found_by_its_names():
     experiment = Experiment(with_fits(matrix()), "e.yaml")
-    for run in experiment.runs + experiment.timelines:
+    for run in experiment.runs + experiment.probed("timeline"):
         names = (run.dataset, run.workload, run.strategy, run.layout, run.variant, run.network)
         assert experiment.run(*names, run.repeat, run.instrument) == run
 
@@ -727,7 +731,7 @@ def requests(settings: dict) -> dict[str, str]:
     experiment = Experiment(settings, "e.yaml")
     return {
         run.file: json.dumps(experiment.request(run), allow_nan=False, sort_keys=True)
-        for run in experiment.timed + experiment.timelines
+        for run in [*experiment.timed, *(r for p in PROBES for r in experiment.probed(p))]
     }
 
 
@@ -744,7 +748,7 @@ def test_a_request_says_who_the_run_is_and_how_it_trains():
     experiment = Experiment(several, "e.yaml")
     settings = experiment.settings
     handed_on = requests(several)
-    for run in experiment.runs + experiment.timelines:
+    for run in experiment.runs + experiment.probed("timeline"):
         request = json.loads(handed_on[run.file])
         assert Run(**{k: request[k] for k in vars(run)}) == run
         cut = {"epochs": 1, "validate": False, "save_model": False} if run.instrument else {}
@@ -835,10 +839,17 @@ def test_configurations_are_compared_with_the_references_named_whatever_their_va
 
 
 def test_a_reference_that_changes_is_measured_again_with_all_that_is_compared_with_it():
-    other = with_threads()
+    probes = {name: {"enabled": True} for name in ("clocks", "resources", "timeline")}
+    other = with_threads() | probes
     other["variants"]["threads"]["threads"] = {"inter_op": 1}
-    files = {file for file in requests(other) if "/timeline/" not in file}
-    assert changed(with_threads(), other) == files
+    changes = changed(with_threads() | probes, other)
+    of_variant = {file for file in requests(other) if "/threads/" in file}
+    assert changes - of_variant == {
+        file
+        for file in requests(other)
+        if "/tuned/" in file and file.split("/")[-2] in ("rep1", "rep2", "rep3", "clocks")
+    }
+    assert of_variant <= changes
 
 
 def test_a_reference_that_is_never_measured_is_refused():
@@ -853,9 +864,9 @@ def root(tmp_path):
     def write(path: Path, name: str) -> None:
         path.write_text(yaml.safe_dump(small(put("experiment", name))))
 
-    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "virus").mkdir(parents=True)
     write(tmp_path / "config.yaml", "demo")
-    write(tmp_path / "experiments" / "own.yaml", "own")
+    write(tmp_path / "experiments" / "virus" / "own.yaml", "own")
     write(tmp_path / "experiments" / "mine.yaml", "yours")
     return tmp_path
 
@@ -869,6 +880,14 @@ def test_a_file_that_names_another_experiment_is_refused(root):
     with pytest.raises(InputError, match=r"differs from the file's name mine\.yaml") as caught:
         named("mine", root)
     assert caught.value.remedy == "write experiment: mine"
+
+
+def test_two_files_of_one_name_are_refused(root):
+    twin = root / "experiments" / "own.yaml"
+    twin.write_text((root / "experiments" / "virus" / "own.yaml").read_text())
+    with pytest.raises(InputError, match="is also the name of") as caught:
+        named("own", root)
+    assert "own.yaml" in str(caught.value)
 
 
 def test_results_of_no_experiment_are_refused_with_those_there_are(root):
@@ -1002,12 +1021,12 @@ def test_settings_of_one_variant_are_not_those_of_the_next():
             assert training["batch"]["rows"] == (7 if published else 32)
             assert training["checkpoint_epochs"] == (1 if published else None)
     assert {experiment.request(run)["training"]["checkpoint_epochs"]
-            for run in experiment.timelines} == {None}  # fmt: skip
+            for run in experiment.probed("timeline")} == {None}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["ladder", "ladder-lab"])
 def test_the_ladders_of_the_project_take_one_cause_away_at_a_time(name):
-    experiment = load(ROOT / "experiments" / f"{name}.yaml")
+    experiment = load(files_by_name()[name])
 
     requests = {
         (run.strategy, run.layout, run.variant, run.network): experiment.request(run)

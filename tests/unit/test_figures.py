@@ -30,8 +30,8 @@ from escala.figures import (
 from escala.figures.timeline_allreduce import largest_allreduce
 from escala.figures.timeline_run import covered_seconds
 from escala.files import read_json, write_json
-from escala.measure import timeline
-from escala.measure.timeline import OTHER, family
+from escala.probes import timeline
+from escala.probes.timeline import OTHER, family
 
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
 
@@ -365,7 +365,7 @@ def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path, chang
 def test_the_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(tmp_path, change):
     experiment, runs = clocked(tmp_path)
     frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
     )
     words = _drawn("attribution", change(frames))
     for expected in (

@@ -14,6 +14,7 @@ import yaml
 from escala.measure import key
 from escala.parallel.knobs import KNOBS, complete, readable, significant
 from escala.parallel.strategies import STRATEGIES
+from escala.probes import PROBES
 from tests.conftest import CLASSES, ROOT, copy_project
 from tests.kinds import add_kind, add_reader, add_workload
 
@@ -22,11 +23,14 @@ KNOWN_BY = """
 import json
 from escala.experiment import load
 from escala.measure import key
+from escala.probes import PROBES
 
 experiment = load("experiment.yaml")
 print(json.dumps({
-    run.file: [experiment.request(run), key.code_sha256(run.workload, run.strategy)]
-    for run in experiment.runs
+    run.file: [
+        experiment.request(run), key.code_sha256(run.workload, run.strategy, run.instrument)
+    ]
+    for run in [*experiment.runs, *(run for p in PROBES for run in experiment.probed(p))]
 }))
 """
 #: Print the digest of the code of a run of two workloads.
@@ -34,7 +38,7 @@ CODE_OF = """
 import json
 from escala.measure import key
 
-print(json.dumps({name: key.code_sha256(name, "single") for name in ("virus-cnn", "dense")}))
+print(json.dumps({name: key.code_sha256(name, "single", None) for name in ("virus-cnn", "dense")}))
 """
 STRATEGY = """
 from escala.parallel.strategies.single import Single
@@ -42,8 +46,13 @@ from escala.parallel.strategies.single import Single
 class Late(Single):
     name = "late"
 """
+PROBE = """
+from escala.probes.base import Probe, section
 
-
+class Late(Probe):
+    scope = "run"
+    settings = section("Late.", enabled=False)
+"""
 TABLE = "def rows(evidence):\n    return []\n"
 FIGURE = "CATEGORY = 'Time'\n\ndef draw(tables):\n    return None\n"
 
@@ -63,6 +72,8 @@ def experiment(*strategies: str, variant: dict | None = None) -> dict:
             }
         },
         "workloads": {"virus-cnn": {"epochs": 1}, "kmer-logreg": {}},
+        "clocks": {"enabled": True},
+        "resources": {"enabled": True},
         "variants": {"plain": {}, "other": variant or {"compression": "fp16"}},
         "configurations": [
             {"strategy": name, "layouts": [layouts.get(name, "1x1")]}
@@ -102,9 +113,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_additions_measure_nothing_again(project):
-    """A strategy, a knob with a default, a kind of dataset, a workload, a table and a figure."""
+    """A strategy, probe, knob with a default, kind of dataset, workload, table and figure."""
     before = known_by(project, experiment())
     (project / "escala/parallel/strategies/late.py").write_text(STRATEGY)
+    (project / "escala/probes/late.py").write_text(PROBE)
     changed(project / "escala/parallel/knobs.py", "KNOBS = {\n", 'KNOBS = {\n    "new": Knob(7),\n')
     knob = "  variant:\n    type: object\n    additionalProperties: false\n    properties:\n"
     declared = "      new: {description: A new one., type: integer, default: 7}\n"
@@ -115,11 +127,21 @@ def test_additions_measure_nothing_again(project):
     (project / "schemas/tables/more.schema.yaml").write_text("properties: {}\n")
     (project / "escala/explain/tables/more.py").write_text(TABLE)
     (project / "escala/figures/more.py").write_text(FIGURE)
+    assert {file.split("/")[-2] for file in before} == {"rep1", *PROBES}
     assert known_by(project, experiment()) == before
+    probed = known_by(project, experiment() | {"late": {"enabled": True}})
+    assert {file for file in probed if file not in before} == {
+        file.replace("/rep1/", "/late/")
+        for file in before
+        if "virus-cnn" in file and "/rep1/" in file
+    }
     found = known_by(project, experiment("late"))
-    assert any("/late/" in file for file in found), "the new strategy is found by its file"
+    assert any("/late/1x1/" in file for file in found), "the new strategy is found by its file"
     again = known_by(project, experiment(variant={"new": 8}))
-    plain, other = ("virus-cnn/single/1x1/plain", "virus-cnn/single/1x1/other")
+    plain, other = (
+        "/virus-cnn/single/1x1/plain/native/rep1/",
+        "/virus-cnn/single/1x1/other/native/rep1/",
+    )
     knobs = {name: request["knobs"] for name, (request, _) in again.items()}
     assert [v for n, v in knobs.items() if plain in n] == [{}]
     assert [v for n, v in knobs.items() if other in n] == [{"new": 8}]
@@ -156,6 +178,26 @@ def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided)
     assert {name for name in STRATEGIES if _code(project, name) != before[name]} == voided
 
 
+@pytest.mark.parametrize(
+    ("file", "voided"),
+    [
+        ("escala/probes/clocks.py", {"clocks"}),
+        ("escala/probes/resources.py", {"resources"}),
+        ("escala/probes/timeline.py", {"timeline"}),
+        ("escala/probes/base.py", set(PROBES)),
+        ("escala/probes/__init__.py", set()),
+        ("escala/parallel/train.py", {None, *PROBES}),
+    ],
+)
+def test_a_probe_voids_its_own_runs_and_no_others(tmp_path, file, voided):
+    project = copy_project(tmp_path / "project")
+    before = {probe: _code(project, "horovod-mpi", probe) for probe in (None, *PROBES)}
+    with open(project / file, "a") as code:
+        code.write("\nADDED = 1\n")
+    after = {probe: _code(project, "horovod-mpi", probe) for probe in (None, *PROBES)}
+    assert {probe for probe in before if after[probe] != before[probe]} == voided
+
+
 def test_the_reader_of_a_kind_counts_for_workloads_of_that_kind_only(tmp_path):
     project = copy_project(tmp_path / "project")
     add_kind(project)
@@ -167,10 +209,10 @@ def test_the_reader_of_a_kind_counts_for_workloads_of_that_kind_only(tmp_path):
     assert after["dense"] != before["dense"]
 
 
-def _code(project: Path, strategy: str) -> str:
+def _code(project: Path, strategy: str, probe: str | None = None) -> str:
     from escala.sources import code_digest
 
-    return code_digest(key.CODE, chosen=key.chosen("virus-cnn", strategy), root=project)
+    return code_digest(key.CODE, chosen=key.chosen("virus-cnn", strategy, probe), root=project)
 
 
 def test_what_nobody_reads_is_no_part_of_a_request():

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escala.measure import resources
+from escala.probes import resources
 
 PATIENCE_SECONDS = 60.0
 INTERVAL_SECONDS = 0.05
@@ -27,7 +27,7 @@ INTERVAL_SECONDS = 0.05
 # A rank announces itself, and goes on when it is told to; what it has found out it prints.
 RANK = """
 import json, pathlib, sys
-from escala.parallel.rank import announce
+from escala.probes.resources import announce
 announce(pathlib.Path({folder!r}), {rank}, {node})
 print("ready", flush=True)
 sys.stdin.readline()
@@ -119,7 +119,7 @@ class Run:
     def sampler(self, node: int = 0, interface: str = "lo") -> subprocess.Popen:
         options = {"--node": node, "--interface": interface, "--seconds": INTERVAL_SECONDS}
         arguments = [str(word) for option in options.items() for word in option]
-        command = [sys.executable, "-m", "escala.measure.resources", str(self.folder)]
+        command = [sys.executable, "-m", "escala.probes.resources", str(self.folder)]
         return self._start([*command, *arguments])
 
     def table(self) -> pd.DataFrame:
@@ -313,7 +313,7 @@ def test_the_sampler_dies_with_its_parent(run):
     run.rank()
     program = (
         "import subprocess, sys, time\n"
-        f"command = ['-m', 'escala.measure.resources', {str(run.folder)!r}]\n"
+        f"command = ['-m', 'escala.probes.resources', {str(run.folder)!r}]\n"
         "options = ['--node', '0', '--interface', 'lo', '--seconds', '0.05']\n"
         "child = subprocess.Popen([sys.executable, *command, *options])\n"
         "print(child.pid, flush=True)\n"
@@ -333,7 +333,7 @@ def test_the_sampler_dies_with_its_parent(run):
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
 def test_an_interval_that_is_none_is_refused(tmp_path, seconds):
-    command = [sys.executable, "-m", "escala.measure.resources", str(tmp_path)]
+    command = [sys.executable, "-m", "escala.probes.resources", str(tmp_path)]
     options = ["--node", "0", "--interface", "lo", f"--seconds={seconds}"]
     done = subprocess.run([*command, *options], capture_output=True, text=True)
     assert done.returncode == 2
@@ -342,7 +342,7 @@ def test_an_interval_that_is_none_is_refused(tmp_path, seconds):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    command = [sys.executable, "-m", "escala.measure.resources", str(tmp_path / "none")]
+    command = [sys.executable, "-m", "escala.probes.resources", str(tmp_path / "none")]
     options = ["--node", "0", "--interface", "lo"]
     done = subprocess.run([*command, *options], capture_output=True, text=True)
     assert done.returncode == 1

@@ -321,7 +321,8 @@ def test_no_key_may_be_missing(ok):
                 yield from holders(child)
 
     for index, holder in enumerate(holders(ok)):
-        if holder in (ok["evaluation"]["per_class"], ok["data"]["sha256"]):
+        # What they hold depends on the data.
+        if holder is ok["evaluation"]["per_class"] or holder is ok["data"]["sha256"]:
             continue
         for key in holder:
             damaged = copy.deepcopy(ok)

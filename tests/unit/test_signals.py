@@ -75,7 +75,7 @@ def test_ranks_are_ended_where_a_signal_arrived_while_they_started(
 ):
     request = request_for("single", "1x1")
     knobs = request["knobs"] | {"threads": {"intra_op": 1}}
-    plan = {"knobs": knobs, "places": [], "sample_seconds": None}
+    plan = {"knobs": knobs, "places": [], "instrument": None}
     ranks = ["sh", "-c", "exec sleep 600"]
     monkeypatch.setitem(launch._STARTERS, LOCAL, lambda *_: ranks)
     monkeypatch.setattr(supervision, "import_module", lambda name: signalled())

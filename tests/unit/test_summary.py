@@ -328,7 +328,7 @@ def test_it_says_what_relatives_in_training_add_by_the_kind_of_split(tmp_path):
 def test_it_says_where_the_time_of_a_step_goes_if_that_was_measured(tmp_path):
     experiment, runs = clocked(tmp_path)
     frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
     )
     within = summary(frames, "demo", "A title").split("\n\n")[4]
     assert within.startswith("Within a training step (medians, rank 0), single 1x1 spends of 109.0")
@@ -340,7 +340,7 @@ def test_it_says_where_the_time_of_a_step_goes_if_that_was_measured(tmp_path):
 def test_it_says_where_a_step_is_longer_than_that_of_one_process(tmp_path):
     experiment, runs = clocked(tmp_path)
     frames = tables.tables(
-        experiment.runs, experiment.dataset_files, experiment.class_files, clock_files=runs
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
     )
     parts = frames["attribution"].dropna(subset="part").query("rank == 0")
     late = (parts["strategy"] != "single") & parts["part"].isin(["skew", "whole"])

@@ -8,7 +8,6 @@ import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from fixtures_runs import (
     CLASSES,
     SESSION,
@@ -45,10 +44,8 @@ def three(tmp_path_factory):
 
 
 def test_the_made_up_runs_keep_to_the_schema_of_runs(three):
-    path = tables.SCHEMAS.parent / "run.schema.yaml"
-    schema = yaml.safe_load(path.read_text())
     for run in three[0].runs:
-        jsonschema.validate(read_json(run), schema)
+        validate_run(read_json(run))
 
 
 def test_fits_and_classes_without_test_rows_keep_to_the_schema_too(tmp_path):

@@ -11,7 +11,7 @@ from fixtures_runs import timeline_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.measure import timeline
+from escala.probes import timeline
 
 KERNEL = "DistributedGradientTape_Allreduce/dense/kernel"
 WHOLE = timeline_text(steps=2)

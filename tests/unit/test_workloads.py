@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from fixtures_runs import CLASSES
 from jsonschema import Draft202012Validator
 from sklearn.dummy import DummyClassifier
@@ -26,8 +25,7 @@ from escala.errors import InputError
 from escala.files import sha256_file, write_json
 from escala.parallel.data import digest
 from escala.workloads import WORKLOADS, load, workload
-from escala.workloads.models import NAME, WEIGHTS, describe
-from tests.conftest import ROOT
+from escala.workloads.models import WEIGHTS, describe
 
 SETTINGS = {"k": 3, "C": 2.0, "max_iterations": 500, "save_model": True}
 ROWS, LENGTH = 90, 60
@@ -235,9 +233,9 @@ def of_classes(*names: object) -> dict:
         (of_classes("A", "B"), "does not hold the weights"),
         (of_classes("A"), "'data.classes': holds fewer than two names"),
         (of_classes("A", *CLASSES[:3], "A"), "'data.classes': holds a name twice"),
-        (of_classes("=HYPERLINK(1)", *CLASSES[1:]), "'data.classes': holds a name that does not"),
-        (of_classes("A\n", *CLASSES[1:]), "'data.classes': holds a name that does not match"),
-        (of_classes(1, 2, 3, 4, 5), "'data.classes': holds a name that does not match"),
+        (of_classes("=HYPERLINK(1)", *CLASSES[1:]), "'data.classes': holds a name that no class"),
+        (of_classes("A\n", *CLASSES[1:]), "'data.classes': holds a name that no class"),
+        (of_classes(1, 2, 3, 4, 5), "'data.classes': holds a name that no class"),
         ({"data": {}}, "'data.inputs': is missing, or does not describe"),
         ({"data": DATA | {"sha256": None}}, "'data.sha256': is missing, or no dict"),
         ({"format": 4}, "is not a description of format 3"),
@@ -248,11 +246,6 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, content, reason):
     changed(tmp_path, **content)
     with pytest.raises(InputError, match=reason):
         load(tmp_path)
-
-
-def test_a_description_may_hold_what_an_experiment_may():
-    schema = yaml.safe_load((ROOT / "schemas" / "config.schema.yaml").read_text())
-    assert schema["$defs"]["name"]["pattern"] == f"^{NAME}$"
 
 
 def test_a_kept_network_may_have_weights_that_are_integers(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from escala.parallel.placement import Place
 from escala.parallel.shards import Shards
 from escala.parallel.strategies import STRATEGIES
 from escala.parallel.strategies.base import set_threads
+from escala.probes import of_run
 from escala.workloads.models import WEIGHTS
 from tests.conftest import KNOBS
 
@@ -93,6 +94,7 @@ def request(data: Path, strategy: str, knobs: dict, instrument: str | None) -> d
         "train_rows": ROWS,
         "max_steps": None,
         "instrument": instrument,
+        "probe_settings": {} if instrument else None,
         "epochs": EPOCHS,
         "global_batch": BATCH,
         "learning_rate": RATE,
@@ -149,7 +151,7 @@ def main(folder: Path) -> None:
         into = folder / name / "ranks"
         into.mkdir(parents=True, exist_ok=True)
         total = 1 if strategy == "single" else ranks
-        measured = train.train(asked, used, total, into)
+        measured = train.train(asked, used, total, into, of_run(asked, into))
         write_json(into / f"rank{process}.json", measured)
     if process == 0:
         losses, weights = reference(data)

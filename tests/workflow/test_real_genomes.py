@@ -22,9 +22,9 @@ RUN = "results/genomes/runs/genomes-1000/kmer-logreg/single/1x1/tuned/native/rep
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """A fit of experiments/genomes.yaml, on fewer rows of each genome."""
+    """A fit of experiments/virus/genomes.yaml, on fewer rows of each genome."""
     folder = tmp_path_factory.mktemp("genomes")
-    experiment = yaml.safe_load((ROOT / "experiments" / "genomes.yaml").read_text())
+    experiment = yaml.safe_load((ROOT / "experiments" / "virus" / "genomes.yaml").read_text())
     [dataset] = experiment["datasets"].values()
     dataset["oversample"]["rows"] = dict.fromkeys(CLASSES, 500)
     done = run_snakemake(folder, RUN, experiment=experiment)

@@ -109,7 +109,7 @@ def two_ranks(small_split, generators) -> list[np.ndarray]:
                 (codes,), targets = data.gather("train", rows)
                 with tf.GradientTape() as tape:
                     outputs = models[number](codes, training=True)
-                    losses = normalised.row_losses(targets, outputs)
+                    losses = normalised.row_losses(targets, outputs, {})
                     share = tf.reduce_sum(losses) / sum(map(len, of_rank))
                 gradients = tape.gradient(share, models[number].trainable_variables)
                 summed = [a + b for a, b in zip(summed, gradients, strict=True)]

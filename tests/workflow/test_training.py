@@ -20,7 +20,7 @@ from escala.data import KINDS
 from escala.data.base import Arrays
 from escala.data.genomes.familiarity import learn
 from escala.files import atomic, read_json, sha256_file, write_json
-from escala.measure import steps, timeline
+from escala.measure import steps
 from escala.measure.invariants import broken_promise
 from escala.measure.run import measure
 from escala.parallel.data import digest
@@ -28,6 +28,7 @@ from escala.parallel.rank import _busy_neighbours
 from escala.parallel.shards import parts
 from escala.parallel.strategies.horovod import GRADIENT
 from escala.predict.classify import predict
+from escala.probes import timeline
 from escala.workloads import load
 from tests.conftest import CLASSES
 

@@ -9,7 +9,6 @@ import pandas as pd
 
 from escala.explain import attribution
 from escala.explain.comparable import CONFIGURATION, Measurement, paired
-from escala.explain.measurements import read_run
 from escala.explain.tables.base import (
     Evidence,
     by_configuration,
@@ -22,7 +21,7 @@ from escala.references import ONE_PROCESS, Place, Reference, compared_with
 
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each part of a step of each rank."""
-    found = [read_run(path) | {"file": str(path)} for path in evidence.clock_files]
+    found = evidence.of_probe("clocks")
     ok = [run for run in found if run["status"] == "ok"]
     parts, by_name = {run["file"]: _parts(run) for run in ok}, by_configuration(ok)
     for run in found:
@@ -62,7 +61,7 @@ def _main_reference(
 
 
 def _slowdown(run: Measurement, runs: pd.DataFrame) -> float | None:
-    """Return the median step of an instrumented run over that of its session's timing runs."""
+    """Return the median step of a probe run over that of its session's timing runs."""
     of_both = [*CONFIGURATION, "session"]
     same = (runs[of_both] == [run[key] for key in of_both]).all(axis=1)
     timed = runs.loc[same & runs["comparable"], "step_median_seconds"].dropna()

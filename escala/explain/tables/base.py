@@ -17,7 +17,7 @@ import pandas as pd
 import yaml
 
 from escala.explain.comparable import CONFIGURATION, Measurement
-from escala.explain.measurements import measurements
+from escala.explain.measurements import measurements, read_run
 from escala.explain.statistics import Interval, median_interval
 from escala.references import DEFAULT, Place, Reference
 
@@ -39,8 +39,7 @@ class Evidence:
     run_files : run.json files of timing runs.
     dataset_files : dataset.json files of the splits.
     class_files : classes.csv files of their datasets.
-    resource_files : run.json files of the runs whose resources were sampled.
-    clock_files : run.json files of the runs whose ranks noted the moments of their steps.
+    probe_files : run.json files of probe runs.
     paired_files : run.json files of both sides of the pairs of ladders.
     pairs : these pairs, as `escala.experiment.Pair`.
     references : what configurations are compared with, the main one first; `escala.references`.
@@ -49,8 +48,7 @@ class Evidence:
     run_files: Sequence[str | Path] = ()
     dataset_files: Sequence[str | Path] = ()
     class_files: Sequence[str | Path] = ()
-    resource_files: Sequence[str | Path] = ()
-    clock_files: Sequence[str | Path] = ()
+    probe_files: Sequence[str | Path] = ()
     paired_files: Sequence[str | Path] = ()
     pairs: Sequence[Mapping[str, Any]] = ()
     references: Sequence[Reference] = DEFAULT
@@ -59,6 +57,11 @@ class Evidence:
     def found(self) -> list[Measurement]:
         """Every measurement of the timing runs, older sessions too."""
         return measurements(self.run_files)
+
+    def of_probe(self, name: str) -> list[dict]:
+        """Return the runs of a probe, each with the path of its run.json as `file`."""
+        runs = (read_run(path) | {"file": str(path)} for path in self.probe_files)
+        return [run for run in runs if run["instrument"] == name]
 
     @cached_property
     def scored(self) -> list[Measurement]:

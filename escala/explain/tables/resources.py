@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from escala.explain.comparable import CONFIGURATION
-from escala.explain.measurements import read_run
 from escala.explain.tables.base import Evidence, data_of, dtypes
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each process of each run whose resources were sampled."""
-    for run in map(read_run, evidence.resource_files):
+    for run in evidence.of_probe("resources"):
         name = {key: run[key] for key in (*CONFIGURATION, "session", "status", "reason")}
         name |= {"oversubscribed": run["ranks"]["oversubscribed"]}
         unread = dict.fromkeys(dtypes("resources"))

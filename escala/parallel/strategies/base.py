@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from escala.parallel.placement import Place
 
 
+#: The timeline as a library writes it, in the run's `ranks/` folder, and the files made of it.
+RAW_TIMELINE = "timeline.raw"
+TIMELINE_FILES = ("timeline.json", "trace.json")
+
+
 class Strategy(ABC):
     """One process's side of a strategy. `start` comes first; before it no library is loaded.
 

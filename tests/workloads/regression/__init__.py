@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 from tensorflow.keras import layers
 
@@ -17,7 +19,7 @@ def optimizer(settings, learning_rate, knobs) -> tf.keras.optimizers.Optimizer:
     return tf.keras.optimizers.SGD(learning_rate)
 
 
-def row_losses(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
     return tf.reduce_mean(tf.square(targets - outputs), axis=1)
 
 

@@ -1,6 +1,6 @@
 """Sample what the ranks of one node use while they run, from outside them.
 
-`python -m escala.measure.resources FOLDER --node N --interface NAME` looks at the ranks that have
+`python -m escala.probes.resources FOLDER --node N --interface NAME` looks at the ranks that have
 announced themselves in a run's `ranks/` folder, and writes `node{n}.resources.csv` there until all
 of them have ended. What cannot be read is empty, never 0.
 """
@@ -12,17 +12,20 @@ import csv
 import math
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 
 from escala import cli, clock
-from escala.files import read_json
+from escala.files import read_json, write_json
 from escala.parallel.children import die_with_parent
+from escala.probes.base import Probe, section
 
 if (
     TYPE_CHECKING
@@ -49,6 +52,119 @@ COLUMNS = (
 
 _STATE = re.compile(rb"^State:\s+(\S)", re.MULTILINE)
 _SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
+
+
+def _quantity(kind: str, description: str, unit: str | None = None) -> dict:
+    """Return the JSON Schema of a number that may not have been read."""
+    schema = {"description": description, "type": [kind, "null"], "minimum": 0}
+    return schema if unit is None else schema | {"unit": unit}
+
+
+def _number_of(description: str, unit: str | None = None) -> dict:
+    """Return the JSON Schema of a whole number that is always known."""
+    return _quantity("integer", description, unit) | {"type": "integer"}
+
+
+_RESULT = {
+    "rank": _number_of("Number of the process."),
+    "samples": _number_of("Samples taken during the training steps.", "samples"),
+    "cpu_percent_mean": _quantity("number", "Mean use of the processor, 100 for one core.", "%"),
+    "rss_bytes_max": _quantity("integer", "Largest resident memory.", "bytes"),
+    "threads_max": _quantity("integer", "Most threads.", "threads"),
+    "threads_running_mean": _quantity(
+        "number", "Mean number of threads that ran or waited for a core.", "threads"
+    ),
+    "voluntary_switches_per_second": _quantity(
+        "number", "Context switches because a thread waited, of all threads.", "1/s"
+    ),
+    "involuntary_switches_per_second": _quantity(
+        "number", "Context switches because the core was taken away, of all threads.", "1/s"
+    ),
+    "sent_bytes": _quantity(
+        "integer", "What the run's interface sent, for all processes that share it.", "bytes"
+    ),
+    "sent_bytes_per_second": _quantity("number", "The same per second.", "bytes/s"),
+    "received_bytes": _quantity(
+        "integer", "What the run's interface received, for all processes that share it.", "bytes"
+    ),
+    "received_bytes_per_second": _quantity("number", "The same per second.", "bytes/s"),
+    "gpu_percent_mean": _quantity(
+        "number", "Mean use of the GPUs it computed on, for all processes that do.", "%"
+    ),
+    "gpu_memory_bytes_max": _quantity("integer", "Most memory of these GPUs.", "bytes"),
+}
+
+
+class Resources(Probe):
+    """What every process uses, as a process of its node samples it from outside."""
+
+    scope = "node"
+    settings = section(
+        "A separate run of one epoch of every gradient-trained configuration, in which a process "
+        "outside the ranks samples what they use.",
+        enabled=False,
+        seconds={
+            "description": "Seconds from one sample to the next.",
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": 3600,
+            "default": SAMPLE_SECONDS,
+        },
+    )
+    result: ClassVar[dict] = {
+        "description": "What each process used during the training steps, sampled from outside; "
+        "null unless that is what the run captured.",
+        "type": ["array", "null"],
+        "items": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": list(_RESULT),
+            "properties": _RESULT,
+        },
+    }
+    temporary = ("rank*.pid",)
+    tabulated = True
+
+    def program(self, interface):
+        options = ["--interface", interface, "--seconds", f"{self.values['seconds']:g}"]
+        return [sys.executable, "-m", __name__, str(self.folder), *options]
+
+    @contextmanager
+    def around(self, process, node):
+        announce(self.folder, process, node)
+        yield
+
+    def read(self, processes):
+        return summary(read(self.folder), trained(processes))
+
+
+def announce(folder: Path, rank: int, node: int) -> None:
+    """Write `rank{rank}.pid`, by which the sampler of `node` finds this process."""
+    content = {"node": node, "pid": os.getpid(), "started": clock.started()}
+    write_json(folder / f"rank{rank}.pid", content, durable=False)
+
+
+def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
+    """Return when the training steps of each process began and ended, by its number.
+
+    A process that only serves others has the steps of one that trains on the same machine. None
+    stands for a run that went on after its last epoch.
+
+    Parameters
+    ----------
+    processes : what each process measured, in their order; moments in `time.monotonic`.
+    """
+    own = {number: _steps(each) for number, each in enumerate(processes) if "epochs" in each}
+    of_machine = {processes[number]["boot"]: moments for number, moments in own.items()}
+    return {number: of_machine.get(each["boot"]) for number, each in enumerate(processes)} | own
+
+
+def _steps(process: dict) -> tuple[float, float] | None:
+    """Return when the training steps of this sitting of a process began and ended."""
+    epochs = process["epochs"][max(process["resumed_after"], default=0) :]
+    if not epochs:
+        return None
+    return epochs[0]["began"], epochs[-1]["began"] + epochs[-1]["train_seconds"]
 
 
 def sample(folder: Path, node: int, interface: str, seconds: float = SAMPLE_SECONDS) -> Path:

@@ -11,12 +11,14 @@ import csv
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import tensorflow as tf
+from escala.parallel.strategies.base import RAW_TIMELINE, TIMELINE_FILES, tensor_names
+from escala.probes.base import Probe, section
 
-from escala.parallel.factors import Factors
-from escala.parallel.strategies.base import tensor_names
+if TYPE_CHECKING:  # Experiments are read where no TensorFlow is.
+    import numpy as np
+    import tensorflow as tf
 
 #: Of `rank{r}.clocks.csv`; `tensor` is empty where a moment is of the whole step.
 COLUMNS = ("epoch", "step", "moment", "tensor", "seconds")
@@ -26,7 +28,39 @@ STEP_BEGINS = "step_begins"
 GRADIENT_READY, EXCHANGED, UPDATED = OF_TENSOR = ("gradient_ready", "exchanged", "updated")
 
 
-class Clocks:
+class Clocks(Probe):
+    """The moments of the steps of every rank, and Horovod's timeline of them."""
+
+    scope = "rank"
+    settings = section(
+        "A separate run of every gradient-trained configuration, in which each rank notes the "
+        "moments of its steps, and Horovod its timeline. It splits a step into its parts.",
+        enabled=False,
+        steps={
+            "description": "Training steps that such a run makes, of one epoch.",
+            "type": "integer",
+            "minimum": 1,
+            "default": 60,
+        },
+    )
+    products = TIMELINE_FILES
+    temporary = (RAW_TIMELINE,)
+    tabulated = True
+    compared = True
+
+    @classmethod
+    def applies(cls, run, strategy):
+        return super().applies(run, strategy) and not strategy.asynchronous
+
+    def environment(self, strategy):
+        # The moments tell which rank was ready when.
+        return strategy.timeline_environment(self.folder / RAW_TIMELINE, negotiation=False)
+
+    def recorder(self, process, variables, inside):
+        return Moments(self.folder / f"rank{process}.clocks.csv", variables, inside)
+
+
+class Moments:
     """Writes down when the parts of each step of one process begin and end.
 
     Parameters
@@ -37,6 +71,8 @@ class Clocks:
     """
 
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
+        import tensorflow as tf
+
         self._path, self._inside = path, inside
         names = tensor_names(variables)
         self._moments = [(STEP_BEGINS, ""), *((m, name) for m in OF_TENSOR for name in names)]
@@ -46,15 +82,8 @@ class Clocks:
             self._stamps = tf.Variable(tf.zeros(len(self._moments), tf.float64), trainable=False)
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
-        """Return a rank's step that also notes its moments.
-
-        Parameters
-        ----------
-        compute : takes the arrays of a step to gradients, sum of losses and number right.
-        local : brings gradients into the form they are exchanged in.
-        exchange : takes gradients to their sums over all ranks.
-        apply : updates the variables by these; returns the variables, in the order of gradients.
-        """
+        """Return a rank's step that also notes its moments; see `Recorder.step`."""
+        import tensorflow as tf
 
         def noted(*arguments):
             begun = _now()
@@ -83,6 +112,8 @@ class Clocks:
 
         Where it was corrected within the step, those that do not lie in it are of before.
         """
+        import numpy as np
+
         before, self._now_to_epoch = self._now_to_epoch, _to_epoch()
         now, then = stamps - self._now_to_epoch, stamps - before
         return np.where((gathered <= now) & (now <= returned), now, then) + self._to_epoch
@@ -104,6 +135,8 @@ def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[li
     back are the updates: begun between the computations of the backward pass, as TensorFlow may,
     neither of the two could be told from the other.
     """
+    import tensorflow as tf
+
     passed, stamps = [], []
     for value in values:
         with tf.control_dependencies([*tf.nest.flatten(value, expand_composites=True), *after]):
@@ -116,6 +149,10 @@ def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[li
 
 def _passed(value):
     """Return a value anew, as of now."""
+    import tensorflow as tf
+
+    from escala.parallel.factors import Factors
+
     if isinstance(value, Factors):
         # The first factor goes to the others before the gradient is there.
         return value._replace(errors=tf.identity(value.errors))
@@ -124,6 +161,8 @@ def _passed(value):
 
 def _now() -> tf.Tensor:
     """Return the time at which this is computed; TensorFlow would chain plain `tf.timestamp`s."""
+    import tensorflow as tf
+
     stamp = tf.timestamp()
     stamp.graph.experimental_acd_manager.run_independently(stamp.op)
     return stamp

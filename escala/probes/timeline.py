@@ -1,4 +1,4 @@
-"""Horovod's timeline: mended, read as intervals, and converted for Perfetto.
+"""Horovod's timeline: captured, mended, read as intervals, and converted for Perfetto.
 
 Horovod writes a JSON array in Chrome's trace format in which every tensor is a "process" whose
 phases are nested `B` and `E` events, in microseconds; `E` carries no name, and the outermost one
@@ -14,11 +14,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from escala.files import atomic
+from escala.parallel.strategies.base import RAW_TIMELINE, TIMELINE_FILES
+from escala.probes.base import Probe, section
+
+if TYPE_CHECKING:  # Experiments are read in less time than pandas takes to load.
+    import pandas as pd
 
 MICROSECONDS = 1e-6
 CYCLE = "CYCLE_START"
@@ -39,6 +42,43 @@ OTHER = "rest of the operation"
 _BETWEEN = re.compile(r"[\s,\[]*")
 # NumPy has no bfloat16, which Horovod reduces.
 _ITEM_BYTES = {"bfloat16": 2}
+
+
+class Timeline(Probe):
+    """Horovod's timeline of some steps, with who was ready when."""
+
+    scope = "run"
+    settings = section(
+        "A separate run of every Horovod configuration that captures the Horovod timeline.",
+        enabled=True,
+        steps={
+            "description": "Training steps to capture.",
+            "type": "integer",
+            "minimum": 1,
+            "default": 30,
+        },
+    )
+    products = TIMELINE_FILES
+    temporary = (RAW_TIMELINE,)
+
+    @classmethod
+    def applies(cls, run, strategy):
+        return strategy.writes_timeline
+
+    def environment(self, strategy):
+        return strategy.timeline_environment(self.folder / RAW_TIMELINE)
+
+
+def keep(folder: Path) -> None:
+    """Make the products of the timeline that a run left, if it left one.
+
+    Parameters
+    ----------
+    folder : the run's `ranks/` folder; the products go beside it.
+    """
+    raw = folder / RAW_TIMELINE
+    if raw.exists():
+        write(raw, *(folder.parent / name for name in TIMELINE_FILES))
 
 
 def repair(raw: str | Path) -> list[dict]:
@@ -115,6 +155,8 @@ def intervals(events: list[dict]) -> pd.DataFrame:
     `depth` (0 for `NEGOTIATE_…` and for the operation, 1 for the parts of an operation), and
     `bytes` of the tensor, known only of an operation as a whole (else missing).
     """
+    import pandas as pd
+
     names, begun, rows = tensors(events), defaultdict(list), []
     for event in events:
         if event["ph"] == "B":
@@ -139,6 +181,8 @@ def intervals(events: list[dict]) -> pd.DataFrame:
 
 
 def _bytes(arguments: dict) -> int | None:
+    import numpy as np
+
     if not {"dtype", "shape"} <= arguments.keys():
         return None
     dtype, shape = arguments["dtype"], json.loads(arguments["shape"])
@@ -147,6 +191,8 @@ def _bytes(arguments: dict) -> int | None:
 
 def ready(events: list[dict]) -> pd.DataFrame:
     """Return when each rank was ready to reduce a tensor: `tensor`, `rank`, `seconds`."""
+    import pandas as pd
+
     names = tensors(events)
     rows = [
         (names.get(e["pid"], str(e["pid"])), int(e["name"]), e["ts"] * MICROSECONDS)
@@ -166,6 +212,8 @@ def union_seconds(phases: pd.DataFrame) -> float:
     Tensors fused into one operation log the same interval each, so that a sum would count it
     several times.
     """
+    import numpy as np
+
     ordered = phases.sort_values("start_seconds")
     starts, ends = ordered["start_seconds"].to_numpy(), ordered["end_seconds"].to_numpy()
     reached = np.maximum.accumulate(np.concatenate([[-np.inf], ends]))[:-1]
@@ -181,6 +229,8 @@ def operations(phases: pd.DataFrame) -> pd.Series:
     -------
     Integers, indexed as the rows of `phases` that are whole operations.
     """
+    import numpy as np
+
     whole = phases[(phases["depth"] == 0) & ~phases["phase"].str.startswith("NEGOTIATE_")]
     reached = whole["end_seconds"].cummax().shift(fill_value=-np.inf)
     return (whole["start_seconds"] >= reached).cumsum().rename("operation")

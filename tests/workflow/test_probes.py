@@ -1,0 +1,113 @@
+"""What probes capture of real runs, also one that is added to a copy of the project."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from escala.files import read_json
+from tests.conftest import CLASSES, ROOT, copy_project
+
+EPOCHS = 20
+EXPERIMENT = {
+    "experiment": "probed",
+    "title": "What probes capture",
+    "repeats": 1,
+    "datasets": {
+        "small": {
+            "source": {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 9)},
+            "classes": CLASSES,
+            "length": 300,
+            "split": {"seeds": [4]},
+        }
+    },
+    "workloads": {"virus-cnn": {"epochs": 1, "batch": {"rows": 32, "per": "global"}}},
+    "variants": {"tuned": {}},
+    "configurations": [{"strategy": "single", "layouts": ["1x1"]}],
+    "oversubscribe": True,
+    "resources": {"seconds": 0.02},
+}
+MEASURE = f"""
+import sys
+from pathlib import Path
+from escala.experiment import load
+from escala.measure.run import measure
+
+experiment = load("experiment.yaml")
+for probe in sys.argv[2:]:
+    [run] = experiment.of_instrument(probe)
+    request = experiment.request(run)
+    request["training"]["epochs"] = {EPOCHS}
+    outcome = measure(request, Path(sys.argv[1]), Path(run.file), 300)
+    assert outcome.status == "ok", outcome
+"""
+
+
+@pytest.fixture(scope="module")
+def probed(small_split, tmp_path_factory) -> dict[str, Path]:
+    """The folder of a run with each of two probes: that of the documentation, and `resources`."""
+    project = copy_project(tmp_path_factory.mktemp("probes") / "project")
+    page = (ROOT / "docs" / "how-to" / "add-a-probe.md").read_text()
+    [module] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [asked] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (project / "escala" / "probes" / "memory.py").write_text(module)
+    settings = EXPERIMENT | yaml.safe_load(asked)
+    (project / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(small_split), "memory", "resources"],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(project)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return {file.parent.name: file.parent for file in sorted(project.rglob("*/run.json"))}
+
+
+def test_a_probe_is_found_by_its_file_and_its_result_is_in_run_json(probed):
+    assert set(probed) == {"memory", "resources"}
+    run, other = (read_json(folder / "run.json") for folder in probed.values())
+    assert (run["instrument"], run["repeat"], run["resources"]) == ("memory", None, None)
+    assert (other["instrument"], other["repeat"], other["memory"]) == ("resources", None, None)
+
+
+def test_two_probes_observe_the_same_training(probed):
+    """The kernel's own peak is read inside the rank, and samples are taken outside it."""
+    run, other = (read_json(folder / "run.json") for folder in probed.values())
+    [peak], [process] = run["memory"], other["resources"]
+    assert process["samples"] > 1
+    assert 0.5 * peak < process["rss_bytes_max"] < 1.2 * peak
+    assert process["cpu_percent_mean"] > 0
+    assert run["weights_sha256"] == other["weights_sha256"]
+
+
+def test_a_run_with_the_added_probe_is_a_target(probed):
+    folder = probed["memory"]
+    project = next(parent for parent in folder.parents if (parent / "Snakefile").is_file())
+    target = str((folder / "run.json").relative_to(project))
+    dry = ["--dry-run", "--forceall", "--cores", "2", "--configfile", "experiment.yaml"]
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "snakemake"), target, *dry],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(project)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Capture the memory of single 1x1 tuned on small" in done.stdout + done.stderr
+
+
+def test_only_logs_and_tables_are_left_of_the_ranks(probed):
+    left = {
+        name: {file.name for file in (folder / "ranks").iterdir()}
+        for name, folder in probed.items()
+    }
+    of_any = {"rank0.log", "launcher.log", "request.json", "rank0.steps.csv"}
+    assert left["memory"] == of_any
+    assert left["resources"] == of_any | {"node0.resources.csv", "resources.log"}
