@@ -20,7 +20,7 @@ import pandas as pd
 import tensorflow as tf
 
 from escala.data.base import Arrays
-from escala.parallel.shards import batches, epoch_order
+from escala.training.shards import batches, epoch_order
 from escala.workloads import virus_cnn
 
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from escala.explain.statistics import median_interval
+from escala.analysis.statistics import median_interval
 
 CLASSES = 5
 LEARNING_RATE = 0.0001
@@ -38,7 +38,7 @@ PRODUCT_SIDE, SUM_LENGTH = 2048, 2**25
 
 
 def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], float]:
-    """Return what trains that many steps, as `escala.parallel.train`, and gives their median."""
+    """Return what trains that many steps, as `escala.training.train`, and gives their median."""
     import tensorflow as tf
 
     from escala.workloads import virus_cnn

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from escala.errors import InputError
-from escala.files import read_json
+from escala.core.errors import InputError
+from escala.core.files import read_json
 
 DESCRIPTION = "dataset.json"
 SIDES = ("train", "validation", "test")

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from escala.data import kind_of
+from escala.experiment.references import NATIVE, ONE_PROCESS, Place
 from escala.experiment.runs import asked_by, place_of, takes_steps
-from escala.parallel.launch import LOCAL
-from escala.parallel.layout import Layout
-from escala.parallel.strategies import STRATEGIES
-from escala.references import NATIVE, ONE_PROCESS, Place
+from escala.runtime.launch import LOCAL
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
 if TYPE_CHECKING:

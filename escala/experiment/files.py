@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.experiment.matrix import Experiment
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
+from escala.core.errors import InputError
 from escala.data import DEFAULT, KINDS, Kind
-from escala.errors import InputError
 from escala.probes import PROBES, added
 from escala.workloads import WORKLOADS
 

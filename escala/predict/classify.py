@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from escala.core.errors import InputError
+from escala.core.files import atomic, read_json
 from escala.data import Kind
-from escala.errors import InputError
-from escala.files import atomic, read_json
 from escala.workloads import Classifier, load
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import tensorflow as tf
 
-    from escala.parallel.strategies.base import Strategy
+    from escala.strategies.base import Strategy
 
 
 class Run(Protocol):

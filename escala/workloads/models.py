@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from escala.core.errors import InputError
+from escala.core.files import read_json, sha256_file, write_json
 from escala.data.base import Spec, is_class_name, output_shape, specs
-from escala.errors import InputError
-from escala.files import read_json, sha256_file, write_json
 
 FORMAT = 3
 #: What is kept of a model: what it is, and the arrays it was trained to. Neither can hold code.

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from escala.core.errors import InputError
 from escala.data.base import Arrays
 from escala.data.genomes import arrays
 from escala.data.genomes.arrays import write_arrays
 from escala.data.genomes.prepare.encode import reverse_complement
 from escala.data.genomes.prepare.fasta import encode_classes
 from escala.data.writer import ArrayWriter
-from escala.errors import InputError
 
 # NA and 1 are names that a reader of CSV may take for something else.
 CLASSES = ["NA", "1", "B"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from escala.parallel.checkpoint import FOLDER, Checkpoint, latest
+from escala.training.checkpoint import FOLDER, Checkpoint, latest
 
 
 class Variable:

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from fixtures_runs import MACHINE, FakeExperiment, laddered
 
-from escala.explain import tables
-from escala.explain.comparable import comparable, paired
-from escala.explain.measurements import measurements, read_run
-from escala.files import read_json, write_json
-from escala.measure.schema import validate_run
-from escala.parallel.knobs import KNOBS, Knob
+from escala.analysis.measurements import measurements, read_run
+from escala.core.files import read_json, write_json
+from escala.record.comparable import comparable, paired
+from escala.record.schema import validate_run
+from escala.report import tables
+from escala.strategies.shared.knobs import KNOBS, Knob
 
 MIB = 2**20
 

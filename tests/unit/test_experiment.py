@@ -14,14 +14,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.experiment import Experiment, Pair, Run, load, named, read
 from escala.experiment.files import ROOT, files_by_name
+from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import composed
-from escala.parallel.knobs import complete, significant
 from escala.probes import PROBES
-from escala.references import ONE_PROCESS
+from escala.strategies.shared.knobs import complete, significant
 from escala.workloads import WORKLOADS
 
 FILES = [ROOT / "config.yaml", *files_by_name().values()]

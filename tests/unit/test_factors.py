@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from escala.parallel import factors
+from escala.strategies.shared import factors
 from escala.workloads import virus_cnn
 
 

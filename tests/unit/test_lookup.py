@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow.keras import layers
 
-from escala.parallel.data import digest
+from escala.training.data import digest
 from escala.workloads import load, virus_cnn
 from escala.workloads.models import WEIGHTS, describe
 from escala.workloads.virus_cnn.lookup import TABLE_BYTES, Lookup

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from escala.parallel.replicas import own_variables, seed_random_layers, use_generators
+from escala.training.replicas import own_variables, seed_random_layers, use_generators
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from escala.measure.schema import SCHEMA, validate_run
+from escala.record.schema import SCHEMA, validate_run
 from tests.conftest import KNOBS
 
 DIGEST = "0" * 64

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
+from escala.core.errors import InputError
+from escala.core.files import read_json
 from escala.data.base import Arrays
 from escala.data.tabular import arrays, source, table
 from escala.data.tabular.queries import queries
-from escala.errors import InputError
-from escala.files import read_json
 
 PREPARATION = {
     "provenance": "csv",

@@ -14,13 +14,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.keras import layers, regularizers
 
-from escala.files import write_json
-from escala.parallel import train
-from escala.parallel.placement import Place
-from escala.parallel.shards import Shards
-from escala.parallel.strategies import STRATEGIES
-from escala.parallel.strategies.base import set_threads
+from escala.core.files import write_json
 from escala.probes import of_run
+from escala.strategies import STRATEGIES
+from escala.strategies.base import set_threads
+from escala.strategies.shared.place import Place
+from escala.training import train
+from escala.training.shards import Shards
 from escala.workloads.models import WEIGHTS
 from tests.conftest import KNOBS
 

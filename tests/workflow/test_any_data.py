@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from escala.files import read_json, sha256_file, write_json
-from escala.measure import steps
-from escala.measure.run import measure
+from escala.core.files import read_json, sha256_file, write_json
+from escala.record import steps
+from escala.record.run import measure
 from escala.workloads import load
 
 ROWS = {"train": 50, "validation": 9, "test": 13}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from escala.files import sha256_file
+from escala.core.files import sha256_file
 from tests.conftest import copy_project
 from tests.workflow.conftest import SIMULATED, experiment_of
 
@@ -128,7 +128,9 @@ def test_a_setting_that_is_taken_back_brings_the_old_results_back(workflow):
 
 
 def test_a_changed_function_recomputes_the_steps_that_use_it_and_no_others(workflow):
-    workflow.change("escala/figures/splits.py", "Scores by the kind of split", "Scores by split")
+    workflow.change(
+        "escala/report/figures/splits.py", "Scores by the kind of split", "Scores by split"
+    )
     ran, served = workflow.run(fits_only(), *MADE)
     assert ran == {"figure": 1} and not served
     assert "Scores by split" in (workflow.folder / FIGURE).read_text()

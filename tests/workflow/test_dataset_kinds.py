@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from escala.files import sha256_file
+from escala.core.files import sha256_file
 from tests.conftest import copy_project
 from tests.kinds import add_kind, add_reader, add_workload
 from tests.workflow.conftest import SIMULATED, experiment_of
@@ -25,7 +25,7 @@ FIGURES = ["results/plane/figures/splits.svg", "results/plane/figures/class_dist
 #: Print the message of each experiment of a list, or that there is none.
 MESSAGES = """
 import json, sys
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.experiment import Experiment
 
 for settings in json.load(sys.stdin):

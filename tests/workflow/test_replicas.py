@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from escala.core.files import read_json
 from escala.data.base import Arrays
-from escala.files import read_json
-from escala.measure import steps
-from escala.measure.run import measure
-from escala.parallel.shards import batches, epoch_order
+from escala.record import steps
+from escala.record.run import measure
+from escala.training.shards import batches, epoch_order
 from tests.workloads import normalised
 
 NAME, EPOCHS, BATCH, RATE = "normalised", 2, 32, 0.05
@@ -23,7 +23,7 @@ SYNCHRONOUS = ["horovod-gloo", "mirrored", "multiworker-mirrored"]
 # Code that every process begins with: rank 0 is killed after epoch 3.
 ENDING = """
 import os, signal
-from escala.parallel.checkpoint import Checkpoint
+from escala.training.checkpoint import Checkpoint
 
 due = Checkpoint.due
 

@@ -16,19 +16,19 @@ import pytest
 from Bio import SeqIO
 from sklearn.metrics import confusion_matrix, log_loss
 
+from escala.core.files import atomic, read_json, sha256_file, write_json
 from escala.data import KINDS
 from escala.data.base import Arrays
 from escala.data.genomes.familiarity import learn
-from escala.files import atomic, read_json, sha256_file, write_json
-from escala.measure import steps
-from escala.measure.invariants import broken_promise
-from escala.measure.run import measure
-from escala.parallel.data import digest
-from escala.parallel.rank import _busy_neighbours
-from escala.parallel.shards import parts
-from escala.parallel.strategies.horovod import GRADIENT
 from escala.predict.classify import predict
 from escala.probes import timeline
+from escala.record import steps
+from escala.record.invariants import broken_promise
+from escala.record.run import measure
+from escala.strategies.horovod import GRADIENT
+from escala.training.data import digest
+from escala.training.rank import _busy_neighbours
+from escala.training.shards import parts
 from escala.workloads import load
 from tests.conftest import CLASSES
 
@@ -128,7 +128,7 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(
     assert result["step_seconds"] is None
     assert [epoch["rows"] for epoch in result["epochs"]] == [ROWS] * 6
     assert result["epochs"][-1]["loss"] < result["epochs"][0]["loss"]
-    assert not running("escala.parallel.worker")
+    assert not running("escala.strategies.shared.worker")
 
 
 SPARSE = {"gradient/0.embedding/embeddings", "gradient/0.embedding/embeddings/indices"}
@@ -173,7 +173,7 @@ def test_rounded_gradients_train_otherwise(trained, small_split, request_for, tm
 @pytest.mark.parametrize("weighting", ["rows", "ranks"])
 def test_a_step_is_the_mean_of_its_rows_or_of_its_ranks(weighting):
     """A last step in which ranks have unequal rows, and one has none."""
-    from escala.parallel.step import divisors
+    from escala.training.step import divisors
 
     per_row = [np.array([1.0, 2.0, 3.0]), np.array([10.0]), np.array([])]
     of_rank = divisors(per_row, weighting)
@@ -187,7 +187,7 @@ def test_parts_are_computed_one_after_the_other():
     """Together they would take the memory of the whole batch."""
     import tensorflow as tf
 
-    from escala.parallel.step import accumulated as in_parts
+    from escala.training.step import accumulated as in_parts
 
     present, most = [], []
 
@@ -450,8 +450,8 @@ def test_what_cannot_be_kept_fails_the_run(small_split, request_for, tmp_path, m
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return real(path, **options)
 
-    monkeypatch.setattr("escala.files.atomic", full)
-    monkeypatch.setattr("escala.measure.collect.atomic", full)
+    monkeypatch.setattr("escala.core.files.atomic", full)
+    monkeypatch.setattr("escala.record.collect.atomic", full)
     request = request_for("single", "1x1", workload="majority", save_model=True)
     outcome = measure(request, small_split, tmp_path / "run.json", 300)
     assert outcome.status == "failed" and "No space left" in outcome.reason

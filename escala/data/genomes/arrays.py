@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from escala.core.files import atomic, sha256_file, write_json
 from escala.data.genomes.prepare import balance, windows
 from escala.data.genomes.prepare.fasta import read_records
 from escala.data.genomes.prepare.similarity import read_groups
@@ -20,7 +21,6 @@ from escala.data.genomes.prepare.split import (
     stratified_split,
 )
 from escala.data.writer import written
-from escala.files import atomic, sha256_file, write_json
 
 FORMAT = 4
 KIND = "genomes"

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.model_selection import train_test_split
 
+from escala.core.errors import InputError
+from escala.core.files import read_json
 from escala.data.splits import Side, write_split
 from escala.data.tabular.scaling import learn, row_blocks
 from escala.data.writer import written
-from escala.errors import InputError
-from escala.files import read_json
 
 KIND = "tabular"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from escala.core.errors import InputError
 from escala.data.queries import Query
 from escala.data.tabular import table
 from escala.data.tabular.scaling import Scaling
-from escala.errors import InputError
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:

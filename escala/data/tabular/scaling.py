@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 
 #: Rows that are worked on at a time.
 BLOCK_ROWS = 65_536

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from escala.core.errors import InputError
 from escala.data.paths import expanded_path
-from escala.errors import InputError
 
 #: Rows and features of the samples of scikit-learn.
 SAMPLES = {"breast_cancer": (569, 30), "digits": (1797, 64)}

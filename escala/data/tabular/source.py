@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from escala.core.files import write_json
 from escala.data.tabular import table
 from escala.data.writer import written
-from escala.files import write_json
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from escala.core.errors import InputError
 from escala.data.base import LONGEST_CLASS, is_class_name
-from escala.errors import InputError
 
 #: Rows that are read at a time.
 BLOCK_ROWS = 65_536
