@@ -14,6 +14,7 @@ from typing import Any
 from escala.core.errors import InputError
 from escala.data import CLASSES, LEAKAGE, kind_of
 from escala.experiment.checks import CHECKS
+from escala.experiment.former import with_present_names
 from escala.experiment.references import (
     DEFAULT,
     NATIVE,
@@ -45,6 +46,10 @@ class Experiment:
     settings : the content of the experiment's file.
     origin : the file, for messages.
 
+    Attributes
+    ----------
+    warnings : on names that an earlier version gave, one sentence each.
+
     Raises
     ------
     InputError : a key is unknown, a value not allowed, or two of them do not fit together.
@@ -52,6 +57,7 @@ class Experiment:
 
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
+        settings, self.warnings = with_present_names(settings, self.origin)
         self.settings = validated(settings, self.origin)
         self.name: str = self.settings["experiment"]
         self.title: str = self.settings["title"]
