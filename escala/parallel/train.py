@@ -15,6 +15,7 @@ from escala.data import reader
 from escala.data.base import output_shape
 from escala.parallel import step as steps
 from escala.parallel.checkpoint import FOLDER, Checkpoint
+from escala.parallel.contract import losses_of_rows
 from escala.parallel.data import STEP_COLUMNS, Clock, digest
 from escala.parallel.epoch import train_epoch
 from escala.parallel.evaluate import evaluated, evaluator, validate
@@ -61,7 +62,8 @@ def train(
         optimizer.build(model.trainable_variables)
         correct = getattr(work, "correct", steps.most_probable_is_right)
         factored = steps.factored(model, request, strategy, total)
-        compute = steps.computing(model, work.row_losses, correct, factored)
+        row_losses = losses_of_rows(work.row_losses)
+        compute = steps.computing(model, row_losses, correct, factored)
         compute = steps.accumulated(compute, request["knobs"]["accumulation"])
         compute = steps.slowed(compute, slowdown)
         clocks = probe and probe.recorder(

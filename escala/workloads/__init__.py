@@ -1,5 +1,7 @@
 """Workloads: what is trained. Each is a folder of this package; adding one is adding a folder.
 
+A folder outside the project serves the same way, where an experiment names it by its path.
+
 A workload is found by its `workload.yaml`, which declares it without importing anything:
 
 `description`
@@ -62,7 +64,7 @@ By one *fit* in one process, without TensorFlow, to targets that are numbers of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -70,11 +72,12 @@ from typing import Any, Literal
 
 import yaml
 
+from escala import plugins
 from escala.workloads.models import Classifier, load
 
-__all__ = ["WORKLOADS", "Classifier", "Workload", "load", "workload"]
+__all__ = ["WORKLOADS", "Classifier", "Workload", "add", "load", "workload"]
 
-DECLARATION = "workload.yaml"
+DECLARATION = plugins.DECLARATIONS[plugins.WORKLOADS]
 
 
 @dataclass(frozen=True)
@@ -107,10 +110,20 @@ class Workload:
 def _discover() -> dict[str, Workload]:
     """Return the workloads by name."""
     files = sorted(Path(__file__).parent.glob(f"*/{DECLARATION}"))
-    return {file.parent.name.replace("_", "-"): _declared(file) for file in files}
+    own = plugins.folders(plugins.WORKLOADS)
+    return {file.parent.name.replace("_", "-"): declared(file) for file in files} | {
+        name: _outside(name, folder) for name, folder in own.items()
+    }
 
 
-def _declared(file: Path) -> Workload:
+def _outside(name: str, folder: Path) -> Workload:
+    """Return the workload in a folder outside the project."""
+    module = plugins.package(plugins.WORKLOADS, name)
+    return replace(declared(folder / DECLARATION), module=module)
+
+
+def declared(file: Path) -> Workload:
+    """Return what a `workload.yaml` in the folder of a package here declares."""
     content = yaml.load(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return Workload(
         content["description"],
@@ -123,6 +136,12 @@ def _declared(file: Path) -> Workload:
 
 
 WORKLOADS = _discover()
+
+
+def add(name: str, folder: Path) -> None:
+    """Add a workload whose folder, an absolute path, is outside the project."""
+    plugins.add(plugins.WORKLOADS, name, folder)
+    WORKLOADS[name] = _outside(name, folder)
 
 
 def workload(name: str) -> ModuleType:
