@@ -20,7 +20,7 @@ import pandas as pd
 import tensorflow as tf
 
 from escala.data.base import Arrays
-from escala.parallel.shards import batches, epoch_order
+from escala.training.shards import batches, epoch_order
 from escala.workloads import virus_cnn
 
 
@@ -36,7 +36,7 @@ def losses(
     @tf.function(reduce_retracing=True)
     def gradients(codes, labels, total):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(virus_cnn.row_losses(labels, model(codes, training=True)))
+            loss = tf.reduce_sum(virus_cnn.row_losses(labels, model(codes, training=True), {}))
             share = loss / total
         return loss, [tf.convert_to_tensor(g) for g in tape.gradient(share, variables)]
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import classification_report
 
+from escala.core.files import read_json
 from escala.data import KINDS
 from escala.data.genomes.acquire import simulate
 from escala.data.genomes.acquire.files import records, write_record
 from escala.data.genomes.arrays import Genomes
 from escala.data.genomes.familiarity import learn
 from escala.data.genomes.prepare.encode import encode, reverse_complement
-from escala.files import read_json
 from escala.predict.classify import predict
 
 LETTERS = np.frombuffer(b"NACGT", np.uint8)

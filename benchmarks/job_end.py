@@ -24,7 +24,7 @@ SNAKEFILE = """
 import sys
 
 sys.path.insert(0, {root!r})
-from escala.parallel import slurm_executor
+from escala.runtime import slurm_executor
 
 if {ours} and workflow.is_main_process:
     slurm_executor.register()

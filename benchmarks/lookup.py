@@ -41,7 +41,7 @@ def training(model: tf.keras.Model, codes: tf.Tensor, labels: tf.Tensor) -> dict
     def gradients() -> list:
         with tf.GradientTape() as tape:
             probabilities = model(codes, training=True)
-            loss = tf.reduce_mean(virus_cnn.row_losses(labels, probabilities))
+            loss = tf.reduce_mean(virus_cnn.row_losses(labels, probabilities, {}))
         return tape.gradient(loss, model.trainable_variables)
 
     def apply(of_variables: list) -> None:

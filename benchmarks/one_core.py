@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from escala.explain.statistics import median_interval
+from escala.analysis.statistics import median_interval
 
 CLASSES = 5
 LEARNING_RATE = 0.0001
@@ -38,7 +38,7 @@ PRODUCT_SIDE, SUM_LENGTH = 2048, 2**25
 
 
 def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], float]:
-    """Return what trains that many steps, as `escala.parallel.train`, and gives their median."""
+    """Return what trains that many steps, as `escala.training.train`, and gives their median."""
     import tensorflow as tf
 
     from escala.workloads import virus_cnn
@@ -56,7 +56,7 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
     def step(codes, labels):
         with tf.GradientTape() as tape:
             probabilities = model(codes, training=True)
-            loss = tf.reduce_mean(virus_cnn.row_losses(labels, probabilities))
+            loss = tf.reduce_mean(virus_cnn.row_losses(labels, probabilities, {}))
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss

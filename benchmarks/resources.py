@@ -19,13 +19,13 @@ from pathlib import Path
 
 import psutil
 
+from escala.core.files import read_json
+from escala.core.hardware import available_cores
 from escala.experiment import Experiment, read
 from escala.experiment.files import ROOT
-from escala.files import read_json
-from escala.hardware import available_cores
-from escala.measure.run import measure
-from escala.parallel.layout import Layout
 from escala.probes import resources
+from escala.record.run import measure
+from escala.runtime.layout import Layout
 
 TIME_LIMIT_SECONDS = 3600
 #: Between two looks at the sampler, which take as long with it as without.

@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from escala import cli
-from escala.files import read_json
+from escala.core.files import read_json
 
 COMMAND = shlex.split("snakemake --cores 2 --report results/demo/report.html --report-after-run")
 METADATA = Path(".snakemake/metadata")

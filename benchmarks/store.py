@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from escala import store
+from escala.cache import store
 
 ASKED = """
 import time
 start = time.perf_counter()
-from escala.sources import package_versions, sources
+from escala.cache.sources import package_versions, sources
 imported = time.perf_counter()
 package_versions(sources({module!r}).packages, ["openmpi"])
 print(imported - start, time.perf_counter() - imported)

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from escala.errors import InputError, Unavailable
-from escala.hardware import available_cores
+from escala.core.errors import InputError, Unavailable
+from escala.core.hardware import available_cores
 from escala.lab import cluster
-from escala.parallel import launch, slurm
-from escala.parallel.node import LOOPBACK, describe
-from escala.parallel.strategies import STRATEGIES
+from escala.runtime import launch, slurm
+from escala.runtime.node import LOOPBACK, describe
+from escala.strategies import STRATEGIES
 
 #: How long all checks together may take; one that has not answered by then counts as a no.
 LIMIT_SECONDS = 20.0

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from escala import interrupts, store
-from escala.errors import InputError
+from escala.cache import store
+from escala.core import interrupts
+from escala.core.errors import InputError
 
 
 def main(command: Callable[[], int | None]) -> int:
@@ -33,7 +34,7 @@ def main(command: Callable[[], int | None]) -> int:
 
 
 def serve_or_make(step: str, **keywords) -> str:
-    """Call `escala.store.get_or_compute` and say what came of it.
+    """Call `escala.cache.store.get_or_compute` and say what came of it.
 
     What `make` needs is imported in it: a step that is served does not wait for libraries.
     """

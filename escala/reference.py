@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from escala.experiment import schema as experiment
-from escala.measure import schema as run
+from escala.record import schema as run
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = ROOT / "schemas"

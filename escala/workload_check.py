@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from escala import plugins, user_code
+from escala.core import plugins, user_code
+from escala.core.errors import InputError
+from escala.core.files import read_json
 from escala.data import DEFAULT, base, reader
 from escala.data.splits import Side, write_split
-from escala.errors import InputError
 from escala.experiment import folders
 from escala.experiment.schema import workload_settings
-from escala.files import read_json
-from escala.measure.plan import make_plan, split_description
-from escala.measure.run import measure
-from escala.parallel.knobs import readable
+from escala.record.plan import make_plan, split_description
+from escala.record.run import measure
+from escala.strategies.shared.knobs import readable
 from escala.workloads import WORKLOADS, load, workload
 from escala.workloads.models import given
 
@@ -115,7 +115,8 @@ class Subject:
     def losses(self, training: bool) -> Any:
         """Return the loss of every row of the batch."""
         inputs, targets = self.rows
-        return self.module.row_losses(targets, self.model(given(inputs), training=training))
+        outputs = self.model(given(inputs), training=training)
+        return self.module.row_losses(targets, outputs, self.settings)
 
     def request(self, strategy: str, layout: str) -> dict:
         """Return the request of a run, as that of an experiment."""
@@ -305,7 +306,7 @@ def _build(subject: Subject) -> str:
 def _row_losses(subject: Subject) -> str:
     inputs, targets = subject.rows
     outputs = subject.model(given(inputs), training=False)
-    losses = np.asarray(subject.module.row_losses(targets, outputs))
+    losses = np.asarray(subject.module.row_losses(targets, outputs, subject.settings))
     if losses.shape != (BATCH,):
         raise Refused(
             f"row_losses gives the shape {losses.shape} for {BATCH} rows",
@@ -313,7 +314,9 @@ def _row_losses(subject: Subject) -> str:
         )
     for row in range(BATCH):
         one = slice(row, row + 1)
-        by_itself = np.asarray(subject.module.row_losses(targets[one], outputs[one]))
+        by_itself = np.asarray(
+            subject.module.row_losses(targets[one], outputs[one], subject.settings)
+        )
         if not np.allclose(by_itself, losses[one], ROWS_TOLERANCE, 1e-6):
             raise Refused(
                 f"the loss of row {row} is {losses[row]:g} among {BATCH} rows, and "
@@ -407,9 +410,11 @@ def _draws(subject: Subject) -> bool:
 
 
 def _kept(subject: Subject) -> str:
-    if not (subject.scratch / "single" / "run.json").exists():
-        subject.measured("single", "1x1")
     folder = subject.scratch / "single"
+    if not (folder / "run.json").exists():
+        subject.measured("single", "1x1")
+    elif read_json(folder / "run.json")["status"] != "ok":
+        raise Refused("the run on one rank kept none", "mend that run, see above")
     inputs, _ = subject.arrays.gather("test", slice(None))
     outputs = load(folder).probabilities(*inputs)
     predict = getattr(subject.module, "predict", lambda given: np.argmax(given, axis=-1))

@@ -21,20 +21,21 @@ ROOT = Path(workflow.basedir)
 WORKDIR = Path.cwd()
 sys.path.insert(0, str(ROOT))
 
-from escala import environment, interrupts, store
+from escala.core import environment, interrupts
+from escala.cache import store
 from escala import experiment as experiments
 from escala.data import kind_of
 from escala.data.genomes.settings import letters_kept
 from escala.data.paths import expanded_path
-from escala.errors import InputError
-from escala.figures import DECLARED, FIGURES, SOME_FIGURES
-from escala.measure import estimate, key
-from escala.measure.schema import read_result
-from escala.parallel import slurm, slurm_executor
-from escala.hardware import available_cores
-from escala.parallel.layout import Layout
-from escala.parallel.placement import processes_per_node
-from escala.parallel.strategies import STRATEGIES
+from escala.core.errors import InputError
+from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES
+from escala.record import estimate, key
+from escala.record.schema import read_result
+from escala.runtime import slurm, slurm_executor
+from escala.core.hardware import available_cores
+from escala.runtime.layout import Layout
+from escala.runtime.placement import processes_per_node
+from escala.strategies import STRATEGIES
 from escala.predict import predicting
 from escala.probes import PROBES
 

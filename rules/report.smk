@@ -80,7 +80,7 @@ rule figure:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.figure", f"escala.figures.{wildcards.figure}"),
+        code=lambda wildcards: code("scripts.figure", f"escala.report.figures.{wildcards.figure}"),
         caption=lambda wildcards: caption(wildcards.figure),
         tables=subpath(input[0], parent=True),
     message:
@@ -110,7 +110,9 @@ rule timeline_figure:
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.figure", f"escala.figures.timeline_{wildcards.part}"),
+        code=lambda wildcards: code(
+            "scripts.figure", f"escala.report.figures.timeline_{wildcards.part}"
+        ),
     message:
         "Draw the timeline of {wildcards.strategy} {wildcards.layout} ({wildcards.part})"
     shell:

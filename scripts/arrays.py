@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from escala import cli
+from escala.core.errors import InputError
 from escala.data import DEFAULT, KINDS
-from escala.errors import InputError
 
 DESCRIPTION = "dataset.json"
 
@@ -43,10 +43,13 @@ def main() -> None:
                 reason = f"the dataset is of the kind {kind.name}, and its arrays say another"
                 remedy = "name the kind in the experiment as its module arrays does"
                 raise InputError(arguments.output / DESCRIPTION, named, reason, remedy)
+            counts = description.get("counts", {})
             stage.rows_out = sum(description["rows"].values())
+            # Where nothing was dropped or added, as many as there are.
+            stage.rows_in = sum(each.get("kept", 0) for each in counts.values()) or stage.rows_out
             stage.files = [path for path in outputs.values() if path.exists()]
-        for name, counts in description.get("counts", {}).items():
-            print(name, *(f"{key} {value}" for key, value in counts.items()))
+        for name, stages in counts.items():
+            print(name, *(f"{stage_name} {rows}" for stage_name, rows in stages.items()))
         for name in description.get("not_separable", ()):
             print(f"{name} is of one group: not separable, trained on as a whole")
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.measure.schema import read_result
+from escala.record.schema import read_result
 
 
 def main() -> int:

@@ -10,7 +10,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from escala import cli, environment
+from escala import cli
+from escala.core import environment
 
 
 def main() -> int:

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.errors import InputError
-from escala.files import atomic
+from escala.core.errors import InputError
+from escala.core.files import atomic
 from escala.reference import ROOT, outdated, pages
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.figures import FIGURES, SOME_FIGURES, TIMELINE_FIGURES
+from escala.report.figures import FIGURES, SOME_FIGURES, TIMELINE_FIGURES
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     cli.serve_or_make(
         "figure",
         code="scripts.figure",
-        chosen=[f"escala.figures.{arguments.name}"],
+        chosen=[f"escala.report.figures.{arguments.name}"],
         inputs=inputs | {path.name: path for path in events if path.exists()},
         parameters={"name": arguments.name},
         outputs={path.suffix: path for path in arguments.output},
@@ -40,10 +40,10 @@ def main() -> None:
 
 
 def _draw(arguments: argparse.Namespace) -> None:
-    from escala.explain import tables
-    from escala.figures import common, figure
-    from escala.files import read_json
+    from escala.core.files import read_json
     from escala.probes import timeline
+    from escala.report import tables
+    from escala.report.figures import common, figure
 
     with common.style():
         draw = figure(arguments.name).draw

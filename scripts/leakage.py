@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.files import write_json
+from escala.core.files import write_json
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ def main() -> None:
 
     def make() -> None:
         from escala.predict.classify import predict
+        from escala.predict.scores import report
 
         table = predict(
             kind,
@@ -46,7 +47,11 @@ def main() -> None:
             arguments.false_alarms,
             arguments.output,
         )
-        print(table["predicted"].value_counts().to_string())
+        predicted = table.filter(regex="^predicted")
+        classes = predicted.dtypes.eq(object).all()
+        print((predicted.value_counts() if classes else predicted.describe()).to_string())
+        if "class" in table:
+            print(report(table))
         flagged = ""
         if familiarity:
             flagged = f", {int(table['unlike_anything_seen'].sum())} of them unlike anything seen"

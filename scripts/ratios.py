@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--tables", required=True, type=Path, help="folder of the tables")
     arguments = parser.parse_args()
 
-    from escala.explain import ratios, tables
+    from escala.report import ratios, tables
 
     print("\n".join(ratios.lines(tables.read(arguments.tables))))
 

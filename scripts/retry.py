@@ -9,8 +9,8 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.errors import InputError
-from escala.measure.schema import read_result
+from escala.core.errors import InputError
+from escala.record.schema import read_result
 
 
 def main() -> None:

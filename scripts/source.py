@@ -28,8 +28,8 @@ def main() -> None:
     kind = KINDS[arguments.kind]
 
     def make() -> None:
+        from escala.core.files import atomic
         from escala.data.lock import write_lock
-        from escala.files import atomic
 
         with atomic(arguments.output) as temporary:
             temporary.mkdir()

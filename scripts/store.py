@@ -14,8 +14,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from escala import cli, store
-from escala.errors import InputError
+from escala import cli
+from escala.cache import store
+from escala.core.errors import InputError
 
 KEY_SHOWN = 12
 

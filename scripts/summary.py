@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.files import atomic
+from escala.core.files import atomic
 
 
 def main() -> None:
@@ -23,8 +23,8 @@ def main() -> None:
     links = [path.relative_to(folder).as_posix() for path in arguments.files]
 
     def make() -> None:
-        from escala.explain import tables
-        from escala.explain.summary import summary
+        from escala.report import tables
+        from escala.report.summary import summary
 
         found = tables.read(arguments.tables)
         with atomic(arguments.output) as temporary:

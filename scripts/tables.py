@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from escala import cli
+from escala.experiment.references import DEFAULT
 from escala.probes import PROBES
-from escala.references import DEFAULT
 
 #: Arrays about the test rows; what there is depends on the kind of data.
 OF_TEST_ROWS = ("labels", "genomes", "similarity")
@@ -47,7 +47,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     def make() -> None:
-        from escala.explain import tables
+        from escala.report import tables
 
         frames = tables.tables(
             arguments.runs,

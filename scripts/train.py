@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 
 from escala import cli
-from escala.files import read_json, write_json
-from escala.measure import key
-from escala.parallel.children import die_with_parent
-from escala.parallel.strategies.base import TIMELINE_FILES
+from escala.core.children import die_with_parent
+from escala.core.files import read_json, write_json
+from escala.data import base
 from escala.probes import PROBES
+from escala.record import key
+from escala.strategies.base import TIMELINE_FILES
 
 #: What a run leaves beside its run.json; only some runs leave all of it.
 BESIDE = (
@@ -22,7 +23,6 @@ BESIDE = (
     "tensorboard",
     *TIMELINE_FILES,
 )
-ARRAYS = ("train.npy", "train_labels.npy", "test.npy", "test_labels.npy", "dataset.json")
 
 
 def main() -> None:
@@ -49,13 +49,13 @@ def main() -> None:
     request, output = arguments.request, arguments.output
 
     if arguments.lost:
-        from escala.measure.run import lost
+        from escala.record.run import lost
 
         lost(request, arguments.data, output, *arguments.lost)
         return
 
     def make() -> bool:
-        from escala.measure.run import measure
+        from escala.record.run import measure
 
         outcome = measure(request, arguments.data, output, arguments.time_limit * 60)
         print(f"{output}: {outcome.status}" + (f" ({outcome.reason})" * bool(outcome.reason)))
@@ -63,7 +63,8 @@ def main() -> None:
 
     probe = request["instrument"]
     beside = tuple(dict.fromkeys((*BESIDE, *(PROBES[probe].products if probe else ()))))
-    arrays = {name: arguments.data / name for name in ARRAYS}
+    names = (base.DESCRIPTION, *base.files(base.description(arguments.data)))
+    arrays = {name: arguments.data / name for name in names}
     cli.serve_or_make(
         request["instrument"] or "train",
         code=key.CODE,

@@ -19,8 +19,8 @@ import pytest
 import yaml
 from hypothesis import settings
 
-from escala.errors import InputError
-from escala.hardware import available_cores
+from escala.core.errors import InputError
+from escala.core.hardware import available_cores
 
 # A busy machine is no failure, and the same examples every time: chance turns nothing red.
 settings.register_profile("escala", deadline=None, derandomize=True)
@@ -331,7 +331,7 @@ def request_for():
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Forget at the end of a test which folders outside the project it added."""
-    from escala import plugins
+    from escala.core import plugins
     from escala.data import KINDS
     from escala.workloads import WORKLOADS
 

@@ -16,7 +16,9 @@ A kind is found by its `kind.yaml`, which declares it without importing anything
 
 Its name in experiments is that of the folder, with `-` for `_`. Its modules have fixed names:
 
-`settings`, which the workflow imports at every start, and so waits for no library:
+`settings`, which the workflow imports at every start, and so waits for no library. Paths that an
+experiment names are read with `escala.data.paths`; what is wrong with one is an `InputError` whose
+key is that below `datasets.NAME`:
     `check(name, settings, error)`
         raise `error(key, value, reason, remedy)` for what the schema cannot express; `name` is the
         dataset's;
@@ -70,7 +72,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from escala import plugins
+from escala.core import plugins
 
 if TYPE_CHECKING:
     from escala.data.base import Arrays

@@ -19,13 +19,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from escala.errors import InputError
-from escala.files import read_json
+from escala.core.errors import InputError
+from escala.core.files import read_json
 
 DESCRIPTION = "dataset.json"
 SIDES = ("train", "validation", "test")
 #: At least one byte of each page of memory is read when an array is touched.
 _PAGE_BYTES = 4096
+
+
+#: Most characters of the name of a class.
+LONGEST_CLASS = 64
 
 
 #: The inputs of some rows, and their targets.
@@ -151,6 +155,25 @@ def output_shape(description: dict) -> tuple[int, ...]:
     shape = tuple(description["targets"]["shape"])
     classes = description.get("classes")
     return (*shape, len(classes)) if classes else shape
+
+
+def is_class_name(text: str) -> bool:
+    """Return whether a class may be called so: 1 to 64 printable characters, and no formula.
+
+    A spreadsheet takes a cell that begins with `=`, `+`, `-` or `@` for a formula, unless it is a
+    number.
+    """
+    if not 0 < len(text) <= LONGEST_CLASS or not text.isprintable():
+        return False
+    return text[0] not in "=+-@＝＋－＠" or _is_number(text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _spec(entry: dict) -> Spec:

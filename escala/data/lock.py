@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from escala.files import atomic, sha256_file
+from escala.core.files import atomic, sha256_file
 
 LOCK = "lock.tsv"
 COLUMNS = ("file", "bytes", "sha256")

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from string import Template
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 
 
 def expanded_path(text: str, where: str) -> str:

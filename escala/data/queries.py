@@ -13,7 +13,8 @@ class Query(NamedTuple):
 
     Attributes
     ----------
-    columns : what the table of predictions tells of it, by column: its name first.
+    columns : what the table of predictions tells of it, by column: its name first. Where the file
+        tells its class too, that is `class`, and the predictions are scored.
     inputs : an array for each input of the model, of shape (pieces, …); the predictions of the
         pieces are averaged.
     evidence : what its familiarity is measured on; None where the kind has no such measure.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from escala.files import atomic, sha256_file, write_json
+from escala.core.files import atomic, sha256_file, write_json
 
 FORMAT = 1
 INPUT, TARGETS = "{side}_{name}.npy", "{side}_labels.npy"

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from escala.data import kind_of
+from escala.experiment.references import NATIVE, ONE_PROCESS, Place
 from escala.experiment.runs import asked_by, place_of, takes_steps
-from escala.parallel.launch import LOCAL
-from escala.parallel.layout import Layout
-from escala.parallel.strategies import STRATEGIES
-from escala.references import NATIVE, ONE_PROCESS, Place
+from escala.runtime.launch import LOCAL
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -228,6 +228,14 @@ def _check_targets(experiment: Experiment) -> None:
                 workload["target_accuracy"],
                 "time to accuracy needs the accuracy after each epoch",
                 "set validate: true, or leave target_accuracy out",
+            )
+        stopping = workload.get("early_stopping")
+        if stopping and stopping["monitor"] == "validation" and not workload["validate"]:
+            raise experiment.error(
+                f"workloads.{name}.early_stopping.monitor",
+                stopping["monitor"],
+                "the validation loss is not computed",
+                "set validate: true, or monitor: training",
             )
         for run in experiment.timed:
             if run.workload != name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.experiment.matrix import Experiment
 from escala.experiment.plain import read
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,12 +13,12 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from escala import data, plugins, user_code, workloads
+from escala import data, workloads
+from escala.core import plugins, user_code
+from escala.core.errors import InputError
 from escala.data.paths import expanded_path
-from escala.errors import InputError
 from escala.experiment.plain import read
-from escala.experiment.schema import NAME_RULE, completed, in_python
-from escala.workloads.models import NAME
+from escala.experiment.schema import NAME_RULE, completed, in_python, is_name
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "declarations"
 PATH = "path"
@@ -91,7 +90,7 @@ def add(part: Part, name: str, path: Any, where: str) -> None:
     ------
     InputError : as `adopt`.
     """
-    if not re.fullmatch(NAME, name):
+    if not is_name(name):
         raise InputError(where, name, "not allowed as a name", NAME_RULE)
     where = f"{where}.{PATH}"
     if not isinstance(path, str) or not path:

@@ -11,18 +11,25 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from escala.core.errors import InputError
 from escala.data import CLASSES, LEAKAGE, kind_of
-from escala.errors import InputError
 from escala.experiment import folders
 from escala.experiment.checks import CHECKS
+from escala.experiment.references import (
+    DEFAULT,
+    NATIVE,
+    ONE_PROCESS,
+    Place,
+    Reference,
+    compared_with,
+)
 from escala.experiment.runs import Pair, Run, asked_by, place_of, takes_steps
 from escala.experiment.schema import validated
-from escala.parallel.knobs import KNOBS, significant
-from escala.parallel.launch import SRUN
-from escala.parallel.layout import Layout
-from escala.parallel.strategies import STRATEGIES
 from escala.probes import PROBES
-from escala.references import DEFAULT, NATIVE, ONE_PROCESS, Place, Reference, compared_with
+from escala.runtime.launch import SRUN
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
+from escala.strategies.shared.knobs import KNOBS, significant
 from escala.workloads import WORKLOADS
 
 # Settings of a workload that a variant may give in its stead.
@@ -353,7 +360,8 @@ class Experiment:
         if run.instrument or steps:
             training = training | {"epochs": 1, "validate": False, "save_model": False}
             training["checkpoint_epochs"] = None
-            training.pop("target_accuracy", None)
+            for name in ("target_accuracy", "early_stopping"):
+                training.pop(name, None)
         return {
             "training": training,
             "knobs": significant(

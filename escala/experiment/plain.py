@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 
 #: Entries of a file, with every alias written out.
 MOST_NODES = 100_000

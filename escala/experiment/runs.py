@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from escala.parallel.layout import Layout
-from escala.references import NATIVE, Place
+from escala.experiment.references import NATIVE, Place
+from escala.runtime.layout import Layout
 from escala.workloads import WORKLOADS
 
 

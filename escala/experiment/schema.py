@@ -15,9 +15,9 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
-from escala import plugins
+from escala.core import plugins
+from escala.core.errors import InputError
 from escala.data import DEFAULT, KINDS, Kind
-from escala.errors import InputError
 from escala.probes import PROBES, added
 from escala.workloads import WORKLOADS
 
@@ -199,6 +199,11 @@ def _merged(schema: Mapping, other: Mapping) -> dict:
 def _common() -> dict:
     """Return the schema of what all experiments share; the rest is declared by plug-ins."""
     return yaml.safe_load(SCHEMA.read_text())
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text may name a part of an experiment, and so be part of paths."""
+    return bool(re.search(in_python(_common()["$defs"]["name"]["pattern"]), text))
 
 
 def in_python(node: Any) -> Any:

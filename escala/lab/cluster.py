@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from escala.errors import InputError
-from escala.hardware import available_cores
+from escala.core.errors import InputError
+from escala.core.hardware import available_cores
 from escala.lab import daemons, network
 from escala.lab.state import FOLDER, LOGS, SPOOL, Lab, Node, alone, call, keep, location, require
 

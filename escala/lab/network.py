@@ -17,18 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from escala.errors import InputError
-from escala.lab.state import (
-    FOLDER,
-    Claim,
-    Lab,
-    Node,
-    alone,
-    call,
-    claim,
-    keep_claim,
-    require,
-)
+from escala.core.errors import InputError
+from escala.lab.state import FOLDER, Claim, Lab, Node, alone, call, claim, keep_claim, require
 
 #: Name of the bridge, and of the namespace it is in, the machine's own: jobs reach it by that.
 BRIDGE = "escala"

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from escala.errors import InputError
-from escala.files import read_json, write_json
+from escala.core.errors import InputError
+from escala.core.files import read_json, write_json
 
 #: All that the lab keeps, but for what follows.
 FOLDER = Path("/run/escala-lab")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from escala.core.errors import InputError
+from escala.core.files import atomic, read_json
 from escala.data import Kind
-from escala.errors import InputError
-from escala.files import atomic, read_json
 from escala.workloads import Classifier, load
 
 
@@ -34,8 +34,9 @@ def predict(
 
     Returns
     -------
-    A row per item: the columns of its `Query`, `predicted`, `probability_CLASS` for each class,
-    and with a familiarity `familiar_share` (of its evidence; NaN if it has none), `threshold`,
+    A row per item: the columns of its `Query`; `predicted`, and `probability_CLASS` for each class;
+    of a model without classes the number `predicted`, or numbers from `predicted_1` on; with a
+    familiarity `familiar_share` (of its evidence; NaN if it has none), `threshold`,
     `false_alarm_rate` (measured on held-out rows) and `unlike_anything_seen`.
 
     Raises
@@ -47,22 +48,30 @@ def predict(
     familiar = _familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
     rows = []
     for query in kind.load("queries").queries(path, classifier.description["data"]):
-        probabilities = classifier.probabilities(*query.inputs).mean(axis=0, dtype=np.float64)
-        rows.append(
-            {
-                **query.columns,
-                "predicted": classifier.classes[int(np.argmax(probabilities))],
-                **{
-                    f"probability_{name}": probability
-                    for name, probability in zip(classifier.classes, probabilities, strict=True)
-                },
-                **familiar(query.evidence),
-            }
-        )
+        outputs = classifier.probabilities(*query.inputs).mean(axis=0, dtype=np.float64)
+        predicted = _classified(outputs, classifier.classes)
+        rows.append({**query.columns, **predicted, **familiar(query.evidence)})
     table = pd.DataFrame(rows)
     with atomic(output) as temporary:
         table.to_csv(temporary, sep="\t", index=False, float_format="%.6g")
     return table
+
+
+def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
+    """Return an item's columns on its class, or the numbers that a model without classes predicts.
+
+    Parameters
+    ----------
+    outputs : float64, the probability of each class, or numbers of any shape.
+    """
+    if not classes:
+        numbers = np.ravel(outputs)
+        names = [f"predicted_{place}" for place in range(1, len(numbers) + 1)]
+        return dict(zip(names if len(numbers) > 1 else ["predicted"], numbers, strict=True))
+    of_classes = zip(classes, outputs, strict=True)
+    return {"predicted": classes[int(np.argmax(outputs))]} | {
+        f"probability_{name}": probability for name, probability in of_classes
+    }
 
 
 def _familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], dict]:

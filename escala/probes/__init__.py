@@ -3,7 +3,8 @@
 A probe is a subclass of `escala.probes.base.Probe`, alone in a module of this folder. Its name is
 that of the module's file, with `-` for `_`: an experiment sets it up under this key, and its runs
 stand in folders of this name. The modules are found by their place and imported when they are asked
-for, so that a probe is part of what determines a run (`escala.sources`) only where the run uses it.
+for, so that a probe is part of what determines a run (`escala.cache.sources`) only where the run
+uses it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.probes.base import Probe, Recorder
 
 __all__ = ["PROBES", "Probe", "Recorder", "added", "of_run"]
@@ -75,7 +76,7 @@ def of_run(plan: Mapping, folder: Path) -> Probe | None:
 
     Parameters
     ----------
-    plan : of the run, `escala.measure.plan`.
+    plan : of the run, `escala.record.plan`.
     folder : the run's `ranks/` folder.
     """
     name = plan["instrument"]

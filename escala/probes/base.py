@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import tensorflow as tf
 
-    from escala.parallel.strategies.base import Strategy
+    from escala.strategies.base import Strategy
 
 
 class Run(Protocol):
@@ -37,6 +37,8 @@ class Recorder(Protocol):
     ) -> Callable:
         """Return a rank's step with what the recorder adds to it.
 
+        It is called only where moments inside the step can be read; see `Probe.recorder`.
+
         Parameters
         ----------
         compute : takes the arrays of a step to gradients, sum of losses and number right.
@@ -53,16 +55,16 @@ class Recorder(Protocol):
 
 
 class Probe:
-    """What one run is probed with: made anew in every process that has to do with it.
+    """Capture something of one run. Each process that takes part in it has an instance of its own.
 
     Parameters
     ----------
-    values : of its settings in the experiment, without `enabled`.
-    folder : the run's `ranks/` folder. What is kept there has the probe's name in that of its file,
+    values : the values of its settings in the experiment, without `enabled`.
+    folder : the run's `ranks/` folder. Files that are kept there have the probe's name in theirs,
         as `rank0.clocks.csv`.
     """
 
-    #: That of its module's file, with `-` for `_`.
+    #: The name of its module's file, with `-` for `_`.
     name: ClassVar[str]
     #: Where it observes: in each `rank`; beside the ranks of each `node`, by a process that runs
     #: `program`; or once for the whole `run`, by what runs anyway.
@@ -76,8 +78,8 @@ class Probe:
     products: ClassVar[tuple[str, ...]] = ()
     #: Patterns of files in `ranks/` that are removed when the run has ended.
     temporary: ClassVar[tuple[str, ...]] = ()
-    #: Whether tables are made of its runs.
-    tabulated: ClassVar[bool] = True
+    #: Whether a table reads its runs.
+    tabulated: ClassVar[bool] = False
     #: Whether tables set its runs against those of the references of one session: both are then
     #: measured again where one of them changes.
     compared: ClassVar[bool] = False
@@ -101,14 +103,14 @@ class Probe:
         return values.get("steps")
 
     def environment(self, strategy: type[Strategy]) -> dict[str, str]:
-        """Return the environment variables that every rank is started with besides."""
+        """Return environment variables that are added to those of every rank."""
         return {}
 
     def program(self, interface: str) -> list[str]:
         """Return the command to start on each node beside its ranks, of a probe of `scope` node.
 
-        It ends by itself when the ranks have, and is ended if it does not. It stands in the
-        environment of the ranks, and logs to `{name}.log`.
+        It should end when the ranks have ended; otherwise it is stopped then. It has the
+        environment of the ranks, and what it prints goes to `{name}.log`.
 
         Parameters
         ----------

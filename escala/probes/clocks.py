@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from escala.parallel.strategies.base import RAW_TIMELINE, TIMELINE_FILES, tensor_names
 from escala.probes.base import Probe, section
+from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES, tensor_names
 
 if TYPE_CHECKING:  # Experiments are read where no TensorFlow is.
     import numpy as np
@@ -45,6 +45,7 @@ class Clocks(Probe):
     )
     products = TIMELINE_FILES
     temporary = (RAW_TIMELINE,)
+    tabulated = True
     compared = True
 
     @classmethod
@@ -150,7 +151,7 @@ def _passed(value):
     """Return a value anew, as of now."""
     import tensorflow as tf
 
-    from escala.parallel.factors import Factors
+    from escala.strategies.shared.factors import Factors
 
     if isinstance(value, Factors):
         # The first factor goes to the others before the gradient is there.

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 
-from escala import cli, clock
-from escala.files import read_json, write_json
-from escala.parallel.children import die_with_parent
+from escala import cli
+from escala.core import clock
+from escala.core.children import die_with_parent
+from escala.core.files import read_json, write_json
 from escala.probes.base import Probe, section
 
 if (
@@ -123,6 +124,7 @@ class Resources(Probe):
         },
     }
     temporary = ("rank*.pid",)
+    tabulated = True
 
     def program(self, interface):
         options = ["--interface", interface, "--seconds", f"{self.values['seconds']:g}"]

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from escala.files import atomic
-from escala.parallel.strategies.base import RAW_TIMELINE, TIMELINE_FILES
+from escala.core.files import atomic
 from escala.probes.base import Probe, section
+from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 
 if TYPE_CHECKING:  # Experiments are read in less time than pandas takes to load.
     import pandas as pd
@@ -60,7 +60,6 @@ class Timeline(Probe):
     )
     products = TIMELINE_FILES
     temporary = (RAW_TIMELINE,)
-    tabulated = False
 
     @classmethod
     def applies(cls, run, strategy):

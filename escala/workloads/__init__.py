@@ -29,7 +29,7 @@ By *steps*:
     variables in the same order;
 `optimizer(settings, learning_rate, knobs)`
     a `keras.optimizers.Optimizer`;
-`row_losses(targets, outputs)`
+`row_losses(targets, outputs, settings)`
     the loss of every row, shape (rows,), never a mean, so that a row counts the same on every rank.
 
 It may also offer
@@ -72,7 +72,7 @@ from typing import Any, Literal
 
 import yaml
 
-from escala import plugins
+from escala.core import plugins
 from escala.workloads.models import Classifier, load
 
 __all__ = ["WORKLOADS", "Classifier", "Workload", "add", "load", "workload"]

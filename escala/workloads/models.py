@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from escala.data.base import Spec, output_shape, specs
-from escala.errors import InputError
-from escala.files import read_json, sha256_file, write_json
+from escala.core.errors import InputError
+from escala.core.files import read_json, sha256_file, write_json
+from escala.data.base import Spec, is_class_name, output_shape, specs
 
 FORMAT = 3
 #: What is kept of a model: what it is, and the arrays it was trained to. Neither can hold code.
 DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
 _KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
-#: What `schemas/config.schema.yaml` allows as a name.
-NAME = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 PREDICTION_ROWS = 256
 
 Inputs = tuple[np.ndarray, ...]
@@ -195,8 +192,8 @@ def _faults(described: dict) -> Iterator[tuple[str, str]]:
     classes = data.get("classes", ["of", "numbers"])
     if not isinstance(classes, list) or len(classes) < 2:
         yield "data.classes", "holds fewer than two names"
-    elif not all(isinstance(name, str) and re.fullmatch(NAME, name) for name in classes):
-        yield "data.classes", f"holds a name that does not match {NAME}"
+    elif not all(isinstance(name, str) and is_class_name(name) for name in classes):
+        yield "data.classes", "holds a name that no class may have"
     elif len(set(classes)) < len(classes):
         yield "data.classes", "holds a name twice"
     try:

@@ -12,7 +12,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-from escala.figures import FIGURES
+from escala.report.figures import FIGURES
 
 PATIENCE_SECONDS = 90
 OPTIONS = (

@@ -19,11 +19,11 @@ import psutil
 import pytest
 import yaml
 
+from escala.analysis import attribution
+from escala.core.files import read_json
 from escala.experiment import Experiment, load
-from escala.explain import attribution
-from escala.files import read_json
 from escala.lab import network
-from escala.measure import steps
+from escala.record import steps
 from tests.cluster.conftest import eventually, output
 from tests.conftest import ROOT
 from tests.workflow.conftest import SIMULATED, experiment_of
@@ -101,7 +101,7 @@ def through_sbatch(folder: Path, target: str) -> subprocess.CompletedProcess:
 JOB = """
 import json, sys
 from pathlib import Path
-from escala.measure.run import measure
+from escala.record.run import measure
 for request, data, output, limit in json.loads(sys.argv[1]):
     measure(request, Path(data), Path(output), limit)
 """
@@ -311,7 +311,7 @@ def ranks_of(folder: Path) -> list[psutil.Process]:
         process
         for process in psutil.process_iter(["cmdline"])
         if f"{folder}/ranks/request.json" in (process.info["cmdline"] or [])
-        and "escala.parallel.rank" in process.info["cmdline"]
+        and "escala.training.rank" in process.info["cmdline"]
         and process.info["cmdline"][0] != "srun"
     ]
 

@@ -12,7 +12,7 @@ from functools import partial
 import psutil
 import pytest
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.lab import cluster, daemons, location
 from escala.lab.state import FOLDER, claim
 from tests.cluster.conftest import eventually, lab_command, machine, output, run_lab

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import precision_recall_fscore_support
 
+from escala.core.files import read_json, write_json
 from escala.experiment import Pair
-from escala.files import read_json, write_json
-from escala.measure.evaluation import evaluate
-from escala.measure.machine import PACKAGES
-from escala.measure.schema import validate_run
 from escala.probes import timeline
 from escala.probes.resources import Resources
+from escala.record.evaluation import evaluate
+from escala.record.machine import PACKAGES
+from escala.record.schema import validate_run
 from tests.conftest import KNOBS
 
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]

@@ -21,10 +21,10 @@ import pytest
 from Bio import Entrez
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
+from escala.core.errors import InputError
 from escala.data.genomes.acquire import acquire, entrez, eutils, inputs
 from escala.data.genomes.acquire.lock import digest
 from escala.data.genomes.acquire.queries import QUERIES
-from escala.errors import InputError
 from tests.conftest import ROOT
 from tests.eutils import (
     FETCH_FAULTS,

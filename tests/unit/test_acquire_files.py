@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escala.core.errors import InputError
 from escala.data.genomes.acquire import acquire, files
 from escala.data.genomes.acquire.files import records, write_record
 from escala.data.paths import expanded
-from escala.errors import InputError
 
 TWO_LINES = b">A1 first\nACGT\n>A2\nacgtn\n"
 

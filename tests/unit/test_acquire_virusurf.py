@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
+from escala.core.errors import InputError
 from escala.data.genomes.acquire import acquire
-from escala.errors import InputError
 
 
 def exported(count: int, seed: int) -> dict[str, str]:

@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from escala.core.errors import InputError
 from escala.data.base import Arrays
 from escala.data.genomes import arrays
 from escala.data.genomes.arrays import write_arrays
 from escala.data.genomes.prepare.encode import reverse_complement
 from escala.data.genomes.prepare.fasta import encode_classes
-from escala.errors import InputError
+from escala.data.writer import ArrayWriter
 
 # NA and 1 are names that a reader of CSV may take for something else.
 CLASSES = ["NA", "1", "B"]
@@ -249,13 +250,13 @@ def test_groups_stay_whole_and_a_class_of_one_group_is_trained_on(source, tmp_pa
 def test_memory_is_bounded_whatever_the_rows(source, tmp_path, monkeypatch):
     """No block that is read or written is larger than the bound."""
     sizes = []
-    append = arrays.ArrayWriter.append
+    append = ArrayWriter.append
 
     def watched(self, block):
         sizes.append(block.nbytes)
         append(self, block)
 
-    monkeypatch.setattr(arrays.ArrayWriter, "append", watched)
+    monkeypatch.setattr(ArrayWriter, "append", watched)
     monkeypatch.setattr(arrays.windows.blocks, "__defaults__", (4 * LENGTH,))
     prepared(source, tmp_path, method="none")
     assert max(sizes) == 4 * LENGTH

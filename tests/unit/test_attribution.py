@@ -9,11 +9,12 @@ from fixtures_runs import clocked, clocks_of_rank, horovod_events
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escala.explain import attribution, tables
-from escala.explain.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE, covered
-from escala.explain.summary import summary
-from escala.files import read_json, write_json
+from escala.analysis import attribution
+from escala.analysis.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE, covered
+from escala.core.files import read_json, write_json
 from escala.probes import timeline
+from escala.report import tables
+from escala.report.summary import summary
 
 GRID = 40
 spans = st.lists(st.tuples(st.integers(-5, GRID + 5), st.integers(-5, GRID + 5)), max_size=6)

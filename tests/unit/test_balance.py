@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from imblearn.over_sampling import SMOTEN
 
+from escala.core.errors import InputError
 from escala.data.genomes.prepare.balance import more_rows, synthetic, wanted
 from escala.data.genomes.prepare.windows import ROW
-from escala.errors import InputError
 
 CLASSES = ["A", "B", "C"]
 COUNTS = [30, 9, 14]

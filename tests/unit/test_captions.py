@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from escala.figures import FIGURES, SOME_FIGURES
+from escala.report.figures import FIGURES, SOME_FIGURES
 from tests.conftest import ROOT
 
 

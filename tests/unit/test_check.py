@@ -12,7 +12,7 @@ import pytest
 
 from escala import check
 from escala.check import Check, answers
-from escala.errors import InputError, Unavailable
+from escala.core.errors import InputError, Unavailable
 
 
 def _raising(error: Exception):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from escala.parallel.checkpoint import FOLDER, Checkpoint, latest
+from escala.training.checkpoint import FOLDER, Checkpoint, latest
 
 
 class Variable:
@@ -31,7 +31,9 @@ def run(tmp_path: Path) -> Path:
             steps.write_text(f"{epoch} of {process}\n")
             kept = Checkpoint(tmp_path / FOLDER, 2, "mine", process)
             variables = [Variable([epoch, 1.5]), Variable([2.5])]
-            kept.keep(epoch, variables, {"epochs": [epoch] * process}, steps, lambda: None)
+            best = [np.full(2, epoch - 1)]
+            state = {"epochs": [epoch] * process}
+            kept.keep(epoch, variables, best, state, steps, lambda: None)
     return tmp_path
 
 
@@ -40,7 +42,9 @@ def test_the_last_checkpoint_gives_back_what_it_was_given(run):
     assert latest(run, "another") is None
     variables, steps = [Variable([0, 0]), Variable([0])], run / "rank1.steps.csv"
     steps.write_text("later\n")
-    state = Checkpoint(run / FOLDER, 2, "mine", 1).restore(4, variables, steps)
+    kept = Checkpoint(run / FOLDER, 2, "mine", 1)
+    state = kept.restore(4, variables, steps)
+    assert [values.tolist() for values in kept.best(4)] == [[3, 3]]
     assert state == {"epochs": [4]}
     assert [variable.value.tolist() for variable in variables] == [[4, 1.5], [2.5]]
     assert steps.read_text() == "4 of 1\n"
@@ -66,6 +70,7 @@ def list_instead(path: Path) -> None:
         ("latest.json", list_instead),
         ("latest.json", Path.unlink),
         ("epoch4/variables.npz", cut),
+        ("epoch4/best.npz", cut),
         ("epoch4/variables.npz", Path.unlink),
         ("epoch4/rank1.json", empty),
         ("epoch4/rank1.json", Path.unlink),
@@ -80,7 +85,7 @@ def test_a_damaged_checkpoint_is_none(run, file: str, damage: Callable):
 def test_what_a_killed_process_left_half_written_is_no_part_of_it(run):
     (run / FOLDER / "epoch6" / ".variables.npz.x1").mkdir(parents=True)
     steps = run / "rank0.steps.csv"
-    Checkpoint(run / FOLDER, 2, "mine", 0).keep(6, [Variable([1])], {}, steps, lambda: None)
+    Checkpoint(run / FOLDER, 2, "mine", 0).keep(6, [Variable([1])], None, {}, steps, lambda: None)
     assert latest(run) == 6
 
 

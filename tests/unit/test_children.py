@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from escala.parallel import children
+from escala.core import children
 
 PATIENCE_SECONDS = 20.0
 # A shell whose child ignores SIGTERM: each writes its process id to its own file, then waits.
@@ -111,7 +111,7 @@ def test_a_child_dies_with_a_parent_that_was_killed(tmp_path, protected):
     """A process started plainly lives on, so it is `start` that prevents orphans."""
     program = (
         "import os, pathlib, subprocess, time\n"
-        "from escala.parallel import children\n"
+        "from escala.core import children\n"
         f"child = {STARTS[protected].format(tmp_path)}\n"
         f"pathlib.Path('{tmp_path}/child').write_text(f'{{child.pid}}\\n')\n"
         "time.sleep(600)"

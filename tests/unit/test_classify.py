@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,12 @@ import pandas as pd
 import pytest
 from Bio.Seq import Seq
 
+from escala.core.errors import InputError
+from escala.core.files import write_json
 from escala.data import KINDS
 from escala.data.base import Spec
 from escala.data.genomes import familiarity, queries
 from escala.data.genomes.prepare.encode import encode, letters, reverse_complement
-from escala.errors import InputError
-from escala.files import write_json
 from escala.predict import classify
 from escala.workloads import Classifier, workload
 from escala.workloads.models import WEIGHTS, describe
@@ -156,6 +157,18 @@ def test_a_network_is_asked_about_every_record(run, monkeypatch):
     found = table[["probability_X", "probability_Y"]].to_numpy()
     np.testing.assert_allclose(found, network(rows), rtol=1e-5)
     assert not table["unlike_anything_seen"].any()
+
+
+def test_a_model_of_numbers_predicts_the_mean_over_the_pieces(run, monkeypatch):
+    judge(monkeypatch, "tiles", lambda codes: (codes == 1).sum(axis=1, dtype=np.float32))
+    model = replace(classify.load(run), classes=[])
+    monkeypatch.setattr(classify, "load", lambda folder: model)
+    (run / "query.fasta").write_text(">a\n" + "A" * LENGTH + "C" * LENGTH)
+    table = classify.predict(
+        KINDS["genomes"], run / "query.fasta", run, None, 0.05, run / "out.tsv"
+    )
+    assert table["predicted"].tolist() == [LENGTH / 2]
+    assert set(table) == {"accession", "letters", "windows", "predicted"}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from escala import cli
-from escala.errors import InputError
+from escala.core.errors import InputError
 
 
 def test_a_stage_says_rows_bytes_and_seconds(tmp_path, capsys):

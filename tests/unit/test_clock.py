@@ -11,10 +11,11 @@ import time
 
 import pytest
 
-from escala import clock
-from escala.measure import run
-from escala.parallel import rank, slurm_executor
+from escala.core import clock
 from escala.probes import resources
+from escala.record import run
+from escala.runtime import slurm_executor
+from escala.training import rank
 
 HOUR = 3600.0
 
@@ -102,7 +103,7 @@ def test_moments_of_steps_go_on_where_the_clock_is_set(set_clock, tmp_path, step
 
 def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clock, monkeypatch):
     tf = pytest.importorskip("tensorflow")
-    from escala.parallel import step
+    from escala.training import step
 
     slept = []
     monkeypatch.setattr(step.time, "sleep", slept.append)

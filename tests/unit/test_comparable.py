@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from fixtures_runs import MACHINE, FakeExperiment, laddered
 
-from escala.explain import tables
-from escala.explain.comparable import comparable, paired
-from escala.explain.measurements import measurements, read_run
-from escala.files import read_json, write_json
-from escala.measure.schema import validate_run
-from escala.parallel.knobs import KNOBS, Knob
+from escala.analysis.measurements import measurements, read_run
+from escala.core.files import read_json, write_json
+from escala.record.comparable import comparable, paired
+from escala.record.schema import validate_run
+from escala.report import tables
+from escala.strategies.shared.knobs import KNOBS, Knob
 
 MIB = 2**20
 
@@ -158,10 +158,12 @@ def test_a_run_with_more_nodes_is_compared_node_by_node(runs):
 def test_what_older_formats_did_not_record_is_taken_to_be_as_on_the_launching_host(runs, tmp_path):
     old = changed(runs["across"], "format", 5)
     del old["ranks"]["machines"], old["link"]["interface"]
+    old["training"]["kind"] = "gradient"
     write_json(tmp_path / "run.json", old)
     found = read_run(tmp_path / "run.json")
     assert [machine["cpu"] for machine in found["ranks"]["machines"]] == [MACHINE["cpu"]] * 2
-    assert comparable(found, runs["across"]).ok
+    assert found["training"]["kind"] == runs["across"]["training"]["kind"] == "steps"
+    assert comparable(found, changed(runs["across"], "training.best_epoch", 3)).ok
     assert comparable(found, runs["single"]).ok
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from escala.core.errors import InputError
 from escala.data.base import Arrays, Spec, files, output_shape
-from escala.errors import InputError
 
 ROWS = {"train": 7, "validation": 2, "test": 3}
 DESCRIPTION = {

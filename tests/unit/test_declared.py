@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from escala import figures
-from escala.declared import constants
+from escala.core.declared import constants
+from escala.report import figures
 from tests.conftest import ROOT
 
 
@@ -23,12 +23,12 @@ def test_every_figure_declares_what_there_is():
     for each in figures.DECLARED.values():
         assert each.category in figures.CATEGORIES
         assert each.needs is None or each.needs in figures.OCCASIONS
-    names = {path.stem for path in (ROOT / "escala" / "figures").glob("[!_]*.py")}
+    names = {path.stem for path in (ROOT / "escala" / "report" / "figures").glob("[!_]*.py")}
     drawing = {name for name in names if hasattr(figures.figure(name), "draw")}
     assert set(figures.DECLARED) == drawing
 
 
 def test_figures_are_found_without_their_libraries():
-    code = "import sys, escala.figures; print('matplotlib' in sys.modules)"
+    code = "import sys, escala.report.figures; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from escala.sources import package_versions, sources
+from escala.cache.sources import package_versions, sources
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
@@ -89,5 +89,5 @@ def test_an_environment_holds_every_package_its_rules_import(environment):
 
 
 def test_figures_load_nothing_of_ranks():
-    program = "import sys, escala.figures.common; sys.exit('tensorflow' in sys.modules)"
+    program = "import sys, escala.report.figures.common; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0

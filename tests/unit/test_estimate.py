@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from escala.core.files import write_json
 from escala.experiment import Experiment, Run, read
 from escala.experiment.files import ROOT
-from escala.files import write_json
-from escala.measure.estimate import duration, sentence
+from escala.record.estimate import duration, sentence
 
 
 def demo() -> dict:

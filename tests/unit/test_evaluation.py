@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.measure.evaluation import evaluate
+from escala.record.evaluation import evaluate
 
 CLASSES = ["COVID", "DENGUE", "EBOLA"]
 pairs = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=60)

@@ -14,14 +14,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.experiment import Experiment, Pair, Run, load, named, read
 from escala.experiment.files import ROOT, files_by_name
+from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import composed
-from escala.parallel.knobs import complete, significant
 from escala.probes import PROBES
-from escala.references import ONE_PROCESS
+from escala.strategies.shared.knobs import complete, significant
 from escala.workloads import WORKLOADS
 
 FILES = [ROOT / "config.yaml", *files_by_name().values()]
@@ -422,6 +422,8 @@ def test_what_is_no_address_is_refused(email):
          "configurations: single", "1x2", "one process"),
         ([put("workloads.virus-cnn.target_accuracy", 0.9)],
          "workloads.virus-cnn.target_accuracy", 0.9, "after each epoch"),
+        ([put("workloads.virus-cnn.early_stopping", {"patience": 1, "monitor": "validation"})],
+         "workloads.virus-cnn.early_stopping.monitor", "validation", "is not computed"),
         ([put("workloads.virus-cnn.batch", {"rows": 1, "per": "global"})],
          "workloads.virus-cnn.batch.rows", 1, "without rows"),
         ([put("launcher", "local")],
@@ -530,6 +532,10 @@ def with_defaults(settings: object, schema: dict) -> object:
         small(put("datasets.d.source", {"type": "files", "folder": "x"})),
         small(put("datasets.d.source", {"type": "virusurf", "folder": "x"})),
         small(put("workloads.virus-cnn.early_stopping", {"patience": 1})),
+        small(
+            put("workloads.virus-cnn.validate", True),
+            put("workloads.virus-cnn.early_stopping", {"patience": 1, "monitor": "validation"}),
+        ),
         small(put("workloads", {"kmer-logreg": {}, "majority": {}})),
         *map(read, FILES),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from escala.parallel import factors
+from escala.strategies.shared import factors
 from escala.workloads import virus_cnn
 
 
@@ -21,7 +21,7 @@ def model() -> tf.keras.Sequential:
 def gradients(model, apart, codes, labels) -> tuple[tf.Tensor, list]:
     with tf.GradientTape() as tape:
         probabilities, seen = factors.forward(model, codes, apart)
-        loss = tf.reduce_sum(virus_cnn.row_losses(labels, probabilities))
+        loss = tf.reduce_sum(virus_cnn.row_losses(labels, probabilities, {}))
     return loss, factors.gradients(tape, loss, model.trainable_variables, seen)
 
 
@@ -31,7 +31,7 @@ def test_multiplied_out_they_are_the_gradients(model):
     apart = [layer for layer in model.layers if type(layer) is tf.keras.layers.Dense][:2]
     loss, found = gradients(model, apart, codes, labels)
     with tf.GradientTape() as tape:
-        expected_loss = tf.reduce_sum(virus_cnn.row_losses(labels, model(codes, training=True)))
+        expected_loss = tf.reduce_sum(virus_cnn.row_losses(labels, model(codes, training=True), {}))
     expected = tape.gradient(expected_loss, model.trainable_variables)
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
     assert sum(isinstance(gradient, factors.Factors) for gradient in found) == 2

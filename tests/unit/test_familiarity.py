@@ -8,9 +8,9 @@ from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from escala.core.errors import InputError
 from escala.data.genomes.familiarity import Familiarity, K, learn
 from escala.data.genomes.prepare.encode import encode, letters, reverse_complement
-from escala.errors import InputError
 
 texts = st.lists(st.text(alphabet="ACGTN", min_size=1, max_size=60), min_size=1, max_size=4)
 

@@ -19,19 +19,13 @@ from fixtures_runs import (
     with_fits,
 )
 
-from escala.explain import tables
-from escala.figures import (
-    FIGURES,
-    TIMELINE_FIGURES,
-    classification_reports,
-    common,
-    figure,
-)
-from escala.figures.timeline_allreduce import largest_allreduce
-from escala.figures.timeline_run import covered_seconds
-from escala.files import read_json, write_json
+from escala.core.files import read_json, write_json
 from escala.probes import timeline
 from escala.probes.timeline import OTHER, family
+from escala.report import tables
+from escala.report.figures import FIGURES, TIMELINE_FIGURES, classification_reports, common, figure
+from escala.report.figures.timeline_allreduce import largest_allreduce
+from escala.report.figures.timeline_run import covered_seconds
 
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
 

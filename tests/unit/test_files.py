@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala import cli, files
-from escala.errors import InputError
-from escala.files import atomic, read_json, sha256_file, write_json
-from escala.measure.collect import _keep_model
+from escala import cli
+from escala.core import files
+from escala.core.errors import InputError
+from escala.core.files import atomic, read_json, sha256_file, write_json
+from escala.record.collect import _keep_model
 from escala.workloads.models import WEIGHTS
 
 
@@ -115,7 +116,7 @@ def test_what_is_of_no_use_after_a_crash_waits_for_no_disk(tmp_path, disk):
 
 WRITER = """
 import sys
-from escala.files import atomic
+from escala.core.files import atomic
 with atomic(sys.argv[1]) as temporary:
     temporary.write_text("half")
     print("writing", flush=True)
@@ -220,7 +221,8 @@ def test_an_input_error_says_where_what_why_and_what_to_do(where, value, reason,
 
 def run_script(body: str, **options) -> subprocess.CompletedProcess:
     script = (
-        "import os, signal, sys\nfrom escala import cli\nfrom escala.errors import InputError\n"
+        "import os, signal, sys\nfrom escala import cli\n"
+        "from escala.core.errors import InputError\n"
         f"def main():\n    {body}\nraise SystemExit(cli.main(main))\n"
     )
     return subprocess.run(

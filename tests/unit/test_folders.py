@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
-from escala import plugins
+from escala.cache.sources import package_versions, sources
+from escala.core import plugins
+from escala.core.errors import InputError
 from escala.data import KINDS
-from escala.errors import InputError
 from escala.experiment import Experiment
-from escala.measure import key
-from escala.sources import package_versions, sources
+from escala.record import key
 from escala.workloads import WORKLOADS, load, models
 from tests.conftest import CLASSES
 from tests.folders import changed, files_of

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from escala.measure import key
-from escala.parallel.knobs import KNOBS, complete, readable, significant
-from escala.parallel.strategies import STRATEGIES
 from escala.probes import PROBES
+from escala.record import key
+from escala.strategies import STRATEGIES
+from escala.strategies.shared.knobs import KNOBS, complete, readable, significant
 from tests.conftest import CLASSES, ROOT, copy_project
-from tests.kinds import add_kind
+from tests.kinds import add_kind, add_reader, add_workload
 
 #: Print what each run of an experiment is known by, in a process of the copy's own.
 KNOWN_BY = """
 import json
 from escala.experiment import load
-from escala.measure import key
+from escala.record import key
 from escala.probes import PROBES
 
 experiment = load("experiment.yaml")
@@ -33,8 +33,15 @@ print(json.dumps({
     for run in [*experiment.runs, *(run for p in PROBES for run in experiment.probed(p))]
 }))
 """
+#: Print the digest of the code of a run of two workloads.
+CODE_OF = """
+import json
+from escala.record import key
+
+print(json.dumps({name: key.code_sha256(name, "single", None) for name in ("virus-cnn", "dense")}))
+"""
 STRATEGY = """
-from escala.parallel.strategies.single import Single
+from escala.strategies.single import Single
 
 class Late(Single):
     name = "late"
@@ -77,8 +84,13 @@ def experiment(*strategies: str, variant: dict | None = None) -> dict:
 
 def known_by(project: Path, settings: dict) -> dict[str, list]:
     (project / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    return printed(project, KNOWN_BY)
+
+
+def printed(project: Path, script: str) -> dict:
+    """Return what a script prints in a process of the copy's own, as JSON."""
     done = subprocess.run(
-        [sys.executable, "-c", KNOWN_BY],
+        [sys.executable, "-c", script],
         cwd=project,
         env={"PYTHONPATH": str(project), "PATH": "/usr/bin:/bin"},
         capture_output=True,
@@ -103,9 +115,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_additions_measure_nothing_again(project):
     """A strategy, probe, knob with a default, kind of dataset, workload, table and figure."""
     before = known_by(project, experiment())
-    (project / "escala/parallel/strategies/late.py").write_text(STRATEGY)
+    (project / "escala/strategies/late.py").write_text(STRATEGY)
     (project / "escala/probes/late.py").write_text(PROBE)
-    changed(project / "escala/parallel/knobs.py", "KNOBS = {\n", 'KNOBS = {\n    "new": Knob(7),\n')
+    changed(
+        project / "escala/strategies/shared/knobs.py",
+        "KNOBS = {\n",
+        'KNOBS = {\n    "new": Knob(7),\n',
+    )
     knob = "  variant:\n    type: object\n    additionalProperties: false\n    properties:\n"
     declared = "      new: {description: A new one., type: integer, default: 7}\n"
     changed(project / "schemas/config.schema.yaml", knob, knob + declared)
@@ -113,8 +129,8 @@ def test_additions_measure_nothing_again(project):
     shutil.copytree(workloads / "majority", workloads / "constant")
     add_kind(project)
     (project / "schemas/tables/more.schema.yaml").write_text("properties: {}\n")
-    (project / "escala/explain/tables/more.py").write_text(TABLE)
-    (project / "escala/figures/more.py").write_text(FIGURE)
+    (project / "escala/report/tables/more.py").write_text(TABLE)
+    (project / "escala/report/figures/more.py").write_text(FIGURE)
     assert {file.split("/")[-2] for file in before} == {"rep1", *PROBES}
     assert known_by(project, experiment()) == before
     probed = known_by(project, experiment() | {"late": {"enabled": True}})
@@ -138,22 +154,22 @@ def test_additions_measure_nothing_again(project):
 @pytest.mark.parametrize(
     ("file", "voided"),
     [
-        ("escala/parallel/train.py", set(STRATEGIES)),
+        ("escala/training/train.py", set(STRATEGIES)),
         ("escala/data/base.py", set(STRATEGIES)),
         ("escala/data/genomes/arrays.py", set()),
         ("escala/workloads/virus_cnn/workload.yaml", set(STRATEGIES)),
         ("escala/workloads/virus_cnn/lookup.py", set(STRATEGIES)),
         ("escala/workloads/virus_cnn/kernels/added.cc", set(STRATEGIES)),
-        ("escala/parallel/strategies/mirrored.py", {"mirrored"}),
-        ("escala/parallel/strategies/distribute.py", {"mirrored", "multiworker-mirrored"}),
-        ("escala/parallel/strategies/horovod_mpi.py", {"horovod-mpi", "hybrid"}),
-        ("escala/measure/plan.py", set(STRATEGIES)),
-        ("escala/measure/supervise.py", set(STRATEGIES)),
-        ("escala/measure/collect.py", set()),
-        ("escala/parallel/knobs.py", set()),
+        ("escala/strategies/mirrored.py", {"mirrored"}),
+        ("escala/strategies/distribute.py", {"mirrored", "multiworker-mirrored"}),
+        ("escala/strategies/horovod_mpi.py", {"horovod-mpi", "hybrid"}),
+        ("escala/record/plan.py", set(STRATEGIES)),
+        ("escala/record/supervise.py", set(STRATEGIES)),
+        ("escala/record/collect.py", set()),
+        ("escala/strategies/shared/knobs.py", set()),
         ("escala/workloads/kmer_logreg/__init__.py", set()),
         ("escala/lab/network.py", set()),
-        ("escala/explain/tables/runs.py", set()),
+        ("escala/report/tables/runs.py", set()),
         ("escala/experiment/matrix.py", set()),
     ],
 )
@@ -174,7 +190,7 @@ def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided)
         ("escala/probes/timeline.py", {"timeline"}),
         ("escala/probes/base.py", set(PROBES)),
         ("escala/probes/__init__.py", set()),
-        ("escala/parallel/train.py", {None, *PROBES}),
+        ("escala/training/train.py", {None, *PROBES}),
     ],
 )
 def test_a_probe_voids_its_own_runs_and_no_others(tmp_path, file, voided):
@@ -186,8 +202,19 @@ def test_a_probe_voids_its_own_runs_and_no_others(tmp_path, file, voided):
     assert {probe for probe in before if after[probe] != before[probe]} == voided
 
 
+def test_the_reader_of_a_kind_counts_for_workloads_of_that_kind_only(tmp_path):
+    project = copy_project(tmp_path / "project")
+    add_kind(project)
+    add_workload(project)
+    before = printed(project, CODE_OF)
+    add_reader(project)
+    after = printed(project, CODE_OF)
+    assert after["virus-cnn"] == before["virus-cnn"]
+    assert after["dense"] != before["dense"]
+
+
 def _code(project: Path, strategy: str, probe: str | None = None) -> str:
-    from escala.sources import code_digest
+    from escala.cache.sources import code_digest
 
     return code_digest(key.CODE, chosen=key.chosen("virus-cnn", strategy, probe), root=project)
 

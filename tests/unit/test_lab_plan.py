@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.lab import cluster, daemons, network, state
 from scripts import lab
 from tests.conftest import ROOT

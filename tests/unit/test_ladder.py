@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from fixtures_runs import laddered
 
-from escala.explain import tables
-from escala.explain.summary import summary
-from escala.figures import common, ladder
-from escala.files import read_json, write_json
+from escala.core.files import read_json, write_json
+from escala.report import tables
+from escala.report.figures import common, ladder
+from escala.report.summary import summary
 
 
 def _tables(folder: Path, change=lambda paths: None) -> dict[str, pd.DataFrame]:

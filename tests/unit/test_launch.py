@@ -14,13 +14,14 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from escala.errors import InputError
-from escala.parallel import launch
-from escala.parallel.launch import Launch
-from escala.parallel.layout import Layout
-from escala.parallel.node import describe
-from escala.parallel.placement import SPARE_PORTS, Node, Place, places
-from escala.parallel.strategies import STRATEGIES
+from escala.core.errors import InputError
+from escala.runtime import launch
+from escala.runtime.launch import Launch
+from escala.runtime.layout import Layout
+from escala.runtime.node import describe
+from escala.runtime.placement import SPARE_PORTS, Node, places
+from escala.strategies import STRATEGIES
+from escala.strategies.shared.place import Place
 from tests import conftest
 
 KNOBS = conftest.KNOBS | {"threads": {"intra_op": 3, "inter_op": 1}}
@@ -149,7 +150,7 @@ def test_an_interface_that_is_not_there_is_named_with_those_that_are():
 
 def test_this_machine_starts_as_many_processes_as_there_are_places():
     with start("single", Launch("local", [HERE], None), "1x1") as (arguments, added):
-        assert arguments == [sys.executable, "-m", "escala.parallel.spawn", "1", *COMMAND]
+        assert arguments == [sys.executable, "-m", "escala.runtime.spawn", "1", *COMMAND]
         assert added == {}
     with start("mirrored", Launch("local", [HERE], None), "1x2") as (arguments, _):
         assert arguments[3] == "1", "one process holds both ranks"
@@ -308,7 +309,7 @@ def test_a_process_that_is_not_bound_may_use_all_cores_of_its_node():
 def spawned(*options: str, code: str, processes: int = 2) -> subprocess.CompletedProcess:
     program = [sys.executable, "-c", code]
     return subprocess.run(
-        [sys.executable, "-m", "escala.parallel.spawn", *options, str(processes), *program],
+        [sys.executable, "-m", "escala.runtime.spawn", *options, str(processes), *program],
         capture_output=True,
         text=True,
         timeout=60,

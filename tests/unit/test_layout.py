@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.hardware import available_cores
-from escala.parallel.layout import Layout, assign_cores
+from escala.core.hardware import available_cores
+from escala.runtime.layout import Layout, assign_cores
 
 
 @settings(deadline=None)

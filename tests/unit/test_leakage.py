@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from fixtures_runs import FakeExperiment
 
+from escala.analysis import leakage
+from escala.analysis.measurements import measurements
 from escala.data.genomes.prepare.leakage import write_similarity
 from escala.data.genomes.prepare.similarity import Sketches
-from escala.explain import leakage
-from escala.explain.measurements import measurements
 
 
 def test_the_similarity_of_a_row_is_that_of_its_genome_to_the_nearest_in_training(tmp_path):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escala.core.errors import InputError
 from escala.data.genomes.acquire import acquire, inputs
 from escala.data.genomes.acquire.lock import Locked, read_lock, require_locked, write_lock
-from escala.errors import InputError
 
 HEAD = "class\taccession\tlength\tsha256\n"
 DIGEST = hashlib.sha256(b"ACGT").hexdigest()

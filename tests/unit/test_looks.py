@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from fixtures_runs import FakeExperiment, sampled, three_configurations
 
-from escala.explain import tables
-from escala.figures import common, figure
-from escala.parallel.strategies import STRATEGIES
+from escala.report import tables
+from escala.report.figures import common, figure
+from escala.strategies import STRATEGIES
 
 # Machado, Oliveira and Fernandes (2009), IEEE TVCG 15(6): severity 1.0, on linear RGB.
 BLIND = {

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow.keras import layers
 
-from escala.parallel.data import digest
+from escala.training.data import digest
 from escala.workloads import load, virus_cnn
 from escala.workloads.models import WEIGHTS, describe
 from escala.workloads.virus_cnn.lookup import TABLE_BYTES, Lookup
@@ -159,7 +159,7 @@ def train(model: tf.keras.Model, codes: np.ndarray, labels: np.ndarray, steps: i
     for step in range(steps):
         rows = np.arange(16 * step, 16 * (step + 1)) % len(codes)
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(virus_cnn.row_losses(labels[rows], model(codes[rows])))
+            loss = tf.reduce_mean(virus_cnn.row_losses(labels[rows], model(codes[rows]), {}))
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         losses.append(float(loss))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.probes import PROBES, added
 from tests.conftest import copy_project
 
@@ -52,7 +52,7 @@ def test_declarations_are_read_without_the_libraries_of_the_ranks(project):
 def test_a_module_without_a_probe_of_its_own_is_told(project, content):
     (project / "escala/probes/empty.py").write_text(content)
     done = run(project, "from escala.probes import PROBES; PROBES['empty']")
-    assert "escala.errors.InputError: " in done.stderr
+    assert "escala.core.errors.InputError: " in done.stderr
     assert "empty.py: []: does not define exactly one probe" in done.stderr
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from fixtures_runs import FakeExperiment, clocked
 
-from escala.explain import ratios, tables
+from escala.report import ratios, tables
 
 
 def test_each_configuration_has_its_ratio_step_and_parts(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from escala.experiment import schema as experiment
-from escala.measure import schema as run
+from escala.record import schema as run
 from escala.reference import ROOT, outdated, pages
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from escala.references import DEFAULT, Place, compared_with, number_of
+from escala.experiment.references import DEFAULT, Place, compared_with, number_of
 
 ONE = {"strategy": "single", "layout": "1x1", "variant": "one-core"}
 THREADS = ONE | {"variant": "threads"}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from fixtures_runs import FakeExperiment, three_configurations
 
-from escala.errors import InputError
-from escala.explain.tables import TABLES, tables
-from escala.files import read_json
-from escala.measure.schema import read_result
+from escala.core.errors import InputError
+from escala.core.files import read_json
+from escala.record.schema import read_result
+from escala.report.tables import TABLES, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from escala.measure.schema import SCHEMA, validate_run
+from escala.record.schema import SCHEMA, validate_run
 from tests.conftest import KNOBS
 
 DIGEST = "0" * 64
@@ -198,6 +198,25 @@ def test_an_ok_run_is_valid(ok):
     validate_run(ok)
 
 
+def test_losses_and_scores_after_an_epoch_may_be_recorded_or_absent(ok):
+    epoch = ok["epochs"][0]
+    assert not {"validation_loss", "scores"} & set(epoch)
+    epoch |= {"validation_loss": 0.3, "scores": {"bleu": 0.2}}
+    ok["training"]["best_epoch"] = 1
+    validate_run(ok)
+    epoch["scores"] = {"bleu": None}
+    with pytest.raises(ValueError, match="scores"):
+        validate_run(ok)
+
+
+def test_a_workload_may_have_scores_of_its_own_and_must_have_some(ok):
+    ok["evaluation"] = {"rows": 9, "scores": {"bleu": 0.25}}
+    validate_run(ok)
+    ok["evaluation"] = {"rows": 9}
+    with pytest.raises(ValueError, match="evaluation"):
+        validate_run(ok)
+
+
 def test_a_fit_is_valid_and_has_no_rate(fitted):
     validate_run(fitted)
     fitted["training"]["learning_rate"] = 0.001
@@ -211,6 +230,17 @@ def test_a_fit_is_valid_and_has_no_rate(fitted):
 def test_gradient_steps_have_every_part(ok, part):
     ok["seconds"][part] = None
     with pytest.raises(ValueError, match=part):
+        validate_run(ok)
+
+
+def test_the_digests_of_the_arrays_are_those_of_any_files(ok):
+    ok["data"]["sha256"] = {"test/pictures.npy": DIGEST}
+    validate_run(ok)
+    ok["data"]["sha256"] = {"test/pictures.npy": "0"}
+    with pytest.raises(ValueError, match=r"data\.sha256"):
+        validate_run(ok)
+    ok["data"]["sha256"] = {}
+    with pytest.raises(ValueError, match=r"data\.sha256"):
         validate_run(ok)
 
 

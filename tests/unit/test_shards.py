@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.parallel.shards import (
+from escala.training.shards import (
     Shards,
     balanced_shares,
     batches,

@@ -9,17 +9,17 @@ import sys
 import psutil
 import pytest
 
-from escala import interrupts
-from escala.measure import run as measurement
-from escala.measure import supervise as supervision
-from escala.parallel import launch
-from escala.parallel.launch import LOCAL, Launch
+from escala.core import interrupts
+from escala.record import run as measurement
+from escala.record import supervise as supervision
+from escala.runtime import launch
+from escala.runtime.launch import LOCAL, Launch
 from tests.conftest import ROOT
 
 #: As a library does that catches whatever goes wrong while it is imported.
 PROGRAM = """
 import os, signal, sys
-from escala import interrupts
+from escala.core import interrupts
 interrupts.handle()
 try:
     os.kill(os.getpid(), int(sys.argv[1]))

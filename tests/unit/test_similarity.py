@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
+from escala.core.errors import InputError
 from escala.data.genomes.acquire import files
 from escala.data.genomes.prepare import similarity
 from escala.data.genomes.prepare.encode import encode, letters
@@ -28,7 +29,6 @@ from escala.data.genomes.prepare.similarity import (
     read_groups,
     sketch,
 )
-from escala.errors import InputError
 
 
 def mutated(seed: int, relatives: int, letters: int = 400, changes: int = 6) -> list[str]:

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from escala.errors import InputError
-from escala.parallel import slurm
+from escala.core.errors import InputError
+from escala.runtime import slurm
 
 WILDCARDS = ["across", "small", "rep1"]
 NAME = "across_small_rep1"

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
-from escala.parallel import slurm_executor
-from escala.parallel.slurm_executor import Executor
+from escala.runtime import slurm_executor
+from escala.runtime.slurm_executor import Executor
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from imblearn.metrics.pairwise import ValueDifferenceMetric
 from imblearn.over_sampling import SMOTEN as Reference
 from sklearn.preprocessing import OrdinalEncoder
 
+from escala.core.errors import InputError
 from escala.data.genomes.prepare.smoten import (
     SMOTEN,
     Columns,
@@ -23,7 +24,6 @@ from escala.data.genomes.prepare.smoten import (
     value_counts,
     within_reach,
 )
-from escala.errors import InputError
 
 MIB = 2**20
 

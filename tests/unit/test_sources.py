@@ -9,40 +9,40 @@ from pathlib import Path
 
 import pytest
 
-from escala import sources as module
-from escala.sources import code_digest, package_versions, sources
+from escala.cache import sources as module
+from escala.cache.sources import code_digest, package_versions, sources
 from tests.conftest import copy_project
 from tests.kinds import add_kind
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 PROJECT = {
-    "scripts/encode.py": "from escala import files\nfrom escala.prepare import fasta\n",
-    "scripts/train.py": "import escala.measure.run\n",
-    "scripts/figure.py": "from escala.figures import figure\n",
+    "scripts/encode.py": "from escala.core import files\nfrom escala.prepare import fasta\n",
+    "scripts/train.py": "import escala.record.run\n",
+    "scripts/figure.py": "from escala.report.figures import figure\n",
     "escala/__init__.py": "",
-    "escala/files.py": "def read(path):\n    '''Read it.'''\n    return open(path).read()\n",
+    "escala/core/files.py": "def read(path):\n    '''Read it.'''\n    return open(path).read()\n",
     "escala/prepare/__init__.py": "CODES = 'ACGT'\n",
     "escala/prepare/fasta.py": "from . import letters\nimport numpy as np\n",
     "escala/prepare/letters.py": "def first():\n    from ..files import read\n    return read\n",
-    "escala/measure/__init__.py": "",
-    "escala/measure/run.py": (
+    "escala/record/__init__.py": "",
+    "escala/record/run.py": (
         "from pathlib import Path\n"
-        "COMMAND = ['python', '-m', 'escala.measure.rank']\n"
+        "COMMAND = ['python', '-m', 'escala.record.rank']\n"
         "SCHEMA = Path(__file__).parents[2] / 'schemas' / 'run.schema.yaml'\n"
     ),
-    "escala/measure/rank.py": "from escala.workloads import workload\nimport yaml.nodes\n",
+    "escala/record/rank.py": "from escala.workloads import workload\nimport yaml.nodes\n",
     "escala/workloads/__init__.py": (
         "WORKLOADS = {'cnn': 'escala.workloads.cnn', 'svm': 'escala.workloads.svm'}\n"
         "def workload(name):\n    return __import__(WORKLOADS[name])\n"
     ),
-    "escala/workloads/cnn.py": "import escala.measure.run\n",
+    "escala/workloads/cnn.py": "import escala.record.run\n",
     "escala/workloads/svm.py": "import sklearn\n",
-    "escala/figures/__init__.py": (
-        "def figure(name):\n    return __import__(f'escala.figures.{name}')\n"
+    "escala/report/figures/__init__.py": (
+        "def figure(name):\n    return __import__(f'escala.report.figures.{name}')\n"
     ),
-    "escala/figures/speedup.py": "SCALE = 1\n",
-    "escala/figures/splits.py": "SCALE = 2\n",
+    "escala/report/figures/speedup.py": "SCALE = 1\n",
+    "escala/report/figures/splits.py": "SCALE = 2\n",
     "schemas/run.schema.yaml": (
         "properties:\n"
         "  description: {type: string}\n"
@@ -66,7 +66,7 @@ STEPS = {
     "train cnn": ("scripts.train", ("escala.workloads.cnn",)),
     "train svm": ("scripts.train", ("escala.workloads.svm",)),
     "train any": ("scripts.train", ()),
-    "figure speedup": ("scripts.figure", ("escala.figures.speedup",)),
+    "figure speedup": ("scripts.figure", ("escala.report.figures.speedup",)),
     "figure any": ("scripts.figure", ()),
 }
 TRAIN = {"train cnn", "train svm", "train any"}
@@ -82,18 +82,18 @@ def digests(root: Path) -> dict[str, str]:
     ("changed", "steps"),
     [
         ("scripts/encode.py", {"encode"}),
-        ("escala/files.py", {"encode"}),
+        ("escala/core/files.py", {"encode"}),
         ("escala/prepare/__init__.py", {"encode"}),
         ("escala/prepare/letters.py", {"encode"}),
         ("escala/__init__.py", set(STEPS)),
-        ("escala/measure/run.py", TRAIN),
-        ("escala/measure/rank.py", TRAIN),
+        ("escala/record/run.py", TRAIN),
+        ("escala/record/rank.py", TRAIN),
         # It names what can be chosen, and counts where nothing is.
         ("escala/workloads/__init__.py", {"train any"}),
         ("escala/workloads/cnn.py", {"train cnn", "train any"}),
         ("escala/workloads/svm.py", {"train svm", "train any"}),
-        ("escala/figures/speedup.py", {"figure speedup", "figure any"}),
-        ("escala/figures/splits.py", {"figure any"}),
+        ("escala/report/figures/speedup.py", {"figure speedup", "figure any"}),
+        ("escala/report/figures/splits.py", {"figure any"}),
     ],
 )
 def test_changed_code_changes_the_steps_that_reach_it_and_no_others(project, changed, steps):
@@ -106,7 +106,7 @@ def test_changed_code_changes_the_steps_that_reach_it_and_no_others(project, cha
 
 def test_a_new_module_of_a_package_that_is_named_as_a_whole_is_seen(project):
     before = digests(project)
-    (project / "escala/figures/timeline.py").write_text("")
+    (project / "escala/report/figures/timeline.py").write_text("")
     after = digests(project)
     assert {step for step in STEPS if before[step] != after[step]} == {"figure any"}
 
@@ -121,7 +121,7 @@ def test_a_new_module_of_a_package_that_is_named_as_a_whole_is_seen(project):
 )
 def test_what_only_readers_see_changes_nothing(project, text):
     before = digests(project)
-    (project / "escala/files.py").write_text(text)
+    (project / "escala/core/files.py").write_text(text)
     assert digests(project) == before
 
 
@@ -188,7 +188,7 @@ def test_what_a_script_loads_is_among_what_it_reaches(script):
 def test_a_run_is_determined_by_the_code_of_its_ranks():
     files = sources("scripts.train").files
     workload = "escala.workloads.virus_cnn"
-    assert {"escala.parallel.rank", workload, f"{workload}.lookup"} <= set(files)
+    assert {"escala.training.rank", workload, f"{workload}.lookup"} <= set(files)
     assert "escala/workloads/virus_cnn/workload.yaml" in files
     assert "schemas/run.schema.yaml" in files
     assert not module.UNCOUNTED & set(files)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from escala.core.errors import InputError
 from escala.data.genomes.prepare.split import (
     SLACK,
     group_split,
     split_leaving_out,
     stratified_split,
 )
-from escala.errors import InputError
 
 
 def labelled(counts: list[int], seed: int = 0) -> np.ndarray:

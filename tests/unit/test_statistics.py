@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.explain.statistics import (
+from escala.analysis.statistics import (
     combined_interval,
     median_interval,
     pooled_rates,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.measure import steps
+from escala.record import steps
 
 COLUMNS = ["epoch", "step", "rows", "input_seconds", "step_seconds", "loss_sum", "correct"]
 

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala import cli, store
-from escala.sources import sources
+from escala import cli
+from escala.cache import store
+from escala.cache.sources import sources
 from scripts import store as command
 
 MAKE, SERVE = "made", "served"

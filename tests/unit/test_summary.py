@@ -17,9 +17,10 @@ from fixtures_runs import (
     with_fits,
 )
 
-from escala.explain import statistics, tables
-from escala.explain.summary import summary
-from escala.files import read_json, write_json
+from escala.analysis import statistics
+from escala.core.files import read_json, write_json
+from escala.report import tables
+from escala.report.summary import summary
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -114,7 +115,7 @@ def test_pairs_that_are_left_out_are_told_after_the_verdict(tmp_path):
 
 
 def test_scores_that_chance_can_explain_are_not_called_others(tmp_path, monkeypatch):
-    monkeypatch.setattr("escala.explain.findings.answers.SAME_SCORES", 0.0)
+    monkeypatch.setattr("escala.report.findings.answers.SAME_SCORES", 0.0)
     experiment = fair(tmp_path, 5.6, 4.6, 3.9, repeats=1)
     missed = experiment.runs[-1].with_name("predictions.npy")
     predictions = np.load(missed)

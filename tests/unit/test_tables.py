@@ -18,11 +18,11 @@ from fixtures_runs import (
     with_fits,
 )
 
-from escala.explain import tables
-from escala.explain.tables import views
-from escala.explain.tables.classes import STAGES
-from escala.files import read_json, write_json
-from escala.measure.schema import validate_run
+from escala.core.files import read_json, write_json
+from escala.record.schema import validate_run
+from escala.report import tables
+from escala.report.tables import views
+from escala.report.tables.classes import STAGES
 
 
 def _tables(experiment: FakeExperiment) -> dict[str, pd.DataFrame]:

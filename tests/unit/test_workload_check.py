@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from escala import workload_check
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.workload_check import FIT_CHECKS, STEPS_CHECKS, Refused
 from tests.conftest import ROOT
 from tests.folders import changed

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from fixtures_runs import CLASSES
 from jsonschema import Draft202012Validator
 from sklearn.dummy import DummyClassifier
@@ -21,14 +20,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from test_kmers import canonical
 
+from escala.core.errors import InputError
+from escala.core.files import sha256_file, write_json
 from escala.data.base import Spec
-from escala.errors import InputError
-from escala.files import sha256_file, write_json
-from escala.parallel.data import digest
+from escala.training.data import digest
 from escala.workloads import WORKLOADS, load, workload
-from escala.workloads.models import NAME, WEIGHTS, describe
-from tests.conftest import ROOT
+from escala.workloads.models import WEIGHTS, describe
 
+OF_GENOMES = [name for name, each in WORKLOADS.items() if each.data_kind == "genomes"]
 SETTINGS = {"k": 3, "C": 2.0, "max_iterations": 500, "save_model": True}
 ROWS, LENGTH = 90, 60
 CODES = Spec("codes", (LENGTH,), "uint8")
@@ -131,7 +130,7 @@ def changed(folder, **content) -> None:
     path.write_text(json.dumps(description | content))
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", OF_GENOMES)
 def test_a_kept_model_classifies_as_it_did(tmp_path, name):
     codes, expected = kept(tmp_path, name)
     model = load(tmp_path)
@@ -155,7 +154,7 @@ def test_codes_of_another_form_are_refused(tmp_path, wrong):
         load(tmp_path).probabilities(wrong)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", OF_GENOMES)
 def test_a_kept_model_is_numbers_and_nothing_else(tmp_path, name):
     kept(tmp_path, name)
     members = zipfile.ZipFile(tmp_path / "model.npz").namelist()
@@ -164,7 +163,7 @@ def test_a_kept_model_is_numbers_and_nothing_else(tmp_path, name):
         assert all(stored[key].dtype.kind == "f" for key in stored)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", OF_GENOMES)
 def test_every_setting_is_declared_with_its_meaning_and_a_default(name):
     schema = WORKLOADS[name].settings
     Draft202012Validator.check_schema(schema)
@@ -197,7 +196,7 @@ def spoilt(arrays: dict, how: str, mark: Path) -> dict:
 
 
 @pytest.mark.parametrize("how", ["missing", "shape", "text", "pickled", "no zip"])
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", OF_GENOMES)
 def test_weights_that_do_not_fit_are_refused_by_one_message(tmp_path, name, how):
     kept(tmp_path, name)
     file, mark = tmp_path / WEIGHTS, tmp_path / "mark"
@@ -235,9 +234,9 @@ def of_classes(*names: object) -> dict:
         (of_classes("A", "B"), "does not hold the weights"),
         (of_classes("A"), "'data.classes': holds fewer than two names"),
         (of_classes("A", *CLASSES[:3], "A"), "'data.classes': holds a name twice"),
-        (of_classes("=HYPERLINK(1)", *CLASSES[1:]), "'data.classes': holds a name that does not"),
-        (of_classes("A\n", *CLASSES[1:]), "'data.classes': holds a name that does not match"),
-        (of_classes(1, 2, 3, 4, 5), "'data.classes': holds a name that does not match"),
+        (of_classes("=HYPERLINK(1)", *CLASSES[1:]), "'data.classes': holds a name that no class"),
+        (of_classes("A\n", *CLASSES[1:]), "'data.classes': holds a name that no class"),
+        (of_classes(1, 2, 3, 4, 5), "'data.classes': holds a name that no class"),
         ({"data": {}}, "'data.inputs': is missing, or does not describe"),
         ({"data": DATA | {"sha256": None}}, "'data.sha256': is missing, or no dict"),
         ({"format": 4}, "is not a description of format 3"),
@@ -248,11 +247,6 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, content, reason):
     changed(tmp_path, **content)
     with pytest.raises(InputError, match=reason):
         load(tmp_path)
-
-
-def test_a_description_may_hold_what_an_experiment_may():
-    schema = yaml.safe_load((ROOT / "schemas" / "config.schema.yaml").read_text())
-    assert schema["$defs"]["name"]["pattern"] == f"^{NAME}$"
 
 
 def test_a_kept_network_may_have_weights_that_are_integers(tmp_path, monkeypatch):

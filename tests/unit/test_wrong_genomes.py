@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from escala.core.errors import InputError
 from escala.data.genomes.acquire import acquire
 from escala.data.genomes.arrays import write_arrays
 from escala.data.genomes.prepare.fasta import encode_classes
-from escala.errors import InputError
 from escala.experiment import Experiment
 from tests.conftest import CLASSES
 from tests.workflow.conftest import experiment_of

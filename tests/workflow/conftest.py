@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from escala.workloads import WORKLOADS
 from tests.conftest import CLASSES, ROOT
+
+ADD_WORKLOAD = """
+from dataclasses import replace
+from pathlib import Path
+from escala.workloads import DECLARATION, WORKLOADS, declared
+added = replace(declared(Path({file!r}, DECLARATION)), module="tests.workloads.{name}")
+"""
 
 Snakemake = Callable[..., subprocess.CompletedProcess]
 
@@ -102,3 +110,22 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
 
     return write
+
+
+@pytest.fixture
+def with_workload(
+    imported: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """Return a function that adds one of `tests/workloads` to those of the project.
+
+    Every Python process that begins afterwards has it too, and begins with the `code` given.
+    """
+
+    def add(name: str, code: str = "") -> None:
+        names: dict = {}
+        program = ADD_WORKLOAD.format(name=name, file=str(ROOT / f"tests/workloads/{name}"))
+        exec(program, names)
+        monkeypatch.setitem(WORKLOADS, name, names["added"])
+        imported(f"{program}WORKLOADS[{name!r}] = added\n{code}")
+
+    return add

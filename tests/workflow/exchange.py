@@ -14,13 +14,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.keras import layers, regularizers
 
-from escala.files import write_json
-from escala.parallel import train
-from escala.parallel.placement import Place
-from escala.parallel.shards import Shards
-from escala.parallel.strategies import STRATEGIES
-from escala.parallel.strategies.base import set_threads
+from escala.core.files import write_json
 from escala.probes import of_run
+from escala.strategies import STRATEGIES
+from escala.strategies.base import set_threads
+from escala.strategies.shared.place import Place
+from escala.training import train
+from escala.training.shards import Shards
 from escala.workloads.models import WEIGHTS
 from tests.conftest import KNOBS
 
@@ -38,7 +38,7 @@ CLOCKED = "horovod-mpi"
 ALONE = {"single": ("single", {"accumulation": 2}, None), "mirrored": ("mirrored", {}, None)}
 
 
-def model(length: int, classes: int, stem: str = "layers") -> tf.keras.Model:
+def model(length: int, classes: int) -> tf.keras.Model:
     """Return a network with what an exchange can go wrong with.
 
     Two layers have one name and one shape. Kernels, a bias and the output of a layer are
@@ -65,8 +65,8 @@ def model(length: int, classes: int, stem: str = "layers") -> tf.keras.Model:
 
 
 WORKLOAD = SimpleNamespace(
-    model=model,
-    optimizer=lambda rate, update: tf.keras.optimizers.SGD(rate),
+    build=lambda specs, outputs, settings, knobs: model(*specs[0].shape, *outputs),
+    optimizer=lambda settings, rate, knobs: tf.keras.optimizers.SGD(rate),
     row_losses=tf.keras.losses.sparse_categorical_crossentropy,
 )
 
@@ -76,6 +76,11 @@ def write_data(folder: Path) -> None:
     for side in ("train", "test"):
         np.save(folder / f"{side}.npy", random.integers(0, 5, (ROWS, LENGTH), np.uint8))
         np.save(folder / f"{side}_labels.npy", random.integers(0, CLASSES, ROWS))
+    codes = {"name": "codes", "shape": [LENGTH], "dtype": "uint8", "file": "{side}.npy"}
+    labels = {"name": "labels", "shape": [], "dtype": "int64", "file": "{side}_labels.npy"}
+    rows = {"train": ROWS, "test": ROWS}
+    description = {"classes": list("ABC"), "inputs": [codes], "targets": labels, "rows": rows}
+    write_json(folder / "dataset.json", description)
 
 
 def request(data: Path, strategy: str, knobs: dict, instrument: str | None) -> dict:
@@ -86,7 +91,6 @@ def request(data: Path, strategy: str, knobs: dict, instrument: str | None) -> d
         "training": training | {"checkpoint_epochs": None},
         "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}} | knobs,
         "data": str(data),
-        "classes": list("ABC"),
         "train_rows": ROWS,
         "max_steps": None,
         "instrument": instrument,
@@ -143,7 +147,7 @@ def main(folder: Path) -> None:
         if strategy not in started:
             used.start()
         used.knobs, used.place = asked["knobs"], place(strategy, process)
-        train._shares_by_speed = lambda *_, shares=shares: np.array(shares)
+        train.shares_by_speed = lambda *_, shares=shares: np.array(shares)
         into = folder / name / "ranks"
         into.mkdir(parents=True, exist_ok=True)
         total = 1 if strategy == "single" else ranks

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from escala.files import sha256_file
+from escala.core.files import sha256_file
 from tests.conftest import copy_project
 from tests.workflow.conftest import SIMULATED, experiment_of
 
@@ -128,7 +128,9 @@ def test_a_setting_that_is_taken_back_brings_the_old_results_back(workflow):
 
 
 def test_a_changed_function_recomputes_the_steps_that_use_it_and_no_others(workflow):
-    workflow.change("escala/figures/splits.py", "Scores by the kind of split", "Scores by split")
+    workflow.change(
+        "escala/report/figures/splits.py", "Scores by the kind of split", "Scores by split"
+    )
     ran, served = workflow.run(fits_only(), *MADE)
     assert ran == {"figure": 1} and not served
     assert "Scores by split" in (workflow.folder / FIGURE).read_text()
@@ -189,7 +191,9 @@ def test_a_run_that_failed_is_not_served(workflow, tmp_path):
     folder.mkdir()
     copy = Workflow(folder, tmp_path / "own")
     copy.change(
-        "escala/workloads/kmer_logreg.py", "def fit(", "def fit(*_):\n    1 / 0\n\n\ndef _fit("
+        "escala/workloads/kmer_logreg/__init__.py",
+        "def fit(",
+        "def fit(*_):\n    1 / 0\n\n\ndef _fit(",
     )
     failing = copy.start(fits_only(), RUN)
     said, _ = failing.communicate(timeout=300)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from escala.explain import attribution
-from escala.files import read_json
-from escala.measure.run import measure
+from escala.analysis import attribution
+from escala.core.files import read_json
+from escala.record.run import measure
 from tests.conftest import ROOT
 
 STEPS = 24
@@ -25,7 +25,7 @@ SLEEP_SECONDS = 0.03
 # of another kernel.
 SLEEPING = f"""
 import time
-from escala.parallel.shards import Shards
+from escala.training.shards import Shards
 
 of_epoch = Shards.of_epoch
 

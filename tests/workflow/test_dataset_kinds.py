@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from escala.files import sha256_file
+from escala.core.files import sha256_file
 from tests.conftest import copy_project
-from tests.kinds import add_kind, add_workload
+from tests.kinds import add_kind, add_reader, add_workload
 from tests.workflow.conftest import SIMULATED, experiment_of
 
 BLOBS = {"kind": "blobs", "points": 40, "spread": 0.2, "split": {"seeds": [4]}}
@@ -25,7 +25,7 @@ FIGURES = ["results/plane/figures/splits.svg", "results/plane/figures/class_dist
 #: Print the message of each experiment of a list, or that there is none.
 MESSAGES = """
 import json, sys
-from escala.errors import InputError
+from escala.core.errors import InputError
 from escala.experiment import Experiment
 
 for settings in json.load(sys.stdin):
@@ -53,6 +53,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = copy_project(tmp_path_factory.mktemp("copy") / "project")
     add_kind(project)
     add_workload(project)
+    add_reader(project)
     return project
 
 
@@ -99,6 +100,8 @@ def test_a_dataset_of_a_new_kind_is_prepared_trained_on_and_shown(project, call)
     assert run["status"] == "ok"
     # The classes are five standard deviations from the line between them.
     assert run["evaluation"]["accuracy"] == 1
+    log = (project / RUN).parent / "ranks" / "rank0.log"
+    assert "read by the kind's own reader" in log.read_text()
     tables = project / "results/plane/tables"
     classes = pd.read_csv(tables / "classes.csv")
     for side in ("train", "test"):

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from escala.files import read_json
-from escala.measure import steps
-from escala.parallel import launch
-from escala.parallel.layout import Layout
-from escala.parallel.placement import places
-from escala.parallel.strategies import STRATEGIES
+from escala.core.files import read_json
+from escala.record import steps
+from escala.runtime import launch
+from escala.runtime.layout import Layout
+from escala.runtime.placement import places
+from escala.strategies import STRATEGIES
 from tests.conftest import KNOBS, ROOT
 from tests.workflow import exchange
 

@@ -15,13 +15,14 @@ import numpy as np
 import psutil
 import pytest
 
-from escala.errors import InputError
-from escala.files import read_json
-from escala.measure import steps
-from escala.measure.outcome import Outcome
-from escala.measure.plan import make_plan, resumption
-from escala.measure.run import lost, measure
-from escala.parallel import launch
+from escala.core.errors import InputError
+from escala.core.files import read_json
+from escala.data.base import Arrays
+from escala.record import steps
+from escala.record.outcome import Outcome
+from escala.record.plan import make_plan, resumption
+from escala.record.run import lost, measure
+from escala.runtime import launch
 from tests.conftest import ROOT
 
 PATIENCE_SECONDS = 120
@@ -32,7 +33,7 @@ EPOCHS = 4
 LATE = """
 import time
 from pathlib import Path
-from escala.parallel.strategies.horovod import Horovod
+from escala.strategies.horovod import Horovod
 
 start = Horovod.start
 
@@ -45,7 +46,7 @@ Horovod.start = late
 """
 ENDING = """
 import os, signal
-from escala.parallel.checkpoint import Checkpoint
+from escala.training.checkpoint import Checkpoint
 
 due = Checkpoint.due
 
@@ -65,7 +66,7 @@ def ranks_of(folder: Path) -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
             asked = Path(process.cwd(), command[-1]) if command else folder
-            if command[1:3] == ["-m", "escala.parallel.rank"] and folder in asked.parents:
+            if command[1:3] == ["-m", "escala.training.rank"] and folder in asked.parents:
                 found.append(process)
     return found
 
@@ -183,8 +184,7 @@ def losses(small_split) -> np.ndarray:
     """The losses of one process that adds the gradients of two halves of each batch."""
     import float32_drift
 
-    data = float32_drift.Data.load(small_split)
-    return float32_drift.losses(data, 0, 2, EPOCHS * 6, learning_rate=0.0001)
+    return float32_drift.losses(Arrays(small_split), 0, 2, EPOCHS * 6, learning_rate=0.0001)
 
 
 @pytest.mark.parametrize("strategy", ["hybrid", "multiworker-mirrored"])

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import yaml
 
+from escala.core.files import read_json
 from escala.experiment import load as load_experiment
-from escala.files import read_json
 from escala.workloads import WORKLOADS, load
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from escala.experiment import folders
-from escala.measure.run import measure
+from escala.record.run import measure
 from tests.conftest import ROOT
 from tests.folders import GUIDE, changed, files_of
 from tests.kinds import GUIDE as KIND_GUIDE

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from escala.files import read_json
+from escala.core.files import read_json
 from tests.conftest import CLASSES, ROOT, copy_project
 
 EPOCHS = 20
@@ -37,7 +37,7 @@ MEASURE = f"""
 import sys
 from pathlib import Path
 from escala.experiment import load
-from escala.measure.run import measure
+from escala.record.run import measure
 
 experiment = load("experiment.yaml")
 for probe in sys.argv[2:]:

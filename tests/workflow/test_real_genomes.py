@@ -11,7 +11,7 @@ import pytest
 import yaml
 from Bio import SeqIO
 
-from escala.files import read_json
+from escala.core.files import read_json
 from tests.conftest import CLASSES, ROOT
 from tests.workflow.conftest import run_snakemake
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from escala import store
+from escala.cache import store
 from tests.conftest import ROOT
 
 PATIENCE_SECONDS = 120
@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 120
 STEPS = 12
 KILLS, KILLS_OF_A_STORE, KILLS_SERVING = 60, 20, 20
 NOBODY = 65534
-TRACED = ("escala/store.py", "escala/files.py", "/shutil.py")
+TRACED = ("escala/cache/store.py", "escala/core/files.py", "/shutil.py")
 BIG = 300_000
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,21 +14,21 @@ import pandas as pd
 import psutil
 import pytest
 from Bio import SeqIO
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import confusion_matrix, log_loss
 
+from escala.core.files import atomic, read_json, sha256_file, write_json
 from escala.data import KINDS
 from escala.data.base import Arrays
 from escala.data.genomes.familiarity import learn
-from escala.files import atomic, read_json
-from escala.measure import steps
-from escala.measure.invariants import broken_promise
-from escala.measure.run import measure
-from escala.parallel.data import digest
-from escala.parallel.rank import _busy_neighbours
-from escala.parallel.shards import parts
-from escala.parallel.strategies.horovod import GRADIENT
 from escala.predict.classify import predict
 from escala.probes import timeline
+from escala.record import steps
+from escala.record.invariants import broken_promise
+from escala.record.run import measure
+from escala.strategies.horovod import GRADIENT
+from escala.training.data import digest
+from escala.training.rank import _busy_neighbours
+from escala.training.shards import parts
 from escala.workloads import load
 from tests.conftest import CLASSES
 
@@ -127,7 +128,7 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(
     assert result["step_seconds"] is None
     assert [epoch["rows"] for epoch in result["epochs"]] == [ROWS] * 6
     assert result["epochs"][-1]["loss"] < result["epochs"][0]["loss"]
-    assert not running("escala.parallel.worker")
+    assert not running("escala.strategies.shared.worker")
 
 
 SPARSE = {"gradient/0.embedding/embeddings", "gradient/0.embedding/embeddings/indices"}
@@ -172,7 +173,7 @@ def test_rounded_gradients_train_otherwise(trained, small_split, request_for, tm
 @pytest.mark.parametrize("weighting", ["rows", "ranks"])
 def test_a_step_is_the_mean_of_its_rows_or_of_its_ranks(weighting):
     """A last step in which ranks have unequal rows, and one has none."""
-    from escala.parallel.step import divisors
+    from escala.training.step import divisors
 
     per_row = [np.array([1.0, 2.0, 3.0]), np.array([10.0]), np.array([])]
     of_rank = divisors(per_row, weighting)
@@ -186,7 +187,7 @@ def test_parts_are_computed_one_after_the_other():
     """Together they would take the memory of the whole batch."""
     import tensorflow as tf
 
-    from escala.parallel.step import accumulated as in_parts
+    from escala.training.step import accumulated as in_parts
 
     present, most = [], []
 
@@ -307,18 +308,48 @@ def test_diverging_training_is_a_status(small_split, request_for, tmp_path):
     assert result["status"] == "diverged" and result["evaluation"] is None
 
 
-def test_early_stopping_tensorboard_and_the_kept_model(small_split, request_for, tmp_path):
+@pytest.fixture
+def validated_split(small_split, tmp_path) -> Path:
+    """The same split with a validation side: every second of its test rows."""
+    folder = shutil.copytree(small_split, tmp_path / "data" / "split")
+    (tmp_path / "data" / "records.tsv").symlink_to(small_split.parent / "records.tsv")
+    (tmp_path / "data" / "sequences").symlink_to(small_split.parent / "sequences")
+    description = read_json(folder / "dataset.json")
+    for part in ("", "_labels"):
+        rows = np.load(folder / f"test{part}.npy")[::2]
+        np.save(folder / f"validation{part}.npy", rows)
+    description["rows"]["validation"] = len(rows)
+    description["sha256"] = {p.name: sha256_file(p) for p in folder.glob("*.npy")}
+    write_json(folder / "dataset.json", description)
+    return folder
+
+
+def test_early_stopping_on_the_validation_side_restores_the_best_model_which_is_kept(
+    validated_split, request_for, tmp_path
+):
     request = request_for(
-        "single", "1x1", epochs=5, tensorboard=True, save_model=True,
-        early_stopping={"patience": 1, "min_delta": 100.0},
+        "single", "1x1", epochs=5, tensorboard=True, save_model=True, validate=True,
+        early_stopping={
+            "monitor": "validation", "patience": 1, "min_delta": 100.0, "restore_best": True,
+        },
     )  # fmt: skip
-    outcome = measure(request, small_split, tmp_path / "run.json", 300)
+    outcome = measure(request, validated_split, tmp_path / "run.json", 300)
     assert outcome.status == "ok", outcome.reason
     result = read_json(tmp_path / "run.json")
     assert result["training"]["stopped_early"] and result["training"]["epochs_done"] == 2
     assert list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))
-    assert_kept_as_evaluated(tmp_path, small_split, result)
-    assert_classifies_whole_genomes_as_evaluated(tmp_path, small_split)
+    assert_kept_as_evaluated(tmp_path, validated_split, result)
+    assert_classifies_whole_genomes_as_evaluated(tmp_path, validated_split)
+    # The loss fell by less than 100 in the second epoch, so the model is that of the first.
+    assert result["training"]["best_epoch"] == 1
+    codes, labels = (np.load(validated_split / f"validation{p}.npy") for p in ("", "_labels"))
+    probabilities = load(tmp_path).probabilities(codes)
+    first, second = result["epochs"]
+    expected = log_loss(labels, probabilities, labels=range(len(CLASSES)))
+    assert first["validation_loss"] == pytest.approx(expected, rel=1e-5)
+    assert first["validation_loss"] != pytest.approx(second["validation_loss"], rel=1e-5)
+    right = (probabilities.argmax(axis=1) == labels).mean()
+    assert first["test_accuracy"] == pytest.approx(right)
 
 
 def assert_kept_as_evaluated(run: Path, split: Path, result: dict) -> None:
@@ -419,8 +450,8 @@ def test_what_cannot_be_kept_fails_the_run(small_split, request_for, tmp_path, m
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return real(path, **options)
 
-    monkeypatch.setattr("escala.files.atomic", full)
-    monkeypatch.setattr("escala.measure.collect.atomic", full)
+    monkeypatch.setattr("escala.core.files.atomic", full)
+    monkeypatch.setattr("escala.record.collect.atomic", full)
     request = request_for("single", "1x1", workload="majority", save_model=True)
     outcome = measure(request, small_split, tmp_path / "run.json", 300)
     assert outcome.status == "failed" and "No space left" in outcome.reason

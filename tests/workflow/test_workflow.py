@@ -55,7 +55,7 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
 
 ENDING = """
 import os, signal
-from escala.parallel.checkpoint import Checkpoint
+from escala.training.checkpoint import Checkpoint
 
 Checkpoint.due = lambda self, epoch: os.kill(os.getpid(), signal.SIGKILL)
 """

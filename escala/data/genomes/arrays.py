@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
-from numpy.lib.format import write_array_header_1_0
 
+from escala.core.files import atomic, sha256_file, write_json
 from escala.data.genomes.prepare import balance, windows
 from escala.data.genomes.prepare.fasta import read_records
 from escala.data.genomes.prepare.similarity import read_groups
@@ -21,7 +20,7 @@ from escala.data.genomes.prepare.split import (
     split_leaving_out,
     stratified_split,
 )
-from escala.files import atomic, sha256_file, write_json
+from escala.data.writer import written
 
 FORMAT = 4
 KIND = "genomes"
@@ -29,49 +28,6 @@ KIND = "genomes"
 ROWS, LABELS = "{side}.npy", "{side}_labels.npy"
 #: Number in the place of a genome's for rows that SMOTEN made.
 SYNTHETIC = -1
-
-
-class ArrayWriter:
-    """An `.npy` array of uint8 rows that grows block by block.
-
-    Parameters
-    ----------
-    handle : binary file to write, at its start.
-    length : numbers in a row.
-    """
-
-    def __init__(self, handle: BinaryIO, length: int):
-        self._handle, self._rows, self._length = handle, 0, length
-        self._write_header()
-
-    def append(self, block: np.ndarray) -> None:
-        """Add rows, uint8 of shape (some rows, length)."""
-        self._handle.write(np.ascontiguousarray(block))
-        self._rows += len(block)
-
-    def flush(self) -> None:
-        """Bring the header up to date, so that what has been written can be mapped."""
-        end = self._handle.tell()
-        self._handle.seek(0)
-        self._write_header()
-        self._handle.seek(end)
-        self._handle.flush()
-
-    def _write_header(self) -> None:
-        # NumPy pads the header for as many rows as there can be.
-        shape = (self._rows, self._length)
-        write_array_header_1_0(
-            self._handle, {"descr": "|u1", "fortran_order": False, "shape": shape}
-        )
-
-
-@contextmanager
-def written(path: Path, length: int) -> Iterator[ArrayWriter]:
-    """Yield a writer of the array at `path`, whole when the block ends."""
-    with open(path, "wb") as handle:
-        writer = ArrayWriter(handle, length)
-        yield writer
-        writer.flush()
 
 
 @dataclass(frozen=True)
@@ -262,7 +218,7 @@ def _split_first(
         "train": _write_balanced(genomes, train, preparation, paths["train.npy"]),
         "test": (genomes.labels[test["genome"]], test["genome"]),
     }
-    with written(paths["test.npy"], length) as writer:
+    with written(paths["test.npy"], (length,), np.uint8) as writer:
         for block in genomes.blocks(test, length):
             writer.append(block)
     return sides, parts.not_separable, before
@@ -286,7 +242,7 @@ def _balanced_first(
     parts = stratified_split(labels, classes, preparation["split"]["test_fraction"], seed)
     rows = np.load(whole, mmap_mode="r", allow_pickle=False)
     for file, side in (("train.npy", parts.train), ("test.npy", parts.test)):
-        with written(paths[file], length) as writer:
+        with written(paths[file], (length,), np.uint8) as writer:
             size = max(1, windows.BLOCK_BYTES // length)
             for first in range(0, len(side), size):
                 writer.append(rows[side[first : first + size]])
@@ -310,7 +266,7 @@ def _write_balanced(
     )
     rows = np.concatenate([rows, added])
     all_labels, origins = [genomes.labels[rows["genome"]]], [rows["genome"]]
-    with written(path, length) as writer:
+    with written(path, (length,), np.uint8) as writer:
         for block in genomes.blocks(rows, length):
             writer.append(block)
         writer.flush()

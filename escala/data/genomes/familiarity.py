@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from escala.core.errors import InputError
+from escala.core.files import atomic
 from escala.data.genomes.prepare.kmers import canonical_kmers
-from escala.errors import InputError
-from escala.files import atomic
 
 #: Letters of a k-mer. There are 4**12 = 16.8 million: a set of them takes 2 MiB as bits, and a
 #: random sequence hits few of those that some hundred thousand letters of genomes hold.

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from escala.core.errors import InputError
 from escala.data.base import specs
 from escala.data.genomes.acquire.files import records
 from escala.data.genomes.prepare import windows
 from escala.data.genomes.prepare.encode import encode
 from escala.data.genomes.prepare.fasta import nucleotides
 from escala.data.queries import Query
-from escala.errors import InputError
 
 #: How rows can have been cut, as `window.method` of a dataset allows.
 WINDOW_METHODS = ("start", "random", "tiles")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from escala.core.errors import InputError
 from escala.data.genomes import acquire
 from escala.data.genomes.acquire.queries import QUERIES
 from escala.data.paths import expanded_path
-from escala.errors import InputError
 
 # What its arrays depend on, besides its source and its split.
 _PREPARED_BY = ("classes", "length", "window", "deduplicate", "oversample")

@@ -65,6 +65,6 @@ def optimizer(
     return chosen
 
 
-def row_losses(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
     """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
     return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+from escala.core.errors import InputError
+from escala.core.files import atomic
 from escala.data.genomes.acquire.paths import class_files, list_files
 from escala.data.paths import expanded_path
-from escala.errors import InputError
-from escala.files import atomic
 
 #: The module of each type of source, whose `fetch` gets the genomes; known without importing it.
 SOURCES = {

@@ -26,6 +26,7 @@ from Bio import Entrez
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 from tqdm import tqdm
 
+from escala.core.errors import InputError
 from escala.data.genomes.acquire import eutils
 from escala.data.genomes.acquire.files import write_record
 from escala.data.genomes.acquire.lock import digest, listed, read_lock
@@ -33,7 +34,6 @@ from escala.data.genomes.acquire.partial import Partial
 from escala.data.genomes.acquire.paths import list_files
 from escala.data.genomes.acquire.queries import QUERIES
 from escala.data.paths import expanded, expanded_path
-from escala.errors import InputError
 
 #: Records of one request. From 200 on Bio.Entrez sends the accessions in the body.
 BATCH = 200

@@ -36,7 +36,7 @@ from Bio import Entrez
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 from tenacity import wait_exponential_jitter as exponential
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 
 NCBI = "https://eutils.ncbi.nlm.nih.gov"
 KEY, ADDRESS, FIRST_WAIT = "NCBI_API_KEY", "ESCALA_EUTILS_URL", "ESCALA_EUTILS_WAIT"

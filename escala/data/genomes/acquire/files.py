@@ -11,8 +11,8 @@ from typing import TextIO
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 from tqdm import tqdm
 
+from escala.core.errors import InputError
 from escala.data.genomes.acquire.paths import class_files
-from escala.errors import InputError
 
 LINE = 70
 #: Letters of a record, and records of a file, that are read at most: 40 times the largest genome

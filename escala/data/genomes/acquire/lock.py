@@ -10,9 +10,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
+from escala.core.errors import InputError
+from escala.core.files import atomic
 from escala.data.genomes.acquire.files import records
-from escala.errors import InputError
-from escala.files import atomic
 
 COLUMNS = ["class", "accession", "length", "sha256"]
 #: Accessions that a message names at most.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
+from escala.core.errors import InputError
+from escala.core.files import atomic
 from escala.data.genomes.acquire.files import write_record
-from escala.errors import InputError
-from escala.files import atomic
 
 #: Files whose content is kept in memory while records are read in any order.
 KEPT_IN_MEMORY = 4

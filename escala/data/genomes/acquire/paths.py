@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from escala.core.errors import InputError
 from escala.data.paths import expanded_path
-from escala.errors import InputError
 
 SUFFIXES = [suffix + packed for suffix in (".fasta", ".fa", ".fna") for packed in ("", ".gz")]
 

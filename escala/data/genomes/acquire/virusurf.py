@@ -7,8 +7,8 @@ from pathlib import Path
 
 from Bio.SeqIO.FastaIO import FastaTwoLineParser
 
+from escala.core.errors import InputError
 from escala.data.genomes.acquire import files
-from escala.errors import InputError
 
 
 def fetch(source: dict, classes: list[str], folder: Path) -> None:

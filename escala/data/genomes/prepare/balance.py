@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import imblearn.over_sampling
 import numpy as np
 
+from escala.core.errors import InputError
 from escala.data.genomes.prepare.smoten import SMOTEN
 from escala.data.genomes.prepare.windows import random_windows
-from escala.errors import InputError
 
 
 def wanted(labels: np.ndarray, classes: list[str], oversample: dict) -> dict[int, int]:

@@ -15,9 +15,9 @@ from Bio.SeqIO.FastaIO import SimpleFastaParser
 from numpy.lib.format import write_array_header_1_0
 from tqdm import tqdm
 
+from escala.core.errors import InputError
+from escala.core.files import atomic
 from escala.data.genomes.prepare.encode import encode, foreign_letters, letters
-from escala.errors import InputError
-from escala.files import atomic
 
 RECORD_COLUMNS = ["class", "label", "accession", "length", "genome", "offset", "letters"]
 

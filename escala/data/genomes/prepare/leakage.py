@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from escala.core.files import atomic
 from escala.data.genomes.prepare.similarity import Sketches, nearest
-from escala.files import atomic
 
 
 def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:

@@ -21,11 +21,11 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from tqdm import tqdm
 
+from escala.core.errors import InputError
+from escala.core.files import atomic
 from escala.data.genomes.prepare.encode import encode
 from escala.data.genomes.prepare.fasta import records as parsed
 from escala.data.genomes.prepare.kmers import canonical_kmers
-from escala.errors import InputError
-from escala.files import atomic
 
 #: Letters of a k-mer: long enough that unrelated genomes share none by chance, 4**21 = 4.4e12.
 K = 21

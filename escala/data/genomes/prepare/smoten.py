@@ -26,7 +26,7 @@ from scipy.linalg.blas import sgemm
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 
 BLOCK_BYTES = 256 * 2**20
 #: Pairs of a position and a code that one matrix product sums over.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from escala.errors import InputError
+from escala.core.errors import InputError
 
 #: How far the test side of a class may be from the rows wanted, as a share of them, so that seeds
 #: have several sets of groups to draw from even if a single one is nearest.

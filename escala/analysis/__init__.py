@@ -1,0 +1,1 @@
+"""From runs to numbers: statistics, attribution, ladders, differences, leakage."""

@@ -1,0 +1,70 @@
+"""Differences between the predictions of two configurations for the same test rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from escala.core.files import read_json
+
+Measurement = Mapping[str, Any]
+
+
+class PairedRows(NamedTuple):
+    """Test rows of several repeats, one after the other; int arrays of shape (rows,).
+
+    Attributes
+    ----------
+    labels : the true class.
+    baseline, other : the classes predicted.
+    genomes : a number for the genome behind a row, the same in every split; a negative one of its
+        own for each row that SMOTEN made, and for rows that are cut from no genome.
+    """
+
+    labels: np.ndarray
+    baseline: np.ndarray
+    other: np.ndarray
+    genomes: np.ndarray
+
+
+def split_folders(dataset_files: Iterable[str | Path]) -> dict[tuple[str, int], Path]:
+    """Return the folder of every split by the name of its dataset and its seed.
+
+    Parameters
+    ----------
+    dataset_files : the `dataset.json` of every split; its arrays stand beside it.
+    """
+    descriptions = {Path(path).parent: read_json(Path(path)) for path in dataset_files}
+    return {(d["dataset"], d["split_seed"]): folder for folder, d in descriptions.items()}
+
+
+def paired_rows(
+    pairs: Iterable[tuple[Measurement, Measurement]], folders: Mapping[tuple[str, int], Path]
+) -> PairedRows:
+    """Return the test rows of pairs of runs, as many times as there are pairs that tested them.
+
+    Parameters
+    ----------
+    pairs : baseline and other run, of one dataset and repeat, with the `file` each was read from;
+        `predictions.npy` stands beside it.
+    folders : as of `split_folders`.
+    """
+    tested = []
+    for baseline, other in pairs:
+        folder = folders[other["dataset"], other["data"]["split_seed"]]
+        files = [folder / "test_labels.npy"]
+        files += [Path(run["file"]).with_name("predictions.npy") for run in (baseline, other)]
+        labels, *predicted = (np.load(file, allow_pickle=False) for file in files)
+        tested.append(np.stack([labels, *predicted, _genomes(folder, len(labels))]))
+    rows = PairedRows(*np.concatenate(tested, axis=1))
+    apart = np.where(rows.genomes < 0, -1 - np.arange(len(rows.genomes)), rows.genomes)
+    return rows._replace(genomes=apart)
+
+
+def _genomes(folder: Path, rows: int) -> np.ndarray:
+    """Return the number of the genome behind each test row of a split, -1 where there is none."""
+    file = folder / "test_genomes.npy"
+    return np.load(file, allow_pickle=False) if file.is_file() else np.full(rows, -1)

@@ -1,0 +1,148 @@
+"""What each change on the way from one configuration to another is worth.
+
+Each pair of neighbouring rungs of a ladder is a series of its own, in which the two take turns, and
+so are the two ends. The ratios of the rungs were hence measured at different times, against
+different runs; that they multiply to the ratio of the ends is no arithmetic, and shows that nothing
+is missing from them.
+
+A time is that of a whole epoch with all that happens in it, `epoch_wall_seconds`: no checkpoint is
+written within the training steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from escala.analysis.statistics import combined_interval, median_interval
+from escala.experiment.references import Place
+from escala.record.comparable import left_out, paired
+
+RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
+#: How far the product of the ratios may be from the ratio of the ends, of that.
+TOLERANCE = 0.1
+
+_PLACE = list(Place._fields)
+_SECONDS = "epoch_wall_seconds_per_epoch"
+
+
+def rows(runs: pd.DataFrame, pairs: Sequence[Mapping[str, Any]]) -> Iterator[dict]:
+    """Yield the rows of `ladder.csv`.
+
+    Parameters
+    ----------
+    runs : measurements of the pairs' runs, older sessions among them, in the columns of `runs.csv`,
+        `pair`, and `measurement`, the content of their files.
+    pairs : as `escala.experiment.Pair`, those of a ladder one after the other, its ends the last.
+    """
+    for (dataset, workload), group in runs.groupby(["dataset", "workload"], sort=False):
+        first = group.iloc[0]
+        for ladder, of_ladder in groupby(pairs, key=lambda pair: pair["ladder"]):
+            for row in _ladder(group, list(of_ladder)):
+                yield {
+                    "dataset": dataset,
+                    "workload": workload,
+                    "ladder": ladder,
+                    **row,
+                    "provenance": first["provenance"],
+                    "leaky": first["leaky"],
+                }
+
+
+def _ladder(runs: pd.DataFrame, pairs: list[Mapping]) -> Iterator[dict]:
+    of_pair = [runs[runs["pair"] == pair["name"]] for pair in pairs]
+    series = list(map(_times, of_pair, pairs))
+    times = [seconds for seconds, _ in series]
+    refused = [reasons for _, reasons in series]
+    compared = list(map(_compared, of_pair, pairs, times, refused))
+    if len(pairs) == 1:
+        yield compared[0]
+    else:
+        *rungs, direct = compared
+        yield from rungs
+        yield _product(rungs, direct, times)
+        yield direct
+
+
+def _times(runs: pd.DataFrame, pair: Mapping) -> tuple[pd.DataFrame, list[str]]:
+    """Return the seconds of both sides of a pair, `before` and `after`, and why others have none.
+
+    One row for each session and repeat in which the two are comparable.
+    """
+    ok = runs[(runs["status"] == "ok") & (runs["resumptions"] == 0) & runs["comparable"]]
+    before, after = (
+        ok[(ok[_PLACE] == list(pair[side])).all(axis=1)] for side in ("before", "after")
+    )
+    pairs = paired(after["measurement"], before["measurement"])
+    seconds = ok.set_index("file")[_SECONDS]
+    sides = {"before": pairs.references, "after": pairs.runs}
+    times = {
+        side: seconds[[run["file"] for run in found]].to_numpy() for side, found in sides.items()
+    }
+    return pd.DataFrame(times, dtype=float).dropna(), pairs.refused
+
+
+def _compared(
+    runs: pd.DataFrame, pair: Mapping, times: pd.DataFrame, refused: Sequence[str]
+) -> dict:
+    before, after = times["before"], times["after"]
+    return {
+        "part": RUNG if pair["rung"] else DIRECT,
+        "rung": pair["rung"],
+        "change": pair["change"],
+        **{side: _named(pair[side]) for side in ("before", "after")},
+        "oversubscribed": bool(runs["oversubscribed"].any()),
+        "pairs": len(times),
+        "kind": "measured" if len(times) else "unavailable",
+        "reason": left_out(len(times), refused) if len(times) else _reason(runs, refused),
+        **median_interval(after / before).columns("ratio"),
+        "before_seconds": before.median() if len(times) else None,
+        "after_seconds": after.median() if len(times) else None,
+        **median_interval(before - after).columns("cost", "_seconds"),
+    }
+
+
+def _product(compared: list[dict], direct: dict, times: list[pd.DataFrame]) -> dict:
+    """Return what the rungs come to together, and how that compares with the ends.
+
+    `times` are those of the rungs and, the last, of the ends.
+    """
+    missing = [str(row["rung"]) for row in compared if not row["pairs"]]
+    ratios = [each["after"] / each["before"] for each in times]
+    ratio = combined_interval(ratios[:-1], np.prod)
+    cost = combined_interval([each["before"] - each["after"] for each in times[:-1]], np.sum)
+    of_direct = combined_interval(
+        ratios, lambda medians, axis: np.prod(medians[:-1], axis=axis) / medians[-1]
+    )
+    return {
+        **{key: direct[key] for key in ("before", "after")},
+        "part": PRODUCT,
+        "rung": None,
+        "change": None,
+        "oversubscribed": any(row["oversubscribed"] for row in compared),
+        "pairs": min(row["pairs"] for row in compared),
+        "kind": "unavailable" if missing else "measured",
+        "reason": f"no ratio of rung {', '.join(missing)}" if missing else None,
+        **ratio.columns("ratio"),
+        **cost.columns("cost", "_seconds"),
+        **of_direct.columns("of_direct"),
+    }
+
+
+def _named(place: Sequence[str]) -> str:
+    return str(Place(*place))
+
+
+def _reason(runs: pd.DataFrame, refused: Sequence[str]) -> str:
+    """Return why a pair has no ratio."""
+    failed = runs[runs["current"] & (runs["status"] != "ok")]
+    if failed.empty:
+        none = "no two runs that ended ok, at one sitting, share session and repeat"
+        return "; ".join(dict.fromkeys(refused)) or none
+    first = failed.iloc[0]
+    why = f"{first['status']}: {first['reason']}" if pd.notna(first["reason"]) else first["status"]
+    return f"{first['variant']} rep {first['repeat']}: {why}"

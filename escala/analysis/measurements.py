@@ -1,0 +1,58 @@
+"""The measurements of runs as they are read from their files, of every format there has been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from escala.record.comparable import comparable
+from escala.record.schema import read_result
+
+
+def read_run(path: str | Path) -> dict:
+    """Return the content of a run.json, of an older format as if it were of the present one.
+
+    Format 1 knew no workload but those trained by steps, which were called `gradient` before format
+    7. Before format 6 the machine of the launching host alone was recorded: the other nodes are
+    taken to be of its kind, as they were then.
+
+    Raises
+    ------
+    InputError : the file is not whole.
+    """
+    run = {"link": None} | read_result(Path(path))
+    if run["format"] == 1 or run["training"]["kind"] == "gradient":
+        run["training"]["kind"] = "steps"
+    if run["format"] < 6:
+        nodes = run["ranks"].get("hosts") or [run["machine"]["hostname"]]
+        run["ranks"] |= {"hosts": nodes, "machines": [run["machine"]] * len(nodes)}
+    return run
+
+
+def measurements(run_files: Iterable[str | Path]) -> list[dict]:
+    """Read the current measurement of every run, and its older ones from `sessions/` beside it.
+
+    Returns
+    -------
+    The content of each `run.json` with the keys `file`, `current` (it is the one in run.json),
+    `comparable` (with the current one) and `incomparable_because` (the reason, or None).
+    """
+    found = []
+    for path in map(Path, run_files):
+        current = read_run(path)
+        found.append(_marked(current, path, current))
+        for older in sorted(path.parent.glob("sessions/*.json")):
+            content = read_run(older)
+            if content["session"] != current["session"]:
+                found.append(_marked(content, older, current))
+    return found
+
+
+def _marked(run: dict, path: Path, current: dict) -> dict:
+    verdict = comparable(run, current)
+    return run | {
+        "file": str(path),
+        "current": run is current,
+        "comparable": verdict.ok,
+        "incomparable_because": verdict.reason,
+    }

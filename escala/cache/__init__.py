@@ -1,0 +1,1 @@
+"""The content store, and what a step depends on."""

@@ -1,0 +1,315 @@
+"""Find what a step depends on: modules it reaches, data files they read, packages they use.
+
+Nothing is imported: modules are parsed, so that asking costs milliseconds and starts no TensorFlow.
+A module reaches
+
+- what it imports, at any depth of its code, with the packages that hold it;
+- what it names in a string: one that is exactly the dotted name of a module, as in a command line
+  (`"escala.training.rank"`), or that ends in a dot and names a package, which stands for all
+  modules and packages in that package (`f"escala.report.figures.{name}"`). A package that is named
+  so stands for all files of its folder, also those that are no Python;
+- a file or folder of `schemas/`, written as `… / "schemas" / "run.schema.yaml"`.
+
+A folder outside the project (`escala.core.plugins`) is reached as a whole as soon as one of its
+modules is. Its files are known by their place in it: where the folder stands changes nothing.
+
+A comment, a docstring, a layout of the code or a description in a schema changes no digest.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from escala.core import plugins
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Top-level packages of the project, and the folder of the data files that its code reads.
+PROJECT = ("escala", "scripts")
+DATA = "schemas"
+#: They bring what was made, and change nothing of it: their own changes are told by store.FORMAT.
+UNCOUNTED = frozenset({"escala.cache.sources", "escala.cache.store"})
+#: They declare all that can be chosen or set. Where a choice is given, only that counts.
+REGISTRIES = frozenset(
+    {
+        "escala.data",
+        "escala.strategies.shared.knobs",
+        "escala.strategies",
+        "escala.probes",
+        "escala.workloads",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that a module reaches.
+
+    Attributes
+    ----------
+    files : digest of every module and data file, by dotted name or by path from the root.
+    packages : top-level names of what is imported and neither the project's nor Python's own.
+    """
+
+    files: dict[str, str]
+    packages: frozenset[str]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over names and digests of all files, in hexadecimal."""
+        return hashlib.sha256(json.dumps(self.files, sort_keys=True).encode()).hexdigest()
+
+
+def code_digest(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> str:
+    """Return one digest, in hexadecimal, of all code that a module reaches; see `sources`."""
+    return sources(module, chosen=chosen, root=root).digest
+
+
+def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> Sources:
+    """Return what a module reaches, itself included.
+
+    Parameters
+    ----------
+    module : dotted name, as `scripts.encode`.
+    chosen : modules that this use of the code picks from a registry by name. They are reached, and
+        `REGISTRIES` are not; where a module names one of them in a string, the others that it names
+        so are not. A package stands for all files of its folder, also those that are no Python.
+        Without a choice each counts.
+    root : folder of the project.
+
+    Raises
+    ------
+    ModuleNotFoundError : the project has no such module, or none of the name of a choice.
+    SyntaxError : a module cannot be parsed.
+    """
+    uncounted = UNCOUNTED | (REGISTRIES if chosen else frozenset())
+    files: dict[str, str] = {}
+    packages: set[str] = set()
+    waiting = [module, *chosen]
+    for name in waiting:
+        if _file(root, name) is None:
+            raise ModuleNotFoundError(f"no module {name} in {root}", name=name)
+    for name in chosen:
+        _add_package(root, name, waiting, files)
+    outside: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        top = name.partition(".")[0]
+        if plugins.folder_of(top) and top not in outside:
+            outside.add(top)
+            _add_package(root, top, waiting, files)
+        path = _file(root, name)
+        if name in files or name in uncounted or path is None:
+            continue
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        parsed = _parsed(path.read_bytes(), package)
+        files[name] = parsed.digest
+        named = {found for text in parsed.strings for found in _named(root, text)}
+        picked = named.intersection(chosen) or named
+        for one in picked:
+            _add_package(root, one, waiting, files)
+        for imported in (name, *parsed.imports, *picked):
+            top = imported.partition(".")[0]
+            if top in PROJECT or plugins.folder_of(top):
+                waiting += _with_packages(imported)
+            elif top not in sys.stdlib_module_names:
+                packages.add(top)
+        for data in parsed.data:
+            files |= _data(root, data)
+    return Sources(files, frozenset(packages))
+
+
+def package_versions(packages: Collection[str], extra: Collection[str] = ()) -> dict[str, str]:
+    """Return the version of Python and of every distribution that holds an imported package.
+
+    Parameters
+    ----------
+    packages : top-level names of imports. One that is not installed has no version.
+    extra : names of further distributions, which matter and are not imported.
+    """
+    return dict(_versions(frozenset(packages), frozenset(extra)))
+
+
+@cache
+def _versions(packages: frozenset[str], extra: frozenset[str]) -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for names, distribution in _distributions():
+        if not names.isdisjoint(packages):
+            said = distribution.metadata
+            found.setdefault(said["Name"], said["Version"])
+    for name in extra:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+@dataclass(frozen=True)
+class _Module:
+    digest: str
+    imports: frozenset[str]
+    strings: frozenset[str]
+    data: frozenset[str]
+
+
+@cache
+def _parsed(source: bytes, package: str) -> _Module:
+    """Return what a module's source says; `package` is what its relative imports start from."""
+    tree = ast.parse(source)
+    _drop_docstrings(tree)
+    imports, strings, data, inner = set(), set(), set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = _start(node, package)
+            imports |= {start, *(f"{start}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value.partition(".")[0] in PROJECT and "." in node.value:
+                strings.add(node.value)
+        elif isinstance(node, ast.BinOp) and node not in inner:
+            steps, nodes = _joined(node)
+            inner |= nodes
+            if steps[:1] == [DATA]:
+                data.add("/".join(steps))
+    digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return _Module(digest, frozenset(imports), frozenset(strings), frozenset(data))
+
+
+def _drop_docstrings(tree: ast.Module) -> None:
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, holders) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+
+
+def _start(node: ast.ImportFrom, package: str) -> str:
+    """Return the module that `from … import` names, absolute."""
+    if not node.level:
+        return node.module
+    parts = package.split(".")
+    return ".".join(filter(None, [*parts[: len(parts) - node.level + 1], node.module]))
+
+
+def _joined(node: ast.expr) -> tuple[list[str], set[ast.expr]]:
+    """Return the literals that end a chain of `/`, in their order, and the chain's nodes."""
+    steps, nodes = [], set()
+    while (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Div)
+        and isinstance(node.right, ast.Constant)
+        and isinstance(node.right.value, str)
+    ):
+        nodes.add(node)
+        steps = [*node.right.value.split("/"), *steps]
+        node = node.left
+    return steps, nodes
+
+
+def _file(root: Path, name: str) -> Path | None:
+    """Return the file of a module, if there is one."""
+    base = _base(root, name)
+    found = (base.with_name(base.name + ".py"), base / "__init__.py")
+    return next((path for path in found if path.is_file()), None)
+
+
+def _base(root: Path, name: str) -> Path:
+    """Return the path of a package's folder, or of a module's file without its suffix."""
+    top, *inner = name.split(".")
+    return (plugins.folder_of(top) or root / top).joinpath(*inner)
+
+
+def _with_packages(name: str) -> list[str]:
+    """Return a module's name and those of the packages that hold it."""
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _named(root: Path, text: str) -> Iterator[str]:
+    """Yield the modules that a string names: one, or each of the package it begins with."""
+    if text.endswith("."):
+        folder = root.joinpath(*text.removesuffix(".").split("."))
+        yield from (f"{text}{path.stem}" for path in folder.glob("[!_]*.py"))
+        yield from (f"{text}{path.parent.name}" for path in folder.glob("*/__init__.py"))
+    elif _file(root, text):
+        yield text
+
+
+def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str]) -> None:
+    """Add the modules of a package's folder to `waiting`, and its other files to `files`.
+
+    Hidden files and caches of bytecode are left out. A module that is no package adds nothing.
+    """
+    folder = _base(root, name)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        parts = path.relative_to(folder).parts
+        if any(part.startswith(".") or part == "__pycache__" for part in parts):
+            continue
+        inner = parts[:-1] if path.name == "__init__.py" else (*parts[:-1], path.stem)
+        module = ".".join((name, *inner))
+        if path.suffix == ".py" and _file(root, module) == path:
+            waiting.append(module)
+        else:
+            # Only in a declaration is a description nothing but words.
+            suffix = path.suffix if parts[0] in plugins.DECLARATIONS.values() else ""
+            files["/".join((*name.split("."), *parts))] = _data_digest(path.read_bytes(), suffix)
+
+
+def _data(root: Path, path: str) -> dict[str, str]:
+    """Return the digest of a data file, or of each in a folder, by its path from the root."""
+    start = root / path
+    files = sorted(start.rglob("*")) if start.is_dir() else [start]
+    return {
+        file.relative_to(root).as_posix(): _data_digest(file.read_bytes(), file.suffix)
+        for file in files
+        if file.is_file()
+    }
+
+
+@cache
+def _data_digest(content: bytes, suffix: str) -> str:
+    if suffix == ".yaml":
+        # It takes longer to import than all else here, and few steps read a schema.
+        import yaml
+
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        said = _without_descriptions(yaml.load(content, loader))
+        content = json.dumps(said, default=str).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _without_descriptions(schema: object) -> object:
+    """Drop what a schema says to readers; a property that has this name holds no plain text."""
+    if isinstance(schema, dict):
+        return {
+            key: _without_descriptions(value)
+            for key, value in schema.items()
+            if not (key == "description" and isinstance(value, str))
+        }
+    return [_without_descriptions(item) for item in schema] if isinstance(schema, list) else schema
+
+
+@cache
+def _distributions() -> list[tuple[frozenset[str], metadata.Distribution]]:
+    """Return every installed distribution with the top-level names it holds.
+
+    `importlib.metadata.packages_distributions` gives the same in ten times the time.
+    """
+    found = []
+    for distribution in metadata.distributions():
+        declared = distribution.read_text("top_level.txt")
+        if declared is None:
+            lines = (distribution.read_text("RECORD") or "").splitlines()
+            firsts = {line.split(",")[0].split("/")[0] for line in lines}
+            declared = " ".join(first.split(".")[0] for first in firsts)
+        found.append((frozenset(declared.split()), distribution))
+    return found

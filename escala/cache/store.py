@@ -1,0 +1,586 @@
+"""The store: what was made once is found again by the content of all that determined it.
+
+    {store}/blobs/ab/abcd…                       files, each named by the SHA-256 of its bytes
+    {store}/entries/ab/abcd…/{time}.{sha256}.json  what was made under a key, the newest served
+    {store}/incoming/                            files being written
+    {store}/lock                                 held shared to store and to serve, alone to prune
+
+A key is the SHA-256 of a step's name, the content of its inputs, its parameters, its code, the
+versions of the packages the code imports, for a measurement the machine, and `FORMAT`. Blobs and
+entries appear whole, by a rename, and a blob before the entry that names it. Every byte served is
+digested on its way out, so whatever may have become of the store, what does not have the digest it
+had when it was stored is not served.
+
+The folder is named by `ESCALA_STORE` (`.escala/store` in the working directory unless it says so,
+`off` for none). Where the store cannot be used, a line says so and the work goes on without it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+from escala.cache.sources import code_digest, package_versions, sources
+from escala.core.files import atomic, settle, sha256_file
+
+__all__ = ["code_digest", "get_or_compute", "location", "prune", "read", "size", "verify"]
+
+#: Raise it when what an entry holds, or how a key is computed, changes its meaning.
+FORMAT = 1
+LOCATION, DEFAULT, OFF = "ESCALA_STORE", ".escala/store", "off"
+AGAIN = "ESCALA_MEASURE_AGAIN"
+
+#: What a file or a folder holds: path from it -> (SHA-256, bytes), or None for a folder. A folder
+#: itself is `./`, folders in it end in `/`, and the path of a file that is no folder's is empty.
+Content = dict[str, tuple[str, int] | None]
+#: Shows the progress of a long walk, as tqdm does.
+Progress = Callable[[Iterable], Iterable]
+
+_FICLONE = 0x40049409  # linux/fs.h
+_HEX = "[0-9a-f]"
+_ENTRY = f"{'[0-9]' * 20}.{_HEX * 64}.json"
+_PATTERNS = (
+    f"blobs/{_HEX * 2}/{_HEX * 64}",
+    f"entries/{_HEX * 2}/{_HEX * 64}/{_ENTRY}",
+    f"incoming/{_HEX * 32}",
+)
+_SHA256 = re.compile(f"{_HEX}{{64}}")
+_NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
+
+
+class Damaged(Exception):
+    """Something in the store is not what it was when it was stored."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The outputs stored under a key.
+
+    Attributes
+    ----------
+    path : the file that describes it.
+    key, step, created : its key, the step's name, and when it was stored (ISO 8601, UTC).
+    determined : all that the key is the digest of.
+    outputs : content of every output, by name; None is one that was not made.
+    """
+
+    path: Path
+    key: str
+    step: str
+    created: str
+    determined: dict
+    outputs: dict[str, Content | None]
+
+    @property
+    def blobs(self) -> dict[str, int]:
+        """Bytes of each blob it needs, by digest."""
+        contents = filter(None, self.outputs.values())
+        return dict(file for content in contents for file in content.values() if file)
+
+    @property
+    def used(self) -> float:
+        """When it was last stored or served, in seconds since 1970."""
+        return self.path.stat().st_mtime
+
+
+def location() -> Path | None:
+    """Return the folder of the store, absolute, or None where it is turned off."""
+    named = os.environ.get(LOCATION) or DEFAULT
+    return None if named == OFF else Path(named).absolute()
+
+
+def get_or_compute(
+    step: str,
+    *,
+    code: str,
+    inputs: Mapping[str, Path],
+    parameters: Mapping,
+    outputs: Mapping[str, Path],
+    make: Callable[[], bool | None],
+    measurement: Mapping | None = None,
+    packages: Collection[str] = (),
+    chosen: Collection[str] = (),
+    optional: Collection[str] = (),
+) -> str:
+    """Serve the outputs of a step from the store, or make them and store them.
+
+    Parameters
+    ----------
+    step : its name, for people and for the key.
+    code : the module that does the step, as `scripts.encode`; see `escala.cache.sources`.
+    inputs : files and folders it reads. Their content is in the key, where they stand is not.
+    parameters : all else that decides what it makes; can be written as JSON.
+    outputs : files and folders it makes. What stands there is replaced. Those served are copies, so
+        nothing done to them reaches the store; files in folders are write-protected.
+    make : makes the outputs. It returns False if they are not to be stored.
+    measurement : for a step that measures, the machine it measures. `ESCALA_MEASURE_AGAIN=1`
+        measures such a step anew; what was measured before stays in the store.
+    packages : distributions that decide the outputs and are not imported by the code.
+    chosen : modules that the step picks from a registry by name; see
+        `escala.cache.sources.sources`.
+    optional : names of outputs that the step may leave out.
+
+    Returns
+    -------
+    `served`, or `made`.
+
+    Raises
+    ------
+    FileNotFoundError : an input is missing, or an output was not made.
+    OSError : an input cannot be read.
+    Whatever `make` raises. Trouble with the store is told in a line on standard error instead.
+    """
+    store = location()
+
+    def determined() -> dict:
+        reached = sources(code, chosen=chosen)
+        return {
+            "format": FORMAT,
+            "step": step,
+            "inputs": {name: content(path) for name, path in inputs.items()},
+            "parameters": dict(parameters),
+            "code": reached.files,
+            "packages": package_versions(reached.packages, packages),
+            "measurement": None if measurement is None else dict(measurement),
+        }
+
+    if store is None:
+        _make(step, make, outputs, optional)
+        return "made"
+    # A copy: the step may change what it was given.
+    known = json.loads(_canonical(determined()))
+    again = measurement is not None and os.environ.get(AGAIN) == "1"
+    with _ignore_store_errors(store) as usable:
+        if not again and _serve(store, _digest(known), outputs):
+            return "served"
+    if _make(step, make, outputs, optional) and usable:
+        if _digest(determined()) == _digest(known):
+            with _ignore_store_errors(store):
+                _keep(store, known, outputs)
+        else:
+            _say(f"{step}: its inputs or its code changed while it ran: not stored")
+    return "made"
+
+
+def _make(
+    step: str, make: Callable, outputs: Mapping[str, Path], optional: Collection[str]
+) -> bool:
+    """Make the outputs, and return whether they may be stored."""
+    if make() is False:
+        return False
+    for name, path in outputs.items():
+        if name not in optional and not path.exists():
+            raise FileNotFoundError(errno.ENOENT, f"the step {step} did not make it", str(path))
+    return True
+
+
+def content(path: Path) -> Content:
+    """Return what a file or a folder holds. Links are followed."""
+    if not path.is_dir():
+        return {"": (sha256_file(path), path.stat().st_size)}
+    found: Content = {}
+    for folder, _, names in os.walk(path, followlinks=True):
+        inside = Path(folder).relative_to(path).as_posix()
+        found["./" if inside == "." else f"{inside}/"] = None
+        for name in names:
+            file = Path(folder, name)
+            found[file.relative_to(path).as_posix()] = (sha256_file(file), file.stat().st_size)
+    return dict(sorted(found.items()))
+
+
+def read(path: Path) -> Entry:
+    """Read the description of what is stored.
+
+    Raises
+    ------
+    Damaged : it is not as it was written.
+    """
+    try:
+        written = path.read_bytes()
+        if hashlib.sha256(written).hexdigest() != path.name.split(".")[1]:
+            raise ValueError("its digest is another")
+        said = json.loads(written)
+        key = _digest(said["determined"])
+        if key != path.parent.name:
+            raise ValueError("it belongs to another key")
+        outputs = {
+            name: output
+            and {_inside(inner): file and _stored(*file) for inner, file in output.items()}
+            for name, output in said["outputs"].items()
+        }
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise Damaged(f"{path}: {error}") from None
+    return Entry(
+        path, key, said["determined"]["step"], said["created"], said["determined"], outputs
+    )
+
+
+def entries(store: Path) -> Iterator[Entry | Path]:
+    """Yield every entry, in the order they were stored, and the path of those that are damaged."""
+    for path in sorted(store.glob(_PATTERNS[1]), key=lambda path: path.name):
+        try:
+            yield read(path)
+        except Damaged:
+            if path.exists():
+                yield path
+
+
+@dataclass
+class Size:
+    """The size of a store: entries and bytes by step, and bytes that no entry needs.
+
+    A file that several entries hold is stored once: it counts for each step in `steps`, and once in
+    `bytes`, which is everything.
+    """
+
+    entries: int = 0
+    files: int = 0
+    bytes: int = 0
+    unneeded_bytes: int = 0
+    steps: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def size(store: Path) -> Size:
+    """Return what a store holds."""
+    with _locked(store):
+        found, steps = Size(), {}
+        for entry in entries(store):
+            if isinstance(entry, Entry):
+                found.entries += 1
+                blobs, count = steps.setdefault(entry.step, ({}, [0]))
+                blobs |= entry.blobs
+                count[0] += 1
+        needed = {digest for blobs, _ in steps.values() for digest in blobs}
+        found.steps = {
+            step: (count[0], sum(blobs.values())) for step, (blobs, count) in sorted(steps.items())
+        }
+        for path in _files(store):
+            written = path.stat().st_size
+            found.files += 1
+            found.bytes += written
+            if _is_incoming(path) or (_is_blob(path) and path.name not in needed):
+                found.unneeded_bytes += written
+        return found
+
+
+def verify(store: Path, *, remove: bool = False, progress: Progress = iter) -> dict[Path, str]:
+    """Read the whole store again and return what is damaged, with the reason.
+
+    Workflows may use the store meanwhile. With `remove`, damaged files and the entries that need
+    them are removed at the end.
+    """
+    with _locked(store):
+        damaged = {
+            path: reason
+            for path in progress([path for path in _files(store) if not _is_incoming(path)])
+            if (reason := _damage(store, path))
+        }
+    if remove and damaged:
+        with _locked(store, alone=True):
+            # Another process may have mended a blob in the meantime.
+            for path in sorted(damaged, key=_is_blob, reverse=True):
+                if _damage(store, path):
+                    path.unlink(missing_ok=True)
+            for entry in entries(store):
+                path = entry.path if isinstance(entry, Entry) else entry
+                if _damage(store, path):
+                    path.unlink(missing_ok=True)
+    return damaged
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The result of pruning: entries, files of any kind and bytes that it removed, or would."""
+
+    entries: int
+    files: int
+    bytes: int
+
+
+def prune(
+    store: Path,
+    *,
+    older_than_days: float | None = None,
+    larger_than_bytes: int | None = None,
+    dry_run: bool = False,
+) -> Pruned:
+    """Remove what has not been used for long, and whatever no entry needs.
+
+    It waits until nobody stores or serves, and nobody does while it works: what lies in `incoming`
+    then, or in no entry, was left by a process that was killed.
+
+    Parameters
+    ----------
+    older_than_days : remove entries neither stored nor served for so long.
+    larger_than_bytes : remove entries, least recently used first, until the rest takes no more.
+    dry_run : remove nothing.
+    """
+    with _locked(store, alone=True):
+        found = list(entries(store))
+        kept = sorted((e for e in found if isinstance(e, Entry)), key=lambda entry: -entry.used)
+        if older_than_days is not None:
+            oldest = time.time() - older_than_days * 24 * 3600
+            kept = [entry for entry in kept if entry.used >= oldest]
+        if larger_than_bytes is not None:
+            kept = _within(kept, larger_than_bytes)
+        needed = {digest for entry in kept for digest in entry.blobs}
+        stay = {entry.path for entry in kept} | {_blob(store, digest) for digest in needed}
+        # Entries go first: at no instant does one need a blob that is gone.
+        gone = sorted((path for path in _files(store) if path not in stay), key=_is_blob)
+        freed = sum(path.stat().st_size for path in gone)
+        if not dry_run:
+            for path in gone:
+                path.unlink()
+            _remove_empty_folders(store)
+        return Pruned(len(found) - len(kept), len(gone), freed)
+
+
+def _within(kept: list[Entry], limit: int) -> list[Entry]:
+    """Return the entries, most recently used first, that take no more than `limit` bytes."""
+    needed: set[str] = set()
+    total = 0
+    for count, entry in enumerate(kept):
+        new = {digest: size for digest, size in entry.blobs.items() if digest not in needed}
+        total += sum(new.values()) + entry.path.stat().st_size
+        if total > limit:
+            return kept[:count]
+        needed |= new.keys()
+    return kept
+
+
+def _damage(store: Path, path: Path) -> str | None:
+    """Return what is wrong with a blob or an entry of the store, or None."""
+    if not path.exists():
+        return None
+    if _is_blob(path):
+        try:
+            return None if sha256_file(path) == path.name else "not the bytes that were stored"
+        except OSError as error:
+            return error.strerror
+    try:
+        lost = [digest for digest in read(path).blobs if not _blob(store, digest).exists()]
+    except Damaged as error:
+        return str(error).removeprefix(f"{path}: ")
+    return f"{len(lost)} of its files are missing" if lost else None
+
+
+def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool:
+    """Put copies of what is stored under a key in place of the outputs, if it is whole."""
+    with _locked(store):
+        for path in sorted(_folder(store, key).glob("*.json"), reverse=True):
+            try:
+                entry = read(path)
+                _restore(store, entry, outputs)
+            except Damaged as error:
+                _say(f"store: damaged, not served: {error}")
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+                continue
+            # When it was last used: another user's entry keeps the time it was stored.
+            with suppress(OSError):
+                os.utime(path)
+            return True
+    return False
+
+
+def _restore(store: Path, entry: Entry, outputs: Mapping[str, Path]) -> None:
+    """Copy all outputs beside where they belong, and put them there if none is damaged."""
+    if entry.outputs.keys() != outputs.keys():
+        raise Damaged(f"{entry.path}: holds the outputs {', '.join(entry.outputs)}")
+    with ExitStack() as finished:
+        for name, path in outputs.items():
+            stored = entry.outputs[name]
+            if stored is not None:
+                temporary = finished.enter_context(atomic(path))
+                for folder in sorted(inner for inner, file in stored.items() if file is None):
+                    (temporary / folder).mkdir(parents=True, exist_ok=True)
+                for inner, file in stored.items():
+                    if file is not None:
+                        target = temporary / inner if inner else temporary
+                        _fetch(store, file[0], target)
+                        # Snakemake never makes a file again that its user may not write to.
+                        if inner:
+                            _protect(target)
+    for name, path in outputs.items():
+        if entry.outputs[name] is None:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _fetch(store: Path, digest: str, target: Path) -> None:
+    """Copy a blob, and digest what arrived."""
+    blob = _blob(store, digest)
+    try:
+        open(blob, "rb").close()
+    except OSError as error:
+        raise Damaged(f"{blob}: {error.strerror}") from None
+    try:
+        _copy(blob, target)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise Damaged(f"{blob}: {error.strerror}") from None
+    if sha256_file(target) != digest:
+        raise Damaged(f"{blob}: not the bytes that were stored")
+
+
+def _keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
+    """Store the outputs: first every blob, then the entry that names them."""
+    made = {name: content(path) if path.exists() else None for name, path in outputs.items()}
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    said = {"created": created, "determined": determined, "outputs": made}
+    written = json.dumps(said, indent=1, allow_nan=False).encode()
+    folder = _folder(store, _digest(determined))
+    # The newest is served, also where the clock was set back since the last one.
+    last = max((int(path.name[:20]) for path in folder.glob(_ENTRY)), default=0)
+    name = f"{max(time.time_ns(), last + 1):020d}.{hashlib.sha256(written).hexdigest()}.json"
+    with _locked(store):
+        for output, held in made.items():
+            for inner, file in (held or {}).items():
+                if file is not None:
+                    path = outputs[output]
+                    _keep_blob(store, path / inner if inner else path, file[0])
+        with _incoming(store) as temporary:
+            temporary.write_bytes(written)
+            _protect(temporary)
+            settle(temporary, folder / name)
+
+
+def _keep_blob(store: Path, source: Path, digest: str) -> None:
+    """Store one file. A blob that stands already is read again, and replaced if it is damaged."""
+    blob = _blob(store, digest)
+    if blob.exists() and _damage(store, blob) is None:
+        return
+    with _incoming(store) as temporary:
+        _copy(source, temporary)
+        if sha256_file(temporary) != digest:
+            raise OSError(errno.EBUSY, "changed while it was stored", str(source))
+        _protect(temporary)
+        settle(temporary, blob)
+
+
+@contextmanager
+def _incoming(store: Path) -> Iterator[Path]:
+    """Yield a path for a file on its way into the store; it does not outlive the block there."""
+    folder = store / "incoming"
+    folder.mkdir(exist_ok=True)
+    temporary = folder / uuid.uuid4().hex
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file's bytes: by sharing its blocks, which are copied on writing, where that goes."""
+    with open(source, "rb") as reading, open(target, "xb") as writing:
+        try:
+            fcntl.ioctl(writing, _FICLONE, reading.fileno())
+            return
+        except OSError as error:
+            if error.errno not in _NO_REFLINK:
+                raise
+    shutil.copyfile(source, target)
+
+
+def _protect(path: Path) -> None:
+    path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
+
+
+@contextmanager
+def _locked(store: Path, alone: bool = False) -> Iterator[None]:
+    """Hold the store's lock, shared unless `alone`. The kernel frees it if this process dies."""
+    store.mkdir(parents=True, exist_ok=True)
+    path = store / "lock"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        # From a store that one may only read, what it holds can still be served.
+        if alone or error.errno not in (errno.EACCES, errno.EROFS):
+            raise
+        handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _ignore_store_errors(store: Path) -> Iterator[list[Path]]:
+    """Yield a list of the store; if the store fails, say so in a line, empty the list, go on."""
+    usable = [store]
+    try:
+        yield usable
+    except OSError as error:
+        usable.clear()
+        about = f" ({error.filename})" if error.filename else ""
+        _say(f"store {store}: {error.strerror or error}{about}; the work goes on without it")
+
+
+def _say(message: str) -> None:
+    print(f"escala: {message}", file=sys.stderr, flush=True)
+
+
+def _canonical(said: object) -> str:
+    return json.dumps(said, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(said: object) -> str:
+    return hashlib.sha256(_canonical(said).encode()).hexdigest()
+
+
+def _inside(path: str) -> str:
+    """Return a path from a folder if it stays in it."""
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise ValueError(f"{path} is outside of its folder")
+    return path
+
+
+def _stored(digest: str, size: int) -> tuple[str, int]:
+    """Return what an entry says of a file, if it can be the name of a blob and its size."""
+    if not (isinstance(digest, str) and _SHA256.fullmatch(digest) and isinstance(size, int)):
+        raise ValueError(f"{digest!r} is no SHA-256, or {size!r} no size")
+    return digest, size
+
+
+def _blob(store: Path, digest: str) -> Path:
+    return store / "blobs" / digest[:2] / digest
+
+
+def _is_blob(path: Path) -> bool:
+    return path.parent.parent.name == "blobs"
+
+
+def _is_incoming(path: Path) -> bool:
+    return path.parent.name == "incoming"
+
+
+def _folder(store: Path, key: str) -> Path:
+    return store / "entries" / key[:2] / key
+
+
+def _files(store: Path) -> list[Path]:
+    """Return the blobs, entries and unfinished files; nothing else that may stand in the folder."""
+    return [path for pattern in _PATTERNS for path in sorted(store.glob(pattern)) if path.is_file()]
+
+
+def _remove_empty_folders(store: Path) -> None:
+    for pattern in ("entries/??/*", "entries/??", "blobs/??"):
+        for folder in store.glob(pattern):
+            with suppress(OSError):
+                folder.rmdir()

@@ -1,0 +1,1 @@
+"""What every other package stands on: errors, files, signals, child processes, hardware."""

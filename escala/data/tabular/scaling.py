@@ -1,0 +1,119 @@
+"""From the numbers of a table to what a model reads, learnt on training rows only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.preprocessing import StandardScaler
+
+from escala.core.errors import InputError
+
+#: Rows that are worked on at a time.
+BLOCK_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What is done to each feature.
+
+    A missing value becomes the feature's mean. With `standardise` the mean is then subtracted, and
+    the rest divided by `scale`. Only the features `kept` are given to a model.
+
+    Attributes
+    ----------
+    mean, scale : float64 (features,), over the training rows.
+    kept : numbers of features, int64.
+    """
+
+    mean: np.ndarray
+    scale: np.ndarray
+    kept: np.ndarray
+    standardise: bool
+
+    @classmethod
+    def of_description(cls, described: Mapping[str, Any]) -> Scaling:
+        """Return the scaling that `description` described."""
+        return cls(
+            np.array(described["mean"], np.float64),
+            np.array(described["scale"], np.float64),
+            np.array(described["kept"], np.int64),
+            described["standardise"],
+        )
+
+    def description(self) -> dict:
+        """Return it as JSON knows it, without a loss."""
+        return {
+            "mean": self.mean.tolist(),
+            "scale": self.scale.tolist(),
+            "kept": self.kept.tolist(),
+            "standardise": self.standardise,
+        }
+
+    def apply(self, features: np.ndarray) -> np.ndarray:
+        """Return what a model reads of some rows, float32 (rows, features kept)."""
+        filled = np.where(np.isnan(features), self.mean, features)
+        if self.standardise:
+            filled = (filled - self.mean) / self.scale
+        return filled[:, self.kept].astype(np.float32)
+
+
+def learn(
+    features: np.ndarray,
+    rows: np.ndarray,
+    names: list[str],
+    constant: Literal["refuse", "drop", "keep"],
+    standardise: bool,
+) -> Scaling:
+    """Return the scaling of a table by its training rows, read some at a time.
+
+    Parameters
+    ----------
+    features : float64 (all rows, features), NaN where a value is missing.
+    rows : numbers of the training rows, int64.
+    names : of the features.
+    constant : what becomes of features with one value in all training rows.
+
+    Raises
+    ------
+    InputError : a feature has no value in these rows; or is constant there, and `constant` is
+        `refuse`; or no feature is left.
+    """
+    scaler = StandardScaler()
+    lowest, highest = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+    for block in row_blocks(features, rows):
+        scaler.partial_fit(block)
+        lowest = np.fmin(lowest, np.fmin.reduce(block))
+        highest = np.fmax(highest, np.fmax.reduce(block))
+    if (lowest > highest).any():
+        raise InputError(
+            "features",
+            names[int((lowest > highest).argmax())],
+            "has no value in the training rows",
+            "remove the column",
+        )
+    varies = lowest < highest
+    if not varies.all() and constant == "refuse":
+        raise InputError(
+            "constant_features",
+            names[int((~varies).argmax())],
+            "has the same value in all training rows",
+            "remove the column, or set constant_features: drop or keep",
+        )
+    kept = np.flatnonzero(varies) if constant == "drop" else np.arange(len(names))
+    if not len(kept):
+        raise InputError(
+            "constant_features",
+            "drop",
+            "leaves no feature: all are constant",
+            "give features that vary",
+        )
+    return Scaling(scaler.mean_, np.where(varies, scaler.scale_, 1.0), kept, standardise)
+
+
+def row_blocks(features: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield some rows of a table, `BLOCK_ROWS` at a time."""
+    for start in range(0, len(rows), BLOCK_ROWS):
+        yield np.asarray(features[rows[start : start + BLOCK_ROWS]])

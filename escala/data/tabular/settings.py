@@ -1,0 +1,70 @@
+"""The settings of a dataset of tables: what fits together, and what its arrays depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from escala.core.errors import InputError
+from escala.data.paths import expanded_path
+
+#: Rows and features of the samples of scikit-learn.
+SAMPLES = {"breast_cancer": (569, 30), "digits": (1797, 64)}
+
+
+def check(
+    name: str, settings: Mapping[str, Any], error: Callable[[str, object, str, str], InputError]
+) -> None:
+    """Refuse fractions that leave no row to train on.
+
+    Raises
+    ------
+    InputError : as `error` makes it.
+    """
+    split = settings["split"]
+    if split["test_fraction"] + split["validation_fraction"] >= 1:
+        raise error(
+            f"datasets.{name}.split",
+            [split["test_fraction"], split["validation_fraction"]],
+            "the test and validation sides leave no row to train on",
+            "give fractions whose sum is below 1",
+        )
+
+
+def acquisition(settings: Mapping[str, Any]) -> dict:
+    """Return what decides the table besides the content of the user's file."""
+    return {key: value for key, value in settings["source"].items() if key != "path"}
+
+
+def inputs(settings: Mapping[str, Any]) -> list[Path]:
+    """Return the user's file, if the table comes from one.
+
+    Raises
+    ------
+    InputError : a variable in its path is not set.
+    """
+    source = settings["source"]
+    return [Path(expanded_path(source["path"], "source.path"))] if "path" in source else []
+
+
+def preparation(settings: Mapping[str, Any]) -> dict:
+    """Return the settings that the arrays depend on, and no others."""
+    return {
+        "provenance": settings["source"]["type"],
+        **{key: settings[key] for key in ("missing", "constant_features", "standardise")},
+        "split": {key: value for key, value in settings["split"].items() if key != "seeds"},
+    }
+
+
+def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+    """Return the table that the source was read into."""
+    return {"source": folder / "source"}
+
+
+def size(settings: Mapping[str, Any]) -> tuple[float | None, int | None]:
+    """Return the training rows and the features of a row, where the source tells them."""
+    rows, features = SAMPLES.get(settings["source"].get("name"), (None, None))
+    split = settings["split"]
+    rest = 1 - split["test_fraction"] - split["validation_fraction"]
+    return (None if rows is None else rows * rest), features

@@ -1,0 +1,58 @@
+"""`.npy` arrays that grow block by block, of which no more than a block is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.lib.format import dtype_to_descr, write_array_header_1_0
+from numpy.typing import DTypeLike
+
+
+class ArrayWriter:
+    """An array of rows of one shape and dtype.
+
+    Parameters
+    ----------
+    handle : binary file to write, at its start.
+    shape : of a row.
+    """
+
+    def __init__(self, handle: BinaryIO, shape: Sequence[int], dtype: DTypeLike):
+        self._handle, self._rows = handle, 0
+        self._shape, self._dtype = tuple(shape), np.dtype(dtype)
+        self._write_header()
+
+    def append(self, block: np.ndarray) -> None:
+        """Add rows, of shape (some rows, …) and the array's dtype."""
+        self._handle.write(np.ascontiguousarray(block, self._dtype))
+        self._rows += len(block)
+
+    def flush(self) -> None:
+        """Bring the header up to date, so that what has been written can be mapped."""
+        end = self._handle.tell()
+        self._handle.seek(0)
+        self._write_header()
+        self._handle.seek(end)
+        self._handle.flush()
+
+    def _write_header(self) -> None:
+        # NumPy pads the header for as many rows as there can be.
+        header = {
+            "descr": dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self._rows, *self._shape),
+        }
+        write_array_header_1_0(self._handle, header)
+
+
+@contextmanager
+def written(path: Path, shape: Sequence[int], dtype: DTypeLike) -> Iterator[ArrayWriter]:
+    """Yield a writer of the array at `path`, whole when the block ends."""
+    with open(path, "wb") as handle:
+        writer = ArrayWriter(handle, shape, dtype)
+        yield writer
+        writer.flush()

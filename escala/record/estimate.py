@@ -1,0 +1,123 @@
+"""Estimate how long the runs of an invocation take."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from escala.core.files import read_json
+from escala.data import kind_of
+from escala.experiment import Experiment, Run
+from escala.record.schema import read_result
+from escala.runtime.layout import Layout
+from escala.workloads import WORKLOADS
+
+#: Rows per second and core at 1000 letters, measured for `virus-cnn` on one core of a 2-core x86
+#: virtual machine (6400 rows in 5.65 s), and the start-up of a run there. Good for an order of
+#: magnitude before anything has been measured on the machine at hand.
+REFERENCE_ROWS_PER_SECOND = 6400 / 5.65
+REFERENCE_LENGTH = 1000
+REFERENCE_STARTUP_SECONDS = 7.0
+#: The same for a fit: letters per second of `kmer-logreg`, and the start-up without TensorFlow.
+REFERENCE_FIT_LETTERS_PER_SECOND = 10e6
+REFERENCE_FIT_STARTUP_SECONDS = 3.0
+
+
+def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
+    """Return a sentence on how long `runs` take, and from what that is known.
+
+    A run takes what the median earlier run of its configuration took, or else of its dataset and
+    workload, or else what the reference rate gives. Where not even the rows are known, as before
+    the first download, its time is unavailable.
+    """
+    if not runs:
+        return "Estimated training time: none, no run is to be measured."
+    earlier, rough, unknown = [], [], 0
+    for run in runs:
+        measured = _from_earlier_runs(run, experiment(run.experiment))
+        if measured is not None:
+            earlier.append(measured)
+            continue
+        guess = _from_reference_rate(run, experiment(run.experiment))
+        if guess is None:
+            unknown += 1
+        else:
+            rough.append(guess)
+    parts = [
+        f"{duration(sum(seconds))} {source}"
+        for seconds, source in [
+            (earlier, f"for {len(earlier)} from earlier runs of the same experiment"),
+            (rough, f"for {len(rough)} from a reference rate, as to the order of magnitude"),
+        ]
+        if seconds
+    ]
+    if unknown:
+        parts.append(f"unavailable for {unknown}, whose rows are not known yet")
+    count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
+    return f"Estimated training time of {count}: {'; '.join(parts)}."
+
+
+def duration(seconds: float) -> str:
+    """Write a duration as a person would: `42 s`, `3 min 5 s`, `2 h 4 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _from_earlier_runs(run: Run, experiment: Experiment) -> float | None:
+    problem = ("dataset", "workload")
+    exactly = (*problem, "strategy", "layout", "variant", "network")
+    peers = experiment.of_instrument(run.instrument)
+    for keys in (exactly, problem):
+        seconds = _measured(
+            peer for peer in peers if all(getattr(peer, k) == getattr(run, k) for k in keys)
+        )
+        if seconds:
+            return statistics.median(seconds)
+    return None
+
+
+def _measured(runs: Iterable[Run]) -> list[float]:
+    records = [
+        read_result(path) for run in runs for path in Path(run.folder).glob("sessions/*.json")
+    ]
+    return [record["wall_seconds"] for record in records if record["status"] == "ok"]
+
+
+def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
+    settings = experiment.settings["workloads"][run.workload]
+    dataset = experiment.datasets[run.dataset]
+    _, length = kind_of(dataset).load("settings").size(dataset)
+    if length is None:
+        return None
+    if WORKLOADS[run.workload].kind == "fit":
+        rows = _training_rows(run, experiment)
+        if rows is None:
+            return None
+        return rows * length / REFERENCE_FIT_LETTERS_PER_SECOND + REFERENCE_FIT_STARTUP_SECONDS
+    ranks = Layout.parse(run.layout).ranks
+    rate = REFERENCE_ROWS_PER_SECOND * REFERENCE_LENGTH / length * ranks
+    steps = experiment.settings_of(run)["max_steps"]
+    if steps:
+        batch = settings["batch"]["rows"] * (ranks if settings["batch"]["per"] == "rank" else 1)
+        rows = steps * batch
+    else:
+        rows = _training_rows(run, experiment)
+        rows = rows and rows * (1 if run.instrument else settings["epochs"])
+    return None if rows is None else rows / rate + REFERENCE_STARTUP_SECONDS
+
+
+def _training_rows(run: Run, experiment: Experiment) -> float | None:
+    """Return the rows of an epoch, from the arrays if they stand, or from what is simulated."""
+    seed = experiment.split_seed(run.dataset, run.repeat)
+    description = Path(experiment.split_folder(run.dataset, seed)) / "dataset.json"
+    # Of an older version, it does not tell, and the arrays are made again.
+    if description.is_file() and (rows := read_json(description).get("rows")):
+        return rows["train"]
+    dataset = experiment.datasets[run.dataset]
+    rows, _ = kind_of(dataset).load("settings").size(dataset)
+    return rows

@@ -1,0 +1,52 @@
+"""Check the invariants of a run before its result counts."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+
+from escala.record.plan import shards
+from escala.training.shards import row_moments
+
+
+def misplaced(plan: dict, processes: list[dict]) -> str | None:
+    """Return which hosts, cores or threads of processes were not those asked for, or None."""
+    for part in ("host", "cores"):
+        asked, obtained = [place[part] for place in plan["places"]], [p[part] for p in processes]
+        if asked != obtained:
+            return f"asked for the {part} {asked}, obtained {obtained}"
+    threads = [p["threads"] for p in processes if p["threads"] != plan["knobs"]["threads"]]
+    if threads:
+        return f"asked for the threads {plan['knobs']['threads']}, obtained {threads[0]}"
+    return None
+
+
+def broken_promise(
+    plan: dict, ranks: list[dict], table: pd.DataFrame, test_rows: int
+) -> str | None:
+    """Return which invariant of every run is violated, or None."""
+    digests = {digest for r in ranks for digest in r["weights_sha256"]}
+    if len(digests) > 1:
+        return f"ranks hold {len(digests)} different sets of weights after training"
+    if len({tuple(e["steps"] for e in r["epochs"]) for r in ranks}) > 1:
+        return "ranks made different numbers of steps"
+    for epoch, rows in table.groupby("epoch")["rows"].sum().items():
+        expected = _expected_rows(plan, ranks[0], epoch)
+        trained = [sum(r["epochs"][epoch - 1]["row_moments"][k] for r in ranks) for k in (0, 1)]
+        if rows != len(expected) or trained != row_moments(expected):
+            return f"the shards of epoch {epoch} are not disjoint and complete"
+    evaluated = sorted(tuple(r["evaluated"]) for r in ranks)
+    covered = sorted(row for start, stop in evaluated for row in range(start, stop))
+    if covered != list(range(test_rows)):
+        return f"the evaluation covered the rows {evaluated} of {test_rows}"
+    return None
+
+
+def _expected_rows(plan: dict, rank: dict, epoch: int) -> np.ndarray:
+    if plan["kind"] == "fit":
+        return np.arange(plan["train_rows"])
+    of_epoch = shards(plan, rank["shares"]).of_epoch(epoch)
+    steps = islice(of_epoch, rank["epochs"][epoch - 1]["steps"])
+    return np.concatenate([rows for of_rank in steps for rows in of_rank])

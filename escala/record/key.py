@@ -1,0 +1,56 @@
+"""Compute what determines a measurement, besides its data and its request.
+
+That is the code that plans a run, starts its ranks, runs in them and scores them, with the
+workload, the strategy and the probe that the run chooses; the versions of the packages that this
+code imports (`escala.cache.store`); and the kind of machine. The code that prepares data, collects
+results and draws figures is not part of it.
+"""
+
+from __future__ import annotations
+
+from escala.cache.sources import code_digest
+from escala.core import hardware
+from escala.data import KINDS
+from escala.probes import PROBES
+from escala.strategies import STRATEGIES
+from escala.workloads import WORKLOADS
+
+#: The module that a process of a run begins with.
+CODE = "escala.training.rank"
+#: What works out the plan that ranks follow, gives them their environment, and scores them.
+AROUND = ("escala.record.plan", "escala.record.supervise", "escala.record.evaluation")
+#: Distributions that decide a result and are not imported.
+PACKAGES = ("openmpi", "keras")
+#: Raise it when what is recorded of a run changes its meaning: all is measured again.
+RECORD = 1
+_GIB = 2**30
+
+
+def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
+    """Return the modules that decide a run besides `CODE`: those it picks by name, and `AROUND`.
+
+    Parameters
+    ----------
+    probe : the name of the probe, None of a timing run.
+    """
+    declared = WORKLOADS.get(workload)
+    kind = declared and KINDS.get(declared.data_kind)
+    picked = [*([declared.module] if declared else []), *([kind.reader] if kind else [])]
+    picked += [PROBES[probe].__module__] if probe else []
+    return [*picked, STRATEGIES[strategy].__module__, *AROUND]
+
+
+def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
+    """Return one digest, in hexadecimal, of the code that a measurement runs."""
+    return code_digest(CODE, chosen=chosen(workload, strategy, probe))
+
+
+def machine() -> dict:
+    """Return what tells this kind of machine from others.
+
+    Two machines of a kind stand for each other. Memory is in whole GiB: kernels keep back a few
+    megabytes more or less.
+    """
+    described = hardware.describe()
+    memory = round(described.pop("memory_bytes") / _GIB)
+    return described | {"memory_gib": memory}

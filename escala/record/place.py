@@ -1,0 +1,66 @@
+"""Find the nodes of a run and the place of each process, and prepare the links between nodes."""
+
+from __future__ import annotations
+
+from escala import lab
+from escala.core.errors import InputError
+from escala.record.outcome import Outcome
+from escala.runtime import launch
+from escala.runtime.launch import Launch
+from escala.runtime.layout import Layout
+from escala.runtime.placement import places
+from escala.strategies import STRATEGIES
+
+
+def placed(request: dict, plan: dict, result: dict) -> Launch:
+    """Find the nodes of a run, and put the place of every process into its plan and its result.
+
+    Raises
+    ------
+    InputError : there are fewer nodes or cores than the layout asks for.
+    """
+    layout, strategy = Layout.parse(request["layout"]), STRATEGIES[request["strategy"]]
+    per_process = plan["knobs"]["cores_per_process"]
+    started = launch.survey(layout, strategy, request["link"]["interface"], request["launcher"])
+    needed, available = layout.processes * per_process, min(len(n.cores) for n in started.nodes)
+    if needed > available and not request["oversubscribe"]:
+        raise InputError(
+            "layout",
+            request["layout"],
+            f"needs {needed} cores on each node, and {available} are available",
+            "ask for fewer processes or set oversubscribe: true",
+        )
+    plan["places"] = places(layout, strategy, plan["knobs"], started.nodes)
+    result["ranks"] |= {
+        "launcher": started.launcher,
+        "hosts": [node.host for node in started.nodes],
+        "machines": [node.machine for node in started.nodes],
+        "interface": started.nodes[0].interface,
+        "oversubscribed": needed > available or _shared(started),
+        "cores": [place["cores"] for place in plan["places"]],
+    }
+    return started
+
+
+def _shared(started: Launch) -> bool:
+    """Return whether nodes share cores, as those of the lab may: they are one machine's."""
+    taken = [core for node in started.nodes for core in node.cores]
+    return lab.location() is not None and len(set(taken)) < len(taken)
+
+
+def linked(request: dict, started: Launch, result: dict) -> Outcome:
+    """Give the links between nodes the rate that was asked for, and measure what they have."""
+    rate, hosts = request["link"]["rate"], [node.host for node in started.nodes]
+    emulated = lab.location() is not None
+    if len(hosts) == 1:
+        return Outcome("ok")
+    if rate and not emulated:
+        return Outcome(
+            "unavailable",
+            f"the rate {rate} can be set on the links of the lab alone; docs/how-to/lab.md",
+        )
+    result["link"] = request["link"] | {"mbit_per_second": None, "latency_ms": None}
+    if emulated:
+        lab.shape(rate or "native")
+        result["link"] |= lab.measure(hosts[0], hosts[1])
+    return Outcome("ok")

@@ -1,0 +1,128 @@
+"""The plan of a run: its request with everything derived from it worked out.
+
+The ranks read it as `ranks/request.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from escala.core.errors import InputError
+from escala.core.files import sha256_file
+from escala.data import base
+from escala.record import key
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
+from escala.strategies.shared.knobs import complete
+from escala.training import checkpoint
+from escala.training.shards import Shards
+from escala.workloads import WORKLOADS
+
+
+def split_description(data: Path) -> dict:
+    """Return a split's description after checking that its arrays are those it tells of.
+
+    Raises
+    ------
+    InputError : an array is missing or damaged, or nothing describes it.
+    """
+    description = base.description(data)
+    try:
+        damaged = [
+            n for n, digest in description["sha256"].items() if sha256_file(data / n) != digest
+        ]
+    except (KeyError, AttributeError, FileNotFoundError) as error:
+        damaged = [str(error)]
+    if damaged:
+        raise InputError(data, damaged[0], "is damaged", f"remove {data} and run again")
+    return description
+
+
+def make_plan(request: dict, description: dict, data: Path) -> dict:
+    """Return what the ranks read: the request with everything derived from it worked out."""
+    layout = Layout.parse(request["layout"])
+    knobs = complete(request["knobs"])
+    together = STRATEGIES[request["strategy"]].one_process_per_node
+    cores = knobs["cores_per_process"] * (layout.processes if together else 1)
+    threads = dict.fromkeys(("intra_op", "inter_op"), cores)
+    common = {
+        "strategy": request["strategy"],
+        "workload": request["workload"],
+        "kind": WORKLOADS[request["workload"]].kind,
+        "training": request["training"],
+        "knobs": knobs | {"threads": threads | knobs["threads"]},
+        "ranks": layout.ranks,
+        "data": str(data.resolve()),
+        "train_counts": _counts(description),
+        "train_rows": description["rows"]["train"],
+        "max_steps": request.get("max_steps"),
+        "instrument": request["instrument"],
+        "probe_settings": request["probe_settings"],
+    }
+    by_kind = {"steps": _by_steps, "fit": _by_fit}
+    return common | by_kind[common["kind"]](common, request["repeat"] or 1)
+
+
+def _counts(description: dict) -> list[int] | None:
+    """Return the training rows of each class before any was enlarged, where they are described."""
+    if "counts" not in description:
+        return None
+    return [description["counts"][name]["train"] for name in description["classes"]]
+
+
+def _by_steps(plan: dict, repeat: int) -> dict:
+    """Return what the plan of a workload trained by steps holds besides."""
+    training = plan["training"]
+    batch, rate = training["batch"], training["learning_rate"]
+    global_batch = batch["rows"] * (plan["ranks"] if batch["per"] == "rank" else 1)
+    scale = global_batch / rate["reference_batch"] if rate["rule"] == "linear" else 1.0
+    seed = training["seed"] + repeat - 1
+    return {
+        "epochs": training["epochs"],
+        "global_batch": global_batch,
+        "learning_rate": rate["value"] * scale,
+        "seed": seed,
+        "shuffle_seed": seed,
+    }
+
+
+def _by_fit(plan: dict, repeat: int) -> dict:
+    """Return the same for a fit: one step over all rows in their order, nothing drawn at random."""
+    threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
+    return {
+        "knobs": plan["knobs"] | {"threads": {"intra_op": threads, "inter_op": 1}},
+        "epochs": 1,
+        "global_batch": plan["train_rows"],
+        "learning_rate": None,
+        "seed": None,
+        "shuffle_seed": None,
+    }
+
+
+def resumption(plan: dict, description: dict, folder: Path) -> dict:
+    """Return after which epoch the run goes on, 0 if it begins, and what a checkpoint is known by.
+
+    A checkpoint of a run under other settings, on other data or by other code is removed.
+    """
+    own = {key: value for key, value in plan.items() if key != "data"}
+    own |= {
+        "sha256": description["sha256"],
+        "source": key.code_sha256(plan["workload"], plan["strategy"], plan["instrument"]),
+    }
+    digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+    epoch = checkpoint.latest(folder, digest)
+    if epoch is None:
+        checkpoint.forget(folder)
+    return {"digest": digest, "resume_after": epoch or 0}
+
+
+def shards(plan: dict, shares: list[float]) -> Shards:
+    return Shards(
+        plan["shuffle_seed"],
+        plan["train_rows"],
+        plan["global_batch"],
+        shares,
+        plan["knobs"]["shard"],
+    )

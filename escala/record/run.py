@@ -1,0 +1,254 @@
+"""One run from its request to `run.json`: plan, supervise, collect, check, and write."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import time
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+from escala.core import interrupts
+from escala.core.environment import session
+from escala.core.errors import InputError
+from escala.core.files import atomic, write_json
+from escala.probes import PROBES, timeline
+from escala.record import key, machine
+from escala.record.collect import PREDICTIONS, collect
+from escala.record.outcome import Outcome
+from escala.record.place import linked, placed
+from escala.record.plan import make_plan, resumption, shards, split_description
+from escala.record.schema import validate_run
+from escala.record.supervise import supervise
+from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
+from escala.training import checkpoint
+from escala.training.rank import SCRATCH
+from escala.workloads import models
+
+FORMAT = 7
+#: A result that is not of the form of a run.json.
+INVALID = "run.invalid.json"
+#: What a run may leave beside its run.json, and what it takes away from `ranks/` in the end.
+PRODUCTS = (
+    PREDICTIONS,
+    *models.FILES,
+    *TIMELINE_FILES,
+    INVALID,
+    *(name for probe in PROBES.values() for name in probe.products),
+)
+TEMPORARY = (
+    RAW_TIMELINE,
+    "*.predictions.npy",
+    "rank*.json",
+    "model.*",
+    *(pattern for probe in PROBES.values() for pattern in probe.temporary),
+)
+
+
+def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) -> Outcome:
+    """Run what `request` asks for and write `output`, a `run.json`, whatever happens to the run.
+
+    Parameters
+    ----------
+    request : the run's identity, its training settings, knobs and seeds, as the workflow's rule
+        `train` puts them together.
+    data : folder of the split to train on.
+    output : the `run.json` to write; the folder it stands in belongs to the run. A run that ends
+        ok leaves the predicted class of every test row in `predictions.npy` beside it, int64 in
+        the order of `test.npy`, and its model if that is to be kept.
+
+    Raises
+    ------
+    InputError : the layout does not fit the machines there are, or the arrays are not those their
+        description tells of; nothing was started.
+    """
+    started, clock = datetime.now(UTC), time.monotonic()
+    folder, ranks_folder = output.parent, output.parent / "ranks"
+    _clean(folder)
+    ranks_folder.mkdir(parents=True)
+    description = split_description(data)
+    plan = make_plan(request, description, data)
+    plan |= resumption(plan, description, folder)
+    identity = _identity(request, plan, description, started)
+    result = copy.deepcopy(identity)
+    try:
+        outcome = _attempt(request, plan, data, ranks_folder, result, time_limit_seconds)
+    finally:
+        _tidy(ranks_folder)
+    interrupts.end_if_received()
+    seconds = time.monotonic() - clock
+    problem = _invalid(result, outcome, seconds)
+    if problem:
+        # What was measured is kept, and taken for no result.
+        with atomic(folder / INVALID) as temporary:
+            temporary.write_text(json.dumps(result, indent=1, default=str) + "\n")
+        reason = f"{problem}; {INVALID} holds what was measured"
+        result, outcome = identity, Outcome("failed", reason)
+    if outcome.status == "ok":
+        checkpoint.forget(folder)
+    elif not problem:
+        _remove(folder, PREDICTIONS, *models.FILES)
+    _finish(result, outcome, output, seconds)
+    return outcome
+
+
+def lost(request: dict, data: Path, output: Path, status: str, reason: str) -> None:
+    """Write the `run.json` of a run that ended without one: its job was killed, or never began.
+
+    Parameters
+    ----------
+    request, data, output : as of `measure`.
+    status, reason : of an `Outcome`.
+    """
+    started, description = datetime.now(UTC), split_description(data)
+    # What the ranks logged tells how far it got.
+    _tidy(output.parent / "ranks")
+    _remove(output.parent, *PRODUCTS)
+    plan = make_plan(request, description, data)
+    result = _identity(request, plan, description, started)
+    _finish(result, Outcome(status, reason), output, 0.0)
+
+
+def _attempt(
+    request: dict, plan: dict, data: Path, ranks_folder: Path, result: dict, limit: float
+) -> Outcome:
+    """Run the ranks and write what they measured into `result`; whatever fails is an outcome."""
+    try:
+        started = placed(request, plan, result)
+        outcome = linked(request, started, result)
+        if outcome.status != "ok":
+            return outcome
+        write_json(ranks_folder / "request.json", plan, durable=False)
+        outcome = supervise(request, plan, started, ranks_folder, limit)
+        timeline.keep(ranks_folder)
+        return collect(plan, data, ranks_folder, result) if outcome.status == "ok" else outcome
+    except InputError:
+        raise
+    except Exception as error:
+        if interrupts.received():
+            raise  # What goes wrong while it is ended is no failure of the run.
+        with open(ranks_folder / "launcher.log", "a") as log:
+            traceback.print_exc(file=log)
+        return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
+
+
+def _identity(request: dict, plan: dict, description: dict, started: datetime) -> dict:
+    """Return what is known of a run before it starts: with a status, a valid run.json.
+
+    Raises
+    ------
+    ValueError : it would not be one.
+    """
+    names = (
+        "experiment",
+        "dataset",
+        "workload",
+        "strategy",
+        "layout",
+        "variant",
+        "network",
+        "repeat",
+        "pair",
+        "instrument",
+    )
+    identity = {
+        "format": FORMAT,
+        **{name: request[name] for name in names},
+        "session": session(),
+        "started": started.isoformat(timespec="seconds"),
+        "ranks": {
+            "asked": plan["ranks"],
+            "obtained": None,
+            "launcher": None,
+            "hosts": [],
+            "machines": [],
+            "interface": None,
+            "oversubscribed": False,
+            "one_clock": None,
+            "cores": [],
+            "shares": None,
+            "threads": plan["knobs"]["threads"],
+        },
+        "training": {
+            "kind": plan["kind"],
+            "global_batch": plan["global_batch"],
+            "rows_per_rank": -(-plan["global_batch"] // plan["ranks"]),
+            "learning_rate": plan["learning_rate"],
+            "optimizer": None,
+            "epochs_asked": plan["epochs"],
+            "steps_per_epoch": shards(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None),
+            "epochs_done": 0,
+            "stopped_early": False,
+            "best_epoch": None,
+            "resumed_after": [],
+            "parameters": None,
+            "train_rows": plan["train_rows"],
+            "test_rows": description["rows"]["test"],
+            "target_accuracy": request["training"].get("target_accuracy"),
+        },
+        "link": None,
+        "epochs": [],
+        "seconds": None,
+        "step_seconds": None,
+        "samples_per_second": None,
+        "evaluation": None,
+        **{name: None for name, probe in PROBES.items() if probe.result},
+        "weights_sha256": None,
+        "data": {
+            "provenance": description["provenance"],
+            "leaky": description["leaky"],
+            "split_seed": description["split_seed"],
+            "sha256": description["sha256"],
+        },
+        "machine": machine.describe(),
+        "versions": machine.versions(),
+        "source_sha256": key.code_sha256(
+            request["workload"], request["strategy"], request["instrument"]
+        ),
+        "knobs": plan["knobs"],
+        "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
+    }
+    validate_run(identity | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
+    return identity
+
+
+def _invalid(result: dict, outcome: Outcome, wall_seconds: float) -> str | None:
+    """Complete a result, and return why it cannot be a run.json, or None."""
+    result |= {"status": outcome.status, "reason": outcome.reason, "wall_seconds": wall_seconds}
+    try:
+        validate_run(result)
+        json.dumps(result, allow_nan=False)
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return None
+
+
+def _finish(result: dict, outcome: Outcome, output: Path, wall_seconds: float) -> None:
+    reason, kept = outcome.reason, checkpoint.latest(output.parent)
+    if kept:
+        reason = f"{reason}; repeated, it goes on after epoch {kept}"
+    result |= {"status": outcome.status, "reason": reason, "wall_seconds": wall_seconds}
+    write_json(output.parent / "sessions" / f"{result['session']}.json", result)
+    write_json(output, result)
+
+
+def _clean(folder: Path) -> None:
+    """Remove what an earlier attempt at the same run left, but for measurements and checkpoint."""
+    for name in ("ranks", "tensorboard"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    _remove(folder, *PRODUCTS, "run.json")
+
+
+def _remove(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _tidy(ranks_folder: Path) -> None:
+    """Keep logs and step times; drop what only the ranks needed."""
+    for pattern in TEMPORARY:
+        for path in ranks_folder.glob(pattern):
+            path.unlink()
+    shutil.rmtree(ranks_folder / SCRATCH, ignore_errors=True)

@@ -1,0 +1,69 @@
+"""The form of a run.json, checked before it is written and as it is read."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+from escala.core.errors import InputError
+from escala.probes import PROBES, added
+
+SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
+
+
+def composed(schema: dict) -> dict:
+    """Return the schema of run.json with the names of the probes, and with what each measures."""
+    names = {"instrument": {"enum": [None, *PROBES]}}
+    results = {name: probe.result for name, probe in PROBES.items() if probe.result}
+    return schema | {
+        "required": [*schema.get("required", []), *results],
+        "properties": added(schema["properties"], results),
+        "$defs": schema.get("$defs", {}) | names,
+    }
+
+
+def validate_run(result: dict) -> None:
+    """Check the content of a run.json against its schema.
+
+    Raises
+    ------
+    ValueError : a key is unknown, missing or holds what the schema does not allow; the message
+        names it.
+    """
+    error = best_match(_validator().iter_errors(result))
+    if error is not None:
+        key = ".".join(map(str, error.absolute_path)) or "(top level)"
+        raise ValueError(f"run.json: {key}: {error.message}")
+
+
+def read_result(path: Path) -> dict:
+    """Return the content of a run.json, or of a copy of it in `sessions/`.
+
+    Raises
+    ------
+    InputError : it is not whole, as a power loss can leave it.
+    FileNotFoundError : there is none.
+    """
+    try:
+        run = json.loads(path.read_bytes())
+    except ValueError:
+        run = None
+    if not isinstance(run, dict) or "status" not in run:
+        experiment = next((p.parent for p in path.parents if p.name == "runs"), path.parent)
+        raise InputError(
+            path,
+            f"{path.stat().st_size} bytes",
+            "is empty, cut off or no run.json",
+            f"remove it by `uv run python scripts/retry.py {experiment}`, then the same call again",
+        )
+    return run
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    return Draft202012Validator(composed(yaml.safe_load(SCHEMA.read_text())))

@@ -1,0 +1,82 @@
+"""Accuracy after each epoch, on the training rows and, where it was asked for, on the test rows."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from escala.report.figures.common import (
+    PANEL_TITLE,
+    Look,
+    Tables,
+    gaps,
+    left_out,
+    legend_of,
+    looks,
+    new,
+    note,
+    nothing_by_epochs,
+    panel_title,
+    panels,
+    title,
+    without_data,
+    wrap,
+)
+from escala.report.tables.views import by_gradient, labelled
+
+CATEGORY = "Quality"
+WHAT = "Accuracy per epoch"
+KINDS = {
+    "accuracy": "training accuracy\n(while training)",
+    "test_accuracy": "test accuracy\n(after the epoch)",
+}
+
+
+def draw(tables: Tables) -> Figure:
+    """Draw the median over repeats as a line per configuration and every run as a point."""
+    everything, tables = tables, by_gradient(tables)
+    if tables["runs"].empty:
+        return nothing_by_epochs(WHAT, everything)
+    epochs = labelled(tables["epochs"], tables["runs"])
+    epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
+    if epochs.empty:
+        return without_data(WHAT, tables)
+    rows, kinds = panels(epochs), [kind for kind in KINDS if epochs[kind].notna().any()]
+    figure = new(3.4 * len(kinds) + 2.2, 3.0 * len(rows))
+    shown = looks(labelled(tables["runs"], tables["runs"]))
+    grid = figure.subplots(len(rows), len(kinds), squeeze=False)
+    for line, ((_, workload), frame) in zip(grid, rows, strict=True):
+        for axes, kind in zip(line, kinds, strict=True):
+            _panel(axes, frame, kind, shown)
+            heading = panel_title(workload, frame, len(rows) > 1)
+            axes.set_title(wrap(heading, 2.6, PANEL_TITLE))
+    legend_of(figure, grid.flat, "configuration")
+    title(figure, WHAT, epochs)
+    note(
+        figure,
+        [
+            "Lines: median over repeats; points: single runs.",
+            *left_out(everything),
+            *gaps(tables["runs"]),
+        ],
+    )
+    return figure
+
+
+def _panel(axes: Axes, frame: pd.DataFrame, kind: str, shown_as: dict[str, Look]) -> None:
+    shown = frame.dropna(subset=[kind]).astype({"epoch": int, kind: float})
+    present = [label for label in shown_as if label in set(shown["label"])]
+    for position, label in enumerate(present):
+        runs, look = shown[shown["label"] == label], shown_as[label]
+        # Configurations agree where all is well: set side by side, none hides another.
+        shift = 0.24 * ((position + 0.5) / len(present) - 0.5)
+        median = runs.groupby("epoch")[kind].median()
+        axes.plot(
+            median.index + shift, median, color=look.colour, marker=look.marker,
+            linestyle=look.line, fillstyle=look.fill, markersize=5, linewidth=1.2, label=label,
+        )  # fmt: skip
+        axes.scatter(runs["epoch"] + shift, runs[kind], s=9, color=look.colour, alpha=0.45)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set(xlabel="epoch", ylabel=KINDS[kind])

@@ -1,0 +1,406 @@
+"""Helpers of all figures: style, names of configurations, titles, notes on gaps, and saving."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextToPath
+
+from escala.core.files import atomic
+from escala.report.tables.views import fitted_workloads, labelled, untested
+from escala.strategies import STRATEGIES
+
+Tables = Mapping[str, pd.DataFrame]
+Colour = tuple[float, float, float]
+
+MARKERS = "osD^vPX*<>"
+_LINES, _FILLS = ("-", "--", "-.", ":"), ("full", "none")
+#: The qualitative scheme *muted* of Paul Tol (SRON/EPS/TN/09-002, 2021), for all but strategies.
+MUTED = (
+    "#CC6677", "#332288", "#DDCC77", "#117733", "#88CCEE", "#882255", "#44AA99", "#999933",
+    "#AA4499",
+)  # fmt: skip
+#: Colours of things in an order run from one of these ends of `viridis` to the other.
+ORDERED_FROM, ORDERED_TO = 0.85, 0.05
+DPI = 150
+
+# In points, as `style` has them.
+FIGURE_TITLE, PANEL_TITLE, LABEL, LEGEND, NOTE = 12.0, 10.0, 9.25, 9.0, 8.0
+_POINTS_PER_INCH, _LINE_SPACING = 72, 1.25
+# What names of configurations and classes take of a figure's width at most, in inches.
+NAME_INCHES = 2.0
+# The line or patch beside a legend's name, with the room around it.
+_HANDLE_INCHES = 0.65
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw and save in the project's style; text stays text in SVG, and files are reproducible."""
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "escala",
+        # Reasons of failures are the words of other programs: a dollar sign is no formula.
+        "text.parse_math": False,
+        "axes.titlesize": PANEL_TITLE,
+        "figure.titlesize": FIGURE_TITLE,
+        "legend.frameon": False,
+        "legend.fontsize": LEGEND,
+        "legend.title_fontsize": LEGEND,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with (
+        sns.axes_style("whitegrid"),
+        sns.plotting_context("paper", font_scale=1.05),
+        mpl.rc_context(settings),
+    ):
+        yield
+
+
+def new(width: float, height: float) -> Figure:
+    """Return an empty figure, in inches, that makes room for whatever is put into it."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, *paths: Path) -> None:
+    """Write a figure in the formats of the paths' suffixes; the same figure gives equal bytes."""
+    for path in paths:
+        metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+        with atomic(path) as temporary:
+            figure.savefig(
+                temporary, dpi=DPI, metadata=metadata, bbox_inches="tight", pad_inches=0.1
+            )
+
+
+@dataclass(frozen=True)
+class Look:
+    """The colour, marker, line and filling of one series."""
+
+    colour: Colour
+    marker: str
+    line: str
+    fill: str
+
+
+def strategy_look(strategy: str) -> Look:
+    """Return the look that a strategy has in every figure.
+
+    It follows from the strategy's place in the registry, so that one added at its end takes the
+    next colour. A strategy that the registry does not hold, as of an old measurement, is black.
+    """
+    if strategy not in STRATEGIES:
+        return Look((0.0, 0.0, 0.0), "x", "-", "full")
+    place = list(STRATEGIES).index(strategy)
+    colours = sns.color_palette("colorblind")
+    return Look(colours[place % len(colours)], MARKERS[place % len(MARKERS)], "-", "full")
+
+
+def looks(frame: pd.DataFrame, name: str = "label") -> dict[str, Look]:
+    """Return the look of every series of a table, in the order of the strategies.
+
+    Several series of one strategy share its marker, and differ in shade, line and filling.
+
+    Parameters
+    ----------
+    frame : a table with the columns `strategy` and `name`.
+    name : the column that names the series.
+    """
+    places = _places(frame["strategy"])
+    pairs = frame.loc[places.sort_values(kind="stable").index, [name, "strategy"]]
+    pairs = pairs.drop_duplicates(name)
+    strategies = dict(zip(pairs[name], pairs["strategy"], strict=True))
+    found = {}
+    for series, strategy, number in _numbered(strategies):
+        look = strategy_look(strategy)
+        line, fill = _LINES[number % len(_LINES)], _FILLS[number % len(_FILLS)]
+        found[series] = Look(shade(look.colour, number), look.marker, line, fill)
+    return found
+
+
+def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the rows of each dataset and workload in the order of the strategies.
+
+    Datasets, workloads, and rows of one strategy stay in their order of appearance.
+    """
+    appeared = [pd.factorize(frame[key])[0] for key in ("dataset", "workload")]
+    return frame.iloc[np.lexsort([_places(frame["strategy"]), *reversed(appeared)])]
+
+
+def _places(strategies: pd.Series) -> pd.Series:
+    """Return the place of each strategy in the registry; unknown ones come last."""
+    places = {name: place for place, name in enumerate(STRATEGIES)}
+    return strategies.map(places).fillna(len(places)).astype(int)
+
+
+def shade(colour: Colour, number: int) -> Colour:
+    """Return a colour itself (number 0), lighter (1), darker (2), and so on in turns."""
+    towards, share = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))[number % 3]
+    return tuple((1 - share) * part + share * towards for part in colour)
+
+
+def shades(groups: Mapping[str, str], colours: Mapping[str, Colour]) -> dict[str, Colour]:
+    """Return the colour of each name: a shade of the colour of its group.
+
+    Parameters
+    ----------
+    groups : the group of each name.
+    colours : the colour of each group.
+    """
+    return {name: shade(colours[group], number) for name, group, number in _numbered(groups)}
+
+
+def _numbered(groups: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+    """Yield each name with its group and its number in the group, from 0."""
+    counts = Counter[str]()
+    for name, group in groups.items():
+        yield name, group, counts[group]
+        counts[group] += 1
+
+
+def palette(names: Sequence[str]) -> dict[str, Colour]:
+    """Return a colour per name that colour-blind readers can tell apart (the first nine can).
+
+    They are other colours than those of the strategies.
+    """
+    colours = MUTED if len(names) <= len(MUTED) else sns.color_palette("husl", len(names))
+    return {name: mpl.colors.to_rgb(colour) for name, colour in zip(names, colours, strict=False)}
+
+
+def ordered_palette(names: Sequence[str]) -> dict[str, Colour]:
+    """Return a colour per name, from light to dark, for names that have an order."""
+    shades = np.linspace(ORDERED_FROM, ORDERED_TO, len(names))
+    return {name: mpl.colormaps["viridis"](at)[:3] for name, at in zip(names, shades, strict=True)}
+
+
+def markers(names: Sequence[str]) -> dict[str, str]:
+    """Return a marker per name, so that colour is not the only difference."""
+    return {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(names)}
+
+
+def panels(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
+    """Split a table by dataset and workload, in order of appearance."""
+    return list(frame.groupby(["dataset", "workload"], sort=False))
+
+
+def described(frame: pd.DataFrame) -> str:
+    """Name the datasets in a table, and say what about them a reader must know."""
+    datasets = frame[["dataset", "provenance", "leaky"]].drop_duplicates()
+    return ", ".join(
+        describe(row.dataset, row.provenance, row.leaky) for row in datasets.itertuples()
+    )
+
+
+def describe(dataset: str, provenance: str, leaky: bool) -> str:
+    """Name a dataset with its provenance, and as leaky if its split is."""
+    return f"{dataset} ({provenance}{', leaky split' if leaky else ''})"
+
+
+def panel_title(workload: str, frame: pd.DataFrame, several: bool) -> str:
+    """Return the title of a panel, empty where there is one panel only."""
+    return f"{described(frame)}, {workload}" if several else ""
+
+
+def title(figure: Figure, what: str, frame: pd.DataFrame) -> None:
+    """Head a figure: what it shows, and of which data; the figure grows by that."""
+    head(figure, what, described(frame))
+
+
+def head(figure: Figure, *parts: str) -> None:
+    """Put parts above a figure, each on lines of its own; the figure grows by them."""
+    text = "\n".join(wrap(part, _text_inches(figure), FIGURE_TITLE) for part in parts)
+    _grow(figure, text, FIGURE_TITLE)
+    figure.suptitle(text)
+    _center_legend(figure)
+
+
+def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
+    """Put one legend beside a figure, with each name in its axes once."""
+    handles: dict[str, Artist] = {}
+    for part in axes:
+        for handle, label in zip(*part.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    legend(figure, list(handles.values()), list(handles), heading)
+
+
+def legend(
+    figure: Figure, handles: Sequence[Artist], names: Sequence[str], heading: str, spacing=0.5
+) -> None:
+    """Put a legend beside a figure, which grows until the legend's height fits."""
+    wrapped = wrapped_names(names, LEGEND)
+    lines = [line for name in [heading, *wrapped] for line in name.split("\n")]
+    height = _inches(len(lines) + spacing * (len(names) + 2), LEGEND)
+    figure.set_figheight(max(figure.get_figheight(), height + 0.2))
+    width = max(text_width(line, LEGEND) for line in lines) + _HANDLE_INCHES
+    figure.get_layout_engine().set(rect=(0, 0, 1 - width / figure.get_figwidth(), 1))
+    figure.legend(handles, wrapped, loc="center right", title=heading, labelspacing=spacing)
+    _center_legend(figure)
+
+
+def note(figure: Figure, lines: Iterable[str]) -> None:
+    """Put small print below a figure, which grows by it."""
+    text = "\n".join(wrap(" ".join(line.split()), _text_inches(figure), NOTE) for line in lines)
+    if text:
+        _grow(figure, text, NOTE)
+        figure.supxlabel(text, x=0.01, ha="left", fontsize=NOTE)
+        _center_legend(figure)
+
+
+def _text_inches(figure: Figure) -> float:
+    return 0.96 * figure.get_figwidth()
+
+
+def _grow(figure: Figure, text: str, points: float) -> None:
+    figure.set_figheight(figure.get_figheight() + _text_height(text, points))
+
+
+def _center_legend(figure: Figure) -> None:
+    """Let a legend stand beside the axes, and not beside the title or the small print."""
+    height = figure.get_figheight()
+    above = _text_height(figure.get_suptitle(), FIGURE_TITLE) / height
+    below = _text_height(figure.get_supxlabel(), NOTE) / height
+    for beside in figure.legends:
+        beside.set_bbox_to_anchor((0, below, 1, 1 - above - below), figure.transFigure)
+
+
+def _text_height(text: str, points: float) -> float:
+    return _inches(text.count("\n") + 1, points) if text else 0.0
+
+
+def _inches(lines: float, points: float) -> float:
+    return lines * points * _LINE_SPACING / _POINTS_PER_INCH
+
+
+def wrapped_names(names: Iterable[str], points: float = LABEL) -> list[str]:
+    """Break names that are wider than `NAME_INCHES` into lines."""
+    return [wrap(name, NAME_INCHES, points) for name in names]
+
+
+def name_height(names: Iterable[str], points: float = LABEL) -> float:
+    """Return the height in inches of the tallest of some names, a line each at least."""
+    return _inches(max((name.count("\n") + 1 for name in names), default=1), points)
+
+
+def wrap(text: str, inches: float, points: float) -> str:
+    """Break a text into lines of at most that width.
+
+    Lines end at spaces, in a longer word after a hyphen or an underscore, and in one without these
+    anywhere. Line breaks that the text has are kept.
+    """
+    return "\n".join(line for part in text.split("\n") for line in _lines(part, inches, points))
+
+
+def _lines(text: str, inches: float, points: float) -> list[str]:
+    lines = [""]
+    for word in re.findall(r"\s*\S+", text):
+        if text_width(lines[-1] + word, points) <= inches:
+            lines[-1] += word
+        elif text_width(word.strip(), points) <= inches:
+            lines.append(word.strip())
+        else:
+            pieces = re.findall(r"[^-_]*[-_]|[^-_]+", word if lines[-1] else word.strip())
+            for piece in pieces:
+                fits = text_width(piece.strip(), points) <= inches
+                for part in [piece] if fits else list(piece):
+                    if text_width(lines[-1] + part, points) <= inches:
+                        lines[-1] += part
+                    else:
+                        lines.append(part.strip())
+    return [line for line in lines if line] or [""]
+
+
+@cache
+def text_width(text: str, points: float) -> float:
+    """Return the width of a line in inches, in the style's font."""
+    font = FontProperties(size=points)
+    width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
+    return width / _POINTS_PER_INCH
+
+
+def gaps(runs: pd.DataFrame) -> list[str]:
+    """Return a note on the runs that have no result, if there are any."""
+    current = labelled(runs, runs)[lambda frame: frame["current"]]
+    failed = current[current["status"] != "ok"]
+    if failed.empty:
+        return []
+    several = len(panels(runs)) > 1
+    groups = failed.groupby(["dataset", "workload", "label", "status"], sort=False)["repeat"]
+    parts = [
+        (f"{dataset} {workload} " if several else "")
+        + f"{label} rep {', '.join(map(str, repeats))} ({status})"
+        for (dataset, workload, label, status), repeats in groups
+    ]
+    return [f"Without result: {'; '.join(parts)}. Reasons are in runs.csv."]
+
+
+def left_out(tables: Tables) -> list[str]:
+    """Return a note on the workloads that a figure of epochs leaves out, if there are any."""
+    names = fitted_workloads(tables)
+    return [f"Not shown, as they are fitted at once: {', '.join(names)}."] if names else []
+
+
+def not_scored(tables: Tables) -> list[str]:
+    """Return a note on the classes that have no test rows, if there are any."""
+    names = untested(tables["pooled"])
+    return [f"No test rows, hence no scores: {', '.join(names)}."] if names else []
+
+
+def without_data(what: str, tables: Tables) -> Figure:
+    """Return a figure that says why there is nothing to show."""
+    runs = tables["runs"]
+    why = "; ".join(
+        f"{label}: {status}" + ("" if pd.isna(reason) else f" ({reason})")
+        for label, status, reason in labelled(runs, runs)[["label", "status", "reason"]]
+        .drop_duplicates()
+        .itertuples(index=False)
+    )
+    return empty(what, described(runs), f"No run ended ok. {why}")
+
+
+def nothing_by_epochs(what: str, tables: Tables) -> Figure:
+    """Return a figure that says that nothing was trained over epochs."""
+    return empty(what, described(tables["runs"]), " ".join(left_out(tables)))
+
+
+def empty(what: str, data: str, why: str) -> Figure:
+    """Return a figure with a title and, in place of axes, the reason there are none."""
+    figure = new(8, 1.6)
+    head(figure, what, data)
+    why = textwrap.shorten(why, 600, placeholder=" …")
+    figure.text(0.5, 0.35, wrap(why, 7, LABEL), ha="center", va="center", fontsize=LABEL)
+    return figure
+
+
+def grid(figure: Figure, count: int, columns: int) -> list[Axes]:
+    """Return `count` axes in rows of at most `columns`, of equal size."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for spare in axes[count:]:
+        spare.remove()
+    return list(axes[:count])
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Write a positive number with so many significant digits, never as a power of ten."""
+    text = np.format_float_positional(
+        value, precision=digits, unique=False, fractional=False, trim="k"
+    )
+    return text.rstrip(".")

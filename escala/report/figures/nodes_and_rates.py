@@ -1,0 +1,137 @@
+"""Training time per epoch against the number of nodes, a line per network between them."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
+
+from escala.record.comparable import CONFIGURATION
+from escala.report.figures.common import (
+    PANEL_TITLE,
+    Colour,
+    Tables,
+    described,
+    empty,
+    gaps,
+    in_order,
+    legend_of,
+    new,
+    note,
+    ordered_palette,
+    panel_title,
+    significant,
+    title,
+    wrap,
+)
+from escala.report.tables.views import by_gradient
+from escala.runtime.layout import Layout
+
+CATEGORY = "Time"
+NEEDS = "several nodes"
+WHAT = "Training time per epoch by nodes and network"
+_PANEL = ["dataset", "workload", "strategy", "variant"]
+_LINES = ("-", "--", "-.", ":")
+#: Of networks; a cross stands for what is estimated.
+_SHAPES = "osD^vP*<>"
+
+
+def draw(tables: Tables) -> Figure:
+    """Draw medians with their 95 % intervals; one process on one node is where lines begin."""
+    tables = by_gradient(tables)
+    configurations = in_order(tables["configurations"])
+    measured = configurations[configurations["kind"] != "unavailable"]
+    measured = measured.assign(nodes=[Layout.parse(layout).nodes for layout in measured["layout"]])
+    across = measured[measured["nodes"] > 1]
+    if across.empty:
+        why = ["No layout of several nodes was measured.", *gaps(tables["runs"])]
+        return empty(WHAT, described(tables["runs"]), " ".join(why))
+    parts = list(across.groupby(_PANEL, sort=False))
+    rates = tables["runs"].groupby("network")["mbit_per_second"].median().dropna()
+    # The slowest first, and last what was not measured: the machine's own.
+    networks = sorted(across["network"].unique(), key=lambda name: rates.get(name, np.inf))
+    names = {
+        network: f"{network}: {significant(rates[network])}" if network in rates else network
+        for network in networks
+    }
+    figure = new(7.5, 3.4 * len(parts))
+    grid = figure.subplots(len(parts), 1, squeeze=False)[:, 0]
+    for axes, (panel, frame) in zip(grid, parts, strict=True):
+        _panel(axes, frame, _reference(measured, frame, tables["speedup"]), names)
+        heading = f"{panel[2]} {panel[3]}: {panel_title(panel[1], frame, several=True)}"
+        axes.set_title(wrap(heading, 3.4, PANEL_TITLE))
+    legend_of(figure, grid, "network: measured Mbit/s")
+    title(figure, WHAT, across)
+    note(
+        figure,
+        [
+            "Training steps only. Bars: 95 % interval of the median, which is the range "
+            "for fewer than six runs; dashed: the reference on one node, which uses no network; "
+            "hollow: ranks shared cores (oversubscribed); crosses: estimated, from runs cut short.",
+            *gaps(tables["runs"]),
+        ],
+    )
+    return figure
+
+
+def _reference(measured: pd.DataFrame, frame: pd.DataFrame, speedup: pd.DataFrame) -> pd.DataFrame:
+    """Return the main reference on one node that a panel's lines begin at, if it was measured."""
+    main = speedup[speedup["reference"] == 1].merge(frame[list(CONFIGURATION)])
+    names = main[["dataset", "workload", *(f"reference_{key}" for key in CONFIGURATION[2:])]]
+    wanted = set(names.itertuples(index=False, name=None))
+    one_node = measured[measured["nodes"] == 1]
+    own = one_node[list(CONFIGURATION)].itertuples(index=False, name=None)
+    return one_node[[name in wanted for name in own]]
+
+
+def _panel(axes: Axes, frame: pd.DataFrame, reference: pd.DataFrame, names: dict[str, str]) -> None:
+    colours, shapes = ordered_palette(list(names)), dict(zip(names, cycle(_SHAPES)))
+    for row in reference.itertuples():
+        axes.axhline(row.train_seconds_per_epoch, color="0.4", linestyle="--", linewidth=1)
+        axes.plot(1, row.train_seconds_per_epoch, "o", color="0.4", markersize=7)
+    frame = frame.assign(processes=[Layout.parse(layout).processes for layout in frame["layout"]])
+    # One line goes through layouts of as many processes a node.
+    several = frame["processes"].nunique() > 1
+    for (network, processes), line in frame.groupby(["network", "processes"], sort=False):
+        name = names[network] + f", {processes} a node" * several
+        style = _LINES[sorted(frame["processes"].unique()).index(processes) % len(_LINES)]
+        _line(axes, line.sort_values("nodes"), colours[network], shapes[network], style, name)
+    most = int(frame["nodes"].max())
+    layouts = frame.sort_values("processes").groupby("nodes")["layout"].unique().map(" ".join)
+    ticks = [nodes for nodes in range(1, most + 1) if nodes in layouts or nodes == 1]
+    axes.set_xticks(ticks, [f"{nodes}\n{layouts.get(nodes, '')}" for nodes in ticks])
+    axes.set(ylabel="training time\nper epoch (s)", xlim=(0.8, most + 0.4))
+    axes.set_xlabel("nodes, and the layouts measured on them")
+    # From 10 Mbit/s to a copy in memory times differ a hundredfold.
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    # Between powers of ten, as long as there is room for numbers.
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+
+
+def _line(
+    axes: Axes, line: pd.DataFrame, colour: Colour, shape: str, style: str, name: str
+) -> None:
+    values = line["train_seconds_per_epoch"].astype(float)
+    low, high = (
+        line[f"train_{end}_seconds_per_epoch"].astype(float).fillna(values)
+        for end in ("low", "high")
+    )
+    axes.errorbar(
+        line["nodes"],
+        values,
+        yerr=np.array([values - low, high - values]),
+        color=colour,
+        capsize=3,
+        linestyle=style,
+        linewidth=1.5,
+        label=name,
+    )
+    for row, value in zip(line.itertuples(), values, strict=True):
+        face = "white" if row.oversubscribed else colour
+        marker = "X" if row.kind == "estimated" else shape
+        axes.plot(row.nodes, value, marker, color=colour, markerfacecolor=face, markersize=7)

@@ -1,0 +1,96 @@
+"""Training seconds per epoch of every configuration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from escala.report.figures.common import (
+    PANEL_TITLE,
+    Tables,
+    gaps,
+    in_order,
+    left_out,
+    name_height,
+    new,
+    note,
+    nothing_by_epochs,
+    panel_title,
+    panels,
+    significant,
+    strategy_look,
+    title,
+    without_data,
+    wrap,
+    wrapped_names,
+)
+from escala.report.tables.views import by_gradient, labelled
+
+CATEGORY = "Time"
+WHAT = "Training time per epoch"
+
+
+def draw(tables: Tables) -> Figure:
+    """Draw the median with its 95 % interval, and every run as a point, a row a configuration."""
+    everything, tables = tables, by_gradient(tables)
+    if tables["runs"].empty:
+        return nothing_by_epochs(WHAT, everything)
+    configurations = labelled(tables["configurations"], tables["runs"])
+    if not (configurations["kind"] != "unavailable").any():
+        return without_data(WHAT, tables)
+    runs = labelled(tables["runs"], tables["runs"])
+    runs = runs[(runs["status"] == "ok") & runs["comparable"]]
+    parts = [(names, in_order(frame)) for names, frame in panels(configurations)]
+    row = max(0.42, name_height(_names(configurations)) + 0.15)
+    sizes = [len(frame) for _, frame in parts]
+    figure = new(8, row * sum(sizes) + 0.9 * len(parts))
+    grid = figure.subplots(len(parts), 1, squeeze=False, height_ratios=sizes)[:, 0]
+    for axes, ((dataset, workload), frame) in zip(grid, parts, strict=True):
+        shown = runs[(runs["dataset"] == dataset) & (runs["workload"] == workload)]
+        _panel(axes, frame.reset_index(drop=True), shown)
+        axes.set_title(wrap(panel_title(workload, frame, len(parts) > 1), 5.0, PANEL_TITLE))
+    title(figure, WHAT, configurations)
+    note(
+        figure,
+        [
+            "Training steps only. Bars: 95 % interval of the median, which is the range "
+            "for fewer than six runs; points: single runs of all sessions. Machines drift between "
+            "sessions: for ratios see the figure on speed-up.",
+            *left_out(everything),
+            *gaps(tables["runs"]),
+        ],
+    )
+    return figure
+
+
+def _panel(axes: Axes, frame: pd.DataFrame, runs: pd.DataFrame) -> None:
+    for row in frame.itertuples():
+        colour = strategy_look(row.strategy).colour
+        if row.kind == "unavailable":
+            axes.text(
+                0.01, row.Index, "no run ended ok", va="center", style="italic",
+                transform=axes.get_yaxis_transform(),
+            )  # fmt: skip
+            continue
+        points = runs.loc[runs["label"] == row.label, "train_seconds_per_epoch"].astype(float)
+        offsets = np.linspace(-0.12, 0.12, len(points)) if len(points) > 1 else [0.0]
+        axes.scatter(points, row.Index + np.array(offsets), s=14, color=colour, alpha=0.5, zorder=2)
+        median = row.train_seconds_per_epoch
+        if pd.notna(row.train_low_seconds_per_epoch):
+            ends = (row.train_low_seconds_per_epoch, row.train_high_seconds_per_epoch)
+            axes.hlines(row.Index, *ends, color=colour, linewidth=2, zorder=3)
+        axes.scatter(median, row.Index, s=70, marker="|", color=colour, linewidth=2.5, zorder=4)
+        axes.annotate(
+            f"{significant(median)} s", (median, row.Index), (0, 7), textcoords="offset points",
+            ha="center", fontsize=8,
+        )  # fmt: skip
+    axes.set_yticks(range(len(frame)), _names(frame))
+    axes.set(xlabel="training time per epoch (s)", ylim=(len(frame) - 0.4, -0.7))
+    axes.set_xlim(0, 1.08 * axes.dataLim.x1)
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    marked = np.where(frame["oversubscribed"], "\n(oversubscribed)", "")
+    return wrapped_names(frame["label"] + marked)

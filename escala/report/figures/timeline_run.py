@@ -1,0 +1,74 @@
+"""Horovod's timeline of a whole timeline run: a row per tensor."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from escala.probes.timeline import FAMILIES, OTHER, family, intervals, union_seconds
+from escala.report.figures.common import legend, new, note
+from escala.report.figures.timelines import COLOURS, heading, nothing, short, spans
+
+CATEGORY = "Timelines"
+WHAT = "Horovod timeline of a whole run"
+MOST_TENSORS = 60
+
+
+def draw(run: dict, events: list[dict]) -> Figure:
+    """Draw the phases of every tensor over time, with the seconds each kind covers.
+
+    Parameters
+    ----------
+    run : the content of its run.json.
+    events : of its timeline; empty if there is none.
+    """
+    phases = intervals(events)
+    if phases.empty:
+        return nothing(WHAT, run, "the run left no timeline")
+    phases = phases.assign(family=phases["phase"].map(family))
+    names = list(phases["tensor"].drop_duplicates())
+    shown = names[:MOST_TENSORS]
+    figure = new(11, max(2.4, 0.2 * len(shown) + 0.6))
+    axes = figure.subplots()
+    # Parts lie on top of the operation they belong to, so that what shows of it is the rest.
+    for (_, kind), group in phases.groupby(["depth", "family"]):
+        for row, tensor in enumerate(shown):
+            of_tensor = group[group["tensor"] == tensor]
+            axes.broken_barh(
+                spans(of_tensor), (row - 0.42, 0.84), facecolor=COLOURS[kind], linewidth=0
+            )
+    axes.set_yticks(range(len(shown)), map(short, shown), fontsize=7)
+    axes.set(xlabel="time since Horovod started (s)", ylim=(len(shown) - 0.4, -0.6))
+    axes.grid(axis="y", visible=False)
+    totals = covered_seconds(phases)
+    legend(
+        figure,
+        [Patch(color=COLOURS[kind]) for kind in totals],
+        [f"{kind}:\n{seconds:.3f} s" for kind, seconds in totals.items()],
+        "time that at least\none tensor spent",
+        spacing=1,
+    )
+    heading(figure, WHAT, run)
+    hidden = len(names) - len(shown)
+    note(
+        figure,
+        ["Seen by rank 0; times of different kinds overlap."]
+        + [f"{hidden} more tensors are in trace.json."] * (hidden > 0)
+        + [f"The run ended as {run['status']}: {run['reason']}."] * (run["status"] != "ok"),
+    )
+    return figure
+
+
+def covered_seconds(phases: pd.DataFrame) -> dict[str, float]:
+    """Return the seconds that at least one tensor spent in each family of phases.
+
+    What an operation spends in none of its parts is its rest.
+    """
+    kinds = phases["phase"].map(family)
+    waiting, *parts = FAMILIES
+    operations, within = phases[kinds != waiting], phases[kinds.isin(parts)]
+    seconds = {
+        kind: union_seconds(phases[kinds == kind]) for kind in FAMILIES if (kinds == kind).any()
+    }
+    return seconds | {OTHER: union_seconds(operations) - union_seconds(within)}

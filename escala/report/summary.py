@@ -1,0 +1,112 @@
+"""Write the summary of an experiment from its tables: the answer first, then the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from escala.record.comparable import CONFIGURATION
+from escala.report.findings import FINDINGS
+from escala.report.findings.words import PAIRS_FOR_INTERVAL, Tables, with_labels
+from escala.report.tables.views import fitted_workloads
+
+
+def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) -> str:
+    """Write the summary in Markdown.
+
+    Parameters
+    ----------
+    tables : those of `escala.report.tables`.
+    name, title : of the experiment.
+    files : figures and tables to link to, relative to the summary.
+    """
+    parts = [
+        f"# {title}",
+        *filter(None, (finding.sentence(tables, name) for finding in FINDINGS)),
+        "## Configurations",
+        _table(tables),
+        "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
+        f"or the range where there are fewer than {PAIRS_FOR_INTERVAL} runs. Efficiency is the "
+        "speed-up divided by the cores used for each of the reference's. Time to accuracy is "
+        "training time; > means not reached."
+        + " A fit takes no epochs: the time of all of it stands in brackets, and is compared with "
+        "nothing." * bool(fitted_workloads(tables)),
+    ]
+    links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
+    if links:
+        parts += ["## Figures and tables", "\n".join(links)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(tables: Tables) -> str:
+    configurations = with_labels(tables["configurations"], tables)
+    speedup = with_labels(tables["speedup"], tables)
+    further = speedup[speedup["reference"] > 1].groupby("reference_label", sort=False)
+    ratios, *columns = (
+        frame.set_index(list(CONFIGURATION))
+        for frame in (speedup[speedup["reference"] == 1], *(frame for _, frame in further))
+    )
+    current = tables["runs"][tables["runs"]["current"]]
+    settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
+    targets = (configurations["time_to_target_kind"] != "unavailable").any()
+    headings = [
+        "configuration", "runs ok", "global batch", "learning rate", "training s per epoch",
+        "ratio", "speed-up", "efficiency", "accuracy", *["s to accuracy"] * bool(targets),
+        *(f"ratio to {label}" for label, _ in further),
+    ]  # fmt: skip
+    lines = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
+    for row in configurations.itertuples():
+        key = tuple(getattr(row, part) for part in CONFIGURATION)
+        ratio = ratios.loc[key] if key in ratios.index else None
+        is_fit = row.training_kind == "fit"
+        compared = (
+            ("–", "–", "–") if is_fit
+            else ("reference", "1", "1") if ratio is None
+            else [_with_interval(ratio, part) for part in ("ratio", "speedup", "efficiency")]
+        )  # fmt: skip
+        series = pd.Series(row._asdict())
+        lines.append(
+            "| "
+            + " | ".join(
+                [
+                    row.label,
+                    f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
+                    "–" if is_fit else f"{settings.loc[key, 'global_batch']}",
+                    "–" if is_fit else f"{settings.loc[key, 'learning_rate']:g}",
+                    _training_seconds(series, is_fit),
+                    *compared,
+                    _with_interval(series, "accuracy", digits=3),
+                    *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
+                    *(
+                        _with_interval(others.loc[key], "ratio") if key in others.index else "–"
+                        for others in columns
+                    ),
+                ]
+            )
+            + " |"
+        )
+    return "\n".join(lines)
+
+
+def _training_seconds(row: pd.Series, is_fit: bool) -> str:
+    if not is_fit:
+        estimated = " estimated" * (row["kind"] == "estimated")
+        return _with_interval(row, "train", "_seconds_per_epoch") + estimated
+    seconds = row["train_seconds_per_epoch"]
+    return "unavailable" if pd.isna(seconds) else f"– (fit: {seconds:.2f} s)"
+
+
+def _with_interval(row: pd.Series, name: str, unit: str = "", digits: int = 2) -> str:
+    value, low, high = (row[f"{name}{end}{unit}"] for end in ("", "_low", "_high"))
+    if pd.isna(value):
+        return "unavailable"
+    interval = "" if pd.isna(low) else f" ({low:.{digits}f}–{high:.{digits}f})"
+    return f"{value:.{digits}f}{interval}"
+
+
+def _time_to_accuracy(row) -> str:
+    if row.time_to_target_kind == "unavailable":
+        return "unavailable"
+    bound = "> " if row.time_to_target_kind == "censored" else ""
+    return f"{bound}{row.time_to_target_seconds:.1f} (to {row.target_accuracy:.2f})"

@@ -1,0 +1,65 @@
+"""Result tables: what the runs of an experiment measured, one row per thing measured.
+
+Times pool every session in which a run was measured, as long as it measured the same thing;
+ratios use pairs of one session; scores count each run once, by its current measurement. The
+columns of each table, with their units, are described in `schemas/tables/`. Adding a table is
+adding a module here and a schema there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jsonschema import Draft202012Validator
+
+from escala.core.files import atomic
+from escala.report.tables.base import SCHEMAS, Evidence, dtypes, frame, schema
+
+__all__ = ["TABLES", "Evidence", "read", "schema", "tables", "validate", "write"]
+
+TABLES = tuple(sorted(path.name.split(".")[0] for path in SCHEMAS.iterdir()))
+
+
+def tables(*files: Any, **more: Any) -> dict[str, pd.DataFrame]:
+    """Build every table of `TABLES` from what `Evidence` takes."""
+    evidence = Evidence(*files, **more)
+    rows = {name: import_module(f"escala.report.tables.{name}").rows for name in TABLES}
+    return {name: frame(name, rows[name](evidence)) for name in TABLES}
+
+
+def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """Check tables against their schemas and write each as CSV."""
+    for name, table in frames.items():
+        validate(name, table)
+        with atomic(folder / f"{name}.csv") as temporary:
+            table.to_csv(temporary, index=False)
+
+
+def read(folder: Path) -> dict[str, pd.DataFrame]:
+    """Read the tables in a folder, with the types that their schemas give."""
+    return {
+        name: pd.read_csv(
+            # A class or a variant may be called NA or None; only an empty field is missing.
+            folder / f"{name}.csv",
+            dtype=dtypes(name),
+            keep_default_na=False,
+            na_values=[""],
+        )
+        for name in TABLES
+    }
+
+
+def validate(name: str, table: pd.DataFrame) -> None:
+    """Check every row of a table; a missing value counts as null.
+
+    Raises
+    ------
+    jsonschema.ValidationError : a row does not keep to the schema.
+    """
+    validator = Draft202012Validator(schema(name))
+    for row in table.astype(object).where(table.notna(), None).to_dict("records"):
+        validator.validate(row)

@@ -1,0 +1,159 @@
+"""The contract of a table, and what several tables share.
+
+A table is a module of this package, named as its schema in `schemas/tables/`, with a function
+`rows(evidence)` that yields a dict for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from escala.analysis.measurements import measurements, read_run
+from escala.analysis.statistics import Interval, median_interval
+from escala.experiment.references import DEFAULT, Place, Reference
+from escala.record.comparable import CONFIGURATION, Measurement
+
+SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
+#: Parts of a run outside the training steps, in the order they happen.
+PARTS = (
+    "startup", "loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint",
+    "evaluation", "save",
+)  # fmt: skip
+_PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that tables are made of.
+
+    Attributes
+    ----------
+    run_files : run.json files of timing runs.
+    dataset_files : dataset.json files of the splits.
+    class_files : classes.csv files of their datasets.
+    probe_files : run.json files of probe runs.
+    paired_files : run.json files of both sides of the pairs of ladders.
+    pairs : these pairs, as `escala.experiment.Pair`.
+    references : what configurations are compared with, the main one first; see
+        `escala.experiment.references`.
+    """
+
+    run_files: Sequence[str | Path] = ()
+    dataset_files: Sequence[str | Path] = ()
+    class_files: Sequence[str | Path] = ()
+    probe_files: Sequence[str | Path] = ()
+    paired_files: Sequence[str | Path] = ()
+    pairs: Sequence[Mapping[str, Any]] = ()
+    references: Sequence[Reference] = DEFAULT
+
+    @cached_property
+    def found(self) -> list[Measurement]:
+        """Every measurement of the timing runs, older sessions too."""
+        return measurements(self.run_files)
+
+    def of_probe(self, name: str) -> list[dict]:
+        """Return the runs of a probe, each with the path of its run.json as `file`."""
+        runs = (read_run(path) | {"file": str(path)} for path in self.probe_files)
+        return [run for run in runs if run["instrument"] == name]
+
+    @cached_property
+    def scored(self) -> list[Measurement]:
+        """The current classifications after whole epochs that ended ok: those that count."""
+        return [
+            run
+            for run in self.found
+            if run["current"]
+            and run["status"] == "ok"
+            and not is_cut(run)
+            and "classes" in run["evaluation"]
+        ]
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """The table of runs."""
+        from escala.report.tables import runs
+
+        return frame("runs", runs.rows(self))
+
+
+@cache
+def schema(name: str) -> dict:
+    """Return the JSON schema of a table's rows; the order of its properties is the columns'."""
+    return yaml.safe_load((SCHEMAS / f"{name}.schema.yaml").read_text())
+
+
+def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
+    """Return the rows of a table, with the columns and types of its schema."""
+    return pd.DataFrame(list(rows), columns=list(schema(name)["properties"])).astype(dtypes(name))
+
+
+def dtypes(name: str) -> dict[str, str]:
+    """Return pandas' type of every column; all of them can hold missing values."""
+    return {
+        key: _PANDAS[np.atleast_1d(column["type"])[0]]
+        for key, column in schema(name)["properties"].items()
+    }
+
+
+def names_of(run: Measurement) -> dict:
+    """Return the columns that name a measurement."""
+    return {key: run[key] for key in (*CONFIGURATION, "repeat", "session")}
+
+
+def data_of(run: Measurement) -> dict:
+    """Return the columns on the data of a measurement."""
+    return {key: run["data"][key] for key in ("provenance", "leaky", "split_seed")}
+
+
+def is_cut(run: Measurement) -> bool:
+    """Return whether an epoch was cut to some of its steps; older runs never were."""
+    whole = run["training"].get("steps_per_epoch")
+    return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
+
+
+def by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measurement]]:
+    """Return measurements by their configuration: the values of `CONFIGURATION`."""
+    groups: dict[tuple, list[Measurement]] = {}
+    for run in found:
+        groups.setdefault(tuple(run[key] for key in CONFIGURATION), []).append(run)
+    return groups
+
+
+def reference_columns(number: int, reference: Place) -> dict:
+    """Return the columns that name a reference."""
+    parts = reference._asdict().items()
+    return {"reference": number} | {f"reference_{part}": name for part, name in parts}
+
+
+def over(runs: pd.DataFrame, column: str) -> Interval:
+    """Return the median of a column over some runs, with its interval."""
+    return median_interval(runs[column].dropna())
+
+
+def kind_of(interval: Interval) -> str:
+    """Return whether there is an estimate."""
+    return "unavailable" if interval.estimate is None else "measured"
+
+
+def poorest(kinds: pd.Series) -> str:
+    """Return the kind of a quantity that is made of several: that of the weakest."""
+    known = set(kinds)
+    return "unavailable" if not known else "estimated" if "estimated" in known else "measured"
+
+
+def reasons(failed: pd.DataFrame) -> str:
+    """Return the reasons of failures, each once, with its repeats."""
+    by_reason = failed.groupby(["status", "reason"], sort=False, dropna=False)["repeat"]
+    return "; ".join(
+        f"rep {', '.join(map(str, repeats))}: {status}"
+        + ("" if pd.isna(reason) else f" ({reason})")
+        for (status, reason), repeats in by_reason
+    )

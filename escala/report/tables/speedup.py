@@ -1,0 +1,144 @@
+"""Each configuration against each reference of the experiment, in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from escala.analysis.statistics import Interval, median_interval
+from escala.experiment.references import Place, compared_with
+from escala.record.comparable import CONFIGURATION, Measurement, Pairs, left_out, paired
+from escala.report.tables.base import (
+    Evidence,
+    by_configuration,
+    poorest,
+    reasons,
+    reference_columns,
+)
+from escala.runtime.layout import Layout
+
+
+def rows(evidence: Evidence) -> Iterator[dict]:
+    """Yield a row for each configuration and each reference that it is compared with."""
+    found, references, runs = evidence.found, evidence.references, evidence.runs
+    by_name = by_configuration(found)
+    usable = by_configuration(run for run in found if _is_timed(run))
+    by_file = runs.set_index("file")
+    for names, group in runs.groupby(list(CONFIGURATION), sort=False):
+        if group["training_kind"].iloc[0] == "fit":
+            continue
+        place = Place(*names[2:])
+        for number, of_reference in compared_with(place, references):
+            reference = (*names[:2], *of_reference)
+            pairs = paired(usable.get(names, ()), usable.get(reference, ()))
+            mine, theirs = (
+                by_file.loc[[run["file"] for run in side]]
+                for side in (pairs.runs, pairs.references)
+            )
+            ratio = median_interval(_quotients(mine, theirs, "train_seconds_per_epoch"))
+            speedup = Interval(
+                *(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low))
+            )
+            cores, baseline = (_setting(by_name.get(each), _cores) for each in (names, reference))
+            share = baseline / cores if baseline else None
+            yield {
+                **dict(zip(CONFIGURATION, names, strict=True)),
+                **reference_columns(number, of_reference),
+                "ranks": Layout.parse(place.layout).ranks,
+                "cores": cores,
+                "reference_cores": baseline,
+                "global_batch": _setting(by_name[names], _global_batch),
+                "reference_global_batch": _setting(by_name.get(reference), _global_batch),
+                "oversubscribed": bool(group["oversubscribed"].any()),
+                "other_hosts": any(map(_on_other_hosts, mine["hosts"], theirs["hosts"])),
+                "pairs": len(mine),
+                "kind": poorest(pd.concat([mine["kind"], theirs["kind"]])),
+                "reason": left_out(len(mine), pairs.refused)
+                if len(mine)
+                else _unpaired(by_name[names], by_name.get(reference, ()), of_reference, pairs),
+                **ratio.columns("ratio"),
+                **speedup.columns("speedup"),
+                **Interval(*(s and share and s * share for s in speedup)).columns("efficiency"),
+                **_target_ratio(mine, theirs),
+                "provenance": group["provenance"].iloc[0],
+                "leaky": group["leaky"].iloc[0],
+            }
+
+
+def _is_timed(run: Measurement) -> bool:
+    """Return whether the time of a measurement counts: it ended ok, at one sitting, as today."""
+    resumed = run["training"].get("resumed_after", [])
+    return run["status"] == "ok" and not resumed and run["comparable"]
+
+
+def _on_other_hosts(mine: str, theirs: str) -> bool:
+    """Return whether neither run's hosts, joined by `;`, are among the other's."""
+    one, other = set(mine.split(";")), set(theirs.split(";"))
+    return not (one <= other or other <= one)
+
+
+def _setting(runs: Sequence[Measurement] | None, of: Callable[[Measurement], int]) -> int | None:
+    """Return a setting of a configuration as its current runs have it."""
+    return next((of(run) for run in runs or () if run["current"]), None)
+
+
+def _cores(run: Measurement) -> int:
+    """Return the cores that a run asks for, over all its ranks."""
+    return run["ranks"]["asked"] * run["knobs"]["cores_per_process"]
+
+
+def _global_batch(run: Measurement) -> int:
+    return run["training"]["global_batch"]
+
+
+def _quotients(mine: pd.DataFrame, theirs: pd.DataFrame, column: str) -> np.ndarray:
+    return mine[column].to_numpy() / theirs[column].to_numpy()
+
+
+def _target_ratio(mine: pd.DataFrame, theirs: pd.DataFrame) -> dict:
+    """Compare the times to the target accuracy of pairs of runs.
+
+    A run that did not reach it would have taken longer than it ran: the ratio of such a pair is
+    known to lie above, or below, a bound.
+    """
+    spent = [side["time_to_target_seconds"].to_numpy(float) for side in (mine, theirs)]
+    known = ~np.isnan(spent).any(axis=0)
+    least = [seconds[known] for seconds in spent]
+    reached = [(side["time_to_target_kind"] == "measured")[known] for side in (mine, theirs)]
+    most = [np.where(done, spent, np.inf) for done, spent in zip(reached, least, strict=True)]
+    ratio = median_interval(least[0] / most[1], most[0] / least[1])
+    kind = "censored" if ratio.estimate is None else "measured"
+    return {
+        "target_accuracy": mine["target_accuracy"][known].iloc[0] if known.any() else None,
+        "time_to_target_pairs": int(known.sum()),
+        "time_to_target_kind": kind if known.any() else "unavailable",
+        **ratio.columns("time_to_target_ratio"),
+    }
+
+
+def _unpaired(
+    runs: Sequence[Measurement],
+    references: Sequence[Measurement],
+    reference: Place,
+    pairs: Pairs,
+) -> str:
+    """Return why a configuration has no ratio to a reference."""
+    if not any(run["status"] == "ok" for run in runs):
+        return f"no run ended ok: {_failures(runs)}"
+    if not references:
+        return f"the experiment has no {reference} beside it"
+    if not any(run["status"] == "ok" for run in references):
+        return f"no run of {reference} ended ok: {_failures(references)}"
+    if pairs.refused:
+        return "; ".join(dict.fromkeys(pairs.refused))
+    older = {run["incomparable_because"] for run in (*runs, *references) if not run["comparable"]}
+    return (
+        f"no run that ended ok, at one sitting, shares session and repeat with one of {reference}"
+        + (f"; older sessions do not count: {'; '.join(sorted(older))}" if older else "")
+    )
+
+
+def _failures(runs: Sequence[Measurement]) -> str:
+    return reasons(pd.DataFrame([run for run in runs if run["current"]]))

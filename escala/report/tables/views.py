@@ -1,0 +1,65 @@
+"""Select and label rows of tables, for figures and the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pandas as pd
+
+from escala.experiment.references import Place
+from escala.record.comparable import CONFIGURATION
+
+
+def by_gradient(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return tables without the workloads that are fitted at once.
+
+    The seconds of a fit are no seconds per epoch: nothing that shows times puts them side by side.
+    """
+    fitted = fitted_workloads(frames)
+    return {
+        name: frame[~frame["workload"].isin(fitted)] if "workload" in frame else frame
+        for name, frame in frames.items()
+    }
+
+
+def fitted_workloads(frames: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Return the names of the workloads that are fitted at once."""
+    runs = frames["runs"]
+    return list(runs.loc[runs["training_kind"] == "fit", "workload"].unique())
+
+
+def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.Series:
+    """Return for each row whether it is of a main reference, or of a workload fitted at once."""
+    main = configurations[
+        (configurations["reference"] == 1) | (configurations["training_kind"] == "fit")
+    ]
+    names = set(main[list(CONFIGURATION)].itertuples(index=False, name=None))
+    of_rows = frame[list(CONFIGURATION)].itertuples(index=False, name=None)
+    return pd.Series([row in names for row in of_rows], index=frame.index, dtype=bool)
+
+
+def untested(pooled: pd.DataFrame) -> list[str]:
+    """Return the classes that have no test rows in any split, as `class (dataset)`."""
+    without = pooled[pooled["actual"] == 0][["class", "dataset"]].drop_duplicates()
+    return [f"{row['class']} ({row['dataset']})" for _, row in without.iterrows()]
+
+
+def labelled(
+    frame: pd.DataFrame, runs: pd.DataFrame, varying: Iterable[str] = ("variant", "network")
+) -> pd.DataFrame:
+    """Add the column `label`: a short name of each row's configuration.
+
+    It holds strategy and layout, and those of the keys `varying` that vary among `runs`. Where rows
+    name a reference, `reference_label` is its name, without the dataset and the workload.
+    """
+    keys = ["strategy", "layout", *(key for key in varying if runs[key].nunique() > 1)]
+    labels = {"label": keys}
+    if "reference_strategy" in frame:
+        of_place = [key for key in keys if key in Place._fields]
+        labels["reference_label"] = [f"reference_{key}" for key in of_place]
+    return frame.assign(**{name: _joined(frame[parts]) for name, parts in labels.items()})
+
+
+def _joined(names: pd.DataFrame) -> pd.Series:
+    words = [" ".join(row) for row in names.fillna("").itertuples(index=False)]
+    return pd.Series(words, index=names.index, dtype=object)

@@ -1,0 +1,331 @@
+"""How the processes of a run are started: on this machine, by `mpirun`, or by SLURM's `srun`.
+
+| launcher | when it is chosen by itself |
+|---|---|
+| `local` | one node, no MPI |
+| `mpirun` | one node and MPI; more nodes where `srun` does not serve Open MPI |
+| `srun` | more nodes, inside an allocation of SLURM |
+
+Whatever starts them, every process finds its number in the environment and its place in the run's
+plan.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from escala.core import children
+from escala.core.errors import InputError
+from escala.runtime.layout import Layout
+from escala.runtime.node import LOOPBACK, MARK, describe
+from escala.runtime.placement import SPARE_PORTS, Node, processes_per_node
+from escala.runtime.spawn import PROCESS
+from escala.strategies import STRATEGIES, Strategy
+from escala.strategies.shared.knobs import readable
+
+LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
+
+MPIRUN_PROGRAM = "mpirun"
+
+Command = list[str]
+Environment = dict[str, str]
+
+# What another MPI job, SLURM or the user's shell may have left that would steer these ranks.
+_FOREIGN = ("HOROVOD_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TF_CONFIG", "OMP_", PROCESS)
+# Ranks ask no service that wants one; NCBI_API_KEY is one.
+_SECRET = re.compile(
+    r"(^|_)(API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|SECRET_KEY|TOKEN|PASSWORD|PASSWD)$", re.I
+)
+_ALLOCATION = ("SLURM_JOB_ID", "SLURM_JOBID")
+
+_SURVEY_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Launch:
+    """By what a run's processes are started, and on which nodes, in the order of their ranks.
+
+    `job` is SLURM's number of the allocation, None outside of one.
+    """
+
+    launcher: str
+    nodes: list[Node]
+    job: str | None
+
+
+def process_of_environment() -> int:
+    """Return the number of this process, as its launcher has told it."""
+    for name in (PROCESS, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
+        if name in os.environ:
+            return int(os.environ[name])
+    return 0
+
+
+def survey(layout: Layout, strategy: type[Strategy], interface: str | None, asked: str) -> Launch:
+    """Choose the launcher of a run, and ask each of its nodes what it has.
+
+    Parameters
+    ----------
+    interface : of the network to use between nodes; absent, the one the scheduler knows a node by.
+    asked : `auto` or one of `LAUNCHERS`.
+
+    Raises
+    ------
+    InputError : more than one node, or `srun`, outside an allocation of SLURM.
+    """
+    ports = processes_per_node(layout, strategy) + SPARE_PORTS
+    if layout.nodes == 1 and asked != SRUN:
+        chosen = MPIRUN if strategy.mpi else LOCAL
+        return Launch(chosen if asked == "auto" else asked, [describe(LOOPBACK, ports)], None)
+    job = next((os.environ[name] for name in _ALLOCATION if os.environ.get(name)), None)
+    if job is None or shutil.which("srun") is None:
+        several = layout.nodes > 1
+        raise InputError(
+            "layout" if several else "launcher",
+            str(layout) if several else asked,
+            "asks for more than one node, and this is one machine"
+            if several
+            else "needs a SLURM allocation",
+            f"use {'a layout 1xN' if several else 'auto'}, or run through SLURM: "
+            "snakemake --profile profiles/slurm",
+        )
+    nodes, world = _ask_nodes(job, layout, interface, ports, strategy.mpi)
+    chosen = SRUN if not strategy.mpi or world == layout.nodes else MPIRUN
+    return Launch(chosen if asked == "auto" else asked, nodes, job)
+
+
+def _ask_nodes(
+    job: str, layout: Layout, interface: str | None, ports: int, mpi: bool
+) -> tuple[list[Node], int | None]:
+    """Run `escala.runtime.node` on each node; again without MPI where `srun` does not serve it."""
+    options = ["--ports", str(ports), "--addresses", json.dumps(_addresses())]
+    options += ["--interface", interface] if interface else []
+    base = _srun(job, layout.nodes, layout.nodes)
+    program = [sys.executable, "-m", "escala.runtime.node", *options]
+    calls = [[*base, "--mpi=none", *program]]
+    if mpi and "pmix" in _output(["srun", "--mpi=list"]):
+        calls.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
+    for call in calls:
+        done = subprocess.run(
+            call,
+            env=_slurm_environment(job) | own_mpi(),
+            capture_output=True,
+            text=True,
+            timeout=_SURVEY_SECONDS,
+        )
+        said = [
+            json.loads(line.partition(MARK)[2]) for line in done.stdout.splitlines() if MARK in line
+        ]
+        if done.returncode == 0 and len(said) == layout.nodes:
+            break
+    else:
+        raise RuntimeError(f"srun could not ask the nodes: {done.stderr.strip()[-400:]}")
+    said.sort(key=lambda node: node.pop("number"))
+    world = min((node.pop("world") or 1) for node in said)
+    return [Node(**node) for node in said], world
+
+
+def _addresses() -> dict[str, str]:
+    """Return the address of every node of the cluster, as SLURM knows it."""
+    said = _output(["scontrol", "--oneliner", "show", "nodes"])
+    return dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", said))
+
+
+def _output(command: Command) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SURVEY_SECONDS)
+    return done.stdout + done.stderr
+
+
+def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Environment:
+    """Return the environment of every process: this one's, cleaned, with what libraries need."""
+    inherited = _inherited()
+    threads, across = knobs["threads"]["intra_op"], {}
+    if launch and launch.job:
+        interface = launch.nodes[0].interface
+        across = {
+            "SLURM_JOB_ID": launch.job,
+            # By this older name mpirun knows that srun starts its daemons.
+            "SLURM_JOBID": launch.job,
+            "OMPI_MCA_btl_tcp_if_include": interface,
+            "OMPI_MCA_oob_tcp_if_include": interface,
+        }
+    return (
+        inherited
+        | own_mpi()
+        | {
+            "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+        }
+        | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+        | across
+        | STRATEGIES[strategy].environment(readable(knobs, strategy))
+    )
+
+
+def _inherited() -> Environment:
+    """Return this environment without what steers other jobs, and without secrets."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not (name.startswith(_FOREIGN) or _SECRET.search(name))
+    }
+
+
+def own_mpi() -> Environment:
+    """Return what leads to the environment's own Open MPI.
+
+    Horovod is linked with it, and it is installed elsewhere than it was built for; a system MPI
+    must not take its place.
+    """
+    prefix = Path(sys.prefix)
+    libraries = [str(prefix / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    return {
+        "LD_LIBRARY_PATH": ":".join(libraries),
+        "OPAL_PREFIX": str(prefix),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+
+
+@contextmanager
+def started_by(
+    launch: Launch, strategy: type[Strategy], places: Sequence[dict], command: Command
+) -> Iterator[tuple[Command, Environment]]:
+    """Yield the one command that starts all processes, and what it adds to their environment.
+
+    What they need while they run, such as Horovod's rendezvous, lives as long as the context.
+    """
+    arguments = _STARTERS[launch.launcher](launch, strategy, len(places)) + command
+    if not strategy.rendezvous:
+        yield arguments, {}
+        return
+    first = launch.nodes[0]
+    with _rendezvous(launch.nodes, places, first.address) as port:
+        yield (
+            arguments,
+            {
+                "HOROVOD_GLOO_RENDEZVOUS_ADDR": first.address,
+                "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+                "HOROVOD_GLOO_IFACE": first.interface,
+            },
+        )
+
+
+def _local(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
+    private = ["--private-network"] if strategy.listens else []
+    return [sys.executable, "-m", "escala.runtime.spawn", *private, str(processes)]
+
+
+def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
+    per_node = processes // len(launch.nodes)
+    across = len(launch.nodes) > 1
+    hosts = [node.host for node in launch.nodes] if across else ["localhost"]
+    options = {
+        "-np": [str(processes)],
+        "--host": [",".join(f"{host}:{per_node}" for host in hosts)],
+        # Each rank binds itself to the cores of its place.
+        "--bind-to": ["none"],
+        # The ranks of one node exchange through shared memory: no transport listens on a port.
+        "--mca btl": ["self,vader,tcp" if across else "self,vader"],
+        "--mca oob_tcp_if_include": [launch.nodes[0].interface],
+    }
+    if across:
+        # mpirun starts its daemons on the other nodes by srun, which it leaves to choose them.
+        options["--mca plm_slurm_args"] = [
+            f"--nodes={len(hosts) - 1} --nodelist={','.join(hosts[1:])}"
+        ]
+        # The hosts above are all it needs to know of the allocation.
+        options["--mca ras"] = ["^slurm"]
+    else:
+        # By default mpirun looks for ssh even to start nothing elsewhere, and fails without it.
+        options["--mca plm"] = ["isolated"]
+    arguments = [word for key, values in options.items() for word in [*key.split(), *values]]
+    # Of the environment, whatever else is on the PATH.
+    return [str(Path(sys.prefix) / "bin" / MPIRUN_PROGRAM), *arguments]
+
+
+def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
+    return [
+        *_srun(launch.job, len(launch.nodes), processes),
+        # A probe's program is a step beside this one.
+        "--overlap",
+        f"--mpi={'pmix' if strategy.mpi else 'none'}",
+        "--kill-on-bad-exit=1",
+        f"--job-name={step_name(launch.job)}",
+    ]
+
+
+_STARTERS = {LOCAL: _local, MPIRUN: _mpirun, SRUN: _by_srun}
+
+
+def _srun(job: str, nodes: int, tasks: int) -> Command:
+    """Return the `srun` of a step over all nodes whose processes bind themselves."""
+    return [
+        "srun",
+        f"--jobid={job}",
+        f"--nodes={nodes}",
+        f"--ntasks={tasks}",
+        f"--ntasks-per-node={tasks // nodes}",
+        "--distribution=block",
+        "--cpu-bind=none",
+        "--export=ALL",
+    ]
+
+
+def on_each_node(
+    launch: Launch, program: Command, environment: Environment, log: Path
+) -> subprocess.Popen:
+    """Start a program once on each node of a run, beside its ranks; SLURM tells it the node."""
+    if launch.launcher == SRUN or len(launch.nodes) > 1:
+        nodes = len(launch.nodes)
+        beside = [*_srun(launch.job, nodes, nodes), "--overlap", "--mpi=none"]
+        program = [*beside, f"--job-name={step_name(launch.job)}", *program]
+    return children.start(program, environment, log)
+
+
+def _slurm_environment(job: str) -> Environment:
+    return _inherited() | {"SLURM_JOB_ID": job}
+
+
+def step_name(job: str) -> str:
+    """Return the name of the step that this process starts in an allocation."""
+    return f"escala-{job}-{os.getpid()}"
+
+
+def end_steps(launch: Launch) -> None:
+    """End what `srun` may have left on other nodes; nothing where there is no allocation."""
+    if launch.job is None or launch.launcher != SRUN:
+        return
+    said = _output(["squeue", "--steps", f"--jobs={launch.job}", "--noheader", "--format=%i %j"])
+    for line in said.splitlines():
+        number, _, name = line.strip().partition(" ")
+        if name.strip() == step_name(launch.job):
+            _output(["scancel", "--signal=KILL", number])
+
+
+@contextmanager
+def _rendezvous(nodes: Sequence[Node], places: Sequence[dict], address: str) -> Iterator[int]:
+    """Serve Horovod's rendezvous on one address; its own class would listen on every one."""
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+    from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+    from horovod.runner.util.threads import in_thread
+
+    per_node = places[0]["processes_per_node"]
+    hosts = parse_hosts(",".join(f"{node.host}:{per_node}" for node in nodes))
+    server = RendezvousHTTPServer((address, 0), RendezvousHandler, False)
+    server.init(get_host_assignments(hosts, len(places)))
+    thread = in_thread(target=server.serve_forever)
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,113 @@
+"""Describe one machine of a run: `python -m escala.runtime.node`, one on each.
+
+It prints one line, a JSON object: the fields of `escala.runtime.placement.Node`, and `world`, the
+number of processes that MPI joined, where it was asked to join them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import socket
+import sys
+from dataclasses import asdict
+
+import psutil
+
+from escala.core import hardware
+from escala.core.errors import InputError
+from escala.core.hardware import available_cores
+from escala.runtime.placement import Node
+
+#: On one node ranks talk over loopback alone.
+LOOPBACK = "lo"
+#: Before the line, so that it is found among what else a scheduler prints.
+MARK = "escala-node "
+
+
+def describe(interface: str | None, ports: int, address: str | None = None) -> Node:
+    """Return this machine as a run sees it.
+
+    Parameters
+    ----------
+    interface : the network to talk over; absent, the one that holds `address`.
+    ports : how many free ones to name.
+    address : by which the scheduler knows this machine.
+
+    Raises
+    ------
+    InputError : there is no such interface, or it has no IPv4 address.
+    """
+    by_interface = {
+        name: [entry.address for entry in entries if entry.family == socket.AF_INET]
+        for name, entries in psutil.net_if_addrs().items()
+    }
+    host = socket.gethostname()
+    if interface is None:
+        found = [name for name, held in by_interface.items() if _resolved(address or host) in held]
+        interface = found[0] if found else None
+    if not by_interface.get(interface):
+        known = ", ".join(name for name, held in by_interface.items() if held)
+        raise InputError(
+            f"networks: interface on {host}",
+            interface,
+            "has no IPv4 address there",
+            f"name one of {known}",
+        )
+    held = by_interface[interface][0]
+    ports_found, machine = _free_ports(held, ports), hardware.describe()
+    return Node(host, interface, held, available_cores(), ports_found, machine)
+
+
+def _resolved(name: str) -> str | None:
+    try:
+        return socket.gethostbyname(name)
+    except OSError:
+        return None
+
+
+def _free_ports(address: str, count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((address, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def mpi_world() -> int:
+    """Return how many processes MPI joins this one with: 1 where its launcher does not serve MPI.
+
+    Open MPI 4's names for the communicator and the calls, `mpi.h`.
+    """
+    library = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+    library.MPI_Init(None, None)
+    world, size = ctypes.byref(ctypes.c_char.in_dll(library, "ompi_mpi_comm_world")), ctypes.c_int()
+    library.MPI_Comm_size(world, ctypes.byref(size))
+    library.MPI_Finalize()
+    return size.value
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--interface")
+    parser.add_argument("--ports", type=int, required=True)
+    parser.add_argument("--addresses", type=json.loads, default={}, metavar="JSON")
+    parser.add_argument("--mpi", action="store_true", help="join the others through MPI")
+    arguments = parser.parse_args()
+    name = os.environ.get("SLURMD_NODENAME", socket.gethostname())
+    try:
+        node = describe(arguments.interface, arguments.ports, arguments.addresses.get(name))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 1
+    world = mpi_world() if arguments.mpi else None
+    number = int(os.environ.get("SLURM_NODEID", 0))
+    print(MARK + json.dumps(asdict(node) | {"world": world, "number": number}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,74 @@
+"""Which processes a run has, and where each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from escala.runtime.layout import Layout, assign_cores
+from escala.strategies import Strategy
+from escala.strategies.shared.place import Place
+
+#: Ports of a node besides those of its processes.
+SPARE_PORTS = 2
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of a run, as it describes itself.
+
+    `cores` are the logical cores that the run may use there, in the order to use them; `interface`
+    and `address` are of the network that its ranks talk over; `ports` are some that were free.
+    `machine` is what `escala.core.hardware.describe` returns there.
+    """
+
+    host: str
+    interface: str
+    address: str
+    cores: list[int]
+    ports: list[int]
+    machine: dict
+
+
+def processes_per_node(layout: Layout, strategy: type[Strategy]) -> int:
+    return 1 if strategy.one_process_per_node else layout.processes
+
+
+def places(
+    layout: Layout, strategy: type[Strategy], knobs: dict, nodes: Sequence[Node]
+) -> list[dict]:
+    """Return the place of every process of a run, as `Place.of` reads them.
+
+    Ranks are numbered node by node. A rank is given `cores_per_process` cores of its node, and a
+    process those of all ranks it holds; one that is not bound is given all cores of the node.
+    """
+    per_node = processes_per_node(layout, strategy)
+    ranks_each = layout.processes // per_node
+    addresses = [
+        f"{node.address}:{node.ports[local]}" for node in nodes for local in range(per_node)
+    ]
+    spare = [f"{nodes[0].address}:{port}" for port in nodes[0].ports[per_node:]]
+    found = []
+    for number, node in enumerate(nodes):
+        for local, cores in enumerate(
+            assign_cores(per_node, knobs["cores_per_process"] * ranks_each, node.cores)
+        ):
+            process = number * per_node + local
+            found.append(
+                asdict(
+                    Place(
+                        process=process,
+                        processes=layout.nodes * per_node,
+                        ranks=list(range(process * ranks_each, (process + 1) * ranks_each)),
+                        node=number,
+                        nodes=layout.nodes,
+                        local=local,
+                        processes_per_node=per_node,
+                        host=node.host,
+                        cores=cores if knobs["bind"] else sorted(node.cores),
+                        addresses=addresses,
+                        spare=spare,
+                    )
+                )
+            )
+    return found

@@ -1,0 +1,122 @@
+"""Ask SLURM: whether its controller answers, and how a job without a result ended."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from escala.core.errors import InputError
+
+#: SLURM's state of a job -> the run's status; any other is `failed`.
+STATUSES = {
+    "DEADLINE": "timeout",
+    "OUT_OF_MEMORY": "out-of-memory",
+    "TIMEOUT": "timeout",
+}
+_MEANINGS = {"DEADLINE": "it had not begun after queue_minutes"}
+_OVER_MEMORY = "exceeded memory limit"
+# On some clusters with the name of the node.
+_WORDS = re.compile(r"^slurmstepd\S*: error: (.+)$", re.MULTILINE)
+_SECONDS = 60
+_CANCEL_SECONDS = 10
+
+_PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun")
+#: A scheduler under load may take some seconds to answer.
+_ANSWER_SECONDS = 15
+_PROFILE = "without --profile (or --executor slurm) the workflow runs on this machine"
+
+
+def require_controller() -> None:
+    """Refuse to go on where no job could be submitted.
+
+    Raises
+    ------
+    InputError : SLURM's programs are not installed, or its controller does not answer in time.
+    """
+    lacking = [program for program in _PROGRAMS if shutil.which(program) is None]
+    if lacking:
+        raise InputError(
+            "executor: slurm",
+            ", ".join(lacking),
+            "not found on the PATH",
+            f"call it on a login node, after `module load slurm` where it takes that; {_PROFILE}",
+        )
+    silence = _silence()
+    if silence is not None:
+        raise InputError(
+            "executor: slurm",
+            "sinfo",
+            f"SLURM's controller does not answer: {silence}",
+            f"see whether `sinfo` works here, or ask the cluster's support; {_PROFILE}",
+        )
+
+
+def _silence() -> str | None:
+    """Return why the controller does not answer, or None where it does."""
+    try:
+        done = subprocess.run(
+            ["sinfo", "--noheader", "--format=%R"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no word within {_ANSWER_SECONDS} s"
+    if done.returncode == 0:
+        return None
+    words = done.stderr.strip().splitlines()
+    return words[-1] if words else f"sinfo ended with {done.returncode}"
+
+
+def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
+    """Return the status of a run whose job ended without a result, and the reason.
+
+    Parameters
+    ----------
+    rule, wildcards : of the job; Snakemake's executor for SLURM names it by them.
+    logs : the folder in which that executor keeps what jobs printed.
+    """
+    name = "_".join(wildcards)
+    state, said = _state(f"rule_{rule}_wildcards_{name}"), _said(logs / f"rule_{rule}" / name)
+    if any(_OVER_MEMORY in line for line in said):
+        state = "OUT_OF_MEMORY"
+    words = [state or "", _MEANINGS.get(state or "", ""), *said[:1]]
+    return (
+        STATUSES.get(state or "", "failed"),
+        ": ".join(["its job ended without a result", *filter(None, words)]),
+    )
+
+
+def cancel(name: str) -> None:
+    """Cancel the jobs of that name; a controller that does not answer is given up.
+
+    Snakemake's executor cancels the jobs that it knows of: none while it asks how they are, and not
+    one that is being submitted.
+    """
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(["scancel", f"--name={name}"], timeout=_CANCEL_SECONDS, check=False)
+
+
+def _state(comment: str) -> str | None:
+    """Return SLURM's state of the newest job of that comment, while it remembers it."""
+    if shutil.which("squeue") is None:
+        return None
+    done = subprocess.run(
+        ["squeue", "--noheader", "--states=all", "--format=%i|%T|%k"],
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+    )
+    jobs = [line.strip().split("|", 2) for line in done.stdout.splitlines() if "|" in line]
+    states = {int(number): state for number, state, of in jobs if of == comment}
+    return states[max(states)] if states else None
+
+
+def _said(folder: Path) -> list[str]:
+    """Return the scheduler's own words in the newest log of a job."""
+    logs = sorted(folder.glob("*.log"), key=lambda log: log.stat().st_mtime)
+    return _WORDS.findall(logs[-1].read_text(errors="replace")) if logs else []

@@ -1,0 +1,93 @@
+"""The processes of a run on one machine: `python -m escala.runtime.spawn N COMMAND…`.
+
+Each learns its number from the environment. When one fails the others are ended, and what it ended
+by is printed. With `--private-network` they share a network of their own that nobody else reaches:
+TensorFlow's gRPC server listens on every address, without asking who calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+from escala.core import children
+
+PROCESS = "ESCALA_PROCESS"
+
+# linux/sched.h, linux/sockios.h, linux/if.h
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
+_POLL_SECONDS = 0.05
+
+
+def enter_private_network() -> None:
+    """Move this process into a network namespace that holds a loopback interface alone.
+
+    Raises
+    ------
+    PermissionError : the kernel lets neither this user nor a user namespace have one.
+    """
+    user, group = os.getuid(), os.getgid()
+    try:
+        _unshare(_CLONE_NEWNET)
+    except PermissionError:
+        _unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sh22x", b"lo", _IFF_UP | _IFF_RUNNING)
+        fcntl.ioctl(control, _SIOCSIFFLAGS, request)
+
+
+def _unshare(flags: int) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.unshare(flags):
+        number = ctypes.get_errno()
+        raise PermissionError(number, f"unshare: {os.strerror(number)}")
+
+
+def main() -> int:
+    children.die_with_parent()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--private-network", action="store_true")
+    parser.add_argument("processes", type=int)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    if arguments.private_network:
+        try:
+            enter_private_network()
+        except PermissionError as error:
+            print(
+                f"warning: no private network ({error}): for the length of this run TensorFlow's "
+                "servers accept calls from whoever reaches this machine",
+                file=sys.stderr,
+                flush=True,
+            )
+    started = []
+    try:
+        for number in range(arguments.processes):
+            environment = os.environ | {PROCESS: str(number)}
+            started.append(children.start(arguments.command, environment, None))
+        while any(process.poll() is None for process in started):
+            if any(process.poll() for process in started):
+                break
+            time.sleep(_POLL_SECONDS)
+        codes = [process.poll() for process in started]
+    finally:
+        children.stop(started)
+    for rank, code in enumerate(codes):
+        if code and code < 0:
+            print(f"process rank {rank} exited on signal {-code}", flush=True)
+    return int(any(codes))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,30 @@
+"""Strategies: how replicas synchronise. Adding one is adding a module to this folder.
+
+The modules are found by their place and not named here, so that a strategy is part of what a run is
+made of (`escala.cache.sources`) only where the run chooses it.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+from escala.strategies.base import Strategy
+
+__all__ = ["STRATEGIES", "Strategy"]
+
+
+def _discover() -> dict[str, type[Strategy]]:
+    """Return the strategies by name, in the order that tables and figures list them."""
+    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg]
+    modules = [import_module(f"escala.strategies.{name}") for name in names]
+    named = (
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Strategy) and "name" in vars(value)
+    )
+    return {each.name: each for each in sorted(named, key=lambda each: (each.position, each.name))}
+
+
+STRATEGIES: dict[str, type[Strategy]] = _discover()

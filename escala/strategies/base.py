@@ -1,0 +1,178 @@
+"""The contract of a strategy: start, exchange gradients, agree on weights, stop.
+
+A *rank* is one replica of the model. Most strategies give each a process of its own; some hold all
+ranks of a node in one process.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import tensorflow as tf
+
+    from escala.strategies.shared.place import Place
+
+
+#: The timeline as a library writes it, in the run's `ranks/` folder, and the files made of it.
+RAW_TIMELINE = "timeline.raw"
+TIMELINE_FILES = ("timeline.json", "trace.json")
+
+
+class Strategy(ABC):
+    """One process's side of a strategy. `start` comes first; before it no library is loaded.
+
+    Parameters
+    ----------
+    knobs : the variant's settings.
+    place : where this process stands among those of the run.
+    """
+
+    name: ClassVar[str]
+    #: Where tables and figures list it: by position, and by name where several have one.
+    position: ClassVar[int] = 100
+    #: Whether its ranks find each other through MPI.
+    mpi: ClassVar[bool] = False
+    #: Whether Horovod's rendezvous must be served while it runs.
+    rendezvous: ClassVar[bool] = False
+    #: Whether a process opens ports on every address to whoever calls.
+    listens: ClassVar[bool] = False
+    only_one_rank: ClassVar[bool] = False
+    #: Whether one process holds all ranks of its node.
+    one_process_per_node: ClassVar[bool] = False
+    only_one_node: ClassVar[bool] = False
+    #: Whether ranks are given rows in proportion to the speed they show before training.
+    by_speed: ClassVar[bool] = False
+    #: Whether ranks train on weights that others have changed meanwhile.
+    asynchronous: ClassVar[bool] = False
+    writes_timeline: ClassVar[bool] = False
+    #: Whether ranks can gather the factors of a gradient in place of summing their products.
+    gathers: ClassVar[bool] = False
+    #: Whether the moments inside a step can be read by its own process.
+    shows_steps: ClassVar[bool] = True
+
+    def __init__(self, knobs: dict, place: Place):
+        self.knobs, self.place = knobs, place
+
+    @staticmethod
+    def environment(knobs: dict) -> dict[str, str]:
+        """Return the environment variables its library reads, the same in every process."""
+        return {}
+
+    @staticmethod
+    def timeline_environment(path: Path, negotiation: bool = True) -> dict[str, str]:
+        """Return what makes its library write a timeline to `path`, if it `writes_timeline`.
+
+        With its `negotiation` it tells which rank was ready when, which costs time.
+        """
+        return {}
+
+    @abstractmethod
+    def start(self) -> tuple[list[int], int]:
+        """Join the others; return the ranks this process holds and how many there are in all.
+
+        Raises
+        ------
+        Unavailable : a program or device that it needs is missing.
+        """
+
+    @property
+    def trains(self) -> bool:
+        """Whether this process trains; one that does not serves those that do."""
+        return True
+
+    @property
+    def drives(self) -> list[int]:
+        """Return the ranks whose rows this process gathers and whose steps it starts."""
+        return self.place.ranks
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """Return the number of this process among those that train, and how many these are."""
+        return self.place.process, self.place.processes
+
+    def scope(self) -> AbstractContextManager:
+        """Return the context that model and optimizer are built in."""
+        return nullcontext()
+
+    def compiled(self, step: Callable, signature: Sequence[tf.TypeSpec]) -> Callable:
+        """Compile the step of one rank to one of all ranks of this process.
+
+        Parameters
+        ----------
+        step : takes tensors as in `signature` and returns float32 scalars to be summed.
+
+        Returns
+        -------
+        A function of one tuple of arrays per rank that this process drives. It returns the sums
+        over these ranks, each a float or, of an asynchronous strategy, what becomes one by
+        `float` when the step is done.
+        """
+        import tensorflow as tf
+
+        function = tf.function(step, input_signature=signature)
+
+        def run(arguments: Sequence[tuple]) -> list[float]:
+            (only,) = arguments
+            return [float(value) for value in function(*only)]
+
+        return run
+
+    def local(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return a rank's own gradients in the form in which they are exchanged."""
+        return list(gradients)
+
+    def exchange(
+        self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+    ) -> list[tf.Tensor]:
+        """Return the sums of the gradients over all ranks, unless the optimizer makes them.
+
+        Of a gradient that is `Factors`, these are the factors of all ranks' rows.
+        """
+        return list(gradients)
+
+    def join(self) -> None:  # noqa: B027
+        """Wait until every step that was started is done."""
+
+    @abstractmethod
+    def broadcast(self, variables: list[tf.Variable]) -> None:
+        """Give every rank the values that rank 0 holds."""
+
+    @abstractmethod
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of a float64 vector over all processes; each must call it."""
+
+    def serve(self, folder: Path) -> None:  # noqa: B027
+        """Serve the processes that train until the run's `folder` says that they have ended."""
+
+    def weights(self, variables: Sequence[tf.Variable]) -> list[list[np.ndarray]]:
+        """Return the values of variables as each rank of this process holds them."""
+        return [[variable.numpy() for variable in variables]]
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Leave the others."""
+
+
+def tensor_names(variables: Sequence[tf.Variable]) -> list[str]:
+    """Return a name for the gradient of each variable, such as `6.dense/kernel`.
+
+    Two variables may bear one name, as in models within a model. The position in front makes every
+    name unique, and the same on all ranks, which build the same model.
+    """
+    names = [variable.name.partition(":")[0] for variable in variables]
+    return [f"{position}.{name}" for position, name in enumerate(names)]
+
+
+def set_threads(threads: dict[str, int]) -> None:
+    """Size TensorFlow's thread pools, before it uses any."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads["intra_op"])
+    tf.config.threading.set_inter_op_parallelism_threads(threads["inter_op"])

@@ -1,0 +1,103 @@
+"""The base of the Horovod strategies: synchronous data parallelism by allreduce."""
+
+from __future__ import annotations
+
+from escala.strategies.base import Strategy, tensor_names
+
+#: What stands before a variable's name in the name of its gradient, as the timeline shows it.
+GRADIENT = "gradient/"
+#: What stands behind the name of a gradient in that of its first factor, and of its rows if sparse.
+INPUTS, INDICES = "/inputs", "/indices"
+
+
+class Horovod(Strategy):
+    writes_timeline = True
+    gathers = True
+
+    @staticmethod
+    def environment(knobs):
+        told = {
+            "HOROVOD_FUSION_THRESHOLD": in_bytes(knobs["fusion_threshold_mib"]),
+            "HOROVOD_CYCLE_TIME": knobs["cycle_time_ms"],
+            "HOROVOD_AUTOTUNE": int(knobs["autotune"]) or None,
+        }
+        return {name: str(value) for name, value in told.items() if value is not None}
+
+    @staticmethod
+    def timeline_environment(path, negotiation=True):
+        details = {
+            "HOROVOD_TIMELINE_MARK_CYCLES": "1",
+            # With a warm response cache Horovod no longer logs who negotiated when.
+            "HOROVOD_CACHE_CAPACITY": "0",
+        }
+        return {"HOROVOD_TIMELINE": str(path)} | (details if negotiation else {})
+
+    def start(self):
+        import horovod.tensorflow as hvd
+
+        self._hvd = hvd
+        hvd.init()
+        return [hvd.rank()], hvd.size()
+
+    def local(self, gradients):
+        from escala.strategies.shared.factors import Factors, dense
+
+        if self.knobs["sparse_as_dense"]:
+            return [g if isinstance(g, Factors) else dense(g) for g in gradients]
+        return list(gradients)
+
+    def exchange(self, gradients, variables):
+        import tensorflow as tf
+
+        from escala.strategies.shared.factors import Factors
+
+        names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
+        own = dict(zip(names, self.local(gradients), strict=True))
+        exchanged = {n: self._gathered(n, g) for n, g in own.items() if isinstance(g, Factors)}
+        # The larger factors are by far the most bytes: sums wait for them.
+        with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
+            exchanged |= {n: self._summed(n, g) for n, g in own.items() if n not in exchanged}
+        return [exchanged[name] for name in names]
+
+    def _summed(self, name, gradient):
+        import tensorflow as tf
+
+        if isinstance(gradient, tf.IndexedSlices):
+            # Horovod would do the same, but under names of its own in the timeline.
+            values = self._hvd.allgather(gradient.values, name=name)
+            indices = self._hvd.allgather(gradient.indices, name=f"{name}{INDICES}")
+            return tf.IndexedSlices(values, indices, gradient.dense_shape)
+        # Losses are already divided by the global number of rows, so gradients are summed:
+        # an average would weigh the rows of a smaller shard more.
+        return self._hvd.allreduce(
+            gradient, op=self._hvd.Sum, compression=self._compression, name=name
+        )
+
+    def _gathered(self, name, factors):
+        """Return the factors of all ranks' rows.
+
+        Only the inputs, by far the larger factor, are compressed: they are what the layer saw,
+        while errors may be too small for 16 bits. Products are summed in the kernel's own type.
+        """
+        inputs, form = self._compression.compress(factors.inputs)
+        inputs = self._hvd.allgather(inputs, name=f"{name}{INPUTS}")
+        errors = self._hvd.allgather(factors.errors, name=name)
+        return factors._replace(inputs=self._compression.decompress(inputs, form), errors=errors)
+
+    @property
+    def _compression(self):
+        return getattr(self._hvd.Compression, self.knobs["compression"])
+
+    def broadcast(self, variables):
+        self._hvd.broadcast_variables(variables, root_rank=0)
+
+    def total(self, values):
+        return self._hvd.allreduce(values, op=self._hvd.Sum, name="total").numpy()
+
+    def stop(self):
+        self._hvd.shutdown()
+
+
+def in_bytes(mebibytes: float | None) -> int | None:
+    """Return whole bytes; None, which leaves a setting to the library, stays None."""
+    return None if mebibytes is None else round(mebibytes * 2**20)

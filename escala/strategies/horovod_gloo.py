@@ -1,0 +1,34 @@
+"""Horovod whose control and data both go over Gloo: no MPI needed."""
+
+from __future__ import annotations
+
+import os
+
+from escala.strategies.horovod import Horovod
+
+
+class HorovodGloo(Horovod):
+    name = "horovod-gloo"
+    position = 3
+    rendezvous = True
+
+    @staticmethod
+    def environment(knobs):
+        return Horovod.environment(knobs) | {
+            "HOROVOD_CONTROLLER": "gloo",
+            "HOROVOD_CPU_OPERATIONS": "gloo",
+        }
+
+    def start(self):
+        # What `horovodrun` gives each of the processes it starts.
+        place = self.place
+        os.environ.update(
+            HOROVOD_HOSTNAME=place.host,
+            HOROVOD_RANK=str(place.process),
+            HOROVOD_SIZE=str(place.processes),
+            HOROVOD_LOCAL_RANK=str(place.local),
+            HOROVOD_LOCAL_SIZE=str(place.processes_per_node),
+            HOROVOD_CROSS_RANK=str(place.node),
+            HOROVOD_CROSS_SIZE=str(place.nodes),
+        )
+        return super().start()

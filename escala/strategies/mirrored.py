@@ -1,0 +1,29 @@
+"""`tf.distribute.MirroredStrategy`: all ranks of one node in one process, each on its device.
+
+The devices are the node's GPUs where it has any, and logical CPU devices otherwise.
+"""
+
+from __future__ import annotations
+
+from escala.strategies.distribute import Distribute
+
+
+class Mirrored(Distribute):
+    name = "mirrored"
+    position = 5
+    one_process_per_node = True
+    only_one_node = True
+
+    def start(self):
+        import tensorflow as tf
+
+        ranks = self.place.ranks
+        if tf.config.list_physical_devices("GPU"):
+            devices = tf.config.list_logical_devices("GPU")[: len(ranks)]
+        else:
+            [processor] = tf.config.list_physical_devices("CPU")
+            logical = [tf.config.LogicalDeviceConfiguration() for _ in ranks]
+            tf.config.set_logical_device_configuration(processor, logical)
+            devices = tf.config.list_logical_devices("CPU")
+        self.replicas = tf.distribute.MirroredStrategy([device.name for device in devices])
+        return ranks[: len(devices)], self.replicas.num_replicas_in_sync

@@ -1,0 +1,117 @@
+"""`tf.distribute.ParameterServerStrategy`: asynchronous, one copy of the weights for all ranks.
+
+Each rank is a worker: it fetches the weights, takes its rows of a step, and sends the gradients,
+whatever the others have changed meanwhile. The losses are therefore not those of one process, and
+runs of the same seeds differ. The first process is the coordinator. It starts a worker and the
+parameter server beside itself, and all three share the cores of its rank.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from functools import cached_property
+
+from escala.core import children
+from escala.strategies.base import Strategy
+from escala.strategies.shared import worker
+
+_POLL_SECONDS = 0.2
+
+
+class ParameterServer(Strategy):
+    name = "parameter-server"
+    position = 7
+    listens = True
+    asynchronous = True
+    shows_steps = False
+
+    @property
+    def trains(self):
+        return self.place.process == 0
+
+    @property
+    def drives(self):
+        return list(range(self.place.processes)) if self.trains else []
+
+    @property
+    def part(self):
+        return 0, 1
+
+    def start(self):
+        if not self.trains:
+            self._server = worker.serve(
+                self._cluster, "worker", self.place.process, self.knobs["threads"]
+            )
+            return self.place.ranks, self.place.processes
+        import tensorflow as tf
+
+        self._tasks = [self._start(job) for job in ("ps", "worker")]
+        cluster = tf.train.ClusterSpec(self._cluster)
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            cluster, task_type="chief", task_id=0, rpc_layer=worker.PROTOCOL
+        )
+        self.replicas = tf.distribute.ParameterServerStrategy(resolver)
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.replicas)
+        return self.place.ranks, len(resolver.cluster_spec().as_dict()["worker"])
+
+    def _start(self, job):
+        argument = json.dumps([self._cluster, job, 0, self.knobs["threads"]])
+        command = [sys.executable, "-m", worker.__name__, argument]
+        return children.start(command, os.environ, None)
+
+    @cached_property
+    def _cluster(self):
+        chief, server = self.place.spare
+        return {"worker": self.place.addresses, "ps": [server], "chief": [chief]}
+
+    def scope(self):
+        return self.replicas.scope()
+
+    def compiled(self, step, signature):
+        import tensorflow as tf
+
+        replicas, coordinator = self.replicas, self._coordinator
+
+        @tf.function(input_signature=signature)
+        def on_worker(*arguments):
+            return tf.stack(replicas.run(step, args=arguments))
+
+        def run(arguments):
+            scheduled = [coordinator.schedule(on_worker, args=each) for each in arguments]
+            return [_Sum(scheduled, 0), _Sum(scheduled, 1)]
+
+        return run
+
+    def exchange(self, gradients, variables):
+        return list(gradients)
+
+    def join(self):
+        self._coordinator.join()
+
+    def broadcast(self, variables):
+        """Do nothing: there is one copy of the weights."""
+
+    def total(self, values):
+        return values
+
+    def stop(self):
+        if self.trains:
+            children.stop(self._tasks, grace_seconds=0)
+
+    def serve(self, folder):
+        endings = [folder / "rank0.json", folder / "rank0.error.json"]
+        while not any(ending.exists() for ending in endings):
+            time.sleep(_POLL_SECONDS)
+
+
+class _Sum:
+    """One of the values that scheduled steps return, summed when it is asked for."""
+
+    def __init__(self, scheduled: list, index: int):
+        self._scheduled, self._index = scheduled, index
+
+    def __float__(self) -> float:
+        return float(sum(value.fetch()[self._index] for value in self._scheduled))

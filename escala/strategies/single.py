@@ -1,0 +1,23 @@
+"""One process, nothing to synchronise: the baseline of every ratio."""
+
+from __future__ import annotations
+
+from escala.strategies.base import Strategy
+
+
+class Single(Strategy):
+    name = "single"
+    position = 0
+    only_one_rank = True
+
+    def start(self):
+        return [0], 1
+
+    def broadcast(self, variables):
+        pass
+
+    def total(self, values):
+        return values
+
+    def stop(self):
+        pass

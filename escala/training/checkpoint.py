@@ -1,0 +1,125 @@
+"""Checkpoints: the state of a run after an epoch, from which it is continued.
+
+In the folder `checkpoint/` beside `run.json` stand one `epoch{n}/`, and `latest.json`, which names
+it and the digests of its files: a checkpoint that is not whole, or damaged, is never gone on from.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from escala.core.files import atomic, read_json, sha256_file, write_json
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+FOLDER = "checkpoint"
+_LATEST, _VARIABLES, _BEST = "latest.json", "variables.npz", "best.npz"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The checkpoint of one process of a run.
+
+    Attributes
+    ----------
+    folder : of the run's checkpoint.
+    every : epochs between two of them; None keeps none.
+    run : digest of what determines the run: another run's checkpoint is not its own.
+    process : number among the processes that train.
+    """
+
+    folder: Path
+    every: int | None
+    run: str
+    process: int
+
+    def due(self, epoch: int) -> bool:
+        """Return whether a checkpoint is kept after that epoch."""
+        return self.every is not None and epoch % self.every == 0
+
+    def keep(
+        self,
+        epoch: int,
+        variables: Sequence[tf.Variable],
+        best: Sequence[np.ndarray] | None,
+        state: dict,
+        steps: Path,
+        together: Callable[[], object],
+    ) -> None:
+        """Keep all that there is after an epoch; every process calls it.
+
+        Parameters
+        ----------
+        variables : of model and optimizer, alike in all processes: the first one keeps them.
+        best : weights of the best epoch so far, alike in all processes; None if none are kept.
+        state : whatever else this process goes on with, as JSON knows it.
+        steps : its file of step times, of which a copy is kept.
+        together : waits for the other processes.
+        """
+        into = self.folder / f"epoch{epoch}"
+        into.mkdir(parents=True, exist_ok=True)
+        write_json(into / f"rank{self.process}.json", state)
+        shutil.copy(steps, into / steps.name)
+        if self.process == 0:
+            arrays = {_VARIABLES: [variable.numpy() for variable in variables], _BEST: best or []}
+            for name, values in arrays.items():
+                with atomic(into / name) as temporary:
+                    np.savez(temporary, *values)
+        together()
+        if self.process == 0:
+            files = sorted(path for path in into.iterdir() if path.is_file())
+            digests = {file.name: sha256_file(file) for file in files}
+            content = {"run": self.run, "epoch": epoch, "sha256": digests}
+            write_json(self.folder / _LATEST, content)
+            for older in self.folder.glob("epoch*"):
+                if older != into:
+                    shutil.rmtree(older)
+
+    def restore(self, epoch: int, variables: Sequence[tf.Variable], steps: Path) -> dict:
+        """Give the variables the values they had after an epoch, and return the state of then.
+
+        `steps` receives the step times up to there.
+        """
+        kept = self.folder / f"epoch{epoch}"
+        for variable, value in zip(variables, _read(kept / _VARIABLES), strict=True):
+            variable.assign(value)
+        shutil.copy(kept / steps.name, steps)
+        return read_json(kept / f"rank{self.process}.json")
+
+    def best(self, epoch: int) -> list[np.ndarray]:
+        """Return the weights of the best epoch so far, as they were kept after an epoch."""
+        return _read(self.folder / f"epoch{epoch}" / _BEST)
+
+
+def _read(path: Path) -> list[np.ndarray]:
+    with np.load(path, allow_pickle=False) as arrays:
+        return [arrays[name] for name in arrays.files]
+
+
+def latest(folder: Path, run: str | None = None) -> int | None:
+    """Return the epoch after which a run can go on, or None: there is no checkpoint that is whole.
+
+    Parameters
+    ----------
+    folder : the run's.
+    run : digest of what determines the run; None asks for anybody's.
+    """
+    try:
+        found = read_json(folder / FOLDER / _LATEST)
+        kept = folder / FOLDER / f"epoch{found['epoch']}"
+        whole = all(sha256_file(kept / name) == sha for name, sha in found["sha256"].items())
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return found["epoch"] if whole and run in (None, found["run"]) else None
+
+
+def forget(folder: Path) -> None:
+    """Remove the checkpoint of the run in that folder, if there is one."""
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)

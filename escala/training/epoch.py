@@ -1,0 +1,110 @@
+"""One pass of a rank over its share of the training rows."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from escala.core.errors import Diverged
+from escala.data.base import Arrays
+from escala.probes import Recorder
+from escala.strategies import Strategy
+from escala.training.shards import Shards, row_moments
+from escala.training.step import divisors, gather
+
+log = logging.getLogger("escala")
+
+PROGRESS_SECONDS = 2.0
+
+
+def train_epoch(
+    number: int,
+    step: Callable,
+    data: Arrays,
+    request: dict,
+    strategy: Strategy,
+    shares: np.ndarray,
+    writer: Any,
+    recorder: Recorder | None,
+) -> tuple[dict, list[int]]:
+    """Make one pass over the shards of this process.
+
+    Returns
+    -------
+    The epoch's totals over all ranks, and the rows trained on by each rank that this process
+    drives. `train_seconds` runs from before the first batch is gathered to after the last step.
+    """
+    rows_in_epoch, batch, ranks = data.rows("train"), request["global_batch"], strategy.drives
+    shards = Shards(
+        request["shuffle_seed"], rows_in_epoch, batch, shares, request["knobs"]["shard"]
+    )
+    steps = shards.steps(request["max_steps"])
+    records, taken, of_ranks = [], [], np.zeros(len(ranks), np.int64)
+    # The ranks begin together: what one of them did before is not the others' training time.
+    strategy.total(np.zeros(1))
+    began = time.monotonic()
+    said = start = before = time.perf_counter()
+    for index, of_rank in enumerate(islice(shards.of_epoch(number), steps), start=1):
+        mine = [of_rank[rank] for rank in ranks]
+        divisor = divisors(of_rank, request["knobs"]["weighting"])
+        of_process = [gather(data, of_rank[rank], divisor[rank]) for rank in ranks]
+        gathered = time.perf_counter()
+        loss_sum, correct = step(of_process)
+        after = time.perf_counter()
+        rows = sum(map(len, mine))
+        records.append(
+            (number, index, rows, gathered - before, after - gathered, loss_sum, correct)
+        )
+        if recorder:
+            recorder.note(number, index, before, gathered, after)
+        if after - said > PROGRESS_SECONDS:
+            said = after
+            _require_finite(records)
+            log.info(
+                "epoch %d/%d: step %d/%d, %.0f samples/s",
+                number,
+                request["training"]["epochs"],
+                index,
+                steps,
+                index * batch / (after - start),
+            )
+        taken += mine
+        of_ranks += [len(rows) for rows in mine]
+        before = time.perf_counter()
+    strategy.join()
+    train_seconds = time.perf_counter() - start
+    records = [(*record[:5], float(record[5]), float(record[6])) for record in records]
+    _require_finite(records)
+    writer.writerows(records)
+    losses, right = sum(r[5] for r in records), sum(r[6] for r in records)
+    trained = sum(map(len, taken))
+    losses, right, rows = strategy.total(np.array([losses, right, trained], np.float64))
+    epoch = {
+        "epoch": number,
+        "steps": steps,
+        "rows": int(rows),
+        "began": began,
+        "train_seconds": train_seconds,
+        "validation_seconds": None,
+        "loss": losses / rows,
+        "accuracy": right / rows,
+        "test_accuracy": None,
+        "validation_loss": None,
+        "scores": {},
+        "row_moments": row_moments(np.concatenate(taken)),
+    }
+    return epoch, of_ranks.tolist()
+
+
+def _require_finite(records: list[tuple]) -> None:
+    """Refuse a loss that is no number; it stays none, so that the last one tells."""
+    if math.isfinite(float(records[-1][5])):
+        return
+    epoch, step, *_ = next(record for record in records if not math.isfinite(float(record[5])))
+    raise Diverged(f"the loss is not finite in epoch {epoch}, step {step}")

@@ -1,0 +1,80 @@
+"""What differs between the ranks of one model: moving statistics and random numbers.
+
+Trainable variables and those of the optimizer are *replicated*: equal on all ranks after any step.
+The others, as the moving statistics of batch normalisation, are a rank's *own* during an epoch, for
+each rank updates them by its own rows. At the end of every epoch `average` makes them equal again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from escala.strategies import Strategy
+
+
+def own_variables(model: tf.keras.Model) -> list[tf.Variable]:
+    """Return the variables that a model updates by itself: floats that no optimizer could train.
+
+    A layer that is frozen updates nothing, and its weights remain trainable variables.
+    """
+    variables = model.non_trainable_variables
+    return [v for v in variables if not v.trainable and v.dtype.is_floating]
+
+
+def average(variables: Sequence[tf.Variable], rows: Sequence[int], strategy: Strategy) -> None:
+    """Give variables of all ranks their mean, each rank weighted by the rows it was trained on.
+
+    A rank without rows has not updated its variables, and counts for nothing. Every process calls
+    this.
+
+    Parameters
+    ----------
+    rows : of each rank that this process drives, in the epoch.
+    """
+    if not variables:
+        return
+    copies = strategy.weights(variables)
+    # Ranks that share one copy of the variables have updated it together.
+    weights = rows if len(copies) == len(rows) else [sum(rows)]
+    sums = np.zeros(sum(value.size for value in copies[0]) + 1)
+    for values, weight in zip(copies, weights, strict=True):
+        flat = np.concatenate([value.ravel() for value in values]).astype(np.float64)
+        sums += weight * np.append(flat, 1.0)
+    *flat, weight = strategy.total(sums)
+    ends = np.cumsum([value.size for value in copies[0]])
+    for variable, mean in zip(variables, np.split(np.array(flat) / weight, ends[:-1]), strict=True):
+        variable.assign(mean.reshape(variable.shape).astype(variable.dtype.as_numpy_dtype))
+
+
+def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
+    """Let the random layers of a model, as `Dropout`, begin anew with numbers drawn by a seed.
+
+    So what an epoch draws does not depend on what was drawn before it, and a run that is resumed
+    draws what it would have drawn. Within one `tf.distribute` strategy each replica draws numbers
+    of its own from the same state.
+
+    Parameters
+    ----------
+    seed : non-negative integers, of the run, the process and the epoch.
+    """
+    for number, layer in enumerate(_random_layers(model)):
+        [key] = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)
+        layer._random_generator._generator.reset_from_seed(int(key))
+
+
+def use_generators() -> None:
+    """Make Keras's random layers draw from generators whose state can be set.
+
+    The operations that they use otherwise hide their state. It is called before a model is built.
+    """
+    tf.keras.backend.experimental.enable_tf_random_generator()
+
+
+def _random_layers(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
+    """Return the layers that draw random numbers while training, in their order."""
+    kind = tf.keras.__internal__.layers.BaseRandomLayer
+    layers = [layer for layer in model.submodules if isinstance(layer, kind)]
+    return [layer for layer in layers if layer._random_generator._generator is not None]

@@ -1,0 +1,194 @@
+"""The training of one process: warm-up, epochs, evaluation, each timed under its own name."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from escala.data import reader
+from escala.data.base import output_shape
+from escala.probes import Probe
+from escala.strategies import Strategy
+from escala.strategies.shared.knobs import readable
+from escala.training import replicas
+from escala.training import step as steps
+from escala.training.checkpoint import FOLDER, Checkpoint
+from escala.training.contract import losses_of_rows
+from escala.training.data import STEP_COLUMNS, Clock, digest
+from escala.training.epoch import train_epoch
+from escala.training.evaluate import evaluated, evaluator, validate
+from escala.training.shards import evaluation_rows
+from escala.training.stopping import EarlyStopping
+from escala.training.warmup import shares_by_speed, unchanged, warm_up
+from escala.workloads import models, workload
+
+log = logging.getLogger("escala")
+
+#: Fields of an epoch that TensorBoard shows.
+BOARD = ("loss", "accuracy", "validation_loss", "test_accuracy", "train_seconds")
+
+
+def train(
+    request: dict, strategy: Strategy, total: int, folder: Path, probe: Probe | None = None
+) -> dict:
+    """Train and evaluate the ranks of one process, and return what was measured.
+
+    Parameters
+    ----------
+    request : the run's plan (`escala.record.plan`).
+    strategy : already started.
+    total : ranks in all.
+    folder : the run's `ranks/` folder; receives step times, predictions and the model.
+    probe : of the run, if it is no timing run.
+
+    Raises
+    ------
+    Diverged : the loss became infinite or not a number.
+    """
+    settings, clock = request["training"], Clock()
+    process, processes = strategy.part
+    work, knobs = workload(request["workload"]), readable(request["knobs"], request["strategy"])
+    with clock.time("loading"):
+        data = reader(request["data"])
+        data.touch()
+    slowdown = dict(enumerate(request["knobs"]["slowdown"])).get(process, 1.0)
+    with clock.time("build"), strategy.scope():
+        # Every process draws its own weights: that they agree afterwards is the broadcast's doing.
+        tf.keras.utils.set_random_seed(request["seed"] + process)
+        replicas.use_generators()
+        model = work.build(data.inputs, output_shape(data.description), settings, knobs)
+        optimizer = work.optimizer(settings, request["learning_rate"], knobs)
+        optimizer.build(model.trainable_variables)
+        row_losses = losses_of_rows(work.row_losses, settings)
+        correct = getattr(work, "correct", steps.most_probable_is_right)
+        factored = steps.factored(model, request, strategy, total)
+        own = replicas.own_variables(model)
+        compute = steps.computing(model, row_losses, correct, factored, own)
+        compute = steps.accumulated(compute, request["knobs"]["accumulation"])
+        compute = steps.slowed(compute, slowdown)
+        recorder = probe and probe.recorder(
+            strategy.place.process, model.trainable_variables, strategy.shows_steps
+        )
+        step = steps.train_step(
+            model, optimizer, strategy, data, compute, strategy.exchange, recorder
+        )
+        alone = steps.train_step(model, optimizer, strategy, data, compute, steps.no_exchange)
+        evaluate = evaluator(model, work, row_losses, data)
+    variables = [*model.variables, *optimizer.variables]
+    checkpoint = Checkpoint(
+        folder.parent / FOLDER, settings["checkpoint_epochs"], request["digest"], process
+    )
+    steps_file, done = folder / f"rank{process}.steps.csv", request["resume_after"]
+    shares = np.full(total, 1 / total)
+    with clock.time("first_step"), unchanged(variables):
+        warm_up(step, data, request, strategy, shares)
+        if strategy.by_speed and total > 1 and not done:
+            shares = shares_by_speed(alone, data, request, strategy, total)
+    with clock.time("first_prediction"):
+        evaluated(evaluate, data, "test", slice(0, 1))
+    epochs: list[dict] = []
+    resumed_after: list[int] = []
+    with clock.time("checkpoint"):
+        if done:
+            state = checkpoint.restore(done, variables, steps_file)
+            epochs, shares = state["epochs"], np.array(state["shares"])
+            resumed_after = [*state["resumed_after"], done]
+            log.info("going on after epoch %d", done)
+    with clock.time("broadcast"):
+        strategy.broadcast(variables)
+
+    stopper = EarlyStopping(settings.get("early_stopping"))
+    for epoch in epochs:
+        stopper.see(epoch, lambda: checkpoint.best(done))
+    first = process == 0
+    board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and first)
+    with open(steps_file, "a", newline="") as handle:
+        writer = csv.writer(handle)
+        if not done:
+            writer.writerow(STEP_COLUMNS)
+        for number in range(done + 1, settings["epochs"] + 1):
+            wall = time.perf_counter()
+            replicas.seed_random_layers(model, request["seed"], process, number)
+            epoch, trained = train_epoch(
+                number, step, data, request, strategy, shares, writer, recorder
+            )
+            replicas.average(own, trained, strategy)
+            if settings["validate"]:
+                epoch |= validate(evaluate, data, strategy)
+            board(epoch)
+            epoch["epoch_wall_seconds"] = time.perf_counter() - wall
+            epochs.append(epoch)
+            log.info(
+                "epoch %d/%d: loss %.4f, accuracy %.4f, %.2f s",
+                number,
+                settings["epochs"],
+                epoch["loss"],
+                epoch["accuracy"],
+                epoch["train_seconds"],
+            )
+            if stopper.see(epoch, lambda: strategy.weights(model.variables)[0]):
+                log.info("early stopping: the loss has not fallen for %d epochs", stopper.patience)
+                break
+            if checkpoint.due(number):
+                handle.flush()
+                state = {"epochs": epochs, "shares": shares.tolist()}
+                state["resumed_after"] = resumed_after
+                with clock.time("checkpoint"):
+                    checkpoint.keep(
+                        number,
+                        variables,
+                        stopper.best_weights,
+                        state,
+                        steps_file,
+                        lambda: strategy.total(np.zeros(1)),
+                    )
+                epoch["epoch_wall_seconds"] = time.perf_counter() - wall
+
+    restored = stopper.best_weights is not None
+    if restored:
+        for variable, value in zip(model.variables, stopper.best_weights, strict=True):
+            variable.assign(value)
+    if recorder:
+        recorder.write()
+    with clock.time("evaluation"):
+        rows = evaluation_rows(data.rows("test"), process, processes)
+        predictions, _ = evaluated(evaluate, data, "test", rows)
+    np.save(folder / f"rank{process}.predictions.npy", predictions)
+    with clock.time("save"):
+        if first and settings["save_model"]:
+            np.savez(folder / models.WEIGHTS, *strategy.weights(model.variables)[0])
+    return {
+        "epochs": epochs,
+        "stopped_early": len(epochs) < settings["epochs"] and not request["max_steps"],
+        "best_epoch": stopper.best_epoch if restored else None,
+        "resumed_after": resumed_after,
+        "seconds": clock.seconds,
+        "evaluated": [rows.start, rows.stop],
+        "shares": shares.tolist(),
+        "weights_sha256": [digest(weights) for weights in strategy.weights(model.variables)],
+        "parameters": model.count_params(),
+        "optimizer": type(optimizer).__name__,
+        "train_rows": data.rows("train"),
+    }
+
+
+def _tensorboard(folder: Path, wanted: bool) -> Callable[[dict], None]:
+    if not wanted:
+        return lambda epoch: None
+    summary = tf.summary.create_file_writer(str(folder))
+
+    def write(epoch: dict) -> None:
+        with summary.as_default(step=epoch["epoch"]):
+            shown = {name: epoch[name] for name in BOARD} | epoch["scores"]
+            for name, value in shown.items():
+                if value is not None:
+                    tf.summary.scalar(name, value)
+        summary.flush()
+
+    return write

@@ -1,0 +1,66 @@
+"""What a rank does before it trains: trace and compile by real steps, and measure its speed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from escala.data.base import Arrays
+from escala.strategies import Strategy
+from escala.training.shards import balanced_shares, batches
+from escala.training.step import gather
+
+log = logging.getLogger("escala")
+
+#: Steps of each size that a rank's speed is the median of.
+SPEED_STEPS = 9
+
+
+@contextmanager
+def unchanged(variables) -> Iterator[None]:
+    """Put every variable back to the value it had before."""
+    saved = [v.numpy() for v in variables]
+    yield
+    for variable, value in zip(variables, saved, strict=True):
+        variable.assign(value)
+
+
+def warm_up(
+    step: Callable, data: Arrays, request: dict, strategy: Strategy, shares: np.ndarray
+) -> None:
+    """Trace, compile and connect by real steps, of a whole batch and of a last one."""
+    rows, ranks = min(request["global_batch"], data.rows("train")), strategy.drives
+    for size in (rows, max(1, rows // 2), rows):
+        for of_rank in batches(np.arange(size), size, shares):
+            step([gather(data, of_rank[rank], size) for rank in ranks])
+    strategy.join()
+
+
+def shares_by_speed(
+    alone: Callable, data: Arrays, request: dict, strategy: Strategy, ranks: int
+) -> np.ndarray:
+    """Return the shares of a batch that every rank does in the same time, measured before training.
+
+    All ranks work at the same time, each by itself, so that what they take from each other counts.
+    """
+    batch = min(request["global_batch"], data.rows("train"))
+    sizes = (max(1, batch // (2 * ranks)), batch)
+    seconds = np.zeros((ranks, len(sizes)))
+    for column, size in enumerate(sizes):
+        rows = gather(data, np.arange(size), size)
+        alone([rows])
+        strategy.total(np.zeros(1))
+        times = []
+        for _ in range(SPEED_STEPS):
+            start = time.perf_counter()
+            alone([rows])
+            times.append(time.perf_counter() - start)
+        seconds[strategy.place.process, column] = float(np.median(times))
+    shared = strategy.total(seconds.ravel()).reshape(seconds.shape)
+    shares = balanced_shares(sizes, shared, batch)
+    log.info("shares by speed: %s", ", ".join(f"{share:.3f}" for share in shares))
+    return shares

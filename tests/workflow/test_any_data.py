@@ -1,0 +1,79 @@
+"""Data that are no classes, in several inputs, with a validation side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from escala.core.files import read_json, sha256_file, write_json
+from escala.record import steps
+from escala.record.run import measure
+from escala.workloads import load
+
+ROWS = {"train": 50, "validation": 9, "test": 13}
+RATE = {"value": 0.05, "reference_batch": 16, "rule": "constant"}
+
+
+@pytest.fixture
+def split(tmp_path: Path) -> Path:
+    """Rows of half-precision signals (4, 3) and a word, with two numbers that depend on both."""
+    folder, random = tmp_path / "split", np.random.default_rng(0)
+    folder.mkdir()
+    weights, of_word = random.normal(size=(12, 2)), random.normal(size=(7, 2))
+    for side, rows in ROWS.items():
+        signal = random.normal(size=(rows, 4, 3)).astype(np.float16)
+        word = random.integers(0, 7, rows, np.int32)
+        np.save(folder / f"{side}.signal.npy", signal)
+        np.save(folder / f"{side}.word.npy", word)
+        numbers = signal.reshape(rows, -1) @ weights + of_word[word]
+        np.save(folder / f"{side}.numbers.npy", numbers.astype(np.float32))
+
+    def array(name: str, shape: list[int], dtype: str) -> dict:
+        return {"name": name, "shape": shape, "dtype": dtype, "file": f"{{side}}.{name}.npy"}
+
+    description = {
+        "provenance": "files",
+        "leaky": False,
+        "split_seed": 0,
+        "inputs": [array("signal", [4, 3], "float16"), array("word", [], "int32")],
+        "targets": array("numbers", [2], "float32"),
+        "rows": ROWS,
+        "sha256": {path.name: sha256_file(path) for path in folder.glob("*.npy")},
+    }
+    write_json(folder / "dataset.json", description)
+    return folder
+
+
+@pytest.mark.parametrize("strategy", ["horovod-gloo", "mirrored"])
+def test_numbers_are_predicted_from_several_inputs_and_scored_by_the_workload(
+    split, request_for, tmp_path, with_workload, strategy
+):
+    with_workload("regression")
+    request = request_for(
+        strategy, "1x2", workload="regression", epochs=12, validate=True, save_model=True,
+        learning_rate=RATE, batch={"rows": 16, "per": "global"}, knobs={"accumulation": 3},
+    )  # fmt: skip
+    outcome = measure(request, split, tmp_path / "run.json", 300)
+    assert outcome.status == "ok", outcome.reason
+    result = read_json(tmp_path / "run.json")
+    first, *_, last = result["epochs"]
+    assert last["loss"] < first["loss"] / 2
+    table = steps.read(tmp_path / "ranks", len(result["ranks"]["cores"]))
+    assert table.groupby("epoch")["rows"].sum().tolist() == [ROWS["train"]] * 12
+
+    arrays = {path.stem: np.load(path) for path in split.glob("*.npy")}
+    predictions = np.load(tmp_path / "predictions.npy", allow_pickle=False)
+    assert (predictions.dtype, predictions.shape) == (np.float32, (ROWS["test"], 2))
+    errors = predictions - arrays["test.numbers"]
+    rmse = pytest.approx(np.sqrt((errors**2).mean()), rel=1e-5)
+    assert result["evaluation"] == {"rows": ROWS["test"], "scores": {"rmse": rmse}}
+
+    model = load(tmp_path)
+    found = model.probabilities(arrays["test.signal"], arrays["test.word"])
+    np.testing.assert_allclose(found, predictions, rtol=1e-5, atol=1e-6)
+    found = model.probabilities(arrays["validation.signal"], arrays["validation.word"])
+    errors = np.abs(found - arrays["validation.numbers"])
+    assert last["validation_loss"] == pytest.approx((errors**2).mean(), rel=1e-4)
+    assert last["test_accuracy"] == pytest.approx((errors < 1).all(axis=1).mean())

@@ -1,0 +1,59 @@
+"""The perceptron on a table of the user's own, as the guide describes it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from sklearn.datasets import load_iris
+from sklearn.metrics import recall_score
+
+from tests.conftest import ROOT
+
+RUN = "flowers/mlp/{}/tuned/native/rep1"
+SINGLE, MPI = RUN.format("single/1x1"), RUN.format("horovod-mpi/1x2")
+
+
+@pytest.fixture(scope="module")
+def guide() -> dict:
+    """Return the experiment of the guide."""
+    page = (ROOT / "docs" / "how-to" / "own-table.md").read_text()
+    (text,) = re.findall(r"^   ```yaml\n(.*?)^   ```$", page, re.MULTILINE | re.DOTALL)
+    return yaml.safe_load(text)
+
+
+def test_a_table_is_learnt_alike_by_one_process_and_two_and_new_rows_are_scored(
+    snakemake, tmp_path, guide, monkeypatch
+):
+    flowers = load_iris(as_frame=True)
+    table = flowers.data.assign(species=flowers.target_names[flowers.target])
+    new = table.sample(frac=0.3, random_state=1)
+    table.loc[7, "sepal width (cm)"] = np.nan
+    table.to_csv(tmp_path / "flowers.csv", index=False)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    monkeypatch.setenv("FLOWERS", str(tmp_path / "flowers.csv"))
+    monkeypatch.setenv("NEW_FLOWERS", str(tmp_path / "new.csv"))
+
+    predicted = f"results/flowers/predictions/{SINGLE}/new.tsv"
+    both = [f"results/flowers/runs/{run}/run.json" for run in (SINGLE, MPI)]
+    done = snakemake(*both, predicted, experiment=guide | {"repeats": 1, "oversubscribe": True})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    one, two = (json.loads((tmp_path / path).read_text()) for path in both)
+    losses = [[epoch["loss"] for epoch in run["epochs"]] for run in (one, two)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+    assert losses[0][-1] < 0.3 < losses[0][0]
+    assert one["training"]["train_rows"] + one["training"]["test_rows"] == len(table) - 1
+    assert one["evaluation"]["accuracy"] > 0.9
+
+    found = pd.read_csv(tmp_path / predicted, sep="\t")
+    assert found["class"].tolist() == new["species"].tolist()
+    probabilities = found.filter(like="probability_").to_numpy()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-4)
+    (recall,) = re.findall(r"^ +versicolor +\S+ +(\S+)", done.stdout, re.MULTILINE)
+    expected = recall_score(found["class"], found["predicted"], labels=["versicolor"], average=None)
+    assert float(recall) == pytest.approx(expected[0], abs=1e-4)

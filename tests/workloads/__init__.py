@@ -1,0 +1,1 @@
+"""Workloads of tests, in the form of those of the project."""
