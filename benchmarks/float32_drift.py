@@ -30,7 +30,7 @@ def losses(
     """Return the loss of each step, float64 (steps,), its gradient summed in `parts` parts."""
     tf.keras.utils.set_random_seed(seed)
     model = virus_cnn.network(*data.inputs[0].shape, len(data.description["classes"]))
-    optimizer = virus_cnn.optimizer({}, learning_rate, {"update": "keras"})
+    optimizer = virus_cnn.optimizer({}, learning_rate, {"optimizer": "keras"})
     variables = model.trainable_variables
 
     @tf.function(reduce_retracing=True)

@@ -26,7 +26,7 @@ def training(model: tf.keras.Model, codes: tf.Tensor, labels: tf.Tensor) -> dict
     `stem forward`, `stem forward and backward`, `forward and backward`, `optimizer` and `step`. The
     stem is all that stands before `Flatten`.
     """
-    optimizer = virus_cnn.optimizer({}, 0.0001, {"update": "keras"})
+    optimizer = virus_cnn.optimizer({}, 0.0001, {"optimizer": "keras"})
     optimizer.build(model.trainable_variables)
     flatten = next(layer for layer in model.layers if isinstance(layer, tf.keras.layers.Flatten))
     stem = tf.keras.Model(model.inputs, flatten.input)
@@ -84,7 +84,7 @@ def main() -> None:
     for length in arguments.lengths:
         print(f"{length} letters, {arguments.batch} rows")
         codes, labels = map(tf.constant, rows(length, arguments.batch))
-        parts = training(virus_cnn.network(length, CLASSES, "lookup"), codes, labels)
+        parts = training(virus_cnn.network(length, CLASSES, "lookup-table"), codes, labels)
         for name, part in parts.items():
             print(f"  {name}: {milliseconds(part, arguments.repetitions):.2f} ms", flush=True)
 

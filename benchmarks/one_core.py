@@ -26,10 +26,10 @@ CLASSES = 5
 LEARNING_RATE = 0.0001
 #: Name -> the knobs of a variant that it trains by.
 WAYS = {
-    "plain layers": {"stem": "layers", "update": "keras"},
-    "lookup": {"stem": "lookup", "update": "keras"},
-    "fused update": {"stem": "layers", "update": "fused"},
-    "lookup, fused update": {"stem": "lookup", "update": "fused"},
+    "plain layers": {"convolution": "layers", "optimizer": "keras"},
+    "lookup": {"convolution": "lookup-table", "optimizer": "keras"},
+    "fused update": {"convolution": "layers", "optimizer": "fused"},
+    "lookup, fused update": {"convolution": "lookup-table", "optimizer": "fused"},
 }
 PLAIN, FASTEST = "plain layers", "lookup, fused update"
 FIT = "model.fit as published"
@@ -43,7 +43,7 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
 
     from escala.workloads import virus_cnn
 
-    model = virus_cnn.network(length, CLASSES, knobs["stem"])
+    model = virus_cnn.network(length, CLASSES, knobs["convolution"])
     optimizer = virus_cnn.optimizer({}, LEARNING_RATE, knobs)
     optimizer.build(model.trainable_variables)
 

@@ -300,8 +300,10 @@ def requested_runs(needed_only):
 
 
 def print_estimate():
-    """Print the time that the runs of this invocation take, and which knobs do nothing in them."""
+    """Print the time that the runs of this invocation take, and which knobs do nothing or were renamed."""
     for name in dict.fromkeys(run.experiment for run in requested_runs(needed_only=True)):
+        for warning in named_experiment(name).warnings:
+            print(f"{name}: {warning}")
         for variant, knob in named_experiment(name).unread_knobs():
             print(f"{name}: variants.{variant}.{knob} is set, and no run of the variant reads it.")
     with chdir(WORKDIR):

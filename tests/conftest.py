@@ -46,8 +46,8 @@ KNOBS = {
     "slowdown": [],
     "factors": False,
     "accumulation": 1,
-    "stem": "layers",
-    "update": "keras",
+    "convolution": "layers",
+    "optimizer": "keras",
 }
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from escala.record.comparable import comparable
 from escala.record.schema import read_result
+from escala.strategies.shared.knobs import renamed
 
 
 def read_run(path: str | Path) -> dict:
@@ -14,7 +15,7 @@ def read_run(path: str | Path) -> dict:
 
     Format 1 knew no workload but those trained by steps, which were called `gradient` before format
     7. Before format 6 the machine of the launching host alone was recorded: the other nodes are
-    taken to be of its kind, as they were then.
+    taken to be of its kind, as they were then. Knobs have their present names.
 
     Raises
     ------
@@ -23,6 +24,7 @@ def read_run(path: str | Path) -> dict:
     run = {"link": None} | read_result(Path(path))
     if run["format"] == 1 or run["training"]["kind"] == "gradient":
         run["training"]["kind"] = "steps"
+    run["knobs"] = renamed(run["knobs"])
     if run["format"] < 6:
         nodes = run["ranks"].get("hosts") or [run["machine"]["hostname"]]
         run["ranks"] |= {"hosts": nodes, "machines": [run["machine"]] * len(nodes)}

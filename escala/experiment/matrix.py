@@ -15,6 +15,7 @@ from escala.core.errors import InputError
 from escala.data import CLASSES, LEAKAGE, kind_of
 from escala.experiment import folders
 from escala.experiment.checks import CHECKS
+from escala.experiment.former import with_present_names
 from escala.experiment.references import (
     DEFAULT,
     NATIVE,
@@ -46,6 +47,10 @@ class Experiment:
     settings : the content of the experiment's file.
     origin : the file, for messages.
 
+    Attributes
+    ----------
+    warnings : on names that an earlier version gave, one sentence each.
+
     Raises
     ------
     InputError : a key is unknown, a value not allowed, or two of them do not fit together.
@@ -53,6 +58,7 @@ class Experiment:
 
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
+        settings, self.warnings = with_present_names(settings, self.origin)
         folders.adopt(settings, self.origin)
         self.settings = validated(settings, self.origin)
         self.name: str = self.settings["experiment"]

@@ -41,7 +41,20 @@ def split_description(data: Path) -> dict:
 
 
 def make_plan(request: dict, description: dict, data: Path) -> dict:
-    """Return what the ranks read: the request with everything derived from it worked out."""
+    """Return what the ranks read: the request with everything derived from it worked out.
+
+    Raises
+    ------
+    InputError : the run is to stop by a validation loss, and the split has no validation side.
+    """
+    stopping = request["training"].get("early_stopping", {})
+    if stopping.get("monitor") == "validation" and "validation" not in description["rows"]:
+        raise InputError(
+            data,
+            "early_stopping.monitor",
+            "is validation, and this dataset has no validation rows: test rows must not decide",
+            "use monitor: training, or a dataset with a validation side",
+        )
     layout = Layout.parse(request["layout"])
     knobs = complete(request["knobs"])
     together = STRATEGIES[request["strategy"]].one_process_per_node

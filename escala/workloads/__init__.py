@@ -14,6 +14,9 @@ A workload is found by its `workload.yaml`, which declares it without importing 
     the JSON Schema of its settings in an experiment, an object whose properties have a
     `description` and, unless they are required, a `default`. A workload trained by steps has the
     common training settings (`epochs`, `batch`, …) besides.
+`example`
+    optional: what rows for it look like, in the form of `dataset.json`, with a limit `below` for
+    whole numbers. `scripts/check_workload.py` draws some at random.
 
 Its name in experiments is that of the folder, with `-` for `_`. The folder is a package, which is
 imported where the workload is trained. What it offers depends on how it is trained. `specs` are the

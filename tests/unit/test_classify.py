@@ -151,7 +151,7 @@ def test_a_network_is_asked_about_every_record(run, monkeypatch):
         "window": {"method": "start", "reverse_complement": False},
         "sha256": {},
     }
-    describe(run, "virus-cnn", {"stem": "layers"}, {}, data, "")
+    describe(run, "virus-cnn", {"convolution": "layers"}, {}, data, "")
     table = predicted(run, "".join(f">{i}\n{genome}\n" for i, genome in enumerate(GENOMES)))
     rows = np.stack([codes_of(genome[:LENGTH]) for genome in GENOMES])
     found = table[["probability_X", "probability_Y"]].to_numpy()

@@ -890,6 +890,22 @@ def test_two_files_of_one_name_are_refused(root):
     assert "own.yaml" in str(caught.value)
 
 
+def test_former_names_of_knobs_are_taken_with_a_warning():
+    former = small(put("variants", {"tuned": {"stem": "lookup", "update": "fused"}}))
+    present = {"tuned": {"convolution": "lookup-table", "optimizer": "fused"}}
+    experiment = Experiment(former, "e.yaml")
+    same = Experiment(small(put("variants", present)), "e.yaml")
+    assert experiment.settings == same.settings
+    assert not same.warnings
+    assert [warning.partition(". ")[0] for warning in experiment.warnings] == [
+        "variants.tuned.stem is now convolution: lookup-table",
+        "variants.tuned.update is now optimizer: fused",
+    ]
+    both = small(put("variants", {"tuned": {"update": "fused", "optimizer": "keras"}}))
+    with pytest.raises(InputError, match="is also given as optimizer"):
+        Experiment(both, "e.yaml")
+
+
 def test_results_of_no_experiment_are_refused_with_those_there_are(root):
     with pytest.raises(InputError, match="no such experiment") as caught:
         named("other", root)

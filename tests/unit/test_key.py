@@ -221,9 +221,9 @@ def _code(project: Path, strategy: str, probe: str | None = None) -> str:
 
 def test_what_nobody_reads_is_no_part_of_a_request():
     knobs = {name: knob.omitted for name, knob in KNOBS.items()}
-    knobs |= {"compression": "fp16", "communication": "ring", "stem": "lookup"}
+    knobs |= {"compression": "fp16", "communication": "ring", "convolution": "lookup-table"}
     knobs |= {"cores_per_process": 2, "eager_limit_mib": 1.0}
-    stem = {"cores_per_process": 2, "stem": "lookup"}
+    stem = {"cores_per_process": 2, "convolution": "lookup-table"}
     assert significant(knobs, "single", "steps") == stem
     assert significant(knobs, "single", "fit") == {"cores_per_process": 2}
     assert significant(knobs, "horovod-gloo", "steps") == stem | {"compression": "fp16"}

@@ -99,7 +99,7 @@ def test_outputs_and_gradients_are_those_of_the_plain_layers(
 def test_the_networks_convolutions_at_odd_and_even_lengths(length, table_bytes, monkeypatch):
     random = np.random.default_rng(length)
     expected_of = virus_cnn.network(length, 5)
-    found_of = virus_cnn.network(length, 5, "lookup")
+    found_of = virus_cnn.network(length, 5, "lookup-table")
     found_of.layers[0].table_bytes = table_bytes
     assert found_of.layers[0].looks_up
     expected_of.set_weights(drawn(expected_of, random))
@@ -131,7 +131,7 @@ def described(model: tf.keras.Model) -> list[tuple]:
 
 def test_weights_have_the_same_names_shapes_order_and_initial_values():
     models = []
-    for stem in ("layers", "lookup"):
+    for stem in ("layers", "lookup-table"):
         tf.keras.backend.clear_session()
         tf.keras.utils.set_random_seed(4)
         models.append(virus_cnn.network(1000, 5, stem))
@@ -142,7 +142,9 @@ def test_weights_have_the_same_names_shapes_order_and_initial_values():
     assert by_lookup.output_shape == by_layers.output_shape
 
 
-@pytest.mark.parametrize("ways", [("layers", "lookup"), ("lookup", "layers")], ids="-".join)
+@pytest.mark.parametrize(
+    "ways", [("layers", "lookup-table"), ("lookup-table", "layers")], ids="-".join
+)
 def test_weights_go_both_ways(ways):
     random = np.random.default_rng(1)
     one, other = (virus_cnn.network(101, 5, stem) for stem in ways)
@@ -154,7 +156,7 @@ def test_weights_go_both_ways(ways):
 
 def train(model: tf.keras.Model, codes: np.ndarray, labels: np.ndarray, steps: int) -> np.ndarray:
     """Train on batches of 16 rows in turn; return the loss of each step."""
-    optimizer = virus_cnn.optimizer({}, LEARNING_RATE, {"update": "keras"})
+    optimizer = virus_cnn.optimizer({}, LEARNING_RATE, {"optimizer": "keras"})
     losses = []
     for step in range(steps):
         rows = np.arange(16 * step, 16 * (step + 1)) % len(codes)
@@ -174,7 +176,9 @@ def test_fifty_steps_follow_the_loss_of_the_plain_layers(length):
     changed = random.random(codes.shape) < 0.1
     codes[changed] = letters(random, 1, int(changed.sum()))[0]
     tf.keras.utils.set_random_seed(length)
-    by_layers, by_lookup = (virus_cnn.network(length, 5, stem) for stem in ("layers", "lookup"))
+    by_layers, by_lookup = (
+        virus_cnn.network(length, 5, stem) for stem in ("layers", "lookup-table")
+    )
     by_lookup.set_weights(by_layers.get_weights())
     expected, found = (train(model, codes, labels, STEPS) for model in (by_layers, by_lookup))
     assert expected[-1] < 0.95 * expected[0]
@@ -183,7 +187,7 @@ def test_fifty_steps_follow_the_loss_of_the_plain_layers(length):
 
 def test_a_kept_model_classifies_as_one_of_plain_layers(tmp_path):
     random = np.random.default_rng(2)
-    model, codes = virus_cnn.network(61, 5, "lookup"), letters(random, 300, 61)
+    model, codes = virus_cnn.network(61, 5, "lookup-table"), letters(random, 300, 61)
     model.set_weights(drawn(model, random))
     np.savez(tmp_path / WEIGHTS, *model.get_weights())
     data = {
@@ -192,7 +196,14 @@ def test_a_kept_model_classifies_as_one_of_plain_layers(tmp_path):
         "targets": {"name": "labels", "shape": [], "dtype": "int64"},
         "sha256": {},
     }
-    describe(tmp_path, "virus-cnn", {"stem": "lookup"}, {}, data, digest(model.get_weights()))
+    describe(
+        tmp_path,
+        "virus-cnn",
+        {"convolution": "lookup-table"},
+        {},
+        data,
+        digest(model.get_weights()),
+    )
     by_layers = virus_cnn.network(61, 5)
     by_layers.set_weights(model.get_weights())
     found = load(tmp_path).probabilities(codes)

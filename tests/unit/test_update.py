@@ -44,7 +44,7 @@ def updating(optimizer: tf.keras.optimizers.Optimizer) -> tuple[list[tf.Variable
 @pytest.mark.parametrize("scale", [1.0, 3e-4])
 def test_fifty_steps_are_those_of_keras(scale):
     results = []
-    fused = virus_cnn.optimizer({}, RATE, {"update": "fused"})
+    fused = virus_cnn.optimizer({}, RATE, {"optimizer": "fused"})
     for optimizer in (fused, tf.keras.optimizers.RMSprop(RATE)):
         weights, update = updating(optimizer)
         for given in gradients(scale):
@@ -57,7 +57,7 @@ def test_fifty_steps_are_those_of_keras(scale):
 
 @pytest.mark.parametrize(("update", "compiled"), [("keras", 0), ("fused", len(SHAPES))])
 def test_each_variable_has_a_compiled_loop_if_asked_for(update, compiled):
-    _, apply = updating(virus_cnn.optimizer({}, RATE, {"update": update}))
+    _, apply = updating(virus_cnn.optimizer({}, RATE, {"optimizer": update}))
     operations = apply.get_concrete_function(gradients(1.0)[1]).graph.get_operations()
     marked = [op for op in operations if "_XlaMustCompile" in op.node_def.attr]
     assert len(marked) == compiled

@@ -37,7 +37,7 @@ DATA = {
     "targets": {"name": "labels", "shape": [], "dtype": "int64"},
     "sha256": {"train.npy": "0" * 64},
 }
-KNOBS = {"stem": "layers", "update": "keras"}
+KNOBS = {"convolution": "layers", "optimizer": "keras"}
 
 
 def sequences(classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -225,7 +225,7 @@ def of_classes(*names: object) -> dict:
     [
         ({"workload": "os"}, "is no workload here"),
         ({"knobs": "layers"}, "knobs.*is missing, or no dict"),
-        ({"knobs": {}}, "does not hold the weights.*stem"),
+        ({"knobs": {}}, "does not hold the weights.*convolution"),
         (of_length(3), "does not hold the weights"),
         (of_length(-5), "model.json: 'data.inputs': holds a shape"),
         (of_length("60"), "model.json: 'data.inputs': holds a shape"),

@@ -16,6 +16,7 @@ import pytest
 from Bio import SeqIO
 from sklearn.metrics import confusion_matrix, log_loss
 
+from escala.core.errors import InputError
 from escala.core.files import atomic, read_json, sha256_file, write_json
 from escala.data import KINDS
 from escala.data.base import Arrays
@@ -229,7 +230,7 @@ def test_lookups_and_fused_updates_train_the_same_model(
         epochs=EPOCHS,
         learning_rate=rate,
         save_model=True,
-        knobs={"stem": "lookup", "update": "fused"},
+        knobs={"convolution": "lookup-table", "optimizer": "fused"},
     )
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
@@ -237,7 +238,7 @@ def test_lookups_and_fused_updates_train_the_same_model(
     assert "using XLA" in (tmp_path / "ranks" / "rank0.log").read_text()
     found = losses(steps.read(tmp_path / "ranks", len(result["ranks"]["cores"])))
     np.testing.assert_allclose(found[:STEPS], halves[:STEPS], rtol=TOLERANCE)
-    assert load(tmp_path).description["knobs"]["stem"] == "lookup"
+    assert load(tmp_path).description["knobs"]["convolution"] == "lookup-table"
     assert_kept_as_evaluated(tmp_path, small_split, result)
 
 
@@ -322,6 +323,13 @@ def validated_split(small_split, tmp_path) -> Path:
     description["sha256"] = {p.name: sha256_file(p) for p in folder.glob("*.npy")}
     write_json(folder / "dataset.json", description)
     return folder
+
+
+def test_no_training_is_stopped_by_the_test_rows(small_split, request_for, tmp_path):
+    stopping = {"monitor": "validation", "patience": 1, "min_delta": 0.0, "restore_best": False}
+    request = request_for("single", "1x1", validate=True, early_stopping=stopping)
+    with pytest.raises(InputError, match="test rows must not decide"):
+        measure(request, small_split, tmp_path / "run.json", 300)
 
 
 def test_early_stopping_on_the_validation_side_restores_the_best_model_which_is_kept(

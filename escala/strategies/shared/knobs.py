@@ -39,8 +39,8 @@ KNOBS = {
     "shard": Knob(True),
     "weighting": Knob("rows"),
     "accumulation": Knob(1),
-    "stem": Knob("layers"),
-    "update": Knob("keras"),
+    "convolution": Knob("layers"),
+    "optimizer": Knob("keras"),
     "sparse_as_dense": Knob(True, _HOROVOD | _DISTRIBUTE),
     "factors": Knob(False, _HOROVOD),
     "compression": Knob("none", _HOROVOD),
@@ -52,6 +52,22 @@ KNOBS = {
     "eager_limit_mib": Knob(None, _MPI),
     "communication": Knob("auto", frozenset({"multiworker-mirrored"})),
 }
+
+
+#: Names of knobs and of their values in version 0.1, which 0.2 still takes, with a warning.
+FORMER = {
+    "stem": ("convolution", {"lookup": "lookup-table"}),
+    "update": ("optimizer", {}),
+}
+
+
+def renamed(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return knobs under their present names, with the present names of their values."""
+    present = {}
+    for name, value in knobs.items():
+        new, values = FORMER.get(name, (name, {}))
+        present[new] = values.get(value, value) if values else value
+    return present
 
 
 def significant(

@@ -17,19 +17,19 @@ CODES = 5
 def build(
     specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping[str, Any]
 ) -> tf.keras.Model:
-    """Build `network` for one input, codes, with the knob `stem`."""
+    """Build `network` for one input, codes, with the knob `convolution`."""
     [codes], [classes] = specs, outputs
-    return network(*codes.shape, classes, knobs["stem"])
+    return network(*codes.shape, classes, knobs["convolution"])
 
 
 def network(
-    length: int, classes: int, stem: Literal["layers", "lookup"] = "layers"
+    length: int, classes: int, convolution: Literal["layers", "lookup-table"] = "layers"
 ) -> tf.keras.Model:
     """Return the network for sequences of `length` codes (uint8, 0 to 4).
 
     At length 1000 and 5 classes it has 2 067 181 parameters, 98 % of them in the first dense
-    layer. By `lookup` the layers up to the second pooling are computed from tables: another way
-    to the same results, with the same weights.
+    layer. By `lookup-table` the layers up to the second pooling are computed from tables. The
+    weights and the results are the same.
     """
     convolutions = [
         layers.Embedding(CODES, 8),
@@ -41,7 +41,7 @@ def network(
     return tf.keras.Sequential(
         [
             layers.Input((length,), dtype="uint8"),
-            *([Lookup(convolutions)] if stem == "lookup" else convolutions),
+            *([Lookup(convolutions)] if convolution == "lookup-table" else convolutions),
             layers.Flatten(),
             layers.Dense(128, activation="relu"),
             layers.Dense(64, activation="relu"),
@@ -56,10 +56,10 @@ def optimizer(
 ) -> tf.keras.optimizers.Optimizer:
     """Return RMSprop.
 
-    With the knob `update: fused`, XLA makes one loop over each variable of the update's operations.
+    With the knob `optimizer: fused`, XLA compiles the update of each variable to one loop.
     """
     chosen = tf.keras.optimizers.RMSprop(learning_rate)
-    if knobs["update"] == "fused":
+    if knobs["optimizer"] == "fused":
         # Keras heeds this option of the constructor only where there is a GPU.
         chosen.jit_compile = True
     return chosen
