@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 
 from escala import cli
-from escala.data import KINDS
+from escala.core.errors import InputError
+from escala.data import DEFAULT, KINDS
 
 DESCRIPTION = "dataset.json"
 
@@ -37,6 +38,11 @@ def main() -> None:
             description = kind.load("arrays").prepare(
                 arguments.name, arguments.preparation, arguments.seed, inputs, arguments.output
             )
+            # What reads the arrays chooses their reader by it.
+            if (named := description.get("kind", DEFAULT)) != kind.name:
+                reason = f"the dataset is of the kind {kind.name}, and its arrays say another"
+                remedy = "name the kind in the experiment as its module arrays does"
+                raise InputError(arguments.output / DESCRIPTION, named, reason, remedy)
             counts = description.get("counts", {})
             stage.rows_out = sum(description["rows"].values())
             # Where nothing was dropped or added, as many as there are.

@@ -326,3 +326,31 @@ def request_for():
         } | changes
 
     return build
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget at the end of a test which folders outside the project it added."""
+    from escala.core import plugins
+    from escala.data import KINDS
+    from escala.workloads import WORKLOADS
+
+    # What is set in the test is removed after it.
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    kept = [(registry, dict(registry)) for registry in (WORKLOADS, KINDS)]
+    yield
+    for registry, content in kept:
+        registry.clear()
+        registry.update(content)
+    packages = tuple(plugins.package(part, "") for part in plugins.DECLARATIONS)
+    for name in [name for name in sys.modules if name.startswith(packages)]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def own_workload(tmp_path: Path, registries: None) -> Path:
+    """The folder of docs/how-to/bring-your-own-workload.md; its experiment stands beside it."""
+    from tests.folders import GUIDE, files_of
+
+    files_of(GUIDE, tmp_path)
+    return tmp_path / "my_workload"

@@ -10,6 +10,9 @@ A module reaches
   so stands for all files of its folder, also those that are no Python;
 - a file or folder of `schemas/`, written as `… / "schemas" / "run.schema.yaml"`.
 
+A folder outside the project (`escala.core.plugins`) is reached as a whole as soon as one of its
+modules is. Its files are known by their place in it: where the folder stands changes nothing.
+
 A comment, a docstring, a layout of the code or a description in a schema changes no digest.
 """
 
@@ -25,6 +28,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+
+from escala.core import plugins
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Top-level packages of the project, and the folder of the data files that its code reads.
@@ -94,8 +99,13 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
             raise ModuleNotFoundError(f"no module {name} in {root}", name=name)
     for name in chosen:
         _add_package(root, name, waiting, files)
+    outside: set[str] = set()
     while waiting:
         name = waiting.pop()
+        top = name.partition(".")[0]
+        if plugins.folder_of(top) and top not in outside:
+            outside.add(top)
+            _add_package(root, top, waiting, files)
         path = _file(root, name)
         if name in files or name in uncounted or path is None:
             continue
@@ -108,7 +118,7 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
             _add_package(root, one, waiting, files)
         for imported in (name, *parsed.imports, *picked):
             top = imported.partition(".")[0]
-            if top in PROJECT:
+            if top in PROJECT or plugins.folder_of(top):
                 waiting += _with_packages(imported)
             elif top not in sys.stdlib_module_names:
                 packages.add(top)
@@ -206,10 +216,16 @@ def _joined(node: ast.expr) -> tuple[list[str], set[ast.expr]]:
 
 
 def _file(root: Path, name: str) -> Path | None:
-    """Return the file of a module of the project, if there is one."""
-    base = root.joinpath(*name.split("."))
+    """Return the file of a module, if there is one."""
+    base = _base(root, name)
     found = (base.with_name(base.name + ".py"), base / "__init__.py")
     return next((path for path in found if path.is_file()), None)
+
+
+def _base(root: Path, name: str) -> Path:
+    """Return the path of a package's folder, or of a module's file without its suffix."""
+    top, *inner = name.split(".")
+    return (plugins.folder_of(top) or root / top).joinpath(*inner)
 
 
 def _with_packages(name: str) -> list[str]:
@@ -231,15 +247,21 @@ def _named(root: Path, text: str) -> Iterator[str]:
 def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str]) -> None:
     """Add the modules of a package's folder to `waiting`, and its other files to `files`.
 
-    A module that is no package adds nothing.
+    Hidden files and caches of bytecode are left out. A module that is no package adds nothing.
     """
-    folder = root.joinpath(*name.split("."))
+    folder = _base(root, name)
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        relative = path.relative_to(root)
-        if path.suffix == ".py" and path.stem != "__init__":
-            waiting.append(".".join(relative.with_suffix("").parts))
-        elif path.suffix != ".py" and path.parent.name != "__pycache__":
-            files[relative.as_posix()] = _data_digest(path.read_bytes(), path.suffix)
+        parts = path.relative_to(folder).parts
+        if any(part.startswith(".") or part == "__pycache__" for part in parts):
+            continue
+        inner = parts[:-1] if path.name == "__init__.py" else (*parts[:-1], path.stem)
+        module = ".".join((name, *inner))
+        if path.suffix == ".py" and _file(root, module) == path:
+            waiting.append(module)
+        else:
+            # Only in a declaration is a description nothing but words.
+            suffix = path.suffix if parts[0] in plugins.DECLARATIONS.values() else ""
+            files["/".join((*name.split("."), *parts))] = _data_digest(path.read_bytes(), suffix)
 
 
 def _data(root: Path, path: str) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Kinds of datasets: each is a folder of this package. Adding one is adding a folder.
 
+A folder outside the project serves the same way, where an experiment names it by its path.
+
 A kind is found by its `kind.yaml`, which declares it without importing anything:
 
 `description`
@@ -70,10 +72,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from escala.core import plugins
+
 if TYPE_CHECKING:
     from escala.data.base import Arrays
 
-__all__ = ["CLASSES", "DEFAULT", "KINDS", "LEAKAGE", "Kind", "kind_of", "reader"]
+__all__ = ["CLASSES", "DEFAULT", "KINDS", "LEAKAGE", "Kind", "add", "kind_of", "reader"]
+
+DECLARATION = plugins.DECLARATIONS[plugins.KINDS]
 
 #: The kind of a dataset that names none.
 DEFAULT = "genomes"
@@ -86,10 +92,11 @@ LEAKAGE = "leakage"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of datasets: its name in experiments, and its folder."""
+    """A kind of datasets: its name in experiments, its folder, and the name of its package."""
 
     name: str
     folder: Path
+    package: str
 
     @cached_property
     def declared(self) -> dict[str, Any]:
@@ -97,7 +104,7 @@ class Kind:
         # It is not imported where only the names of kinds matter, as in a rank.
         import yaml
 
-        return yaml.safe_load((self.folder / "kind.yaml").read_text())
+        return yaml.safe_load((self.folder / DECLARATION).read_text())
 
     @property
     def audits(self) -> tuple[str, ...]:
@@ -113,7 +120,7 @@ class Kind:
 
     def module(self, part: str) -> str:
         """Return the dotted name of one of its modules."""
-        return f"{__name__}.{self.folder.name}.{part}"
+        return f"{self.package}.{part}"
 
     @property
     def reader(self) -> str:
@@ -126,12 +133,25 @@ class Kind:
 
 def _discover() -> dict[str, Kind]:
     """Return the kinds by name."""
-    folders = sorted(path.parent for path in Path(__file__).parent.glob("*/kind.yaml"))
-    names = {folder.name.replace("_", "-"): folder for folder in folders}
-    return {name: Kind(name, folder) for name, folder in names.items()}
+    files = sorted(Path(__file__).parent.glob(f"*/{DECLARATION}"))
+    inside = [(file.parent.name.replace("_", "-"), file.parent) for file in files]
+    return {name: Kind(name, folder, f"{__name__}.{folder.name}") for name, folder in inside} | {
+        name: _outside(name, folder) for name, folder in plugins.folders(plugins.KINDS).items()
+    }
+
+
+def _outside(name: str, folder: Path) -> Kind:
+    """Return the kind in a folder outside the project."""
+    return Kind(name, folder, plugins.package(plugins.KINDS, name))
 
 
 KINDS = _discover()
+
+
+def add(name: str, folder: Path) -> None:
+    """Add a kind whose folder, an absolute path, is outside the project."""
+    plugins.add(plugins.KINDS, name, folder)
+    KINDS[name] = _outside(name, folder)
 
 
 def kind_of(described: Mapping[str, Any]) -> Kind:

@@ -1,18 +1,14 @@
-"""The files of experiments: found, read, and refused where they are not plain YAML."""
+"""The files of experiments, by the names of the experiments."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from escala.core.errors import InputError
 from escala.experiment.matrix import Experiment
+from escala.experiment.plain import read
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Entries of an experiment's file, with every alias written out.
-MOST_NODES = 100_000
 
 
 def load(path: str | Path) -> Experiment:
@@ -73,67 +69,3 @@ def files_by_name(root: Path = ROOT) -> dict[str, Path]:
             )
         files[path.stem] = path
     return files
-
-
-def read(path: str | Path) -> dict:
-    """Return the content of a YAML file.
-
-    Raises
-    ------
-    InputError : the file is missing or is not YAML.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(path, path.name, "no such file", "name an existing experiment")
-    try:
-        return yaml.load(path.read_text(), _Plain)
-    except RecursionError:
-        raise InputError(path, path.name, "is nested too deeply", "remove brackets") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(path, str(error), "is not YAML", "mend the line it names") from None
-
-
-class _Plain(yaml.SafeLoader):
-    """YAML that is a tree of moderate size, whose mappings name each key once, by a text or number.
-
-    PyYAML would keep the last of two equal keys, and let an alias stand within what it names, or
-    for more than there is memory for.
-    """
-
-    def compose_document(self) -> yaml.Node:
-        node = super().compose_document()
-        self._size(node, {})
-        return node
-
-    def _size(self, node: yaml.Node, sizes: dict[yaml.Node, int | None]) -> int:
-        """Return how many nodes there are with every alias written out."""
-        if node not in sizes:
-            sizes[node] = None  # It is being counted.
-            parts = node.value if isinstance(node, yaml.CollectionNode) else []
-            inner = [part for pair in parts for part in (pair if type(pair) is tuple else [pair])]
-            sizes[node] = 1 + sum(self._size(part, sizes) for part in inner)
-        if sizes[node] is None:
-            raise _mistake("an alias stands within what it names", node)
-        if sizes[node] > MOST_NODES:
-            raise _mistake(f"its aliases stand for more than {MOST_NODES:,} entries", node)
-        return sizes[node]
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except (ValueError, AttributeError):
-            raise _mistake(f"{node.value} is no such value", node) from None
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise _mistake("a list or a mapping stands as a key", key)
-            if key.value in seen:
-                raise _mistake(f"the key {key.value} stands twice", key)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _mistake(reason: str, node: yaml.Node) -> yaml.YAMLError:
-    return yaml.constructor.ConstructorError(None, None, reason, node.start_mark)

@@ -13,6 +13,7 @@ from typing import Any
 
 from escala.core.errors import InputError
 from escala.data import CLASSES, LEAKAGE, kind_of
+from escala.experiment import folders
 from escala.experiment.checks import CHECKS
 from escala.experiment.former import with_present_names
 from escala.experiment.references import (
@@ -58,6 +59,7 @@ class Experiment:
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
         settings, self.warnings = with_present_names(settings, self.origin)
+        folders.adopt(settings, self.origin)
         self.settings = validated(settings, self.origin)
         self.name: str = self.settings["experiment"]
         self.title: str = self.settings["title"]
@@ -349,7 +351,9 @@ class Experiment:
 
     def settings_of(self, run: Run) -> dict:
         """Return how a run trains: its settings, knobs, link and number of steps."""
-        training = self.settings["workloads"][run.workload]
+        training = dict(self.settings["workloads"][run.workload])
+        # What the folder holds determines the run, not where it stands.
+        training.pop(folders.PATH, None)
         variant = self.settings["variants"][run.variant]
         if WORKLOADS[run.workload].kind == "steps":
             of_variant = {key: variant[key] for key in _TRAINING_OF_VARIANT if key in variant}

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 
+from escala.core import plugins
 from escala.core.errors import InputError
 from escala.data import DEFAULT, KINDS, Kind
 from escala.probes import PROBES, added
@@ -35,8 +36,40 @@ def validated(settings: Any, origin: str) -> dict:
     ------
     InputError : a key is unknown or missing, or a value is not allowed.
     """
+    filled = completed(settings, in_python(composed(_common())), origin)
+    # Settings are sorted, so that their order in the file changes no run; what they are of is not.
+    in_order = {
+        part: {name: filled[part][name] for name in settings.get(part, filled[part])}
+        for part in ("datasets", "workloads", "variants", "networks", "ladders")
+    }
+    return filled | in_order
+
+
+def workload_settings(name: str, settings: Any, origin: str) -> dict:
+    """Return the settings of a workload with every default filled in.
+
+    Raises
+    ------
+    InputError : as `validated`.
+    """
+    schema = in_python(composed(_common()))
+    own = {"$defs": schema["$defs"], **schema["$defs"][f"workload_{name}"]}
+    return completed(settings, own, origin)
+
+
+def completed(settings: Any, schema: dict, origin: str) -> dict:
+    """Return a copy of settings with the defaults of a schema filled in.
+
+    Parameters
+    ----------
+    schema : its patterns are in Python's grammar, and `$defs/name` is the pattern of names.
+    origin : the file, for messages.
+
+    Raises
+    ------
+    InputError : a key is unknown or missing, or a value is not allowed.
+    """
     _check_keys(settings, origin)
-    schema = _schema()
     errors = list(_relevant(_Strict(schema).iter_errors(settings)))
     if errors:
         raise _explained(min(errors, key=_urgency), schema, origin)
@@ -44,12 +77,7 @@ def validated(settings: Any, origin: str) -> dict:
     for _ in _filling_defaults(_Strict)(schema).iter_errors(filled):
         # Filling happens while errors are looked for; the content is known to have none.
         continue
-    # Settings are sorted, so that their order in the file changes no run; what they are of is not.
-    in_order = {
-        part: {name: filled[part][name] for name in settings.get(part, filled[part])}
-        for part in ("datasets", "workloads", "variants", "networks", "ladders")
-    }
-    return filled | in_order
+    return filled
 
 
 def _filling_defaults(base: type[Validator]) -> type[Validator]:
@@ -97,12 +125,19 @@ def composed(schema: dict) -> dict:
     datasets, workloads = _datasets(schema["$defs"]["dataset"]), _workloads(schema["$defs"])
     named = {name: {"description": each.description} for name, each in WORKLOADS.items()}
     named = {name: each | _reference("workload", name) for name, each in named.items()}
+    for name in plugins.folders(plugins.WORKLOADS):
+        definition = workloads[f"workload_{name}"]
+        definition["properties"] = _PATH | definition["properties"]
     probes = {name: probe.settings for name, probe in PROBES.items()}
     top = added(schema["properties"], probes)
     return schema | {
         "$defs": schema["$defs"] | datasets | workloads,
         "properties": top | {"workloads": top["workloads"] | {"properties": named}},
     }
+
+
+#: A workload that stands outside the project is named by it.
+_PATH = {"path": {"description": "The folder of the workload.", "type": "string"}}
 
 
 def _reference(of: str, name: str) -> dict:
@@ -161,20 +196,25 @@ def _merged(schema: Mapping, other: Mapping) -> dict:
 
 
 @cache
-def _schema() -> dict:
-    """Return the schema with its patterns in Python's grammar."""
-    return _in_python(composed(yaml.safe_load(SCHEMA.read_text())))
+def _common() -> dict:
+    """Return the schema of what all experiments share; the rest is declared by plug-ins."""
+    return yaml.safe_load(SCHEMA.read_text())
 
 
-def _in_python(node: Any) -> Any:
+def is_name(text: str) -> bool:
+    """Return whether a text may name a part of an experiment, and so be part of paths."""
+    return bool(re.search(in_python(_common()["$defs"]["name"]["pattern"]), text))
+
+
+def in_python(node: Any) -> Any:
     """Return a schema in which `$` at the end of a pattern is Python's `\\Z`.
 
     In JSON Schema `$` is the end of the text; in Python a newline may follow it.
     """
     if isinstance(node, dict):
-        return {_in_python(key): _in_python(value) for key, value in node.items()}
+        return {in_python(key): in_python(value) for key, value in node.items()}
     if isinstance(node, list):
-        return [_in_python(value) for value in node]
+        return [in_python(value) for value in node]
     if isinstance(node, str) and node.startswith("^") and node.endswith("$"):
         return node.removesuffix("$") + r"\Z"
     return node
@@ -209,7 +249,7 @@ def _urgency(error: ValidationError) -> int:
     return {"additionalProperties": 0, "required": 2}.get(error.validator, 1)
 
 
-_NAME_RULE = "use letters, digits, _ and -, at most 64, starting with a letter or digit"
+NAME_RULE = "use letters, digits, _ and -, at most 64, starting with a letter or digit"
 _TYPES = {
     "object": "a mapping of keys to values",
     "array": "a list",
@@ -251,7 +291,7 @@ def _explained(error: ValidationError, schema: dict, origin: str) -> InputError:
             [pattern] = patterns
             general = pattern == schema["$defs"]["name"]["pattern"]
             matching = "use what matches " + pattern.replace("\\Z", "$")
-            rule = _NAME_RULE if general else matching
+            rule = NAME_RULE if general else matching
             return refused(path, unknown, "not allowed as a name", rule)
         remedy = _with_suggestion(unknown, allowed, f"use one of {', '.join(allowed)}")
         return refused([*path, unknown], content[unknown], "unknown key", remedy)
@@ -262,7 +302,7 @@ def _explained(error: ValidationError, schema: dict, origin: str) -> InputError:
         return refused([*path, missing], None, "the key is missing", remedy)
     meaning = _first_sentence(_description(schema, error.absolute_schema_path))
     if asked == schema["$defs"]["name"]["pattern"]:
-        return refused(path, content, "not allowed as a name", _NAME_RULE + meaning)
+        return refused(path, content, "not allowed as a name", NAME_RULE + meaning)
     asked = ", ".join(asked) if isinstance(asked, list) else _TYPES.get(asked, asked)
     reason, remedy = (saying.format(asked) for saying in _SAYINGS[error.validator])
     return refused(path, content, reason.replace("\\Z", "$"), remedy + meaning)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from escala.core import children, clock
+from escala.core import children, clock, plugins, user_code
 from escala.core.errors import Diverged, Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes import Probe, of_run
@@ -51,7 +51,7 @@ def main(request_file: str) -> int:
             measured = _run(request, folder, place, probe)
     except Exception as error:
         log.exception("this rank failed")
-        write_json(folder / f"rank{rank}.error.json", _failure(error), durable=False)
+        write_json(folder / f"rank{rank}.error.json", _failure(error, request), durable=False)
         # Other ranks may wait for this one inside a collective: leave without a farewell.
         os._exit(1)
     write_json(folder / f"rank{rank}.json", measured, durable=False)
@@ -162,7 +162,8 @@ def _startup_seconds(rank: int, ranks: int) -> float:
     return seconds
 
 
-def _failure(error: Exception) -> dict:
+def _failure(error: Exception, request: dict) -> dict:
+    """Return the status and the reason of an error, with the place in the workload's code."""
     # Not imported where nothing has: a fit needs no TensorFlow.
     tensorflow = sys.modules.get("tensorflow")
     exhausted = (tensorflow.errors.ResourceExhaustedError,) if tensorflow else ()
@@ -174,7 +175,17 @@ def _failure(error: Exception) -> dict:
         status = "out-of-memory"
     else:
         status = "failed"
-    return {"status": status, "reason": f"{type(error).__name__}: {error}"[:500]}
+    where = _place(error, request["workload"])
+    return {"status": status, "reason": f"{where}{user_code.message(error)}"[:500]}
+
+
+def _place(error: Exception, workload: str) -> str:
+    """Return where in the folder of the workload, or of a user's kind, an error was raised."""
+    from escala.workloads import WORKLOADS
+
+    folders = [WORKLOADS[workload].folder, *plugins.folders(plugins.KINDS).values()]
+    places = (user_code.location(error, folder) for folder in folders)
+    return next((f"{place}: " for place in places if place), "")
 
 
 def _log_to(path: Path) -> None:

@@ -6,7 +6,6 @@ import csv
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from escala.strategies.shared.knobs import readable
 from escala.training import replicas
 from escala.training import step as steps
 from escala.training.checkpoint import FOLDER, Checkpoint
+from escala.training.contract import losses_of_rows
 from escala.training.data import STEP_COLUMNS, Clock, digest
 from escala.training.epoch import train_epoch
 from escala.training.evaluate import evaluated, evaluator, validate
@@ -65,7 +65,7 @@ def train(
         model = work.build(data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
         optimizer.build(model.trainable_variables)
-        row_losses = partial(work.row_losses, settings=settings)
+        row_losses = losses_of_rows(work.row_losses, settings)
         correct = getattr(work, "correct", steps.most_probable_is_right)
         factored = steps.factored(model, request, strategy, total)
         own = replicas.own_variables(model)

@@ -1,5 +1,7 @@
 """Workloads: what is trained. Each is a folder of this package; adding one is adding a folder.
 
+A folder outside the project serves the same way, where an experiment names it by its path.
+
 A workload is found by its `workload.yaml`, which declares it without importing anything:
 
 `description`
@@ -12,6 +14,9 @@ A workload is found by its `workload.yaml`, which declares it without importing 
     the JSON Schema of its settings in an experiment, an object whose properties have a
     `description` and, unless they are required, a `default`. A workload trained by steps has the
     common training settings (`epochs`, `batch`, …) besides.
+`example`
+    optional: what rows for it look like, in the form of `dataset.json`, with a limit `below` for
+    whole numbers. `scripts/check_workload.py` draws some at random.
 
 Its name in experiments is that of the folder, with `-` for `_`. The folder is a package, which is
 imported where the workload is trained. What it offers depends on how it is trained. `specs` are the
@@ -62,7 +67,7 @@ By one *fit* in one process, without TensorFlow, to targets that are numbers of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -70,11 +75,12 @@ from typing import Any, Literal
 
 import yaml
 
+from escala.core import plugins
 from escala.workloads.models import Classifier, load
 
-__all__ = ["WORKLOADS", "Classifier", "Workload", "load", "workload"]
+__all__ = ["WORKLOADS", "Classifier", "Workload", "add", "load", "workload"]
 
-DECLARATION = "workload.yaml"
+DECLARATION = plugins.DECLARATIONS[plugins.WORKLOADS]
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,16 @@ class Workload:
 def _discover() -> dict[str, Workload]:
     """Return the workloads by name."""
     files = sorted(Path(__file__).parent.glob(f"*/{DECLARATION}"))
-    return {file.parent.name.replace("_", "-"): declared(file) for file in files}
+    own = plugins.folders(plugins.WORKLOADS)
+    return {file.parent.name.replace("_", "-"): declared(file) for file in files} | {
+        name: _outside(name, folder) for name, folder in own.items()
+    }
+
+
+def _outside(name: str, folder: Path) -> Workload:
+    """Return the workload in a folder outside the project."""
+    module = plugins.package(plugins.WORKLOADS, name)
+    return replace(declared(folder / DECLARATION), module=module)
 
 
 def declared(file: Path) -> Workload:
@@ -124,6 +139,12 @@ def declared(file: Path) -> Workload:
 
 
 WORKLOADS = _discover()
+
+
+def add(name: str, folder: Path) -> None:
+    """Add a workload whose folder, an absolute path, is outside the project."""
+    plugins.add(plugins.WORKLOADS, name, folder)
+    WORKLOADS[name] = _outside(name, folder)
 
 
 def workload(name: str) -> ModuleType:

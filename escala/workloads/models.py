@@ -178,7 +178,8 @@ def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
             path,
             found["workload"],
             "is no workload here",
-            f"use the version of Escala that trained it, or one of {', '.join(workloads)}",
+            "use the version of Escala that trained it, name its folder in the experiment as "
+            f"`path`, or use one of {', '.join(workloads)}",
         )
     for key, reason in _faults(found):
         raise InputError(path, key, reason, _again(folder))

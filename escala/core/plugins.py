@@ -1,0 +1,81 @@
+"""Folders outside the project that serve as workloads and as kinds of datasets.
+
+An experiment names each by its path. The process that reads the experiment adds them to its
+registries and, through an environment variable, to those of the processes that it starts. Each
+folder is imported as a package whose name depends on its name in the experiment, and not on where
+the folder stands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import cache
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+
+VARIABLE = "ESCALA_FOLDERS"
+#: The keys of an experiment under which folders are named.
+WORKLOADS, KINDS = "workloads", "kinds"
+#: The file that declares what a folder holds.
+DECLARATIONS = {WORKLOADS: "workload.yaml", KINDS: "kind.yaml"}
+
+
+def package(part: str, name: str) -> str:
+    """Return the name of the package that a folder is imported as.
+
+    Parameters
+    ----------
+    part : `WORKLOADS` or `KINDS`.
+    name : the folder's name in experiments.
+    """
+    return f"escala_{part}_{name}"
+
+
+def add(part: str, name: str, folder: Path) -> None:
+    """Let this process, and those that it starts, import a folder (an absolute path)."""
+    known = {key: folders(key) for key in (WORKLOADS, KINDS)}
+    known[part][name] = folder
+    os.environ[VARIABLE] = json.dumps(known, default=str)
+
+
+def folders(part: str) -> dict[str, Path]:
+    """Return the folders that serve as workloads, or as kinds of datasets, by name."""
+    known = json.loads(os.environ.get(VARIABLE, "{}"))
+    return {name: Path(folder) for name, folder in known.get(part, {}).items()}
+
+
+def folder_of(module: str) -> Path | None:
+    """Return the folder of a top-level package, or None if it is not one of these folders."""
+    return _by_package(os.environ.get(VARIABLE)).get(module)
+
+
+@cache
+def _by_package(_: str | None) -> dict[str, Path]:
+    """Return the folders by the names of their packages, for a value of the variable."""
+    return {
+        package(part, name): folder
+        for part in (WORKLOADS, KINDS)
+        for name, folder in folders(part).items()
+    }
+
+
+class _Finder(MetaPathFinder):
+    """Find the package of a folder; the modules in it are then found by its path."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        folder = folder_of(name)
+        if folder is None:
+            return None
+        code, inside = folder / "__init__.py", [str(folder)]
+        if code.is_file():
+            return spec_from_file_location(name, code, submodule_search_locations=inside)
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = inside
+        return spec
+
+
+sys.meta_path.append(_Finder())

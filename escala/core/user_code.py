@@ -1,0 +1,26 @@
+"""Say where an error arose in a user's code, and what it was."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+
+def location(error: BaseException, folder: Path) -> str | None:
+    """Return the file and line of a folder's code where an error was raised, None if not there.
+
+    TensorFlow raises errors of functions that it compiles anew, and tells where in their text.
+    """
+    raised = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+    raised += re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    inside = [place for place in raised if folder in Path(place[0]).parents]
+    return "{}, line {}".format(*inside[-1]) if inside else None
+
+
+def message(error: BaseException) -> str:
+    """Return the type and the text of an error, without TensorFlow's own account of its place."""
+    text = str(error).strip()
+    if text.startswith("in user code:"):
+        return text.split("\n\n")[-1].strip()
+    return f"{type(error).__name__}: {text}"

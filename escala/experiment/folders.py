@@ -1,0 +1,241 @@
+"""Add the workloads and the kinds of datasets that an experiment brings in folders of its own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+
+from escala import data, workloads
+from escala.core import plugins, user_code
+from escala.core.errors import InputError
+from escala.data.paths import expanded_path
+from escala.experiment.plain import read
+from escala.experiment.schema import NAME_RULE, completed, in_python, is_name
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "declarations"
+PATH = "path"
+GUIDES = {
+    plugins.WORKLOADS: "docs/how-to/bring-your-own-workload.md",
+    plugins.KINDS: "docs/how-to/add-a-dataset-kind.md",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What folders may hold.
+
+    Attributes
+    ----------
+    key : of the experiment, where they are named.
+    word : what one of them is, for messages.
+    files : what each folder holds at least, besides its declaration.
+    known : the registry.
+    add : adds a folder to the registry.
+    """
+
+    key: str
+    word: str
+    files: tuple[str, ...]
+    known: Mapping[str, Any]
+    add: Callable[[str, Path], None]
+
+    @property
+    def declaration(self) -> str:
+        return plugins.DECLARATIONS[self.key]
+
+
+KINDS = Part(plugins.KINDS, "kind", ("settings.py", "arrays.py"), data.KINDS, data.add)
+WORKLOADS = Part(
+    plugins.WORKLOADS, "workload", ("__init__.py",), workloads.WORKLOADS, workloads.add
+)
+
+
+def adopt(settings: Any, origin: str) -> None:
+    """Add the kinds and workloads that an experiment names by a `path`.
+
+    Parameters
+    ----------
+    settings : the content of the experiment's file, which is not checked yet.
+    origin : the file, for messages.
+
+    Raises
+    ------
+    InputError : a folder is missing, or does not hold what it should, or its name is taken.
+    """
+    for part in (KINDS, WORKLOADS):
+        entries = settings.get(part.key) if isinstance(settings, Mapping) else None
+        for name, entry in entries.items() if isinstance(entries, Mapping) else ():
+            if isinstance(name, str) and isinstance(entry, Mapping) and PATH in entry:
+                add(part, name, entry[PATH], f"{origin}: {part.key}.{name}")
+
+
+def add(part: Part, name: str, path: Any, where: str) -> None:
+    """Add one folder to the registry, once it is what it should be.
+
+    Parameters
+    ----------
+    path : as the user wrote it; environment variables and `~` are expanded, and a relative path
+        starts in the working directory.
+    where : what names the folder, for messages.
+
+    Raises
+    ------
+    InputError : as `adopt`.
+    """
+    if not is_name(name):
+        raise InputError(where, name, "not allowed as a name", NAME_RULE)
+    where = f"{where}.{PATH}"
+    if not isinstance(path, str) or not path:
+        raise InputError(where, path, "is no path", f"give the folder of the {part.word}")
+    folder = Path(expanded_path(path, where)).resolve()
+    if not folder.is_dir():
+        raise InputError(
+            where,
+            path,
+            f"there is no folder {folder}",
+            f"give the folder that holds {part.declaration}",
+        )
+    for file in (part.declaration, *part.files):
+        if not (folder / file).is_file():
+            raise InputError(
+                where, path, f"holds no {file}", f"add it, as {GUIDES[part.key]} shows"
+            )
+    _check_name(part, name, folder, where)
+    _check_declaration(part, folder)
+    _check_code(folder)
+    part.add(name, folder)
+    if part is KINDS:
+        _check_settings(data.KINDS[name], folder)
+
+
+def _check_name(part: Part, name: str, folder: Path, where: str) -> None:
+    if name in part.known and part.known[name].folder.resolve() != folder:
+        raise InputError(
+            where,
+            name,
+            f"is the name of the {part.word} in {part.known[name].folder} already",
+            "choose another name",
+        )
+
+
+def declaration(part: Part, folder: Path) -> dict:
+    """Return what a folder declares, with the defaults of the declaration filled in.
+
+    Raises
+    ------
+    InputError : a key is missing or unknown, or a value is not allowed.
+    """
+    file = folder / part.declaration
+    return completed(read(file), _schema(file.stem), str(file))
+
+
+def _check_declaration(part: Part, folder: Path) -> None:
+    """Refuse a declaration that says less, or other things, than those of the project.
+
+    Raises
+    ------
+    InputError : as `declaration`, or the settings are not described by a schema that serves.
+    """
+    file, settings = folder / part.declaration, declaration(part, folder)["settings"]
+    if settings["additionalProperties"]:
+        raise InputError(
+            f"{file}: settings.additionalProperties",
+            True,
+            "a misspelt setting would be accepted",
+            "write additionalProperties: false",
+        )
+    try:
+        Draft202012Validator.check_schema(settings)
+    except SchemaError as error:
+        where = ".".join(map(str, ["settings", *error.absolute_path]))
+        raise InputError(
+            f"{file}: {where}",
+            error.instance,
+            f"is not JSON Schema: {error.message}",
+            "write it as the declarations of the project do",
+        ) from None
+    for where, value, reason, remedy in _faults(part, settings):
+        raise InputError(f"{file}: settings{where}", value, reason, remedy)
+
+
+def _faults(part: Part, settings: dict) -> Iterator[tuple[str, object, str, str]]:
+    """Yield what a schema of settings holds that would not serve: place, value, reason, remedy."""
+    required = settings.get("required", [])
+    for name, setting in settings["properties"].items():
+        where = f".properties.{name}"
+        if name == PATH and part is WORKLOADS:
+            yield where, name, "names the folder of the workload", "choose another name"
+        elif "default" not in setting and name not in required and part is WORKLOADS:
+            remedy = "add a default, or add it to required"
+            yield where, name, "is not required and has no default", remedy
+    for key, value in _pairs(settings):
+        if key == "$ref" and value not in ("#/$defs/name", "#/$defs/count_by_class"):
+            yield "", value, "is no definition of an experiment's schema", "write it out"
+
+
+def _pairs(node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every key of a tree with a value that is text."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if isinstance(value, str):
+                yield key, value
+            yield from _pairs(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _pairs(value)
+
+
+def _check_code(folder: Path) -> None:
+    """Refuse a folder with a file of Python that cannot be parsed: its content could not be known.
+
+    Raises
+    ------
+    InputError : with the file and the line.
+    """
+    for file in sorted(folder.rglob("*.py")):
+        if any(part.startswith(".") for part in file.relative_to(folder).parts):
+            continue
+        try:
+            ast.parse(file.read_bytes())
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None)
+            where = f"{file}, line {line}" if line else file
+            reason = f"is not Python: {getattr(error, 'msg', error)}"
+            raise InputError(where, file.name, reason, "mend it") from None
+
+
+def _check_settings(kind: data.Kind, folder: Path) -> None:
+    """Refuse a kind whose module `settings`, which every start needs, does not serve.
+
+    Raises
+    ------
+    InputError : it cannot be imported, or lacks a function.
+    """
+    file = folder / "settings.py"
+    try:
+        module = kind.load("settings")
+    except Exception as error:
+        where = user_code.location(error, folder) or file
+        reason = f"cannot be imported: {user_code.message(error)}"
+        raise InputError(where, file.name, reason, "mend it") from error
+    needed = ("check", "preparation", "prepared_from", "size")
+    if kind.has("source"):
+        needed += ("acquisition", "inputs")
+    for name in needed:
+        if not callable(getattr(module, name, None)):
+            raise InputError(
+                file, name, "is no function in it", f"add it, as {GUIDES[KINDS.key]} shows"
+            )
+
+
+@cache
+def _schema(name: str) -> dict:
+    return in_python(yaml.safe_load((SCHEMAS / f"{name}.schema.yaml").read_text()))

@@ -1,0 +1,40 @@
+"""Hold a workload to its contract where breaking it would go unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+
+def losses_of_rows(row_losses: Callable, settings: Mapping) -> Callable:
+    """Return a function of targets and outputs that gives the loss of every row, shape (rows,).
+
+    A mean over the rows, or a loss for each place in a row, would be broadcast over the weights of
+    the rows, and train to something else.
+
+    Parameters
+    ----------
+    row_losses : of the workload. Where it gives another shape, the function raises a ValueError
+        that names its file and line.
+    settings : of the workload.
+    """
+
+    def checked(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        losses = tf.convert_to_tensor(row_losses(targets, outputs, settings))
+        if not of_rows(losses, targets):
+            code = row_losses.__code__
+            raise ValueError(
+                f"{row_losses.__name__} gives the shape {losses.shape} in place of (rows,), a loss "
+                f'for each row: File "{code.co_filename}", line {code.co_firstlineno}'
+            )
+        return losses
+
+    return checked
+
+
+def of_rows(losses: tf.Tensor, targets: tf.Tensor) -> bool:
+    """Return whether losses can be one number for each row, by what is known of their shape."""
+    if losses.shape.rank is None:
+        return True
+    return losses.shape.rank == 1 and losses.shape[0] in (None, targets.shape[0])

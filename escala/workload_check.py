@@ -1,0 +1,476 @@
+"""Check a workload in a folder of its own against the contract of `escala.workloads`.
+
+Each check is one function. It returns what it found, or raises `Refused` with the reason and the
+remedy. An error in the workload's own code is an answer too, with its file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from escala.core import plugins, user_code
+from escala.core.errors import InputError
+from escala.core.files import read_json
+from escala.data import DEFAULT, base, reader
+from escala.data.splits import Side, write_split
+from escala.experiment import folders
+from escala.experiment.schema import workload_settings
+from escala.record.plan import make_plan, split_description
+from escala.record.run import measure
+from escala.strategies.shared.knobs import readable
+from escala.workloads import WORKLOADS, load, workload
+from escala.workloads.models import given
+
+#: What the workload and its data are called here.
+NAME, DATASET = "checked", "example"
+ROWS = {"train": 24, "test": 8}
+BATCH, EPOCHS, STEPS = 8, 2, 50
+SEED = 0
+#: Largest relative difference of the loss of two ranks from that of one, after a few steps.
+RANKS_TOLERANCE = 3e-3
+ROWS_TOLERANCE = 1e-3
+TIME_LIMIT_SECONDS = 300.0
+
+
+class Refused(Exception):
+    """A workload does not do what its contract says."""
+
+    def __init__(self, reason: str, remedy: str):
+        self.reason, self.remedy = reason, remedy
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of a check: `detail` is the finding, or the reason for a no."""
+
+    name: str
+    able: bool
+    detail: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        remedy = "" if self.able else f". Remedy: {self.remedy}"
+        return f"{self.name:<22}{'yes' if self.able else 'no':<5}{self.detail}{remedy}"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A workload with rows for it.
+
+    Attributes
+    ----------
+    settings : of the experiment, with every default filled in.
+    split : folder of a split of a few rows.
+    scratch : folder for runs.
+    """
+
+    settings: dict
+    split: Path
+    scratch: Path
+
+    @cached_property
+    def module(self) -> ModuleType:
+        return workload(NAME)
+
+    @cached_property
+    def arrays(self) -> base.Arrays:
+        return reader(self.split)
+
+    @cached_property
+    def form(self) -> tuple[tuple[base.Spec, ...], tuple[int, ...], dict]:
+        """The specs of the inputs, the shape of the outputs, and the settings."""
+        return self.arrays.inputs, base.output_shape(self.arrays.description), self.settings
+
+    @cached_property
+    def plan(self) -> dict:
+        return make_plan(self.request("single", "1x1"), self.arrays.description, self.split)
+
+    @cached_property
+    def knobs(self) -> dict[str, Any]:
+        return readable(self.plan["knobs"], "single")
+
+    @cached_property
+    def rows(self) -> tuple[list, Any]:
+        """The inputs and the targets of one batch, as tensors."""
+        import tensorflow as tf
+
+        inputs, targets = self.arrays.gather("train", slice(0, BATCH))
+        return [tf.constant(array) for array in inputs], tf.constant(targets)
+
+    @cached_property
+    def model(self) -> Any:
+        import tensorflow as tf
+
+        tf.keras.utils.set_random_seed(SEED)
+        return self.module.build(*self.form, self.knobs)
+
+    def losses(self, training: bool) -> Any:
+        """Return the loss of every row of the batch."""
+        inputs, targets = self.rows
+        outputs = self.model(given(inputs), training=training)
+        return self.module.row_losses(targets, outputs, self.settings)
+
+    def request(self, strategy: str, layout: str) -> dict:
+        """Return the request of a run, as that of an experiment."""
+        return {
+            "experiment": "check",
+            "dataset": DATASET,
+            "workload": NAME,
+            "strategy": strategy,
+            "layout": layout,
+            "variant": "plain",
+            "network": "native",
+            "repeat": 1,
+            "pair": None,
+            "instrument": None,
+            "training": self.settings,
+            "knobs": {},
+            "link": {"interface": None, "rate": None},
+            "launcher": "auto",
+            "oversubscribe": True,
+            "max_steps": None,
+            "probe_settings": None,
+            "compared_with": [],
+        }
+
+    def measured(self, strategy: str, layout: str) -> dict:
+        """Run the workload once, and return the `run.json`.
+
+        Raises
+        ------
+        Refused : the run did not end ok.
+        """
+        output = self.scratch / strategy / "run.json"
+        outcome = measure(self.request(strategy, layout), self.split, output, TIME_LIMIT_SECONDS)
+        if outcome.status != "ok":
+            reason = f"{strategy} {layout} ended as {outcome.status}: {outcome.reason}"
+            raise Refused(reason, "mend what the reason names")
+        return read_json(output)
+
+
+Check = Callable[[Subject], str]
+
+
+def answers(
+    folder: Path,
+    scratch: Path,
+    *,
+    dataset: Path | None = None,
+    kind: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[Answer]:
+    """Check a workload and yield an answer for each part of the contract.
+
+    Once the workload cannot be read, has no data, or does not build, nothing more is checked.
+
+    Parameters
+    ----------
+    folder : of the workload.
+    scratch : an empty folder.
+    dataset : folder of a split, whose first rows are taken; absent, rows are drawn at random after
+        the `example` that the workload declares.
+    kind : folder of the dataset's kind, where that is outside the project.
+    settings : of the workload in an experiment; those with a default may be absent.
+    """
+    try:
+        subject = _subject(folder, scratch, dataset, kind, settings or {})
+    except InputError as error:
+        yield Answer("declaration", False, f"{error.where}: {error.reason}", error.remedy)
+        return
+    declared = WORKLOADS[NAME]
+    yield Answer("declaration", True, f"trained by {declared.kind}, reads {declared.data_kind}")
+    checks = {"steps": STEPS_CHECKS, "fit": FIT_CHECKS}[declared.kind]
+    for position, (name, check) in enumerate(checks.items()):
+        answer = _answer(name, check, subject, folder)
+        yield answer
+        if not (answer.able or position):
+            return
+
+
+def _answer(name: str, check: Check, subject: Subject, folder: Path) -> Answer:
+    try:
+        return Answer(name, True, check(subject))
+    except Refused as error:
+        return Answer(name, False, error.reason, error.remedy)
+    except InputError as error:
+        return Answer(name, False, f"{error.where}: {error.reason}", error.remedy)
+    # The code of a user may raise anything.
+    except Exception as error:
+        place = user_code.location(error, folder.resolve())
+        reason = user_code.message(error).splitlines()[0]
+        return Answer(name, False, reason, f"see {place or 'the docstring of escala.workloads'}")
+
+
+def _subject(
+    folder: Path,
+    scratch: Path,
+    dataset: Path | None,
+    kind: Path | None,
+    settings: Mapping[str, Any],
+) -> Subject:
+    """Return a workload with its settings and rows.
+
+    Raises
+    ------
+    InputError : a declaration is not valid, a setting is not allowed, or there are no rows.
+    """
+    folders.add(folders.WORKLOADS, NAME, str(folder), "workload")
+    declared = WORKLOADS[NAME]
+    if kind:
+        folders.add(folders.KINDS, declared.data_kind, str(kind), "kind")
+    common = {"steps": {"epochs": EPOCHS, "batch": {"rows": BATCH, "per": "global"}}, "fit": {}}
+    common = common[declared.kind] | dict(settings)
+    complete = workload_settings(NAME, common, "settings") | {"save_model": True}
+    split = scratch / "split"
+    split.mkdir()
+    if dataset:
+        _copy_rows(dataset, split)
+    else:
+        _draw_rows(folder, split)
+    split_description(split)
+    return Subject(complete, split, scratch)
+
+
+def _copy_rows(dataset: Path, split: Path) -> None:
+    """Write the first rows of each side of a split as a split of its own."""
+    arrays = reader(dataset)
+    sides = {}
+    for side, rows in ROWS.items():
+        inputs, targets = arrays.gather(side, slice(0, min(rows, arrays.rows(side))))
+        names = [spec.name for spec in arrays.inputs]
+        sides[side] = Side(dict(zip(names, inputs, strict=True)), np.asarray(targets))
+    _write(split, sides, arrays.description.get("classes"))
+
+
+def _draw_rows(folder: Path, split: Path) -> None:
+    """Write rows at random, after the example of the declaration.
+
+    Raises
+    ------
+    InputError : it declares none.
+    """
+    example = folders.declaration(folders.WORKLOADS, folder).get("example")
+    if not example:
+        raise InputError(
+            folder / plugins.DECLARATIONS[plugins.WORKLOADS],
+            None,
+            "has no example of a dataset",
+            "add `example`, or name a split with --dataset",
+        )
+    random, classes = np.random.default_rng(SEED), example.get("classes")
+    targets = example["targets"] | ({"below": len(classes)} if classes else {})
+    named = {each.get("name", f"input{n}"): each for n, each in enumerate(example["inputs"])}
+    sides = {
+        side: Side(
+            {name: _drawn(random, rows, each) for name, each in named.items()},
+            _drawn(random, rows, targets),
+        )
+        for side, rows in ROWS.items()
+    }
+    _write(split, sides, classes)
+
+
+def _drawn(random: np.random.Generator, rows: int, spec: Mapping[str, Any]) -> np.ndarray:
+    """Return an array of rows: whole numbers from 0 to below a limit, others of a normal law."""
+    shape, dtype = (rows, *spec["shape"]), np.dtype(spec["dtype"])
+    if dtype.kind == "f":
+        return random.normal(size=shape).astype(dtype)
+    return random.integers(spec["below"], size=shape).astype(dtype)
+
+
+def _write(split: Path, sides: dict[str, Side], classes: list[str] | None) -> None:
+    # These arrays are read as those of any kind without a reader of its own.
+    about = {"kind": DEFAULT, "name": DATASET, "seed": SEED, "provenance": "simulated"}
+    write_split(split, sides, classes=classes, **about)
+
+
+def _build(subject: Subject) -> str:
+    again = subject.module.build(*subject.form, subject.knobs)
+    first, second = ([(tuple(v.shape), v.dtype) for v in m.weights] for m in (subject.model, again))
+    if first != second:
+        raise Refused(
+            "two calls of build with the same arguments give different variables",
+            "let shapes and order depend on the arguments and on nothing else",
+        )
+    return f"{len(first)} variables, {subject.model.count_params()} parameters, twice the same"
+
+
+def _row_losses(subject: Subject) -> str:
+    inputs, targets = subject.rows
+    outputs = subject.model(given(inputs), training=False)
+    losses = np.asarray(subject.module.row_losses(targets, outputs, subject.settings))
+    if losses.shape != (BATCH,):
+        raise Refused(
+            f"row_losses gives the shape {losses.shape} for {BATCH} rows",
+            "give one number for each row, shape (rows,), and no mean over them",
+        )
+    for row in range(BATCH):
+        one = slice(row, row + 1)
+        by_itself = np.asarray(
+            subject.module.row_losses(targets[one], outputs[one], subject.settings)
+        )
+        if not np.allclose(by_itself, losses[one], ROWS_TOLERANCE, 1e-6):
+            raise Refused(
+                f"the loss of row {row} is {losses[row]:g} among {BATCH} rows, and "
+                f"{float(by_itself.flat[0]):g} by itself",
+                "compute each row's loss from this row only",
+            )
+        single = subject.model(given([array[one] for array in inputs]), training=False)
+        if not np.allclose(single, outputs[one], ROWS_TOLERANCE, 1e-5):
+            raise Refused(
+                f"what the model gives for row {row} depends on the other rows",
+                "let no layer mix rows",
+            )
+    note = "; in training, its normalisation depends on the rows together"
+    return f"one for each row, of this row only{note if _updates_itself(subject) else ''}"
+
+
+def _updates_itself(subject: Subject) -> bool:
+    """Return whether the model changes variables as it is called, as batch normalisation does."""
+    before = [variable.numpy() for variable in subject.model.non_trainable_variables]
+    subject.losses(training=True)
+    return any(
+        not np.array_equal(old, new.numpy())
+        for old, new in zip(before, subject.model.non_trainable_variables, strict=True)
+    )
+
+
+def _gradients(subject: Subject) -> str:
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([tf.reduce_sum(subject.losses(training=True)), *subject.model.losses])
+    variables = subject.model.trainable_variables
+    gradients = tape.gradient(loss, variables)
+    without = [v.name for v, g in zip(variables, gradients, strict=True) if g is None]
+    if without or not variables:
+        raise Refused(
+            f"no gradient for {', '.join(without)}" if without else "nothing is trainable",
+            "let the loss depend on every trainable variable, or set trainable=False",
+        )
+    dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    if not all(np.isfinite(gradient).all() for gradient in dense):
+        raise Refused("a gradient is infinite or not a number", "mend the loss or its logarithms")
+    return f"for all {len(variables)} trainable variables"
+
+
+def _falls(subject: Subject) -> str:
+    import tensorflow as tf
+
+    settings, rate = subject.settings, subject.plan["learning_rate"]
+    optimizer = subject.module.optimizer(settings, rate, subject.knobs)
+    variables = subject.model.trainable_variables
+
+    def mean() -> float:
+        return float(tf.reduce_mean(subject.losses(training=False)))
+
+    before = mean()
+    for _ in range(STEPS):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(subject.losses(training=True))
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+    after = mean()
+    if not after < before:
+        raise Refused(
+            f"the loss of one batch is {before:.4g}, and {after:.4g} after {STEPS} steps on it",
+            "mend the loss, or change the learning rate with --settings",
+        )
+    return f"from {before:.4g} to {after:.4g} in {STEPS} steps on one batch"
+
+
+def _ranks(subject: Subject) -> str:
+    one, two = subject.measured("single", "1x1"), subject.measured("horovod-mpi", "1x2")
+    # A run whose ranks end with different weights does not end ok.
+    equal = "both ranks end with equal weights"
+    if _updates_itself(subject) or _draws(subject):
+        return f"{equal}; with batch normalisation or dropout, they do not follow one rank exactly"
+    for first, second in zip(one["epochs"], two["epochs"], strict=True):
+        if not np.isclose(first["loss"], second["loss"], RANKS_TOLERANCE, 0):
+            raise Refused(
+                f"the loss of epoch {first['epoch']} is {first['loss']:.6g} on one rank and "
+                f"{second['loss']:.6g} on two",
+                "let the loss of a row depend on nothing but this row",
+            )
+    return f"{equal}, and their loss is that of one rank"
+
+
+def _draws(subject: Subject) -> bool:
+    """Return whether the model draws numbers as it is trained, as dropout does."""
+    first, second = (np.asarray(subject.losses(training=True)) for _ in range(2))
+    return not np.array_equal(first, second)
+
+
+def _kept(subject: Subject) -> str:
+    folder = subject.scratch / "single"
+    if not (folder / "run.json").exists():
+        subject.measured("single", "1x1")
+    elif read_json(folder / "run.json")["status"] != "ok":
+        raise Refused("the run on one rank kept none", "mend that run, see above")
+    inputs, _ = subject.arrays.gather("test", slice(None))
+    outputs = load(folder).probabilities(*inputs)
+    predict = getattr(subject.module, "predict", lambda given: np.argmax(given, axis=-1))
+    predictions = np.load(folder / "predictions.npy", allow_pickle=False)
+    if not np.allclose(np.asarray(predict(outputs)), predictions, ROWS_TOLERANCE, 1e-5):
+        raise Refused(
+            "a kept model does not predict what the trained one did",
+            "keep all that it has learnt in its variables",
+        )
+    return f"predicts the same for {len(predictions)} rows"
+
+
+def _fit(subject: Subject) -> str:
+    inputs, targets = subject.arrays.gather("train", slice(None))
+    counts = np.bincount(targets, minlength=subject.form[1][0])
+    arguments = inputs, targets, counts, subject.settings
+    weights, again = (subject.module.fit(*arguments) for _ in range(2))
+    shapes = {name: tuple(shape) for name, shape in subject.module.shapes(*subject.form).items()}
+    if {name: array.shape for name, array in weights.items()} != shapes:
+        raise Refused(
+            f"fit gives {_shapes(weights)}, and shapes tells otherwise",
+            "let shapes tell the names and shapes of what fit gives",
+        )
+    if any(not np.array_equal(weights[name], again[name]) for name in weights):
+        raise Refused("two fits to the same rows give different weights", "draw nothing at random")
+    return f"{_shapes(weights)}, twice the same"
+
+
+def _shapes(weights: Mapping[str, np.ndarray]) -> str:
+    return ", ".join(f"{name} {array.shape}" for name, array in weights.items())
+
+
+def _probabilities(subject: Subject) -> str:
+    inputs, targets = subject.arrays.gather("train", slice(None))
+    counts = np.bincount(targets, minlength=subject.form[1][0])
+    weights = subject.module.fit(inputs, targets, counts, subject.settings)
+    found = np.asarray(subject.module.probabilities(weights, inputs))
+    wanted = (len(targets), *subject.form[1])
+    if found.shape != wanted or not np.allclose(found.sum(axis=1), 1, atol=1e-3):
+        raise Refused(
+            f"probabilities gives the shape {found.shape}, or rows whose sum is not 1",
+            f"give a probability for each class, shape {wanted}",
+        )
+    return "for each class, and their sum is 1"
+
+
+STEPS_CHECKS: dict[str, Check] = {
+    "build": _build,
+    "row losses": _row_losses,
+    "gradients": _gradients,
+    "loss falls": _falls,
+    "two ranks": _ranks,
+    "kept model": _kept,
+}
+FIT_CHECKS: dict[str, Check] = {
+    "fit": _fit,
+    "probabilities": _probabilities,
+    "kept model": _kept,
+}

@@ -1,0 +1,55 @@
+"""Check a workload of your own, each part of its contract with yes or no, and the remedy for a no.
+
+The exit code is 1 if any answer is no.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from escala import cli
+from escala.core import environment
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="folder that holds its workload.yaml")
+    parser.add_argument(
+        "--dataset",
+        type=Path,
+        metavar="SPLIT",
+        help="folder of a dataset.json, whose first rows are taken; otherwise they are drawn at "
+        "random after the example in workload.yaml",
+    )
+    parser.add_argument("--kind", type=Path, help="folder of the dataset's kind, if it is your own")
+    parser.add_argument(
+        "--settings",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help="settings of the workload in an experiment",
+    )
+    arguments = parser.parse_args()
+    environment.prepare(Path(__file__).resolve().parent.parent)
+    # TensorFlow is loaded once the arguments are known to be right.
+    from escala.workload_check import answers
+
+    able = True
+    with tempfile.TemporaryDirectory() as scratch:
+        for answer in answers(
+            arguments.folder,
+            Path(scratch),
+            dataset=arguments.dataset,
+            kind=arguments.kind,
+            settings=arguments.settings,
+        ):
+            print(answer, flush=True)
+            able &= answer.able
+    return 0 if able else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

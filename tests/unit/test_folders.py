@@ -1,0 +1,279 @@
+"""Workloads and kinds of datasets in folders outside the project."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from escala.cache.sources import package_versions, sources
+from escala.core import plugins
+from escala.core.errors import InputError
+from escala.data import KINDS
+from escala.experiment import Experiment
+from escala.record import key
+from escala.workloads import WORKLOADS, load, models
+from tests.conftest import CLASSES
+from tests.folders import changed, files_of
+from tests.kinds import GUIDE as KIND_GUIDE
+
+SIMULATED = {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 9)}
+
+
+def experiment(path: object, name: str = "mine", **settings: object) -> Experiment:
+    """An experiment with a workload of its own and one of the project's."""
+    return Experiment(
+        {
+            "experiment": "own",
+            "title": "A workload in a folder of its own",
+            "repeats": 1,
+            "datasets": {
+                "small": {
+                    "source": {
+                        "type": "simulated",
+                        "seed": 1,
+                        "records": dict.fromkeys(CLASSES, 9),
+                    },
+                    "classes": CLASSES,
+                    "length": 300,
+                    "split": {"seeds": [4]},
+                }
+            },
+            "workloads": {
+                name: {"path": path, "epochs": 1, **settings},
+                "virus-cnn": {"epochs": 1},
+            },
+            "variants": {"plain": {}},
+            "configurations": [
+                {"strategy": "single", "layouts": ["1x1"]},
+                {"strategy": "horovod-mpi", "layouts": ["1x2"]},
+            ],
+        },
+        "e.yaml",
+    )
+
+
+def code_of(workload: str) -> dict[str, str]:
+    return sources(key.CODE, chosen=key.chosen(workload, "single", None)).files
+
+
+def forget(name: str = "mine") -> None:
+    """Let a name stand for another folder, as in another call."""
+    WORKLOADS.pop(name, None)
+    os.environ[plugins.VARIABLE] = "{}"
+
+
+@pytest.mark.parametrize("written", ["$OWN/my_workload", "~/my_workload", "my_workload"])
+def test_a_folder_is_named_by_any_path_and_found_without_its_code(
+    own_workload, monkeypatch, written
+):
+    monkeypatch.setenv("OWN", str(own_workload.parent))
+    monkeypatch.setenv("HOME", str(own_workload.parent))
+    monkeypatch.chdir(own_workload.parent)
+    found = experiment(written)
+    assert WORKLOADS["mine"].folder == own_workload
+    assert WORKLOADS["mine"].description == "A small network that looks for short words."
+    assert {run.workload for run in found.runs} == {"mine", "virus-cnn"}
+    [run, *_] = [run for run in found.runs if run.workload == "mine"]
+    training = found.request(run)["training"]
+    assert training["words"] == 16 and training["batch"], "every default is filled in"
+    assert "path" not in training
+    assert plugins.package("workloads", "mine") not in sys.modules
+
+
+def test_a_setting_is_refused_as_one_of_a_workload_of_the_project(own_workload):
+    for settings, message in [
+        ({"word": 3}, "e.yaml: workloads.mine.word: 3: unknown key. Remedy: did you mean words?"),
+        ({"words": 0}, "e.yaml: workloads.mine.words: 0: is too small"),
+        ({"epoch": 3}, "e.yaml: workloads.mine.epoch: 3: unknown key"),
+    ]:
+        with pytest.raises(InputError) as refused:
+            experiment(str(own_workload), **settings)
+        assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("workload.yaml", "trained_by: steps\n", "", "yaml: trained_by: None: the key is missing"),
+        ("workload.yaml", "trained_by: steps", "trained_by: step", "use one of steps, fit"),
+        ("workload.yaml", "data_kind", "datakind", "datakind: 'genomes': unknown key"),
+        ("workload.yaml", "additionalProperties: false", "additionalProperties: true", "misspelt"),
+        ("workload.yaml", "      default: 16\n", "", "is not required and has no default"),
+        ("workload.yaml", "    words:", "    path:", "names the folder of the workload"),
+        ("workload.yaml", "type: integer", "type: whole", "is not JSON Schema"),
+        ("workload.yaml", "type: integer", '$ref: "#/$defs/no"', "is no definition"),
+        ("workload.yaml", "type: integer", "pattern: '('", "is not JSON Schema"),
+        ("workload.yaml", "trained_by: steps", "trained_by: [", "is not YAML"),
+        ("letters.py", "LETTERS = 5", "LETTERS = = 5", "letters.py, line 5"),
+    ],
+)
+def test_a_folder_that_declares_wrongly_is_refused_with_its_file(
+    own_workload, file, old, new, message
+):
+    changed(own_workload / file, old, new)
+    with pytest.raises(InputError) as refused:
+        experiment(str(own_workload))
+    assert str(own_workload / file) in str(refused.value) and message in str(refused.value)
+    assert "mine" not in WORKLOADS
+
+
+def test_a_folder_that_is_no_workload_is_refused_with_its_key(own_workload, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(own_workload, other)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "half").mkdir()
+    shutil.copy(own_workload / "workload.yaml", tmp_path / "half")
+    experiment(str(own_workload))
+    for path, name, message in [
+        (str(tmp_path / "no"), "new", f"there is no folder {tmp_path / 'no'}"),
+        ("$NO_SUCH_FOLDER/x", "new", "the environment variable NO_SUCH_FOLDER is not set"),
+        (3, "new", "is no path"),
+        (str(tmp_path / "empty"), "new", "holds no workload.yaml"),
+        (str(tmp_path / "half"), "new", "holds no __init__.py"),
+        (str(own_workload), "../new", "not allowed as a name"),
+        (str(other), "mine", f"is the name of the workload in {own_workload} already"),
+        (str(other), "majority", "is the name of the workload in"),
+    ]:
+        with pytest.raises(InputError, match=r"e\.yaml: workloads\.") as refused:
+            experiment(path, name)
+        assert message in str(refused.value)
+    assert WORKLOADS["mine"].folder == own_workload
+    experiment(str(own_workload / ".." / own_workload.name))
+
+
+def test_a_run_is_known_by_the_content_of_its_folder_wherever_that_stands(own_workload):
+    (own_workload / "kernels").mkdir()
+    (own_workload / "kernels" / "sum.cc").write_text("int sum;\n")
+    (own_workload / "kernels" / "words.yaml").write_text("description: first\n")
+    (own_workload / "deep" / "er").mkdir(parents=True)
+    (own_workload / "deep" / "er" / "__init__.py").write_text("DEEP = 1\n")
+    (own_workload / "no module.py").write_text("ODD = 1\n")
+    (own_workload / ".hidden").write_text("x")
+    (own_workload / "__pycache__").mkdir()
+    (own_workload / "__pycache__" / "x.pyc").write_text("x")
+    found = experiment(str(own_workload))
+    before, others = code_of("mine"), code_of("virus-cnn")
+    own = {name for name in before if name.startswith("escala_workloads_mine")}
+    assert len(own) == 7 and not own & set(others)
+    assert not any(str(own_workload) in name for name in before)
+    requests = [found.request(run) for run in found.runs]
+
+    for file, more in [
+        ("__init__.py", "MORE = 1\n"),
+        ("letters.py", "MORE = 1\n"),
+        ("deep/er/__init__.py", "MORE = 1\n"),
+        ("no module.py", "MORE = 1\n"),
+        ("workload.yaml", "  # a comment\n  note: [a, b]\n"),
+        ("kernels/sum.cc", "int more;\n"),
+        ("kernels/words.yaml", "# of the user's own code\n"),
+        ("new.txt", "new"),
+    ]:
+        path = own_workload / file
+        text = path.read_text() if path.exists() else None
+        path.write_text((text or "") + more)
+        assert code_of("mine") != before, file
+        assert code_of("virus-cnn") == others, file
+        path.unlink()
+        if text is not None:
+            path.write_text(text)
+    for file in (".hidden", "__pycache__/x.pyc"):
+        (own_workload / file).write_text("y")
+    assert code_of("mine") == before
+
+    moved = own_workload.rename(own_workload.parent / "elsewhere")
+    forget()
+    again = experiment(str(moved))
+    assert code_of("mine") == before
+    assert [again.request(run) for run in again.runs] == requests
+
+
+def test_versions_of_the_packages_that_a_folder_imports_count(own_workload):
+    experiment(str(own_workload))
+    reached = sources(key.CODE, chosen=key.chosen("mine", "single", None)).packages
+    assert "tensorflow" in reached and "Bio" not in reached
+    (own_workload / "letters.py").write_text("def one_hot(codes):\n    import Bio.Seq\n")
+    reached = sources(key.CODE, chosen=key.chosen("mine", "single", None)).packages
+    assert "biopython" in package_versions(reached)
+
+
+def test_a_kept_model_takes_its_code_from_the_experiment_and_never_from_its_file(
+    own_workload, tmp_path
+):
+    import tensorflow as tf
+
+    experiment(str(own_workload))
+    other = shutil.copytree(own_workload, tmp_path / "other")
+    trap = tmp_path / "ran"
+    (other / "__init__.py").write_text(f"open({str(trap)!r}, 'w').close()\n")
+    data = {
+        "inputs": [{"name": "codes", "shape": [300], "dtype": "uint8", "file": "{side}.npy"}],
+        "targets": {"name": "labels", "shape": [], "dtype": "int64", "file": "{side}_l.npy"},
+        "rows": {"train": 1, "test": 1},
+        "classes": CLASSES,
+        "sha256": {},
+        # Nothing reads it.
+        "path": str(other),
+        "module": "other",
+    }
+    settings, run = {"words": 4, "path": str(other)}, tmp_path / "run"
+    run.mkdir()
+    from escala.workloads import workload
+
+    tf.keras.utils.set_random_seed(1)
+    model = workload("mine").build(*_form(data, settings), {})
+    np.savez(run / models.WEIGHTS, *model.get_weights())
+    models.describe(run, "mine", {}, settings, data, "0")
+    codes = np.random.default_rng(0).integers(5, size=(3, 300)).astype(np.uint8)
+    np.testing.assert_allclose(load(run).probabilities(codes), model(codes), rtol=1e-5)
+    assert not trap.exists()
+    forget()
+    with pytest.raises(InputError, match=r"mine.*is no workload here.*`path`"):
+        load(run)
+
+
+def _form(data: dict, settings: dict) -> tuple:
+    return models._form({"data": data, "settings": settings})
+
+
+def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
+    own_workload, tmp_path, registries
+):
+    files_of(KIND_GUIDE, tmp_path, prefix="escala/data/")
+    folder = (tmp_path / "blobs").rename(tmp_path / "points")
+    changed(own_workload / "workload.yaml", "data_kind: genomes", "data_kind: blobs")
+
+    def read(**settings: object) -> Experiment:
+        written = yaml.safe_load((tmp_path / "mine.yaml").read_text())
+        written["kinds"] = {"blobs": {"path": str(folder)}}
+        plane = {"kind": "blobs", "points": 40, "split": {"seeds": [4]}} | settings
+        written["workloads"]["words"]["path"] = str(own_workload)
+        return Experiment(written | {"datasets": {"plane": plane}}, "e.yaml")
+
+    assert read().preparation("plane") == {"test_fraction": 0.25}
+    with pytest.raises(InputError, match=r"datasets.plane.spred.*did you mean spread"):
+        read(spred=1)
+    with pytest.raises(InputError, match=r"datasets.plane.points: 2: leaves no test rows"):
+        read(points=2)
+    with pytest.raises(InputError, match=r"kinds.genomes.path: 'genomes': is the name of"):
+        Experiment({"kinds": {"genomes": {"path": str(folder)}}}, "e.yaml")
+
+    def known() -> tuple[dict, dict]:
+        arrays = sources("scripts.arrays", chosen=[KINDS["blobs"].module("arrays")]).files
+        return arrays, code_of("words")
+
+    before = known()
+    (folder / "draw.cc").write_text("int more;\n")
+    after = known()
+    assert after[0] != before[0], "its arrays are made again"
+    assert after[1] == before[1], "runs are known by the arrays"
+    (folder / "reader.py").write_text("from escala.data.base import Arrays as Arrays\n")
+    assert known()[1] != before[1], "runs are known by a reader of the kind's own"
+    changed(folder / "settings.py", "def size", "def sizes")
+    del sys.modules[KINDS["blobs"].module("settings")]
+    with pytest.raises(InputError, match=r"settings\.py: 'size': is no function in it"):
+        read()

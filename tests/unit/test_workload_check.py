@@ -1,0 +1,105 @@
+"""The check of a workload finds each way to break the contract."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from escala import workload_check
+from escala.core.errors import InputError
+from escala.workload_check import FIT_CHECKS, STEPS_CHECKS, Refused
+from tests.conftest import ROOT
+from tests.folders import changed
+
+LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"
+BUILD = 'settings["words"]'
+
+
+def subject(folder: Path, **data: Path) -> workload_check.Subject:
+    scratch = folder.parent / "scratch"
+    scratch.mkdir()
+    given = {"dataset": None, "kind": None, "settings": {}} | data
+    return workload_check._subject(folder, scratch, *given.values())
+
+
+@pytest.mark.parametrize(
+    ("check", "old", "new", "reason"),
+    [
+        ("build", BUILD, f"next(iter(NUMBERS)) + {BUILD}", "two calls of build"),
+        ("row losses", LOSS, f"tf.reduce_mean({LOSS})", r"gives the shape \(\) for 8 rows"),
+        ("row losses", LOSS, f"{LOSS} / tf.reduce_sum({LOSS})", "among 8 rows, and 1 by itself"),
+        (
+            "row losses",
+            "(one_hot(given))",
+            "(one_hot(given) - tf.reduce_mean(one_hot(given), axis=0))",
+            "depends on the other rows",
+        ),
+        ("gradients", LOSS, f"tf.stop_gradient({LOSS})", "no gradient for conv1d"),
+        ("gradients", LOSS, f"{LOSS} * float('inf')", "infinite or not a number"),
+        ("loss falls", "Adam(learning_rate)", "Adam(0.0)", "after 50 steps"),
+    ],
+)
+def test_a_broken_promise_is_refused(own_workload, check, old, new, reason):
+    changed(own_workload / "__init__.py", old, new)
+    with open(own_workload / "__init__.py", "a") as code:
+        code.write("\n\nNUMBERS = iter(range(9))\n")
+    found = subject(own_workload)
+    with pytest.raises(Refused, match=reason):
+        STEPS_CHECKS[check](found)
+
+
+def test_batch_normalisation_is_told(own_workload):
+    changed(own_workload / "__init__.py", "(found)", "(layers.BatchNormalization()(found))")
+    assert "depends on the rows together" in STEPS_CHECKS["row losses"](subject(own_workload))
+
+
+def test_rows_of_a_dataset_are_taken(own_workload, small_split):
+    found = subject(own_workload, dataset=small_split)
+    inputs, _ = found.arrays.gather("train", slice(None))
+    from escala.data import reader
+
+    expected, _ = reader(small_split).gather("train", slice(24))
+    assert (inputs[0] == expected[0]).all()
+    assert "for all 4" in STEPS_CHECKS["gradients"](found)
+
+
+def test_without_an_example_a_dataset_is_asked_for(own_workload):
+    file = own_workload / "workload.yaml"
+    file.write_text(file.read_text().partition("example:")[0])
+    with pytest.raises(InputError, match="has no example"):
+        subject(own_workload)
+
+
+def test_a_fit_is_checked(tmp_path, registries):
+    folder = shutil.copytree(ROOT / "escala" / "workloads" / "majority", tmp_path / "constant")
+    with open(folder / "workload.yaml", "a") as file:
+        file.write(
+            "example:\n  inputs: [{shape: [3], dtype: float32}]\n"
+            "  targets: {shape: [], dtype: int64}\n  classes: [a, b]\n"
+        )
+    found = subject(folder)
+    for check in FIT_CHECKS.values():
+        assert check(found)
+
+
+def test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line(own_workload):
+    changed(own_workload / "__init__.py", "    [codes] = specs\n", "    codes = specs[3]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.check_workload", str(own_workload)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1, done.stderr
+    declared, build = done.stdout.splitlines()
+    assert declared.split()[:2] == ["declaration", "yes"]
+    assert build.split()[:2] == ["build", "no"]
+    assert (
+        f"IndexError: tuple index out of range. Remedy: see {own_workload}/__init__.py, line 10"
+        in build
+    )

@@ -1,0 +1,113 @@
+"""A workload, and a kind of datasets, in folders outside the project."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from escala.experiment import folders
+from escala.record.run import measure
+from tests.conftest import ROOT
+from tests.folders import GUIDE, changed, files_of
+from tests.kinds import GUIDE as KIND_GUIDE
+from tests.kinds import WORKLOAD as DENSE
+from tests.workflow.conftest import SIMULATED, experiment_of
+
+STRATEGIES = {"single": "1x1", "horovod-mpi": "1x2", "mirrored": "1x2"}
+
+
+def check(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "scripts.check_workload", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_workload_of_the_guide_is_checked_and_runs(own_workload, snakemake):
+    done = check(str(own_workload))
+    assert done.returncode == 0, done.stdout + done.stderr
+    answers = [line.split("  ")[0] for line in done.stdout.splitlines()]
+    [shown] = re.findall(r"^```\n(declaration .*?)^```$", GUIDE.read_text(), re.M | re.S)
+    assert answers == [line.split("  ")[0] for line in shown.splitlines()]
+
+    folder = own_workload.parent
+    settings = yaml.safe_load((folder / "mine.yaml").read_text())
+    settings["datasets"]["simulated"]["source"] |= {"records": SIMULATED["records"]}
+    settings |= {"repeats": 1, "timeline": {"enabled": False}}
+    settings["workloads"]["words"] |= {"path": "my_workload", "epochs": 2}
+    files = {
+        name: f"results/mine/runs/simulated/words/{name}/{layout}/plain/native/rep1/run.json"
+        for name, layout in STRATEGIES.items()
+    }
+    done = snakemake(*files.values(), experiment=settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = {name: json.loads((folder / file).read_text()) for name, file in files.items()}
+    assert {run["status"] for run in runs.values()} == {"ok"}
+    # 5 letters × 6 places × 8 words and their biases, and a dense layer to 5 classes.
+    assert {run["training"]["parameters"] for run in runs.values()} == {5 * 6 * 8 + 8 + 8 * 5 + 5}
+    losses = {name: [epoch["loss"] for epoch in run["epochs"]] for name, run in runs.items()}
+    for name in ("horovod-mpi", "mirrored"):
+        np.testing.assert_allclose(losses[name], losses["single"], rtol=1e-3)
+
+    shutil.move(own_workload, folder / "elsewhere")
+    settings["workloads"]["words"]["path"] = "elsewhere"
+    done = snakemake(files["single"], "--dry-run", experiment=settings)
+    assert "Nothing to be done" in done.stdout + done.stderr
+    with open(folder / "elsewhere" / "letters.py", "a") as code:
+        code.write("\nMORE = 6\n")
+    done = snakemake(files["single"], "--dry-run", experiment=settings)
+    assert "Code has changed" in done.stdout or "Params have changed" in done.stdout, done.stdout
+
+
+def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake):
+    files_of(KIND_GUIDE, tmp_path, prefix="escala/data/")
+    shutil.move(tmp_path / "blobs", tmp_path / "points")
+    (tmp_path / "dense").mkdir()
+    for name, text in DENSE.items():
+        (tmp_path / "dense" / name).write_text(text)
+    settings = experiment_of("plane", SIMULATED)
+    settings["kinds"] = {"blobs": {"path": str(tmp_path / "points")}}
+    settings["datasets"] = {"plane": {"kind": "blobs", "points": 40, "split": {"seeds": [4]}}}
+    settings["workloads"] = {"flat": {"path": str(tmp_path / "dense"), "epochs": 1}}
+    settings["configurations"] = [{"strategy": "single", "layouts": ["1x1"]}]
+    run = "results/plane/runs/plane/flat/single/1x1/tuned/native/rep1/run.json"
+    done = snakemake(run, "results/plane/tables/leakage.csv", experiment=settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / run).read_text())["status"] == "ok"
+    split = tmp_path / "results/plane/data/plane/split4"
+    assert json.loads((split / "dataset.json").read_text())["rows"] == {"train": 60, "test": 20}
+
+
+LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "reason"),
+    [
+        ("layers.GlobalMaxPooling1D()", "layers.Global()", "pooled =", "AttributeError: module"),
+        (LOSS, f"tf.reduce_mean({LOSS})", "def row_losses", "the shape () in place of (rows,)"),
+    ],
+    ids=["build", "scalar"],
+)
+def test_an_error_in_the_users_code_is_named_by_file_and_line(
+    own_workload, small_split, request_for, tmp_path, old, new, line, reason
+):
+    code = own_workload / "__init__.py"
+    changed(code, old, new)
+    folders.add(folders.WORKLOADS, "words", str(own_workload), "test")
+    number = next(n for n, text in enumerate(code.read_text().splitlines(), 1) if line in text)
+    request = request_for("single", "1x1", workload="words", words=8)
+    outcome = measure(request, small_split, tmp_path / "run" / "run.json", 120)
+    assert outcome.status == "failed"
+    assert f"{code}, line {number}: " in outcome.reason
+    assert reason in outcome.reason
