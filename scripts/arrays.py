@@ -40,7 +40,7 @@ def main() -> None:
             )
             # What reads the arrays chooses their reader by it.
             if (named := description.get("kind", DEFAULT)) != kind.name:
-                reason = f"the dataset is of the kind {kind.name}, and its arrays say another"
+                reason = f"the dataset is of the kind {kind.name}, and its arrays name another"
                 remedy = "name the kind in the experiment as its module arrays does"
                 raise InputError(arguments.output / DESCRIPTION, named, reason, remedy)
             counts = description.get("counts", {})

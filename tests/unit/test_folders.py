@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -17,7 +20,7 @@ from escala.data import KINDS
 from escala.experiment import Experiment
 from escala.record import key
 from escala.workloads import WORKLOADS, load, models
-from tests.conftest import CLASSES
+from tests.conftest import CLASSES, ROOT
 from tests.folders import changed, files_of
 from tests.kinds import GUIDE as KIND_GUIDE
 
@@ -277,3 +280,28 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
     del sys.modules[KINDS["blobs"].module("settings")]
     with pytest.raises(InputError, match=r"settings\.py: 'size': is no function in it"):
         read()
+
+
+def test_arrays_that_name_another_kind_are_refused(tmp_path):
+    """What reads them would choose the reader of that kind."""
+    files_of(KIND_GUIDE, tmp_path, prefix="escala/data/")
+    np.savez(tmp_path / "points.npz", points=np.zeros((8, 2), np.float32), labels=[0, 1] * 4)
+    arguments = {
+        "--kind": "own",
+        "--name": "plane",
+        "--preparation": json.dumps({"test_fraction": 0.25}),
+        "--seed": "1",
+        "--inputs": json.dumps({"source": str(tmp_path)}),
+        "--output": str(tmp_path / "split"),
+    }
+    own = json.dumps({"kinds": {"own": str(tmp_path / "blobs")}})
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.arrays", *itertools.chain(*arguments.items())],
+        cwd=ROOT,
+        env=os.environ | {plugins.VARIABLE: own},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "'blobs': the dataset is of the kind own" in done.stderr
