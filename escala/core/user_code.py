@@ -1,4 +1,4 @@
-"""Say where an error arose in a user's code, and what it was."""
+"""Find where an error arose in a user's code, and describe it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The paths that an experiment names, with the variables in them.
 
-The workflow asks for them at every start: nothing here waits for a library.
+The workflow calls these functions at every start, so this module imports no heavy library.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from escala.workloads import WORKLOADS
 
 # Settings of a workload that a variant may give in its stead.
 _TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
-# A layout of one node uses no network, whatever is said of one called as its own.
+# A layout of one node uses no network, also where the experiment defines one called `native`.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
 
 
@@ -142,9 +142,9 @@ class Experiment:
     def paired(self) -> list[Run]:
         """Every run of the ladders' pairs, in the order to make them in.
 
-        Each pair is a series of its own, and one follows the other: were all rungs timed in turns,
-        their ratios would multiply to that of the ends by arithmetic alone. The side of a pair that
-        comes first alternates, too.
+        Each pair is timed in a series of its own. If all rungs took turns, the ratios of
+        neighbours would multiply to that of the ends by arithmetic alone. The side of a pair that
+        comes first alternates.
         """
         return [
             Run(self.name, dataset, workload, *place, repeat, pair=pair.name)
@@ -277,7 +277,7 @@ class Experiment:
         )
 
     def _set_against(self, run: Run) -> set[Place]:
-        """Return the references of a run, and what it is a reference of; or its pair's other side.
+        """Return the places that a run is compared with, as reference or as pair.
 
         Of probe runs, only those of probes that are `compared` have any.
         """

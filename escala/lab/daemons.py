@@ -1,7 +1,7 @@
 """The daemons of the lab: `munged`, `slurmctld`, and a `slurmd` per node.
 
-They go to the background by themselves. Each carries the lab's mark in its environment, so that it
-is found even where whoever started it was killed before it could write anything down.
+They go to the background by themselves. Each carries the lab's mark in its environment. It is
+found by this mark even if the program that started it was killed before it recorded anything.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ENTER = 'hostname "$0" && mount --bind "$1" /etc/hosts && shift && exec "$@"'
 
 
 def start_munge() -> None:
-    """Start a `munged` with a key and a socket of the lab's own: the machine's is not concerned."""
+    """Start a `munged` with a key and a socket of its own, apart from the machine's."""
     MUNGE.mkdir()
     key = MUNGE / "key"
     key.touch(mode=0o600)
@@ -84,7 +84,7 @@ def stop_all() -> None:
 
     Raises
     ------
-    OSError : some do not end, as those that wait for a device.
+    OSError : a process does not end, for example because it waits for a device.
     """
     deadline = time.monotonic() + DOWN_SECONDS
     # A daemon may have started another process while the others were being listed.
@@ -100,7 +100,7 @@ def stop_all() -> None:
 def processes() -> Iterator[psutil.Process]:
     """Yield the processes of the lab: those in its networks, and its daemons outside of them.
 
-    This process and those that it descends from are none of them.
+    This process and its ancestors are not among them.
     """
     mark = claim().mark
     own = psutil.Process()
@@ -138,7 +138,7 @@ def _network(process: psutil.Process) -> int | None:
 
 
 def _named(name: str) -> list[str]:
-    """Return the start of a command that has a host name of its own, and knows all of the lab's.
+    """Return the beginning of a command that runs under a host name and resolves those of the lab.
 
     Mounts that the machine makes later still reach it.
     """

@@ -132,7 +132,7 @@ class Claim:
 
 
 def claim() -> Claim:
-    """Return what is the lab's, which is nothing where there is no lab nor the rest of one."""
+    """Return the lab's claim; it is empty where there is neither a lab nor the rest of one."""
     try:
         kept = read_json(_CLAIM)
     except FileNotFoundError:
@@ -150,7 +150,7 @@ def keep_claim(claimed: Claim) -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Wait until nobody else is in a block of the same folder, and stay alone in it.
+    """Hold the lock of a folder until the block ends.
 
     A lock on `FOLDER` guards the links; one on the folder it stands in guards the lab as a whole,
     and leaves no file behind.
@@ -168,7 +168,7 @@ def call(*command: str, **options) -> str:
 
     Raises
     ------
-    OSError : it failed; it names the command and holds the last of what it said.
+    OSError : the command failed; the message names it and ends with its last output.
     """
     try:
         done = subprocess.run(

@@ -29,7 +29,7 @@ def predict(
     ----------
     kind : of the dataset that the model was trained on; its `queries` read the file.
     run : folder of the trained run.
-    familiarity : what the kind learnt of the split of that run; None where it has no such measure.
+    familiarity : file that the kind's `learn` wrote for the split of that run, if it has one.
     false_alarms : share of held-out rows that may be flagged, from 0 to below 1.
 
     Returns
@@ -85,7 +85,7 @@ def _familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], di
             "familiar_share": share,
             "threshold": threshold,
             "false_alarm_rate": known.false_alarm_rate(threshold),
-            # An item without any evidence is like nothing either.
+            # An item without any evidence is unlike anything, too.
             "unlike_anything_seen": not share >= threshold,
         }
 

@@ -1,8 +1,8 @@
 """The moments of every step, written down by each rank in a run of its own.
 
-They are seconds since the epoch, on one machine by one clock for all ranks and for Horovod's
-timeline: the time of day as it stood when the steps began, without corrections of the clock since.
-Inside the compiled step a moment is read once the tensor it belongs to is there.
+Moments are seconds since the epoch. On one machine all ranks and Horovod's timeline read the same
+clock: the time of day when the steps began, without later corrections of it. Inside the compiled
+step, a moment is read when its tensor has been computed.
 """
 
 from __future__ import annotations
@@ -108,9 +108,10 @@ class Moments:
         self._rows += [(epoch, step, *moment) for moment in moments]
 
     def _steady(self, stamps: np.ndarray, gathered: float, returned: float) -> np.ndarray:
-        """Return times of day of a step without what the clock was corrected by since the first.
+        """Return times of day of a step, without the corrections of the clock since the first step.
 
-        Where it was corrected within the step, those that do not lie in it are of before.
+        If the clock was corrected within the step, times that do not lie between its begin and its
+        end were taken before the correction.
         """
         import numpy as np
 
@@ -124,16 +125,16 @@ class Moments:
 
 
 def _to_epoch() -> float:
-    """Return what `time.perf_counter` lacks to the time of day."""
+    """Return the difference of the time of day and `time.perf_counter`, in seconds."""
     return time.time() - time.perf_counter()
 
 
 def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[list, list]:
-    """Return values, and for each the time at which it was there and all of `after` were.
+    """Return copies of values, and the time at which each of them and all of `after` were computed.
 
-    A value is passed on once its own time is read; none waits for another's. What `after` holds
-    back are the updates: begun between the computations of the backward pass, as TensorFlow may,
-    neither of the two could be told from the other.
+    A copy is available once its own time was read, and waits for no other. The updates wait for
+    `after`: TensorFlow may otherwise begin them during the backward pass, and the times of both
+    could not be told apart.
     """
     import tensorflow as tf
 
@@ -148,7 +149,7 @@ def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[li
 
 
 def _passed(value):
-    """Return a value anew, as of now."""
+    """Return a copy of a value, made when its control dependencies are met."""
     import tensorflow as tf
 
     from escala.strategies.shared.factors import Factors
@@ -160,7 +161,7 @@ def _passed(value):
 
 
 def _now() -> tf.Tensor:
-    """Return the time at which this is computed; TensorFlow would chain plain `tf.timestamp`s."""
+    """Return the present time, without the order that TensorFlow gives to `tf.timestamp`s."""
     import tensorflow as tf
 
     stamp = tf.timestamp()

@@ -25,9 +25,9 @@ def failure(code: int, folder: Path) -> Outcome:
 
 
 def _killed_rank(folder: Path) -> tuple[int, int] | None:
-    """Return the rank that a signal ended, and the signal, from the launcher's words."""
+    """Return the rank that a signal ended, and the signal, from the launcher's output."""
     said = (folder / "launcher.log").read_text(errors="replace")
-    # mpirun, and `escala.runtime.spawn`, which says it alike.
+    # mpirun, and `escala.runtime.spawn`, which uses the same words.
     match = re.search(r"process rank (\d+).*?exited on\s+signal (\d+)", said, re.DOTALL)
     if match:
         return int(match[1]), int(match[2])

@@ -49,7 +49,7 @@ def _shared(started: Launch) -> bool:
 
 
 def linked(request: dict, started: Launch, result: dict) -> Outcome:
-    """Give the links between nodes the rate that was asked for, and measure what they have."""
+    """Give the links between nodes the rate that was asked for, and measure it."""
     rate, hosts = request["link"]["rate"], [node.host for node in started.nodes]
     emulated = lab.location() is not None
     if len(hosts) == 1:

@@ -26,7 +26,7 @@ TIMELINE_FILES = ("timeline.json", "trace.json")
 
 
 class Strategy(ABC):
-    """One process's side of a strategy. `start` comes first; before it no library is loaded.
+    """One process's side of a strategy. Call `start` first; no library is loaded before it.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Strategy(ABC):
     mpi: ClassVar[bool] = False
     #: Whether Horovod's rendezvous must be served while it runs.
     rendezvous: ClassVar[bool] = False
-    #: Whether a process opens ports on every address to whoever calls.
+    #: Whether a process accepts connections on every address of its machine.
     listens: ClassVar[bool] = False
     only_one_rank: ClassVar[bool] = False
     #: Whether one process holds all ranks of its node.
@@ -69,7 +69,7 @@ class Strategy(ABC):
     def timeline_environment(path: Path, negotiation: bool = True) -> dict[str, str]:
         """Return what makes its library write a timeline to `path`, if it `writes_timeline`.
 
-        With its `negotiation` it tells which rank was ready when, which costs time.
+        With `negotiation` the timeline also records when each rank was ready, which costs time.
         """
         return {}
 
@@ -111,8 +111,8 @@ class Strategy(ABC):
         Returns
         -------
         A function of one tuple of arrays per rank that this process drives. It returns the sums
-        over these ranks, each a float or, of an asynchronous strategy, what becomes one by
-        `float` when the step is done.
+        over these ranks, each a float. An asynchronous strategy returns objects that `float`
+        converts, which waits for the step.
         """
         import tensorflow as tf
 
@@ -131,9 +131,10 @@ class Strategy(ABC):
     def exchange(
         self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
     ) -> list[tf.Tensor]:
-        """Return the sums of the gradients over all ranks, unless the optimizer makes them.
+        """Return the sums of the gradients over all ranks.
 
-        Of a gradient that is `Factors`, these are the factors of all ranks' rows.
+        Where the optimizer sums them, they are returned as they are. For a gradient that is
+        `Factors`, the factors of all ranks' rows are returned.
         """
         return list(gradients)
 

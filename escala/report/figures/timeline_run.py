@@ -63,7 +63,7 @@ def draw(run: dict, events: list[dict]) -> Figure:
 def covered_seconds(phases: pd.DataFrame) -> dict[str, float]:
     """Return the seconds that at least one tensor spent in each family of phases.
 
-    What an operation spends in none of its parts is its rest.
+    Time of an operation that belongs to none of its parts counts as the rest.
     """
     kinds = phases["phase"].map(family)
     waiting, *parts = FAMILIES

@@ -1,6 +1,6 @@
 """The paths that a source names: files of genomes, lists of accessions.
 
-The workflow asks for them at every start: nothing here waits for a library.
+The workflow calls these functions at every start, so this module imports no heavy library.
 """
 
 from __future__ import annotations
