@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from escala.core.answer import Answer
 from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
 from escala.lab import cluster
@@ -48,20 +49,6 @@ class Check:
     name: str
     remedy: str
     probe: Probe
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The result of a check: `detail` is the finding, or the reason for a no."""
-
-    name: str
-    able: bool
-    detail: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        remedy = "" if self.able else f". Remedy: {self.remedy}"
-        return f"{self.name:<16}{'yes' if self.able else 'no':<5}{self.detail}{remedy}"
 
 
 #: In the order in which they are printed.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from escala.core import plugins, user_code
+from escala.core.answer import Answer
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data import DEFAULT, base, reader
@@ -45,20 +46,6 @@ class Refused(Exception):
     def __init__(self, reason: str, remedy: str):
         self.reason, self.remedy = reason, remedy
         super().__init__(reason)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The result of a check: `detail` is the finding, or the reason for a no."""
-
-    name: str
-    able: bool
-    detail: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        remedy = "" if self.able else f". Remedy: {self.remedy}"
-        return f"{self.name:<22}{'yes' if self.able else 'no':<5}{self.detail}{remedy}"
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def _status(arguments: argparse.Namespace) -> None:
 
 
 def _link(state: cluster.State) -> str:
-    """Say what a link is like; the rate of its ends once where it is the same."""
+    """Return the description of a link; its rate once if both ends have the same."""
     rates = ["native" if rate is None else f"{rate:g} Mbit/s" for rate in state.rates]
     return "cut" if state.cut else " and ".join(dict.fromkeys(rates))
 

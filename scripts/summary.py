@@ -1,4 +1,4 @@
-"""Say in a few sentences what an experiment found."""
+"""Write the summary of an experiment."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every other package stands on: errors, files, signals, child processes, hardware."""
+"""The base of all other packages: errors, files, signals, child processes, hardware."""

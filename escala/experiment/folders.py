@@ -30,7 +30,7 @@ GUIDES = {
 
 @dataclass(frozen=True)
 class Part:
-    """What folders may hold.
+    """The plug-ins of one sort that a folder may hold.
 
     Attributes
     ----------

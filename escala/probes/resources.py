@@ -97,7 +97,7 @@ _RESULT = {
 
 
 class Resources(Probe):
-    """What every process uses, as a process of its node samples it from outside."""
+    """Processor, memory and network use of each process, sampled by a process of its node."""
 
     scope = "node"
     settings = section(

@@ -1,4 +1,4 @@
-"""How the processes of a run are started: on this machine, by `mpirun`, or by SLURM's `srun`.
+"""Start the processes of a run: on this machine, by `mpirun`, or by SLURM's `srun`.
 
 | launcher | when it is chosen by itself |
 |---|---|

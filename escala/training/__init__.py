@@ -1,1 +1,1 @@
-"""What happens inside the process of a run: its arrays, steps, epochs and checkpoints."""
+"""Training inside the process of a run: its arrays, steps, epochs and checkpoints."""

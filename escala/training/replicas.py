@@ -1,4 +1,4 @@
-"""What differs between the ranks of one model: moving statistics and random numbers.
+"""The differences between the ranks of one model: moving statistics and random numbers.
 
 Trainable variables and those of the optimizer are *replicated*: equal on all ranks after any step.
 The others, as the moving statistics of batch normalisation, are a rank's *own* during an epoch, for

@@ -1,4 +1,4 @@
-"""What a rank does before it trains: trace and compile by real steps, and measure its speed."""
+"""The warm-up of a rank: trace and compile by real steps, and measure its speed."""
 
 from __future__ import annotations
 

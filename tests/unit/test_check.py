@@ -39,10 +39,10 @@ def test_each_is_answered_with_its_own_remedy_or_that_of_the_check():
         ]
     )
     assert list(map(str, found)) == [
-        "able            yes  two of them",
-        "unable          no   there is none. Remedy: buy one",
-        "refused         no   b: is closed. Remedy: open it",
-        "broken          no   KeyError: 'k'. Remedy: mend it",
+        "able                  yes  two of them",
+        "unable                no   there is none. Remedy: buy one",
+        "refused               no   b: is closed. Remedy: open it",
+        "broken                no   KeyError: 'k'. Remedy: mend it",
     ]
 
 

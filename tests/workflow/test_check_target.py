@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from escala.check import CHECKS
+from escala.core.answer import WIDTH
 from tests.workflow.conftest import SIMULATED, experiment_of
 
 
@@ -10,10 +11,10 @@ def test_the_target_check_answers_for_each_ability(snakemake):
     done = snakemake("check", experiment=experiment_of("small", SIMULATED))
     assert done.returncode == 0, done.stderr
     answered = {
-        each.name: line[16:].split()[0]
+        each.name: line[WIDTH:].split()[0]
         for each in CHECKS
         for line in done.stdout.splitlines()
-        if line.startswith(f"{each.name:<16}")
+        if line.startswith(f"{each.name:<{WIDTH}}")
     }
     assert set(answered) == {each.name for each in CHECKS}
     assert set(answered.values()) <= {"yes", "no"}

@@ -19,7 +19,8 @@ from tests.workloads import normalised
 NAME, EPOCHS, BATCH, RATE = "normalised", 2, 32, 0.05
 # Sums of float32 numbers in another order; SGD does not amplify that.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-6}
-SYNCHRONOUS = ["horovod-gloo", "mirrored", "multiworker-mirrored"]
+ONE_RANK = ["single", "wrapped-single"]
+SYNCHRONOUS = ["horovod-mpi", "horovod-gloo", "mirrored", "multiworker-mirrored"]
 # Code that every process begins with: rank 0 is killed after epoch 3.
 ENDING = """
 import os, signal
@@ -42,7 +43,7 @@ def run(small_split, request_for, tmp_path, with_workload) -> Callable[..., tupl
 
     def train(strategy: str, folder: str = "run", code: str = "", **training) -> tuple[dict, Path]:
         with_workload(NAME, code)
-        layout = "1x1" if strategy == "single" else "1x2"
+        layout = "1x1" if strategy in ONE_RANK else "1x2"
         rate = {"value": RATE, "reference_batch": BATCH, "rule": "constant"}
         settings = {"epochs": EPOCHS, "learning_rate": rate, "dropout": 0.0, "save_model": True}
         request = request_for(strategy, layout, workload=NAME, **settings | training)
@@ -70,8 +71,9 @@ def kept(folder: Path) -> list[np.ndarray]:
         return [arrays[name] for name in arrays.files]
 
 
-def test_one_rank_is_keras_own_fit(small_split, generators, run):
-    result, folder = run("single", validate=True)
+@pytest.mark.parametrize("strategy", ONE_RANK)
+def test_one_rank_is_keras_own_fit(small_split, generators, run, strategy):
+    result, folder = run(strategy, validate=True)
     assert result["status"] == "ok", result["reason"]
     data = Arrays(small_split)
     model = network(data)

@@ -17,7 +17,7 @@ BLOCK_ROWS = 65_536
 
 @dataclass(frozen=True)
 class Scaling:
-    """What is done to each feature.
+    """The scaling of each feature.
 
     A missing value becomes the feature's mean. With `standardise` the mean is then subtracted, and
     the rest divided by `scale`. Only the features `kept` are given to a model.

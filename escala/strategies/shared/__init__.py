@@ -1,1 +1,1 @@
-"""What several strategies use: knobs, the place of a process, factored gradients, servers."""
+"""Code shared by strategies: knobs, the place of a process, factored gradients, servers."""
