@@ -156,8 +156,8 @@ def split(
             raise InputError(
                 "split",
                 f"{classes[fewest]}: {counts[fewest]} rows",
-                f"cannot be divided: {error}",
-                "give more rows of each class, or other fractions",
+                f"are too few to divide among {len(fractions) + 1} sides by these fractions",
+                "give more rows of each class, leave a class out, or use other fractions",
             ) from error
         sides[side] = np.sort(taken)
     return {"train": np.sort(rest)} | sides
