@@ -112,8 +112,10 @@ def _table(node: dict, root: dict) -> list[str]:
     has_defaults = any("default" in child for child in properties.values()) or (
         required and set(required) != set(properties)
     )
+    readers = any(child.get("read_by") for child in properties.values())
     columns = ["Key", "Type", "Allowed"]
-    columns += ["Unit"] * has_units + ["Default"] * bool(has_defaults) + ["Description"]
+    columns += ["Unit"] * has_units + ["Default"] * bool(has_defaults)
+    columns += ["Read by"] * readers + ["Description"]
     rows = []
     for key, child in properties.items():
         cells = {
@@ -122,6 +124,7 @@ def _table(node: dict, root: dict) -> list[str]:
             "Allowed": _allowed(child, root),
             "Unit": child.get("unit", ""),
             "Default": "required" if key in required else _default(child),
+            "Read by": ", ".join(f"`{name}`" for name in child.get("read_by", ())) or "all",
             "Description": child.get("description", ""),
         }
         rows.append([cells[column].replace("|", "\\|") for column in columns])

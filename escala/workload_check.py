@@ -25,7 +25,7 @@ from escala.experiment import folders
 from escala.experiment.schema import workload_settings
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
-from escala.strategies.shared.knobs import readable
+from escala.strategies.knobs import of_model
 from escala.workloads import WORKLOADS, load, workload
 from escala.workloads.models import given
 
@@ -82,7 +82,7 @@ class Subject:
 
     @cached_property
     def knobs(self) -> dict[str, Any]:
-        return readable(self.plan["knobs"], "single")
+        return of_model(self.plan["knobs"], NAME)
 
     @cached_property
     def rows(self) -> tuple[list, Any]:

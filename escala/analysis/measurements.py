@@ -7,7 +7,7 @@ from pathlib import Path
 
 from escala.record.comparable import comparable
 from escala.record.schema import read_result
-from escala.strategies.shared.knobs import renamed
+from escala.strategies.knobs import renamed
 
 
 def read_run(path: str | Path) -> dict:

@@ -41,7 +41,7 @@ UNCOUNTED = frozenset({"escala.cache.sources", "escala.cache.store"})
 REGISTRIES = frozenset(
     {
         "escala.data",
-        "escala.strategies.shared.knobs",
+        "escala.strategies.knobs",
         "escala.strategies",
         "escala.probes",
         "escala.workloads",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from escala.core.errors import InputError
-from escala.strategies.shared.knobs import FORMER, renamed
+from escala.strategies.knobs import FORMER, renamed
 
 
 def with_present_names(settings: Any, origin: str) -> tuple[Any, list[str]]:

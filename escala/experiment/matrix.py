@@ -25,12 +25,12 @@ from escala.experiment.references import (
     compared_with,
 )
 from escala.experiment.runs import Pair, Run, asked_by, place_of, takes_steps
-from escala.experiment.schema import validated
+from escala.experiment.schema import omitted_settings, validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.shared.knobs import KNOBS, significant
+from escala.strategies.knobs import all_knobs, significant
 from escala.workloads import WORKLOADS
 
 # Settings of a workload that a variant may give in its stead.
@@ -296,7 +296,7 @@ class Experiment:
         return [found for _, found in compared_with(place, self.references)]
 
     def _digest(self, run: Run) -> str:
-        settings = json.dumps(self.settings_of(run), sort_keys=True)
+        settings = json.dumps(self._determining(run), sort_keys=True)
         return hashlib.sha256(settings.encode()).hexdigest()[:12]
 
     def run(
@@ -335,7 +335,7 @@ class Experiment:
         """
         return {
             **asdict(run),
-            **self.settings_of(run),
+            **self._determining(run),
             "launcher": self.settings["launcher"],
             "oversubscribe": self.settings["oversubscribe"],
             "probe_settings": self._probe_settings(run),
@@ -348,6 +348,24 @@ class Experiment:
             return None
         settings = self.settings[run.instrument]
         return {key: value for key, value in settings.items() if key != "enabled"}
+
+    @cached_property
+    def _omitted(self) -> dict[str, dict]:
+        """What requests omit of the settings of each workload."""
+        return {
+            name: omitted_settings(name, settings)
+            for name, settings in self.settings["workloads"].items()
+        }
+
+    def _determining(self, run: Run) -> dict:
+        """Return how a run trains, without what requests omit."""
+        settings, omitted = self.settings_of(run), self._omitted[run.workload]
+        training = {
+            key: value
+            for key, value in settings["training"].items()
+            if key not in omitted or omitted[key] != value
+        }
+        return settings | {"training": training}
 
     def settings_of(self, run: Run) -> dict:
         """Return how a run trains: its settings, knobs, link and number of steps."""
@@ -373,7 +391,7 @@ class Experiment:
             "knobs": significant(
                 {k: v for k, v in variant.items() if k not in _TRAINING_OF_VARIANT},
                 run.strategy,
-                WORKLOADS[run.workload].kind,
+                run.workload,
             ),
             "link": {key: link[key] for key in ("interface", "rate")},
             "max_steps": steps,
@@ -382,6 +400,7 @@ class Experiment:
     def unread_knobs(self) -> list[tuple[str, str]]:
         """Return each variant and knob that is set, though no run under the variant reads it."""
         read: dict[str, set[str]] = {}
+        known = all_knobs()
         for run in self.timed:
             knobs = self.settings_of(run)["knobs"]
             read.setdefault(run.variant, set()).update(knobs)
@@ -389,7 +408,7 @@ class Experiment:
             (name, knob)
             for name in read
             for knob, value in self.settings["variants"][name].items()
-            if knob in KNOBS and value != KNOBS[knob].omitted and knob not in read[name]
+            if knob in known and value != known[knob].omitted and knob not in read[name]
         ]
 
     def require_cores(self, run: Run, available: int) -> None:

@@ -19,6 +19,7 @@ from escala.core import plugins
 from escala.core.errors import InputError
 from escala.data import DEFAULT, KINDS, Kind
 from escala.probes import PROBES, added
+from escala.strategies.knobs import all_knobs
 from escala.workloads import WORKLOADS
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
@@ -52,9 +53,38 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
     ------
     InputError : as `validated`.
     """
+    return completed(settings, _of_workload(name), origin)
+
+
+def omitted_settings(name: str, settings: Mapping[str, Any]) -> dict:
+    """Return what a request omits of the settings of a workload: values of keys not required.
+
+    A setting is omitted where it has the value that its declaration calls `omitted`, or that of
+    `default` if it names none. So a new setting, or another default beside the old one as
+    `omitted`, changes no request of a run that does not set it.
+
+    Parameters
+    ----------
+    settings : of the workload, at least those that are required.
+    """
+    schema = _of_workload(name)
+    required = {key: settings[key] for key in schema.get("required", ()) if key in settings}
+    filled = completed(required, _as_omitted(schema), name)
+    return {key: value for key, value in filled.items() if key not in required}
+
+
+def _of_workload(name: str) -> dict:
+    """Return the schema of a workload's settings."""
     schema = in_python(composed(_common()))
-    own = {"$defs": schema["$defs"], **schema["$defs"][f"workload_{name}"]}
-    return completed(settings, own, origin)
+    return {"$defs": schema["$defs"], **schema["$defs"][f"workload_{name}"]}
+
+
+def _as_omitted(node: Any) -> Any:
+    """Return a schema whose defaults are the omitted values."""
+    if isinstance(node, dict):
+        named = {key: _as_omitted(value) for key, value in node.items()}
+        return named | ({"default": node["omitted"]} if "omitted" in node else {})
+    return [_as_omitted(value) for value in node] if isinstance(node, list) else node
 
 
 def completed(settings: Any, schema: dict, origin: str) -> dict:
@@ -121,8 +151,9 @@ _Strict = validators.extend(
 
 
 def composed(schema: dict) -> dict:
-    """Return the schema of an experiment, with what kinds, workloads and probes declare."""
+    """Return the schema of an experiment, with what the plug-ins declare."""
     datasets, workloads = _datasets(schema["$defs"]["dataset"]), _workloads(schema["$defs"])
+    variant = {"variant": _variant(schema["$defs"]["variant"])}
     named = {name: {"description": each.description} for name, each in WORKLOADS.items()}
     named = {name: each | _reference("workload", name) for name, each in named.items()}
     for name in plugins.folders(plugins.WORKLOADS):
@@ -131,7 +162,7 @@ def composed(schema: dict) -> dict:
     probes = {name: probe.settings for name, probe in PROBES.items()}
     top = added(schema["properties"], probes)
     return schema | {
-        "$defs": schema["$defs"] | datasets | workloads,
+        "$defs": schema["$defs"] | datasets | workloads | variant,
         "properties": top | {"workloads": top["workloads"] | {"properties": named}},
     }
 
@@ -152,6 +183,19 @@ def _workloads(definitions: dict) -> dict:
         | {"description": each.description}
         for name, each in WORKLOADS.items()
     }
+
+
+def _variant(common: dict) -> dict:
+    """Return the schema of a variant: the knobs, and the training settings that it may replace."""
+    replaced, knobs = common["properties"], all_knobs()
+    for name in sorted(replaced.keys() & knobs.keys()):
+        raise InputError("knobs", name, "is a setting that variants have", "choose another name")
+    schemas = {
+        name: {key: value for key, value in knob.schema.items() if key != "omitted"}
+        | {"read_by": knob.read_by}
+        for name, knob in knobs.items()
+    }
+    return common | {"properties": schemas | replaced}
 
 
 def _datasets(common: dict) -> dict:

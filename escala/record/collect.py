@@ -16,7 +16,7 @@ from escala.record.invariants import broken_promise, misplaced
 from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
-from escala.strategies.shared.knobs import readable
+from escala.strategies.knobs import of_model
 from escala.workloads import WORKLOADS, models
 
 PREDICTIONS = "predictions.npy"
@@ -94,7 +94,7 @@ def _keep_model(plan: dict, description: dict, folder: Path, weights_sha256: str
         models.describe(
             folder.parent,
             plan["workload"],
-            readable(plan["knobs"], plan["strategy"]),
+            of_model(plan["knobs"], plan["workload"]),
             plan["training"],
             description,
             weights_sha256,

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from escala.experiment.references import Place
 from escala.runtime.layout import Layout
-from escala.strategies.shared.knobs import complete
+from escala.strategies.knobs import set_knobs
 
 MEMORY, RATE = 0.05, 0.1
 #: What names a configuration, and with `repeat` a run.
@@ -83,7 +83,7 @@ def _series(one: Measurement, other: Measurement) -> Iterator[str]:
 def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     parts = {
         "settings": lambda run: {k: v for k, v in run["training"].items() if k not in _OUTCOMES},
-        "knobs": lambda run: complete(run["knobs"]),
+        "knobs": lambda run: set_knobs(run["knobs"]),
         "ranks": lambda run: run["ranks"]["asked"],
         "versions": lambda run: {k: v for k, v in run["versions"].items() if k not in _AROUND},
         "source": lambda run: run["source_sha256"],

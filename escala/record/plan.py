@@ -15,7 +15,7 @@ from escala.data import base
 from escala.record import key
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.shared.knobs import complete
+from escala.strategies.knobs import complete
 from escala.training import checkpoint
 from escala.training.shards import Shards
 from escala.workloads import WORKLOADS
@@ -56,7 +56,7 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
             "use monitor: training, or a dataset with a validation side",
         )
     layout = Layout.parse(request["layout"])
-    knobs = complete(request["knobs"])
+    knobs = complete(request["knobs"], request["workload"])
     together = STRATEGIES[request["strategy"]].one_process_per_node
     cores = knobs["cores_per_process"] * (layout.processes if together else 1)
     threads = dict.fromkeys(("intra_op", "inter_op"), cores)

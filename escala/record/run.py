@@ -14,6 +14,7 @@ from escala.core import interrupts
 from escala.core.environment import session
 from escala.core.errors import InputError
 from escala.core.files import atomic, write_json
+from escala.experiment.schema import omitted_settings
 from escala.probes import PROBES, timeline
 from escala.record import key, machine
 from escala.record.collect import PREDICTIONS, collect
@@ -64,7 +65,7 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     InputError : the layout does not fit the machines there are, or the arrays are not those their
         description tells of; nothing was started.
     """
-    started, clock = datetime.now(UTC), time.monotonic()
+    started, clock, request = datetime.now(UTC), time.monotonic(), _whole(request)
     folder, ranks_folder = output.parent, output.parent / "ranks"
     _clean(folder)
     ranks_folder.mkdir(parents=True)
@@ -102,13 +103,20 @@ def lost(request: dict, data: Path, output: Path, status: str, reason: str) -> N
     request, data, output : as of `measure`.
     status, reason : of an `Outcome`.
     """
-    started, description = datetime.now(UTC), split_description(data)
+    started, description, request = datetime.now(UTC), split_description(data), _whole(request)
     # What the ranks logged tells how far it got.
     _tidy(output.parent / "ranks")
     _remove(output.parent, *PRODUCTS)
     plan = make_plan(request, description, data)
     result = _identity(request, plan, description, started)
     _finish(result, Outcome(status, reason), output, 0.0)
+
+
+def _whole(request: dict) -> dict:
+    """Return a request with the settings that it omits."""
+    training = request["training"]
+    omitted = omitted_settings(request["workload"], training)
+    return request | {"training": omitted | training}
 
 
 def _attempt(

@@ -12,17 +12,23 @@ from jsonschema.exceptions import best_match
 
 from escala.core.errors import InputError
 from escala.probes import PROBES, added
+from escala.strategies.knobs import all_knobs, of_strategies
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
 
 
 def composed(schema: dict) -> dict:
-    """Return the schema of run.json with the names of the probes, and with what each measures."""
+    """Return the schema of run.json with the knobs, the probes' names and what each measures."""
     names = {"instrument": {"enum": [None, *PROBES]}}
     results = {name: probe.result for name, probe in PROBES.items() if probe.result}
+    own = schema["properties"]["knobs"]
+    knobs = own | {
+        "required": list(of_strategies()),
+        "properties": {name: knob.value for name, knob in all_knobs().items()} | own["properties"],
+    }
     return schema | {
         "required": [*schema.get("required", []), *results],
-        "properties": added(schema["properties"], results),
+        "properties": added(schema["properties"], results) | {"knobs": knobs},
         "$defs": schema.get("$defs", {}) | names,
     }
 

@@ -30,7 +30,7 @@ from escala.runtime.node import LOOPBACK, MARK, describe
 from escala.runtime.placement import SPARE_PORTS, Node, processes_per_node
 from escala.runtime.spawn import PROCESS
 from escala.strategies import STRATEGIES, Strategy
-from escala.strategies.shared.knobs import readable
+from escala.strategies.knobs import readable
 
 LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
 

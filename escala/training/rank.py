@@ -22,7 +22,7 @@ from escala.core.errors import Diverged, Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes import Probe, of_run
 from escala.runtime.launch import process_of_environment
-from escala.strategies.shared.knobs import readable
+from escala.strategies.knobs import readable
 from escala.strategies.shared.place import Place
 
 log = logging.getLogger("escala")

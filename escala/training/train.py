@@ -15,7 +15,7 @@ from escala.data import reader
 from escala.data.base import output_shape
 from escala.probes import Probe
 from escala.strategies import Strategy
-from escala.strategies.shared.knobs import readable
+from escala.strategies.knobs import of_model
 from escala.training import replicas
 from escala.training import step as steps
 from escala.training.checkpoint import FOLDER, Checkpoint
@@ -53,7 +53,7 @@ def train(
     """
     settings, clock = request["training"], Clock()
     process, processes = strategy.part
-    work, knobs = workload(request["workload"]), readable(request["knobs"], request["strategy"])
+    work, knobs = workload(request["workload"]), of_model(request["knobs"], request["workload"])
     with clock.time("loading"):
         data = reader(request["data"])
         data.touch()

@@ -13,7 +13,9 @@ A workload is found by its `workload.yaml`, which declares it without importing 
 `settings`
     the JSON Schema of its settings in an experiment, an object whose properties have a
     `description` and, unless they are required, a `default`. A workload trained by steps has the
-    common training settings (`epochs`, `batch`, …) besides.
+    common training settings (`epochs`, `batch`, …) besides;
+`knobs`
+    optional: what a variant may set of it, by name, each declared as in `escala.strategies.knobs`;
 `example`
     optional: what rows for it look like, in the form of `dataset.json`, with a limit `below` for
     whole numbers. `scripts/check_workload.py` draws some at random.
@@ -27,8 +29,8 @@ By *steps*:
 
 `build(specs, outputs, settings, knobs)`
     an untrained `keras.Model`. It is called with one tensor for one input, with a list for several,
-    in the dtypes of the specs, and casts them as it likes. `knobs` are those of the variant that
-    the run reads; asking for another is a `KeyError`. The same arguments must give the same
+    in the dtypes of the specs, and casts them as it likes. `knobs` are the values of those that the
+    workload declares. The same arguments must give the same
     variables in the same order;
 `optimizer(settings, learning_rate, knobs)`
     a `keras.optimizers.Optimizer`;
@@ -93,6 +95,7 @@ class Workload:
     kind : how it is trained.
     data_kind : the kind of the datasets that it reads.
     settings : JSON Schema of its own settings.
+    knobs : its own knobs by name, each a JSON Schema.
     folder : holds all its files.
     module : dotted name of its package.
     """
@@ -101,6 +104,7 @@ class Workload:
     kind: Literal["steps", "fit"]
     data_kind: str
     settings: dict[str, Any]
+    knobs: dict[str, dict[str, Any]]
     folder: Path
     module: str
 
@@ -133,6 +137,7 @@ def declared(file: Path) -> Workload:
         content["trained_by"],
         content["data_kind"],
         content["settings"],
+        content.get("knobs", {}),
         file.parent,
         f"escala.workloads.{file.parent.name}",
     )

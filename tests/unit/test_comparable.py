@@ -14,7 +14,7 @@ from escala.core.files import read_json, write_json
 from escala.record.comparable import comparable, paired
 from escala.record.schema import validate_run
 from escala.report import tables
-from escala.strategies.shared.knobs import KNOBS, Knob
+from escala.strategies import knobs
 
 MIB = 2**20
 
@@ -93,7 +93,9 @@ def test_alike_nodes_and_links_stand_for_each_other(runs, path, value):
 
 def test_a_knob_that_is_newer_than_a_measurement_leaves_it_comparable(runs, monkeypatch):
     run = runs["across"]
-    monkeypatch.setitem(KNOBS, "new", Knob(7))
+    new = knobs.Knob({}, 7, frozenset())
+    monkeypatch.setattr(knobs, "all_knobs", lambda: {"new": new})
+    run["knobs"] = {}
     assert comparable(run, changed(run, "knobs", run["knobs"] | {"new": 7})).ok
     assert not comparable(run, changed(run, "knobs", run["knobs"] | {"new": 8})).ok
 

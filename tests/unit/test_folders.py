@@ -82,7 +82,7 @@ def test_a_folder_is_named_by_any_path_and_found_without_its_code(
     assert WORKLOADS["mine"].description == "A small network that looks for short words."
     assert {run.workload for run in found.runs} == {"mine", "virus-cnn"}
     [run, *_] = [run for run in found.runs if run.workload == "mine"]
-    training = found.request(run)["training"]
+    training = found.settings_of(run)["training"]
     assert training["words"] == 16 and training["batch"], "every default is filled in"
     assert "path" not in training
     assert plugins.package("workloads", "mine") not in sys.modules

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
+from escala.experiment import Experiment
+from escala.experiment.schema import omitted_settings
 from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
-from escala.strategies.shared.knobs import KNOBS, complete, readable, significant
-from tests.conftest import CLASSES, ROOT, copy_project
+from escala.strategies.knobs import all_knobs, complete, of_model, readable, significant
+from tests.conftest import CLASSES, KNOBS, copy_project
 from tests.kinds import add_kind, add_reader, add_workload
 
 #: Print what each run of an experiment is known by, in a process of the copy's own.
@@ -23,6 +26,8 @@ KNOWN_BY = """
 import json
 from escala.experiment import load
 from escala.record import key
+from escala.experiment import Experiment
+from escala.experiment.schema import omitted_settings
 from escala.probes import PROBES
 
 experiment = load("experiment.yaml")
@@ -53,6 +58,7 @@ class Late(Probe):
     scope = "run"
     settings = section("Late.", enabled=False)
 """
+KNOB = "knobs: {new: {description: A new one., type: integer, default: 7}}"
 TABLE = "def rows(evidence):\n    return []\n"
 FIGURE = "CATEGORY = 'Time'\n\ndef draw(tables):\n    return None\n"
 
@@ -117,14 +123,7 @@ def test_additions_measure_nothing_again(project):
     before = known_by(project, experiment())
     (project / "escala/strategies/late.py").write_text(STRATEGY)
     (project / "escala/probes/late.py").write_text(PROBE)
-    changed(
-        project / "escala/strategies/shared/knobs.py",
-        "KNOBS = {\n",
-        'KNOBS = {\n    "new": Knob(7),\n',
-    )
-    knob = "  variant:\n    type: object\n    additionalProperties: false\n    properties:\n"
-    declared = "      new: {description: A new one., type: integer, default: 7}\n"
-    changed(project / "schemas/config.schema.yaml", knob, knob + declared)
+    (project / "escala/strategies/knobs/new.yaml").write_text(KNOB)
     workloads = project / "escala/workloads"
     shutil.copytree(workloads / "majority", workloads / "constant")
     add_kind(project)
@@ -166,7 +165,8 @@ def test_additions_measure_nothing_again(project):
         ("escala/record/plan.py", set(STRATEGIES)),
         ("escala/record/supervise.py", set(STRATEGIES)),
         ("escala/record/collect.py", set()),
-        ("escala/strategies/shared/knobs.py", set()),
+        ("escala/strategies/knobs/__init__.py", set()),
+        ("escala/strategies/knobs/horovod.yaml", set()),
         ("escala/workloads/kmer_logreg/__init__.py", set()),
         ("escala/lab/network.py", set()),
         ("escala/report/tables/runs.py", set()),
@@ -220,44 +220,69 @@ def _code(project: Path, strategy: str, probe: str | None = None) -> str:
 
 
 def test_what_nobody_reads_is_no_part_of_a_request():
-    knobs = {name: knob.omitted for name, knob in KNOBS.items()}
+    knobs = {name: knob.omitted for name, knob in all_knobs().items()}
     knobs |= {"compression": "fp16", "communication": "ring", "convolution": "lookup-table"}
     knobs |= {"cores_per_process": 2, "eager_limit_mib": 1.0}
-    stem = {"cores_per_process": 2, "convolution": "lookup-table"}
-    assert significant(knobs, "single", "steps") == stem
-    assert significant(knobs, "single", "fit") == {"cores_per_process": 2}
-    assert significant(knobs, "horovod-gloo", "steps") == stem | {"compression": "fp16"}
-    over_mpi = stem | {"compression": "fp16", "eager_limit_mib": 1.0}
-    assert significant(knobs, "horovod-mpi", "steps") == over_mpi
-    found = significant(knobs, "multiworker-mirrored", "steps")
-    assert found == stem | {"communication": "ring"}
+    own = {"cores_per_process": 2, "convolution": "lookup-table"}
+    assert significant(knobs, "single", "virus-cnn") == own
+    assert significant(knobs, "single", "mlp") == {"cores_per_process": 2}
+    assert significant(knobs, "single", "kmer-logreg") == {"cores_per_process": 2}
+    assert significant(knobs, "horovod-gloo", "virus-cnn") == own | {"compression": "fp16"}
+    over_mpi = own | {"compression": "fp16", "eager_limit_mib": 1.0}
+    assert significant(knobs, "horovod-mpi", "virus-cnn") == over_mpi
+    found = significant(knobs, "multiworker-mirrored", "virus-cnn")
+    assert found == own | {"communication": "ring"}
     with pytest.raises(KeyError):
-        significant({"unheard_of": 1}, "single", "steps")
+        significant({"unheard_of": 1}, "single", "virus-cnn")
 
 
-def test_a_strategy_cannot_read_a_knob_that_is_not_declared_for_it():
-    knobs = complete({"compression": "fp16"})
+def test_a_plug_in_cannot_read_a_knob_that_is_not_declared_for_it():
+    knobs = complete({"compression": "fp16"}, "virus-cnn")
     assert readable(knobs, "horovod-gloo")["compression"] == "fp16"
-    assert not {"compression", "eager_limit_mib"} & set(readable(knobs, "single"))
+    assert not {"compression", "eager_limit_mib", "optimizer"} & set(readable(knobs, "single"))
     assert "eager_limit_mib" not in readable(knobs, "horovod-gloo")
+    assert of_model(knobs, "virus-cnn") == {"convolution": "layers", "optimizer": "keras"}
+    assert of_model(knobs, "mlp") == {}
 
 
 def test_a_run_that_sets_nothing_has_every_knob_as_it_is_omitted():
-    assert complete({}) == {name: knob.omitted for name, knob in KNOBS.items()}
-    assert complete({"bind": False})["bind"] is False
+    found = complete({}, "virus-cnn")
+    assert found == {name: knob.omitted for name, knob in all_knobs().items()} == KNOBS
+    assert complete({"bind": False}, "mlp")["bind"] is False
 
 
-@pytest.mark.parametrize(
-    "file",
-    [ROOT / "schemas" / "run.schema.yaml", ROOT / "schemas" / "config.schema.yaml"],
-    ids=lambda path: path.stem,
-)
-def test_every_knob_is_declared_with_a_valid_value(file):
-    schema = yaml.safe_load(file.read_text())
-    knobs = (schema["properties"]["knobs"] if "run" in file.name else schema["$defs"]["variant"])[
-        "properties"
-    ]
-    of_training = {"batch", "learning_rate", "checkpoint_epochs"}
-    assert set(knobs) - of_training == set(KNOBS)
-    for strategies in (knob.strategies or set() for knob in KNOBS.values()):
-        assert strategies <= set(STRATEGIES)
+def test_every_knob_has_a_default_that_its_schema_allows():
+    for name, knob in all_knobs().items():
+        for value in (knob.schema["default"], knob.omitted):
+            assert not list(Draft202012Validator(knob.value).iter_errors(value)), name
+        assert knob.strategies <= set(STRATEGIES)
+
+
+def test_another_default_keeps_the_results_of_the_old_one(tmp_path):
+    """Of a knob and of a setting: the value that is omitted stays."""
+    project = copy_project(tmp_path / "project")
+    before = known_by(project, experiment())
+    knob, setting = project / "escala/strategies/knobs/steps.yaml", "save_model"
+    changed(knob, "    default: rows\n", "    default: ranks\n    omitted: rows\n")
+    schema = project / "schemas/config.schema.yaml"
+    declared = "`model.npz` and `model.json`.\n        type: boolean\n        default: "
+    changed(schema, f"{declared}true", f"{declared}false\n        omitted: true")
+    after = known_by(project, experiment())
+    assert {name for name, (_, code) in after.items() if before[name][1] != code} == set()
+    for name, (request, _) in before.items():
+        assert request["knobs"].keys() <= {"compression"}
+        if "virus-cnn/" in name:
+            assert after[name][0]["knobs"]["weighting"] == "ranks"
+            assert after[name][0]["training"][setting] is False
+    old = experiment(variant={"compression": "fp16", "weighting": "rows"})
+    old["variants"]["plain"] = {"weighting": "rows"}
+    old["workloads"]["virus-cnn"][setting] = True
+    assert known_by(project, old) == before
+
+
+def test_a_run_omits_the_settings_that_it_does_not_set_and_is_given_them_all():
+    found = Experiment(experiment() | {"clocks": {"enabled": False}}, "e.yaml")
+    for run in found.runs:
+        request, settings = found.request(run)["training"], found.settings_of(run)["training"]
+        assert request == ({} if run.workload == "kmer-logreg" else {"epochs": 1})
+        assert omitted_settings(run.workload, request) | request == settings

@@ -48,7 +48,8 @@ def test_every_described_key_is_on_the_page(page, schema, of_probes):
 
 
 def test_types_limits_and_defaults(tmp_path):
-    (tmp_path / "run.schema.yaml").write_text(
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "t.schema.yaml").write_text(
         """
         title: t
         required: [a]
@@ -60,7 +61,7 @@ def test_types_limits_and_defaults(tmp_path):
         $defs: {share: {type: number, minimum: 0, maximum: 1, default: 0.5}}
         """
     )
-    text = pages(tmp_path)["run.md"]
+    text = pages(tmp_path)["tables.md"]
     assert "| `a` | number | ≥ 0; ≤ 1 | s | required | First. |" in text
     assert "| `b` | array of arrays of integers |  |  | none | x \\| y |" in text
     assert "| `c` | string or null | `null`, `one` |  | none | Third. |" in text

@@ -1,1 +1,1 @@
-"""Code shared by strategies: knobs, the place of a process, factored gradients, servers."""
+"""Code shared by strategies: the place of a process, factored gradients, servers."""
