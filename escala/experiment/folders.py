@@ -144,7 +144,8 @@ def _check_declaration(part: Part, folder: Path) -> None:
     ------
     InputError : as `declaration`, or the settings are not described by a schema that serves.
     """
-    file, settings = folder / part.declaration, declaration(part, folder)["settings"]
+    file, declared = folder / part.declaration, declaration(part, folder)
+    settings, knobs = declared["settings"], {"properties": declared.get("knobs", {})}
     if settings["additionalProperties"]:
         raise InputError(
             f"{file}: settings.additionalProperties",
@@ -152,16 +153,25 @@ def _check_declaration(part: Part, folder: Path) -> None:
             "a misspelt setting would be accepted",
             "write additionalProperties: false",
         )
-    try:
-        Draft202012Validator.check_schema(settings)
-    except SchemaError as error:
-        where = ".".join(map(str, ["settings", *error.absolute_path]))
-        raise InputError(
-            f"{file}: {where}",
-            error.instance,
-            f"is not JSON Schema: {error.message}",
-            "write it as the declarations of the project do",
-        ) from None
+    for key, schema in {"settings": settings, "knobs": knobs}.items():
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            where = ".".join(map(str, [key, *error.absolute_path]))
+            raise InputError(
+                f"{file}: {where}",
+                error.instance,
+                f"is not JSON Schema: {error.message}",
+                "write it as the declarations of the project do",
+            ) from None
+    for name, knob in knobs["properties"].items():
+        if not Draft202012Validator(knob).is_valid(knob["default"]):
+            raise InputError(
+                f"{file}: knobs.{name}.default",
+                knob["default"],
+                "is not what the knob's own schema allows",
+                "give a value that it allows",
+            )
     for where, value, reason, remedy in _faults(part, settings):
         raise InputError(f"{file}: settings{where}", value, reason, remedy)
 

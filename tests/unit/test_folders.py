@@ -19,6 +19,7 @@ from escala.core.errors import InputError
 from escala.data import KINDS
 from escala.experiment import Experiment
 from escala.record import key
+from escala.strategies.knobs import complete, of_model
 from escala.workloads import WORKLOADS, load, models
 from tests.conftest import CLASSES, ROOT
 from tests.folders import changed, files_of
@@ -123,6 +124,38 @@ def test_a_folder_that_declares_wrongly_is_refused_with_its_file(
         experiment(str(own_workload))
     assert str(own_workload / file) in str(refused.value) and message in str(refused.value)
     assert "mine" not in WORKLOADS
+
+
+def test_a_workload_declares_knobs_of_its_own(own_workload):
+    declared = "knobs:\n  width: {description: Units., type: integer, minimum: 1, default: 4}\n"
+    with open(own_workload / "workload.yaml", "a") as file:
+        file.write(declared)
+    written = experiment(str(own_workload)).settings
+    found = Experiment(written | {"variants": {"plain": {}, "wide": {"width": 8}}}, "e.yaml")
+    knobs = {(r.workload, r.variant): found.request(r)["knobs"] for r in found.runs}
+    assert knobs["mine", "wide"] == {"width": 8} and knobs["mine", "plain"] == {}
+    assert knobs["virus-cnn", "wide"] == {}, "another workload does not read it"
+    assert of_model(complete({}, "mine"), "mine") == {"width": 4}
+    with pytest.raises(InputError, match=r"variants.wide.width: 0: is too small"):
+        Experiment(written | {"variants": {"wide": {"width": 0}}}, "e.yaml")
+
+
+@pytest.mark.parametrize(
+    ("knob", "message"),
+    [
+        ("shard: {description: d., type: integer, default: 1}", "a knob of other values elsewhere"),
+        ("batch: {description: d., type: integer, default: 1}", "is a setting that variants have"),
+        ("width: {description: d., type: whole, default: 1}", "is not JSON Schema"),
+        ("width: {description: d., type: integer}", "default"),
+        ("width: {description: d., type: integer, default: many}", "default"),
+    ],
+)
+def test_a_knob_that_is_declared_wrongly_is_refused(own_workload, knob, message):
+    with open(own_workload / "workload.yaml", "a") as file:
+        file.write(f"knobs: {{{knob}}}\n")
+    with pytest.raises(InputError) as refused:
+        experiment(str(own_workload))
+    assert "knobs" in str(refused.value) and message in str(refused.value)
 
 
 def test_a_folder_that_is_no_workload_is_refused_with_its_key(own_workload, tmp_path):

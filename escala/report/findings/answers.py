@@ -20,6 +20,8 @@ from escala.report.findings.words import (
 from escala.report.tables.views import by_gradient
 from escala.runtime.layout import Layout
 
+POSITION = 10
+
 #: Precision and recall that differ by no more than this in any class are called the same.
 SAME_SCORES = 0.02
 YES, NO = "Yes", "No"

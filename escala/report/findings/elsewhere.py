@@ -5,6 +5,8 @@ from __future__ import annotations
 from escala.report.findings.words import Tables, with_labels
 from escala.report.tables.views import by_gradient, is_main_reference
 
+POSITION = 30
+
 
 def sentence(tables: Tables, name: str) -> str:
     """Describe the time outside the steps, of each main reference and the fastest other."""

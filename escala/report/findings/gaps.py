@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from escala.report.findings.words import PAIRS_FOR_INTERVAL, Tables, count, quoted, with_labels
 
+POSITION = 80
+
 
 def sentence(tables: Tables, name: str) -> str:
     """Describe what failed, and what to do about it."""

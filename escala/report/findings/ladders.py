@@ -7,6 +7,8 @@ import pandas as pd
 from escala.analysis.ladder import PRODUCT, RUNG, TOLERANCE
 from escala.report.findings.words import PAIRS_FOR_INTERVAL, Tables, count, joined, quoted
 
+POSITION = 50
+
 #: Of a ladder's changes, so many are named.
 RUNGS_NAMED = 3
 

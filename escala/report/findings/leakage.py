@@ -6,6 +6,8 @@ import pandas as pd
 
 from escala.report.findings.words import Tables, joined
 
+POSITION = 70
+
 
 def sentence(tables: Tables, name: str) -> str:
     """Describe, for each split, how scores depend on similar genomes in training."""

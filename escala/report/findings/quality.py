@@ -7,6 +7,8 @@ import pandas as pd
 from escala.report.findings.words import Tables, joined, score_differences, with_labels
 from escala.report.tables.views import by_gradient, untested
 
+POSITION = 60
+
 
 def sentence(tables: Tables, name: str) -> str:
     """Describe how well the models classify, and whether configurations differ in it."""

@@ -6,6 +6,8 @@ import pandas as pd
 
 from escala.report.findings.words import Tables, configurations_of, count, joined, span
 
+POSITION = 20
+
 
 def sentence(tables: Tables, name: str) -> str:
     """Describe what was run, on which data and on which machine."""

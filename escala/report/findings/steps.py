@@ -8,6 +8,8 @@ from escala.analysis.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
 from escala.report.findings.words import Tables, joined, with_labels
 from escala.report.tables.views import by_gradient
 
+POSITION = 40
+
 _PART_NAMES = {
     "input": "on input",
     "dispatch": "entering and leaving the compiled step",
