@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from escala.data.base import Arrays
 from escala.training.shards import batches, epoch_order
-from escala.workloads import virus_cnn
+from escala.workloads.virus_cnn import model as virus_cnn
 
 
 def losses(

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from one_core import CLASSES, rows
 
-from escala.workloads import virus_cnn
+from escala.workloads.virus_cnn import model as virus_cnn
 
 
 def training(model: tf.keras.Model, codes: tf.Tensor, labels: tf.Tensor) -> dict[str, Callable]:

@@ -41,7 +41,7 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
     """Return what trains that many steps, as `escala.training.train`, and gives their median."""
     import tensorflow as tf
 
-    from escala.workloads import virus_cnn
+    from escala.workloads.virus_cnn import model as virus_cnn
 
     model = virus_cnn.network(length, CLASSES, knobs["convolution"])
     optimizer = virus_cnn.optimizer({}, LEARNING_RATE, knobs)
@@ -79,7 +79,7 @@ def of_fit(length: int, batch: int, steps: int) -> Callable[[], float]:
     """Return the same for `model.fit` on arrays, with the options the source work gave it."""
     import tensorflow as tf
 
-    from escala.workloads import virus_cnn
+    from escala.workloads.virus_cnn import model as virus_cnn
 
     model = virus_cnn.network(length, CLASSES)
     model.compile("rmsprop", "categorical_crossentropy", metrics=["accuracy"])
@@ -167,7 +167,7 @@ def rounds(tasks: dict[str, tuple], count: int) -> dict[str, list[float]]:
 
 def dense_layers(length: int) -> list[int]:
     """Return the number of weights of each dense layer."""
-    from escala.workloads import virus_cnn
+    from escala.workloads.virus_cnn import model as virus_cnn
 
     return [
         int(np.prod(weight.shape))

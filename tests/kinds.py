@@ -15,7 +15,8 @@ trained_by: steps
 data_kind: blobs
 settings: {type: object, additionalProperties: false, properties: {}}
 """,
-    "__init__.py": """
+    "__init__.py": "",
+    "model.py": """
 import keras
 
 

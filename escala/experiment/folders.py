@@ -53,9 +53,7 @@ class Part:
 
 
 KINDS = Part(plugins.KINDS, "kind", ("settings.py", "arrays.py"), data.KINDS, data.add)
-WORKLOADS = Part(
-    plugins.WORKLOADS, "workload", ("__init__.py",), workloads.WORKLOADS, workloads.add
-)
+WORKLOADS = Part(plugins.WORKLOADS, "workload", ("model.py",), workloads.WORKLOADS, workloads.add)
 
 
 def adopt(settings: Any, origin: str) -> None:

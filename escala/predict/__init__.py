@@ -9,4 +9,4 @@ from escala.workloads import WORKLOADS
 def predicting(kind: Kind, workload: str) -> list[str]:
     """Return the modules that predicting with a workload picks by name."""
     of_kind = [kind.module(part) for part in ("queries", "familiarity") if kind.has(part)]
-    return [*of_kind, WORKLOADS[workload].module]
+    return [*of_kind, WORKLOADS[workload].package]

@@ -35,7 +35,7 @@ def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
     """
     declared = WORKLOADS.get(workload)
     kind = declared and KINDS.get(declared.data_kind)
-    picked = [*([declared.module] if declared else []), *([kind.reader] if kind else [])]
+    picked = [*([declared.package] if declared else []), *([kind.reader] if kind else [])]
     picked += [PROBES[probe].__module__] if probe else []
     return [*picked, STRATEGIES[strategy].__module__, *AROUND]
 

@@ -20,9 +20,9 @@ A workload is found by its `workload.yaml`, which declares it without importing 
     optional: what rows for it look like, in the form of `dataset.json`, with a limit `below` for
     whole numbers. `scripts/check_workload.py` draws some at random.
 
-Its name in experiments is that of the folder, with `-` for `_`. The folder is a package, which is
-imported where the workload is trained. What it offers depends on how it is trained. `specs` are the
-specs of the inputs, `outputs` the shape of what the model gives for one row; see
+Its name in experiments is that of the folder, with `-` for `_`. The folder is a package. Its module
+`model` is imported where the workload is trained. What it offers depends on how it is trained.
+`specs` are the specs of the inputs, `outputs` the shape of what the model gives for one row; see
 `escala.data.base`. `settings` are those of the experiment.
 
 By *steps*:
@@ -48,7 +48,7 @@ It may also offer
     further scores of every row, float32 (rows,) by name. Their means are recorded after each epoch
     where `validate` is set;
 
-and a module `scores` in its folder, imported without TensorFlow, with
+and a module `scores` beside it, imported without it and so without TensorFlow, with
 
 `score(targets, predictions, description)`
     the scores of a run, numbers by name; `description` is the dataset's. Otherwise they are those
@@ -97,7 +97,7 @@ class Workload:
     settings : JSON Schema of its own settings.
     knobs : its own knobs by name, each a JSON Schema.
     folder : holds all its files.
-    module : dotted name of its package.
+    package : its dotted name.
     """
 
     description: str
@@ -106,12 +106,12 @@ class Workload:
     settings: dict[str, Any]
     knobs: dict[str, dict[str, Any]]
     folder: Path
-    module: str
+    package: str
 
     @property
     def scores(self) -> str | None:
         """The dotted name of the module that scores its runs, if it brings one."""
-        return f"{self.module}.scores" if (self.folder / "scores.py").is_file() else None
+        return f"{self.package}.scores" if (self.folder / "scores.py").is_file() else None
 
 
 def _discover() -> dict[str, Workload]:
@@ -125,8 +125,8 @@ def _discover() -> dict[str, Workload]:
 
 def _outside(name: str, folder: Path) -> Workload:
     """Return the workload in a folder outside the project."""
-    module = plugins.package(plugins.WORKLOADS, name)
-    return replace(declared(folder / DECLARATION), module=module)
+    package = plugins.package(plugins.WORKLOADS, name)
+    return replace(declared(folder / DECLARATION), package=package)
 
 
 def declared(file: Path) -> Workload:
@@ -153,5 +153,5 @@ def add(name: str, folder: Path) -> None:
 
 
 def workload(name: str) -> ModuleType:
-    """Return a workload's package. Those trained by steps import TensorFlow."""
-    return import_module(WORKLOADS[name].module)
+    """Return the module `model` of a workload. Those trained by steps import TensorFlow."""
+    return import_module(f"{WORKLOADS[name].package}.model")

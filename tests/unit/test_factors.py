@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from escala.strategies.shared import factors
-from escala.workloads import virus_cnn
+from escala.workloads.virus_cnn import model as virus_cnn
 
 
 @pytest.fixture(scope="module")

@@ -170,7 +170,7 @@ def test_a_folder_that_is_no_workload_is_refused_with_its_key(own_workload, tmp_
         ("$NO_SUCH_FOLDER/x", "new", "the environment variable NO_SUCH_FOLDER is not set"),
         (3, "new", "is no path"),
         (str(tmp_path / "empty"), "new", "holds no workload.yaml"),
-        (str(tmp_path / "half"), "new", "holds no __init__.py"),
+        (str(tmp_path / "half"), "new", "holds no model.py"),
         (str(own_workload), "../new", "not allowed as a name"),
         (str(other), "mine", f"is the name of the workload in {own_workload} already"),
         (str(other), "majority", "is the name of the workload in"),
@@ -200,7 +200,7 @@ def test_a_run_is_known_by_the_content_of_its_folder_wherever_that_stands(own_wo
     requests = [found.request(run) for run in found.runs]
 
     for file, more in [
-        ("__init__.py", "MORE = 1\n"),
+        ("model.py", "MORE = 1\n"),
         ("letters.py", "MORE = 1\n"),
         ("deep/er/__init__.py", "MORE = 1\n"),
         ("no module.py", "MORE = 1\n"),
@@ -245,7 +245,7 @@ def test_a_kept_model_takes_its_code_from_the_experiment_and_never_from_its_file
     experiment(str(own_workload))
     other = shutil.copytree(own_workload, tmp_path / "other")
     trap = tmp_path / "ran"
-    (other / "__init__.py").write_text(f"open({str(trap)!r}, 'w').close()\n")
+    (other / "model.py").write_text(f"open({str(trap)!r}, 'w').close()\n")
     data = {
         "inputs": [{"name": "codes", "shape": [300], "dtype": "uint8", "file": "{side}.npy"}],
         "targets": {"name": "labels", "shape": [], "dtype": "int64", "file": "{side}_l.npy"},

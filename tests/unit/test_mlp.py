@@ -9,7 +9,7 @@ from scipy.special import expit, softmax
 from sklearn.neural_network import MLPClassifier
 
 from escala.data.base import Spec
-from escala.workloads import mlp
+from escala.workloads.mlp import model as mlp
 
 SETTINGS = {
     "layers": [7, 5],

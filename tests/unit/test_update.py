@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from escala.workloads import virus_cnn
+from escala.workloads.virus_cnn import model as virus_cnn
 
 RATE, STEPS = 0.01, 50
 #: Of the largest value: some ten roundings of float32 in each of 50 steps, which add up at worst.

@@ -44,8 +44,8 @@ def subject(folder: Path, **data: Path) -> workload_check.Subject:
     ],
 )
 def test_a_broken_promise_is_refused(own_workload, check, old, new, reason):
-    changed(own_workload / "__init__.py", old, new)
-    with open(own_workload / "__init__.py", "a") as code:
+    changed(own_workload / "model.py", old, new)
+    with open(own_workload / "model.py", "a") as code:
         code.write("\n\nNUMBERS = iter(range(9))\n")
     found = subject(own_workload)
     with pytest.raises(Refused, match=reason):
@@ -53,7 +53,7 @@ def test_a_broken_promise_is_refused(own_workload, check, old, new, reason):
 
 
 def test_batch_normalisation_is_told(own_workload):
-    changed(own_workload / "__init__.py", "(found)", "(layers.BatchNormalization()(found))")
+    changed(own_workload / "model.py", "(found)", "(layers.BatchNormalization()(found))")
     assert "depends on the rows together" in STEPS_CHECKS["row losses"](subject(own_workload))
 
 
@@ -87,7 +87,7 @@ def test_a_fit_is_checked(tmp_path, registries):
 
 
 def test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line(own_workload):
-    changed(own_workload / "__init__.py", "    [codes] = specs\n", "    codes = specs[3]\n")
+    changed(own_workload / "model.py", "    [codes] = specs\n", "    codes = specs[3]\n")
     done = subprocess.run(
         [sys.executable, "-m", "scripts.check_workload", str(own_workload)],
         cwd=ROOT,
@@ -100,6 +100,6 @@ def test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line(own_workload):
     assert declared.split()[:2] == ["declaration", "yes"]
     assert build.split()[:2] == ["build", "no"]
     assert (
-        f"IndexError: tuple index out of range. Remedy: see {own_workload}/__init__.py, line 10"
+        f"IndexError: tuple index out of range. Remedy: see {own_workload}/model.py, line 10"
         in build
     )

@@ -19,7 +19,7 @@ ADD_WORKLOAD = """
 from dataclasses import replace
 from pathlib import Path
 from escala.workloads import DECLARATION, WORKLOADS, declared
-added = replace(declared(Path({file!r}, DECLARATION)), module="tests.workloads.{name}")
+added = replace(declared(Path({file!r}, DECLARATION)), package="tests.workloads.{name}")
 """
 
 Snakemake = Callable[..., subprocess.CompletedProcess]

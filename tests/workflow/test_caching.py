@@ -191,7 +191,7 @@ def test_a_run_that_failed_is_not_served(workflow, tmp_path):
     folder.mkdir()
     copy = Workflow(folder, tmp_path / "own")
     copy.change(
-        "escala/workloads/kmer_logreg/__init__.py",
+        "escala/workloads/kmer_logreg/model.py",
         "def fit(",
         "def fit(*_):\n    1 / 0\n\n\ndef _fit(",
     )

@@ -102,7 +102,7 @@ LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"
 def test_an_error_in_the_users_code_is_named_by_file_and_line(
     own_workload, small_split, request_for, tmp_path, old, new, line, reason
 ):
-    code = own_workload / "__init__.py"
+    code = own_workload / "model.py"
     changed(code, old, new)
     folders.add(folders.WORKLOADS, "words", str(own_workload), "test")
     number = next(n for n, text in enumerate(code.read_text().splitlines(), 1) if line in text)

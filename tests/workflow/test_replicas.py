@@ -14,7 +14,7 @@ from escala.data.base import Arrays
 from escala.record import steps
 from escala.record.run import measure
 from escala.training.shards import batches, epoch_order
-from tests.workloads import normalised
+from tests.workloads.normalised import model as normalised
 
 NAME, EPOCHS, BATCH, RATE = "normalised", 2, 32, 0.05
 # Sums of float32 numbers in another order; SGD does not amplify that.

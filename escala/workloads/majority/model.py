@@ -1,0 +1,37 @@
+"""The most frequent class, whatever the sequence: the score that needs no learning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from escala.data.base import Spec
+
+OPTIMIZER = "counting"
+
+
+def fit(
+    inputs: tuple[np.ndarray], targets: np.ndarray, counts: np.ndarray, settings: Mapping
+) -> dict[str, np.ndarray]:
+    """Return the share of each class among the training rows before any was enlarged.
+
+    Enlarged classes are often of equal size, which would leave the choice to chance. Where
+    classes are enlarged before the split, the counts are those after it. Of classes that tie the
+    first is predicted.
+
+    Returns
+    -------
+    `shares`, float32 (classes,). Parameters are described in `escala.workloads`.
+    """
+    return {"shares": (counts / counts.sum()).astype(np.float32)}
+
+
+def shapes(specs: Sequence[Spec], outputs: tuple[int], settings: Mapping) -> dict[str, tuple]:
+    """Return the shapes of the weights; see `escala.workloads`."""
+    return {"shares": outputs}
+
+
+def probabilities(weights: dict[str, np.ndarray], inputs: tuple[np.ndarray]) -> np.ndarray:
+    """Return those shares for every row, float32 (rows, classes)."""
+    return np.tile(weights["shares"], (len(inputs[0]), 1))

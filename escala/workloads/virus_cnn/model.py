@@ -1,0 +1,70 @@
+"""The convolutional virus classifier of Fernández Morán (UOC, 2022), layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import tensorflow as tf
+from tensorflow.keras import layers
+
+from escala.data.base import Spec
+from escala.workloads.virus_cnn.lookup import Lookup
+
+CODES = 5
+
+
+def build(
+    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping[str, Any]
+) -> tf.keras.Model:
+    """Build `network` for one input, codes, with the knob `convolution`."""
+    [codes], [classes] = specs, outputs
+    return network(*codes.shape, classes, knobs["convolution"])
+
+
+def network(
+    length: int, classes: int, convolution: Literal["layers", "lookup-table"] = "layers"
+) -> tf.keras.Model:
+    """Return the network for sequences of `length` codes (uint8, 0 to 4).
+
+    At length 1000 and 5 classes it has 2 067 181 parameters, 98 % of them in the first dense
+    layer. By `lookup-table` the layers up to the second pooling are computed from tables. The
+    weights and the results are the same.
+    """
+    convolutions = [
+        layers.Embedding(CODES, 8),
+        layers.Conv1D(128, 2, activation="relu"),
+        layers.MaxPool1D(2),
+        layers.Conv1D(64, 2, activation="relu"),
+        layers.MaxPool1D(2),
+    ]
+    return tf.keras.Sequential(
+        [
+            layers.Input((length,), dtype="uint8"),
+            *([Lookup(convolutions)] if convolution == "lookup-table" else convolutions),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu"),
+            layers.Dense(64, activation="relu"),
+            layers.Dense(classes, activation="softmax"),
+        ],
+        name="virus_cnn",
+    )
+
+
+def optimizer(
+    settings: Mapping, learning_rate: float, knobs: Mapping[str, Any]
+) -> tf.keras.optimizers.Optimizer:
+    """Return RMSprop.
+
+    With the knob `optimizer: fused`, XLA compiles the update of each variable to one loop.
+    """
+    chosen = tf.keras.optimizers.RMSprop(learning_rate)
+    if knobs["optimizer"] == "fused":
+        # Keras heeds this option of the constructor only where there is a GPU.
+        chosen.jit_compile = True
+    return chosen
+
+
+def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
+    """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
+    return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)
