@@ -6,7 +6,11 @@ min_version("9.0")
 report: "report/workflow.rst"
 
 
-include: "rules/common.smk"
+include: "rules/common/experiment.smk"
+include: "rules/common/data.smk"
+include: "rules/common/runs.smk"
+include: "rules/common/report.smk"
+include: "rules/common/session.smk"
 include: "rules/check.smk"
 include: "rules/acquire.smk"
 include: "rules/prepare.smk"

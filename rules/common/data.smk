@@ -1,0 +1,54 @@
+# What the rules of data and of predictions are given.
+
+from escala.data import kind_of
+from escala.data.genomes.settings import letters_kept
+from escala.data.paths import expanded_path
+from escala.predict import predicting
+
+
+def genomes(wildcards):
+    """Return the settings of a dataset of genomes: their rules make nothing of another kind."""
+    settings = dataset(wildcards)
+    if settings["kind"] != "genomes":
+        raise WorkflowError(
+            f"datasets.{wildcards.dataset}: the kind {settings['kind']} has no such file"
+        )
+    return settings
+
+
+def source_files(wildcards):
+    return of_settings(wildcards, "inputs")
+
+
+def prepared_from(wildcards):
+    """Return the files that a dataset's arrays are made of, by name."""
+    files = of_settings(wildcards, "prepared_from", Path(DATA.format(**wildcards)))
+    return {name: str(path) for name, path in files.items()}
+
+
+def familiarity_of(wildcards):
+    """Return what is known of the rows that a run was trained on, if its kind has a measure."""
+    run, e = run_of(wildcards), experiment(wildcards)
+    if not kind_of(dataset(wildcards)).has("familiarity"):
+        return []
+    return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/familiarity.npz"
+
+
+def predicting_code(wildcards):
+    module_of(wildcards, "queries")
+    kind = kind_of(dataset(wildcards))
+    return code("scripts.predict", *predicting(kind, wildcards.workload))
+
+
+def query_file(wildcards):
+    """Return the file of what is to be classified."""
+    inputs = experiment(wildcards).settings["predict"]["inputs"]
+    if wildcards.query not in inputs:
+        raise WorkflowError(
+            f"{experiment(wildcards).origin}: predict.inputs names no {wildcards.query}; "
+            f"add it with the path of its file"
+        )
+    try:
+        return expanded_path(inputs[wildcards.query], f"predict.inputs.{wildcards.query}")
+    except InputError as error:
+        raise WorkflowError(str(error)) from None

@@ -1,0 +1,136 @@
+# The experiment asked for, the grammar of paths, and the names behind a job's wildcards.
+#
+# An experiment is one complete file. `results/NAME/…` belongs to NAME.yaml in experiments/ or in a
+# folder of it, or to config.yaml if that is the one called NAME; `--configfile FILE` makes another
+# one the default.
+
+import sys
+from functools import cache
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import update_config
+
+ROOT = Path(workflow.basedir)
+WORKDIR = Path.cwd()
+sys.path.insert(0, str(ROOT))
+
+from escala import experiment as experiments
+from escala.cache import store
+from escala.core import environment, interrupts
+from escala.core.errors import InputError
+from escala.data import kind_of
+from escala.probes import PROBES
+from escala.runtime import slurm_executor
+
+environment.prepare(ROOT)
+if workflow.is_main_process:
+    # One uninterrupted series of measurements; its jobs inherit the name.
+    environment.start_session()
+    # A lock must not outlive this process, by whatever signal it is ended.
+    interrupts.handle()
+    slurm_executor.register()
+
+
+def default_experiment():
+    """Return the experiment of `--configfile`, or of config.yaml, with what `--config` changes."""
+    path = [ROOT / "config.yaml", *workflow.config_settings.configfiles][-1]
+    settings = experiments.read(path)
+    if isinstance(settings, dict):
+        update_config(settings, workflow.config_settings.config)
+    return experiments.Experiment(settings, path)
+
+
+@cache
+def named_experiment(name):
+    if name == EXPERIMENT.name:
+        return EXPERIMENT
+    try:
+        return experiments.named(name, ROOT)
+    except InputError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def experiment(wildcards):
+    return named_experiment(wildcards.experiment)
+
+
+try:
+    EXPERIMENT = default_experiment()
+except InputError as error:
+    raise WorkflowError(str(error)) from None
+
+
+wildcard_constraints:
+    experiment=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+    dataset=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+    workload=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+    strategy=r"[a-z][a-z-]*",
+    layout=r"[1-9]\d*x[1-9]\d*",
+    variant=r"[A-Za-z0-9][A-Za-z0-9_-]*",
+    network=r"[a-z0-9]+",
+    # Of a ladder's pair, its name comes first: forward-2.rep1.
+    repeat=r"([A-Za-z0-9][A-Za-z0-9_-]*\.)?rep[1-9]\d*",
+    instrument="|".join(PROBES),
+    seed=r"\d+",
+
+
+# All data are prepared before anything is trained: wrong input must not show after hours.
+FIRST = 2000
+DATA = "results/{experiment}/data/{dataset}"
+NAMES = "{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}"
+CONFIGURATION = f"results/{{experiment}}/runs/{NAMES}"
+CONFIGURATION_LOGS = f"results/{{experiment}}/logs/runs/{NAMES}"
+
+
+@cache
+def code(module, *chosen):
+    """Return a digest of the code behind a script: a job runs again where it has changed."""
+    return store.code_digest(module, chosen=chosen)
+
+
+def dataset(wildcards):
+    """Return a dataset's settings."""
+    datasets = experiment(wildcards).datasets
+    if wildcards.dataset not in datasets:
+        raise WorkflowError(
+            f"results/{wildcards.experiment}: no dataset {wildcards.dataset}; "
+            f"there are {', '.join(datasets)}"
+        )
+    return datasets[wildcards.dataset]
+
+
+def run_of(wildcards):
+    """Return the run that a job's wildcards name, which the experiment must hold."""
+    repeat = getattr(wildcards, "repeat", None)
+    instrument = getattr(wildcards, "instrument", None)
+    pair, _, number = (repeat or "").rpartition(".")
+    try:
+        return experiment(wildcards).run(
+            *(wildcards[k] for k in ("dataset", "workload", "strategy", "layout", "variant")),
+            wildcards.network,
+            int(number.removeprefix("rep")) if repeat else None,
+            instrument,
+            pair or None,
+        )
+    except InputError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def module_of(wildcards, part):
+    """Return the dotted name of a module of a dataset's kind, which must have it."""
+    kind = kind_of(dataset(wildcards))
+    if not kind.has(part):
+        raise WorkflowError(
+            f"datasets.{wildcards.dataset}: the kind {kind.name} has no module {part}"
+        )
+    return kind.module(part)
+
+
+def of_settings(wildcards, function, *arguments):
+    """Return what a dataset's kind works out of its settings."""
+    settings = dataset(wildcards)
+    try:
+        return getattr(kind_of(settings).load("settings"), function)(settings, *arguments)
+    except InputError as error:
+        raise WorkflowError(f"datasets.{wildcards.dataset}.{error}") from None

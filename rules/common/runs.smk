@@ -1,0 +1,84 @@
+# What the rules of runs are given: requests, cores, limits of time, priorities.
+
+import json
+from math import ceil
+
+from escala.record import key
+from escala.record.schema import read_result
+from escala.runtime.layout import Layout
+from escala.runtime.placement import processes_per_node
+from escala.strategies import STRATEGIES
+
+
+def split_of(wildcards):
+    run = run_of(wildcards)
+    refuse_if_failed(run)
+    e = experiment(wildcards)
+    return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
+
+
+def request(wildcards):
+    return json.dumps(experiment(wildcards).request(run_of(wildcards)))
+
+
+def whole_machine(wildcards):
+    """Return all cores where jobs run on this machine, so that nothing else runs beside."""
+    return workflow.cores if workflow.local_exec else cores_per_task(wildcards)
+
+
+def tasks_per_node(wildcards):
+    layout = Layout.parse(wildcards.layout)
+    return processes_per_node(layout, STRATEGIES[run_of(wildcards).strategy])
+
+
+def cores_per_task(wildcards):
+    """Return the cores of one process, which may hold several ranks."""
+    variant = experiment(wildcards).settings["variants"][wildcards.variant]
+    ranks = Layout.parse(wildcards.layout).processes // tasks_per_node(wildcards)
+    return ranks * variant["cores_per_process"]
+
+
+def several_tasks(wildcards):
+    """Say by what a job of several tasks starts them; None leaves a single one to the plugin."""
+    several = Layout.parse(wildcards.layout).nodes * tasks_per_node(wildcards) > 1
+    return experiment(wildcards).settings["launcher"] if several else None
+
+
+def slurm_extra(wildcards):
+    """Return what sbatch is told besides: a timing run has its nodes to itself."""
+    queue = experiment(wildcards).settings["queue_minutes"]
+    end = [f"--deadline=now+{ceil(60 * (queue + job_minutes(wildcards)))}seconds"] if queue else []
+    return " ".join(["--exclusive", f"--ntasks-per-node={tasks_per_node(wildcards)}", *end])
+
+
+def run_priority(wildcards):
+    """Return the priority of a timing run: 1000 for the first to make, and less for each after."""
+    timed = experiment(wildcards).timed
+    return 1000 * (1 - timed.index(run_of(wildcards)) / len(timed))
+
+
+def time_limit(wildcards):
+    return experiment(wildcards).settings["time_limit_minutes"]
+
+
+def job_minutes(wildcards):
+    """Return the minutes that a run's job may take: the run ends by itself before."""
+    return int(time_limit(wildcards)) + 5
+
+
+def refuse_if_failed(run):
+    """Stop a request for one run that has failed already.
+
+    Its run.json stands, so Snakemake would call it done: a failure must not pass for success.
+    """
+    targets = workflow.dag_settings.targets if workflow.is_main_process else ()
+    if Path(run.file) in map(Path, targets) and Path(run.file).is_file():
+        try:
+            failed = read_result(Path(run.file))
+        except InputError as error:
+            raise WorkflowError(str(error)) from None
+        if failed["status"] != "ok":
+            raise WorkflowError(
+                f"{run.file}: ended as {failed['status']}: {failed['reason']}. To run it again: "
+                f"uv run python scripts/retry.py results/{run.experiment}, then this target"
+            )

@@ -1,0 +1,103 @@
+# What happens at the start and at the end of a call: estimate, refusals, interrupts, lost runs.
+
+import atexit
+import subprocess
+import sys
+from contextlib import chdir
+
+from snakemake.shell import shell
+
+from escala.core.hardware import available_cores
+from escala.record import estimate
+from escala.runtime import slurm
+
+SLURM_LOGS = Path(".snakemake/slurm_logs")
+
+
+def requested_runs(needed_only):
+    """Return the training runs in the graph of this invocation."""
+    return [
+        run_of(job.wildcards)
+        for job in workflow.dag.jobs
+        if job.rule.name in ("train", "instrumented")
+        and (workflow.dag.needrun(job) or not needed_only)
+    ]
+
+
+def print_estimate():
+    """Print the time that the runs of this invocation take, and which knobs do nothing or were renamed."""
+    for name in dict.fromkeys(run.experiment for run in requested_runs(needed_only=True)):
+        for warning in named_experiment(name).warnings:
+            print(f"{name}: {warning}")
+        for variant, knob in named_experiment(name).unread_knobs():
+            print(f"{name}: variants.{variant}.{knob} is set, and no run of the variant reads it.")
+    with chdir(WORKDIR):
+        print(estimate.sentence(requested_runs(needed_only=True), named_experiment), flush=True)
+        if store.location() and store.location().exists():
+            print(f"What {store.location()} holds takes no time: it is served.", flush=True)
+
+
+def end_dry_run():
+    if workflow.is_main_process and workflow.dryrun and getattr(workflow, "_dag", None):
+        print_estimate()
+
+
+atexit.register(end_dry_run)
+
+
+def refuse_impossible_layouts():
+    for run in requested_runs(needed_only=True):
+        try:
+            named_experiment(run.experiment).require_cores(
+                run, min(len(available_cores()), workflow.cores)
+            )
+        except InputError as error:
+            raise WorkflowError(str(error)) from None
+
+
+def end_local_jobs():
+    """Ask the jobs that run on this machine to end; an executor cancels those of a cluster."""
+    interrupts.end([process.pid for process in list(shell._processes.values())])
+
+
+onstart:
+    # Snakemake's own answer to SIGTERM is to wait until the jobs end by themselves, and to SIGHUP to
+    # end without them. A job that is interrupted is not among the failed ones below.
+    interrupts.handle(end_local_jobs)
+    if workflow.local_exec:
+        refuse_impossible_layouts()
+    if workflow.is_main_process and requested_runs(needed_only=True):
+        print_estimate()
+
+
+onerror:
+    if interrupts.received() and hasattr(workflow.scheduler._executor, "run_uuid"):
+        slurm.cancel(workflow.scheduler._executor.run_uuid)
+    # A job that ended without a result, as one whose node went away, is a failed run all the same.
+    with chdir(WORKDIR):
+        for job in workflow.scheduler.failed if workflow.scheduler else ():
+            if job.rule.name in ("train", "instrumented"):
+                run = run_of(job.wildcards)
+                if not Path(run.file).exists():
+                    status, reason = slurm.ending(
+                        job.rule.name, list(job.wildcards), SLURM_LOGS
+                    )
+                    call = ["--request", request(job.wildcards), "--data", job.params.data]
+                    call += [
+                        "--output",
+                        run.file,
+                        "--lost",
+                        status,
+                        f"{reason}; see {job.log[0]}",
+                    ]
+                    subprocess.run([sys.executable, "-m", "scripts.train", *call])
+
+
+onsuccess:
+    # The whole experiment ends with the same check, as the last job.
+    names = {job.rule.name for job in workflow.dag.jobs}
+    files = [run.file for run in requested_runs(needed_only=False)]
+    if files and "all" not in names:
+        check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
+        if subprocess.run(check).returncode:
+            raise WorkflowError("a run asked for did not end ok; see above")
