@@ -24,9 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from escala.core.errors import InputError
+from escala.core.files import read_yaml
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
@@ -174,7 +173,7 @@ def _allowed(knob: Knob) -> dict[str, Any]:
 def _of_files(strategies: tuple[type, ...]) -> tuple[tuple[str, Knob], ...]:
     knobs: dict[str, Knob] = {}
     for file in sorted(Path(__file__).parent.glob("*.yaml")):
-        content = yaml.safe_load(file.read_text())
+        content = read_yaml(file)
         modules = {f"escala.strategies.{name}" for name in content.get("read_by", ())}
         readers = frozenset(
             each.name
