@@ -99,15 +99,19 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
             raise ModuleNotFoundError(f"no module {name} in {root}", name=name)
     for name in chosen:
         _add_package(root, name, waiting, files)
+    looked_at: set[str] = set()
     outside: set[str] = set()
     while waiting:
         name = waiting.pop()
+        if name in looked_at:
+            continue
+        looked_at.add(name)
         top = name.partition(".")[0]
         if plugins.folder_of(top) and top not in outside:
             outside.add(top)
             _add_package(root, top, waiting, files)
         path = _file(root, name)
-        if name in files or name in uncounted or path is None:
+        if name in uncounted or path is None:
             continue
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         parsed = _parsed(path.read_bytes(), package)

@@ -73,6 +73,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from escala.core import plugins
+from escala.core.files import read_yaml
 
 if TYPE_CHECKING:
     from escala.data.base import Arrays
@@ -101,10 +102,7 @@ class Kind:
     @cached_property
     def declared(self) -> dict[str, Any]:
         """The content of its `kind.yaml`."""
-        # It is not imported where only the names of kinds matter, as in a rank.
-        import yaml
-
-        return yaml.safe_load((self.folder / DECLARATION).read_text())
+        return read_yaml(self.folder / DECLARATION)
 
     @property
     def audits(self) -> tuple[str, ...]:

@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from escala import data, workloads
 from escala.core import plugins, user_code
 from escala.core.errors import InputError
+from escala.core.files import read_yaml
 from escala.data.paths import expanded_path
 from escala.experiment.plain import read
 from escala.experiment.schema import NAME_RULE, completed, in_python, is_name
@@ -246,4 +246,4 @@ def _check_settings(kind: data.Kind, folder: Path) -> None:
 
 @cache
 def _schema(name: str) -> dict:
-    return in_python(yaml.safe_load((SCHEMAS / f"{name}.schema.yaml").read_text()))
+    return in_python(read_yaml(SCHEMAS / f"{name}.schema.yaml"))

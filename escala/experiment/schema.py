@@ -17,6 +17,7 @@ from jsonschema.protocols import Validator
 
 from escala.core import plugins
 from escala.core.errors import InputError
+from escala.core.files import read_yaml
 from escala.data import DEFAULT, KINDS, Kind
 from escala.probes import PROBES, added
 from escala.strategies.knobs import all_knobs
@@ -242,7 +243,7 @@ def _merged(schema: Mapping, other: Mapping) -> dict:
 @cache
 def _common() -> dict:
     """Return the schema of what all experiments share; the rest is declared by plug-ins."""
-    return yaml.safe_load(SCHEMA.read_text())
+    return read_yaml(SCHEMA)
 
 
 def is_name(text: str) -> bool:

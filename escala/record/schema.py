@@ -6,11 +6,11 @@ import json
 from functools import cache
 from pathlib import Path
 
-import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from escala.core.errors import InputError
+from escala.core.files import read_yaml
 from escala.probes import PROBES, added
 from escala.strategies.knobs import all_knobs, of_strategies
 
@@ -72,4 +72,4 @@ def read_result(path: Path) -> dict:
 
 @cache
 def _validator() -> Draft202012Validator:
-    return Draft202012Validator(composed(yaml.safe_load(SCHEMA.read_text())))
+    return Draft202012Validator(composed(read_yaml(SCHEMA)))

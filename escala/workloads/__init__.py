@@ -75,9 +75,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-import yaml
-
 from escala.core import plugins
+from escala.core.files import read_yaml
 from escala.workloads.models import Classifier, load
 
 __all__ = ["WORKLOADS", "Classifier", "Workload", "add", "load", "workload"]
@@ -131,7 +130,7 @@ def _outside(name: str, folder: Path) -> Workload:
 
 def declared(file: Path) -> Workload:
     """Return what a `workload.yaml` in the folder of a package here declares."""
-    content = yaml.load(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    content = read_yaml(file)
     return Workload(
         content["description"],
         content["trained_by"],

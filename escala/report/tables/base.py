@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from escala.analysis.measurements import measurements, read_run
 from escala.analysis.statistics import Interval, median_interval
+from escala.core.files import read_yaml
 from escala.experiment.references import DEFAULT, Place, Reference
 from escala.record.comparable import CONFIGURATION, Measurement
 
@@ -87,7 +87,7 @@ class Evidence:
 @cache
 def schema(name: str) -> dict:
     """Return the JSON schema of a table's rows; the order of its properties is the columns'."""
-    return yaml.safe_load((SCHEMAS / f"{name}.schema.yaml").read_text())
+    return read_yaml(SCHEMAS / f"{name}.schema.yaml")
 
 
 def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:

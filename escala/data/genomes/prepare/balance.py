@@ -1,14 +1,15 @@
-"""Small classes enlarged: by windows of their own genomes, or by SMOTEN."""
+"""Small classes enlarged: by windows of their own genomes, or by SMOTEN.
+
+What SMOTEN needs is imported where it is asked for: that takes a second.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import imblearn.over_sampling
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.data.genomes.prepare.smoten import SMOTEN
 from escala.data.genomes.prepare.windows import random_windows
 
 
@@ -75,9 +76,11 @@ def more_rows(
             within = oversample.get("within")
             added.append(random_windows(own, letters, length, count - len(own), within, seed))
     elif strategy and (oversample["method"], oversample["features"]) == ("smoten", "sequence"):
+        from imblearn.over_sampling import SMOTEN
+
         names = np.stack([identities[rows["genome"]], rows["begin"], rows["reverse"]], axis=1)
         _, first, identity = np.unique(names, axis=0, return_index=True, return_inverse=True)
-        smoten = imblearn.over_sampling.SMOTEN(
+        smoten = SMOTEN(
             sampling_strategy=strategy,
             k_neighbors=oversample["neighbours"],
             random_state=oversample["seed"],
@@ -109,9 +112,13 @@ def synthetic(
         "random_state": oversample["seed"],
     }
     if oversample["implementation"] == "escala":
+        from escala.data.genomes.prepare.smoten import SMOTEN
+
         yield from SMOTEN(**settings).new_rows(codes, labels)
         return
-    enlarged, new_labels = imblearn.over_sampling.SMOTEN(**settings).fit_resample(codes, labels)
+    from imblearn.over_sampling import SMOTEN
+
+    enlarged, new_labels = SMOTEN(**settings).fit_resample(codes, labels)
     for label in strategy:
         own = np.flatnonzero(new_labels[len(codes) :] == label) + len(codes)
         yield label, enlarged[own].astype(np.uint8)
