@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -20,26 +22,26 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
     predicted has precision 0. A class without test rows cannot be scored: its scores are None, and
     averages are over the other classes.
     """
-    # scikit-learn computes the same, and takes a second to import in every run.
-    matrix = np.zeros((len(classes), len(classes)), np.int64)
-    np.add.at(matrix, (labels, predictions), 1)
-    right, predicted, actual = np.diag(matrix), matrix.sum(axis=0), matrix.sum(axis=1)
-    shares = ((right, predicted), (right, actual), (2 * right, predicted + actual))
-    scores = [part / np.maximum(whole, 1) for part, whole in shares]
-    tested = actual > 0
+    # It takes a second to import, which a process that scores nothing is spared.
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-    def averages(weights: np.ndarray | None) -> list[float]:
-        return [np.average(score[tested], weights=weights) for score in scores]
+    numbers = range(len(classes))
+    tested = np.flatnonzero(np.bincount(labels, minlength=len(classes)))
 
-    per_class = zip(*scores, actual, strict=True)
+    def scores(average: str | None, among: Sequence[int]) -> tuple:
+        return precision_recall_fscore_support(
+            labels, predictions, labels=among, average=average, zero_division=0
+        )
+
+    per_class = zip(*scores(None, numbers), strict=True)
     return {
         "rows": len(labels),
         "accuracy": float(np.mean(labels == predictions)),
         "classes": classes,
         "per_class": {name: _named(*row) for name, row in zip(classes, per_class, strict=True)},
-        "macro": _named(*averages(None), len(labels)),
-        "weighted": _named(*averages(actual[tested]), len(labels)),
-        "confusion_matrix": matrix.tolist(),
+        "macro": _named(*scores("macro", tested)[:3], len(labels)),
+        "weighted": _named(*scores("weighted", tested)[:3], len(labels)),
+        "confusion_matrix": confusion_matrix(labels, predictions, labels=numbers).tolist(),
     }
 
 

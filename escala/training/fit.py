@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from sklearn.metrics import log_loss
 
 from escala.core.errors import Diverged
 from escala.data import reader
@@ -51,7 +52,7 @@ def fit(request: dict, folder: Path) -> dict:
     train_seconds = time.perf_counter() - start
     probabilities = work.probabilities(weights, inputs)
     correct = int((probabilities.argmax(axis=1) == targets).sum())
-    loss_sum = _log_loss(targets, probabilities)
+    loss_sum = float(log_loss(targets, probabilities, normalize=False, labels=range(len(counts))))
     if not math.isfinite(loss_sum):
         raise Diverged(f"the loss is {loss_sum} after the fit")
     epoch = {
@@ -101,16 +102,6 @@ def fit(request: dict, folder: Path) -> dict:
         "optimizer": work.OPTIMIZER,
         "train_rows": rows,
     }
-
-
-def _log_loss(targets: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the sum over rows of the negative logarithm of the true class's probability.
-
-    Probabilities are kept one rounding step away from 0 and 1, as scikit-learn does.
-    """
-    step = np.finfo(probabilities.dtype).eps
-    of_target = probabilities[np.arange(len(targets)), targets]
-    return float(-np.log(of_target.clip(step, 1 - step)).sum())
 
 
 def _counts(request: dict, data: Arrays, targets: np.ndarray) -> np.ndarray:
