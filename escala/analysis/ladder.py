@@ -19,14 +19,14 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.statistics import combined_interval, median_interval
-from escala.experiment.references import Place
+from escala.experiment.references import Configuration
 from escala.record.comparable import left_out, paired
 
 RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
 #: How far the product of the ratios may be from the ratio of the ends, of that.
 TOLERANCE = 0.1
 
-_PLACE = list(Place._fields)
+_CONFIGURATION = list(Configuration._fields)
 _SECONDS = "epoch_wall_seconds_per_epoch"
 
 
@@ -75,7 +75,7 @@ def _times(runs: pd.DataFrame, pair: Mapping) -> tuple[pd.DataFrame, list[str]]:
     """
     ok = runs[(runs["status"] == "ok") & (runs["resumptions"] == 0) & runs["comparable"]]
     before, after = (
-        ok[(ok[_PLACE] == list(pair[side])).all(axis=1)] for side in ("before", "after")
+        ok[(ok[_CONFIGURATION] == list(pair[side])).all(axis=1)] for side in ("before", "after")
     )
     pairs = paired(after["measurement"], before["measurement"])
     seconds = ok.set_index("file")[_SECONDS]
@@ -133,8 +133,8 @@ def _product(compared: list[dict], direct: dict, times: list[pd.DataFrame]) -> d
     }
 
 
-def _named(place: Sequence[str]) -> str:
-    return str(Place(*place))
+def _named(parts: Sequence[str]) -> str:
+    return str(Configuration(*parts))
 
 
 def _reason(runs: pd.DataFrame, refused: Sequence[str]) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from escala.data import kind_of
-from escala.experiment.references import NATIVE, ONE_PROCESS, Place
-from escala.experiment.runs import asked_by, place_of, takes_steps
+from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration
+from escala.experiment.runs import asked_by, configuration_of, takes_steps
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -80,7 +80,7 @@ def _check_configurations(experiment: Experiment) -> None:
 
 def _check_references(experiment: Experiment) -> None:
     """Refuse a reference that is never measured: nothing would be compared with it."""
-    places = {run.place for run in experiment.runs if takes_steps(run)}
+    configurations = {run.configuration for run in experiment.runs if takes_steps(run)}
     known = {"strategy": STRATEGIES, "variant": experiment.settings["variants"]}
     for position, reference in enumerate(experiment.settings.get("references", [])):
         for part, names in known.items():
@@ -91,11 +91,13 @@ def _check_references(experiment: Experiment) -> None:
                     f"no such {part}",
                     f"use one of {', '.join(names)}",
                 )
-        if places and not any(reference.items() <= place._asdict().items() for place in places):
-            measured = ", ".join(sorted(map(str, places)))
+        if configurations and not any(
+            reference.items() <= configuration._asdict().items() for configuration in configurations
+        ):
+            measured = ", ".join(sorted(map(str, configurations)))
             raise experiment.error(
                 f"references.{position}",
-                " ".join(reference[part] for part in Place._fields if part in reference),
+                " ".join(reference[part] for part in Configuration._fields if part in reference),
                 "is not among the configurations",
                 f"add it there, or name one of {measured}",
             )
@@ -125,10 +127,10 @@ def _check_ladders(experiment: Experiment) -> None:
                     "has steps: an epoch is cut short there, and a ladder compares whole ones",
                     f"name another network, or leave networks.{rung['network']}.steps out",
                 )
-            if place_of(rung) in map(place_of, rungs[:position]):
+            if configuration_of(rung) in map(configuration_of, rungs[:position]):
                 raise experiment.error(
                     key,
-                    " ".join(place_of(rung)),
+                    " ".join(configuration_of(rung)),
                     "stands on this ladder already, and nothing lies between it and itself",
                     "name each strategy, layout, variant and network once",
                 )
@@ -209,7 +211,7 @@ def _check_fitted(experiment: Experiment) -> None:
     """Refuse a workload that would have no run at all."""
     strategy, layout = ONE_PROCESS
     for name in experiment.settings["workloads"]:
-        if not experiment.places_of(name):
+        if not experiment.configurations_of(name):
             raise experiment.error(
                 f"workloads.{name}",
                 name,

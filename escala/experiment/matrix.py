@@ -20,11 +20,11 @@ from escala.experiment.references import (
     DEFAULT,
     NATIVE,
     ONE_PROCESS,
-    Place,
+    Configuration,
     Reference,
     compared_with,
 )
-from escala.experiment.runs import Pair, Run, asked_by, place_of, takes_steps
+from escala.experiment.runs import Pair, Run, asked_by, configuration_of, takes_steps
 from escala.experiment.schema import omitted_settings, validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
@@ -118,9 +118,11 @@ class Experiment:
         for number, (before, after) in enumerate(pairwise(rungs), start=1):
             change = after.get("label") or self._change(before, after)
             name = f"{ladder}-{number}"
-            yield Pair(name, ladder, number, place_of(before), place_of(after), change)
+            yield Pair(
+                name, ladder, number, configuration_of(before), configuration_of(after), change
+            )
         if len(rungs) > 2:
-            ends = place_of(rungs[0]), place_of(rungs[-1])
+            ends = configuration_of(rungs[0]), configuration_of(rungs[-1])
             yield Pair(f"{ladder}-ends", ladder, None, *ends, None)
 
     def _change(self, before: dict, after: dict) -> str:
@@ -134,9 +136,9 @@ class Experiment:
         return ", ".join(changes) or "nothing"
 
     def _of_rung(self, rung: dict) -> dict:
-        strategy, layout, variant, network = place_of(rung)
-        place = {"strategy": strategy, "layout": layout, "network": network}
-        return place | self.settings["variants"][variant]
+        strategy, layout, variant, network = configuration_of(rung)
+        configuration = {"strategy": strategy, "layout": layout, "network": network}
+        return configuration | self.settings["variants"][variant]
 
     @cached_property
     def paired(self) -> list[Run]:
@@ -147,12 +149,12 @@ class Experiment:
         comes first alternates.
         """
         return [
-            Run(self.name, dataset, workload, *place, repeat, pair=pair.name)
+            Run(self.name, dataset, workload, *configuration, repeat, pair=pair.name)
             for dataset, workload in self.tasks
             if WORKLOADS[workload].kind == "steps"
             for pair in self.pairs
             for repeat in range(1, self.settings["repeats"] + 1)
-            for place in (pair.before, pair.after)[:: 1 if repeat % 2 else -1]
+            for configuration in (pair.before, pair.after)[:: 1 if repeat % 2 else -1]
         ]
 
     @property
@@ -176,8 +178,8 @@ class Experiment:
 
     def _cells(self, **last: Any) -> Iterator[Run]:
         for dataset, workload in self.tasks:
-            for place in self.places_of(workload):
-                yield Run(self.name, dataset, workload, *place, **last)
+            for configuration in self.configurations_of(workload):
+                yield Run(self.name, dataset, workload, *configuration, **last)
 
     @property
     def tasks(self) -> list[tuple[str, str]]:
@@ -189,16 +191,16 @@ class Experiment:
             if WORKLOADS[workload].data_kind == settings["kind"]
         ]
 
-    def places_of(self, workload: str) -> list[Place]:
-        """Return the place of every cell that a workload runs in.
+    def configurations_of(self, workload: str) -> list[Configuration]:
+        """Return the configuration of every cell that a workload runs in.
 
         Only layouts of several nodes use a network between them; others have none to choose.
 
         A fit is one process, and no knob changes its outcome: it runs under the first variant that
         `single` `1x1` runs under, and nowhere else.
         """
-        places = [
-            Place(entry["strategy"], layout, variant, network)
+        configurations = [
+            Configuration(entry["strategy"], layout, variant, network)
             for entry in self.settings["configurations"]
             for layout in entry["layouts"]
             for variant in entry.get("variants", self.settings["variants"])
@@ -209,8 +211,10 @@ class Experiment:
             )
         ]
         if WORKLOADS[workload].kind == "steps":
-            return places
-        return [place for place in places if place[:2] == ONE_PROCESS][:1]
+            return configurations
+        return [
+            configuration for configuration in configurations if configuration[:2] == ONE_PROCESS
+        ][:1]
 
     def run_files(self) -> list[str]:
         return [run.file for run in self.runs]
@@ -272,12 +276,12 @@ class Experiment:
         link change, both are measured again in one session, and so have a ratio.
         """
         return sorted(
-            f"{place} {self._digest(replace(run, **place._asdict()))}"
-            for place in self._set_against(run)
+            f"{configuration} {self._digest(replace(run, **configuration._asdict()))}"
+            for configuration in self._set_against(run)
         )
 
-    def _set_against(self, run: Run) -> set[Place]:
-        """Return the places that a run is compared with, as reference or as pair.
+    def _set_against(self, run: Run) -> set[Configuration]:
+        """Return the configurations that a run is compared with, as reference or as pair.
 
         Of probe runs, only those of probes that are `compared` have any.
         """
@@ -285,15 +289,16 @@ class Experiment:
             return set()
         if run.pair:
             [pair] = [pair for pair in self.pairs if pair.name == run.pair]
-            return {pair.before, pair.after} - {run.place}
+            return {pair.before, pair.after} - {run.configuration}
         return {
             other
-            for other in self.places_of(run.workload)
-            if run.place in self._references_of(other) or other in self._references_of(run.place)
+            for other in self.configurations_of(run.workload)
+            if run.configuration in self._references_of(other)
+            or other in self._references_of(run.configuration)
         }
 
-    def _references_of(self, place: Place) -> list[Place]:
-        return [found for _, found in compared_with(place, self.references)]
+    def _references_of(self, configuration: Configuration) -> list[Configuration]:
+        return [found for _, found in compared_with(configuration, self.references)]
 
     def _digest(self, run: Run) -> str:
         settings = json.dumps(self._determining(run), sort_keys=True)
@@ -317,8 +322,8 @@ class Experiment:
         ------
         InputError : the experiment holds no such run.
         """
-        place = (strategy, layout, variant, network)
-        wanted = Run(self.name, dataset, workload, *place, repeat, instrument, pair)
+        configuration = (strategy, layout, variant, network)
+        wanted = Run(self.name, dataset, workload, *configuration, repeat, instrument, pair)
         if wanted not in self.of_instrument(instrument):
             raise InputError(
                 wanted.file,

@@ -17,8 +17,8 @@ from escala.runtime.layout import Layout
 NATIVE = "native"
 
 
-class Place(NamedTuple):
-    """Under what a workload is trained: the parts of a configuration's name besides its data."""
+class Configuration(NamedTuple):
+    """Where and how a workload is trained."""
 
     strategy: str
     layout: str
@@ -36,29 +36,31 @@ DEFAULT = (dict(zip(("strategy", "layout"), ONE_PROCESS, strict=True)),)
 Reference = Mapping[str, str]
 
 
-def resolved(reference: Reference, place: Place) -> Place:
-    """Return the configuration that a reference means for the one at `place`."""
+def resolved(reference: Reference, configuration: Configuration) -> Configuration:
+    """Return the configuration that a reference stands for, beside the one that is compared."""
     several = Layout.parse(reference["layout"]).nodes > 1
-    return Place(
+    return Configuration(
         reference["strategy"],
         reference["layout"],
-        reference.get("variant", place.variant),
-        reference.get("network", place.network) if several else NATIVE,
+        reference.get("variant", configuration.variant),
+        reference.get("network", configuration.network) if several else NATIVE,
     )
 
 
-def number_of(place: Place, references: Sequence[Reference]) -> int | None:
+def number_of(configuration: Configuration, references: Sequence[Reference]) -> int | None:
     """Return which of the references, counted from 1, a configuration is, or None."""
-    found = [resolved(reference, place) for reference in references]
-    return found.index(place) + 1 if place in found else None
+    found = [resolved(reference, configuration) for reference in references]
+    return found.index(configuration) + 1 if configuration in found else None
 
 
-def compared_with(place: Place, references: Sequence[Reference]) -> Iterator[tuple[int, Place]]:
+def compared_with(
+    configuration: Configuration, references: Sequence[Reference]
+) -> Iterator[tuple[int, Configuration]]:
     """Yield the number and the configuration of every reference that one is compared with."""
-    end = (number_of(place, references) or len(references) + 1) - 1
+    end = (number_of(configuration, references) or len(references) + 1) - 1
     seen = set()
     for number, reference in enumerate(references[:end], start=1):
-        found = resolved(reference, place)
+        found = resolved(reference, configuration)
         if found not in seen:
             yield number, found
         seen.add(found)

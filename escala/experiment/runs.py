@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from escala.experiment.references import NATIVE, Place
+from escala.experiment.references import NATIVE, Configuration
 from escala.runtime.layout import Layout
 from escala.workloads import WORKLOADS
 
@@ -44,8 +44,8 @@ class Run:
         return f"{self.folder}/run.json"
 
     @property
-    def place(self) -> Place:
-        return Place(self.strategy, self.layout, self.variant, self.network)
+    def configuration(self) -> Configuration:
+        return Configuration(self.strategy, self.layout, self.variant, self.network)
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Pair:
     name: str
     ladder: str
     rung: int | None
-    before: Place
-    after: Place
+    before: Configuration
+    after: Configuration
     change: str | None
 
 
@@ -73,8 +73,8 @@ def takes_steps(run: Run) -> bool:
     return WORKLOADS[run.workload].kind == "steps"
 
 
-def place_of(rung: dict) -> Place:
-    """Return the place of a rung; one node uses no network."""
+def configuration_of(rung: dict) -> Configuration:
+    """Return the configuration of a rung; one node uses no network."""
     several = Layout.parse(rung["layout"]).nodes > 1
     network = rung["network"] if several else NATIVE
-    return Place(rung["strategy"], rung["layout"], rung["variant"], network)
+    return Configuration(rung["strategy"], rung["layout"], rung["variant"], network)

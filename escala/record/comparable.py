@@ -30,13 +30,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from escala.experiment.references import Place
+from escala.experiment.references import Configuration
 from escala.runtime.layout import Layout
 from escala.strategies.knobs import set_knobs
 
 MEMORY, RATE = 0.05, 0.1
 #: What names a configuration, and with `repeat` a run.
-CONFIGURATION = ("dataset", "workload", *Place._fields)
+CONFIGURATION = ("dataset", "workload", *Configuration._fields)
 #: Packages that run around the ranks and not in them; what they prepare is compared as data.
 _AROUND = {"snakemake", "biopython", "imbalanced-learn"}
 #: Parts of `training` in run.json that are results of a run, not conditions.

@@ -9,12 +9,12 @@ import pandas as pd
 from escala.analysis import attribution
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import median_interval
-from escala.experiment.references import ONE_PROCESS, Place
+from escala.experiment.references import ONE_PROCESS, Configuration
 from escala.record.comparable import paired
 from escala.report.tables.views import labelled
 
 DATA = ["dataset", "workload"]
-PLACE = list(Place._fields)
+PARTS = list(Configuration._fields)
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -30,10 +30,10 @@ def lines(tables: Tables) -> Iterator[str]:
     """
     configurations = tables["configurations"]
     speedup = labelled(tables["speedup"], tables["runs"])
-    ratios = speedup[speedup["reference"] == 1].set_index([*DATA, *PLACE])
+    ratios = speedup[speedup["reference"] == 1].set_index([*DATA, *PARTS])
     parts = tables["attribution"]
     for row in configurations.sort_values("ranks", kind="stable").itertuples():
-        name = tuple(getattr(row, key) for key in (*DATA, *PLACE))
+        name = tuple(getattr(row, key) for key in (*DATA, *PARTS))
         yield f"{row.dataset}, {row.workload}: {' '.join(name[len(DATA) :])}"
         if row.kind == "unavailable":
             yield f"  unavailable: {row.reason}"
@@ -44,7 +44,7 @@ def lines(tables: Tables) -> Iterator[str]:
         step = (row.step_seconds, row.step_low_seconds, row.step_high_seconds)
         yield f"  step: {_spread(*(1000 * value for value in step), digits=1)} ms"
         yield f"  epoch: {row.train_seconds_per_epoch:.2f} s of training"
-        yield from _parts(parts[(parts[[*DATA, *PLACE]] == list(name)).all(axis=1)])
+        yield from _parts(parts[(parts[[*DATA, *PARTS]] == list(name)).all(axis=1)])
     yield from _between_variants(tables["runs"])
 
 

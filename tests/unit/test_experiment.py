@@ -831,7 +831,7 @@ def with_threads(**reference: str) -> dict:
 
 def test_configurations_are_compared_with_the_references_named_whatever_their_variant():
     experiment = Experiment(with_threads(), "e.yaml")
-    names = {run.place: experiment.compared_with(run) for run in experiment.runs}
+    names = {run.configuration: experiment.compared_with(run) for run in experiment.runs}
     against = {str(place): [name.rsplit(" ", 1)[0] for name in of] for place, of in names.items()}
     assert against == {
         "single 1x1 tuned": ["horovod-mpi 1x2 tuned", "single 1x1 threads"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from escala.experiment.references import DEFAULT, Place, compared_with, number_of
+from escala.experiment.references import DEFAULT, Configuration, compared_with, number_of
 
 ONE = {"strategy": "single", "layout": "1x1", "variant": "one-core"}
 THREADS = ONE | {"variant": "threads"}
@@ -35,12 +35,14 @@ ACROSS = {"strategy": "horovod-mpi", "layout": "2x1"}
     ],
 )
 def test_a_configuration_is_compared_with_every_reference_before_it(place, references, expected):
-    found = compared_with(Place(*place.split()), references)
+    found = compared_with(Configuration(*place.split()), references)
     assert [f"{number}: {reference}" for number, reference in found] == expected
 
 
 def test_references_are_numbered_from_the_main_one():
-    places = [Place("single", "1x1", variant, "native") for variant in ("one-core", "threads")]
+    places = [
+        Configuration("single", "1x1", variant, "native") for variant in ("one-core", "threads")
+    ]
     assert [number_of(place, [ONE, THREADS]) for place in places] == [1, 2]
     assert [number_of(place, DEFAULT) for place in places] == [1, 1]
-    assert number_of(Place("horovod-mpi", "1x2", "one-core", "native"), [ONE]) is None
+    assert number_of(Configuration("horovod-mpi", "1x2", "one-core", "native"), [ONE]) is None

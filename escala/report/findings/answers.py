@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.experiment.references import Place
+from escala.experiment.references import Configuration
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import (
     PAIRS_FOR_INTERVAL,
@@ -33,8 +33,10 @@ def sentence(tables: Tables, name: str) -> str:
     speedup = with_labels(tables["speedup"], tables)
     if speedup.empty:
         return "Nothing was compared: no configuration was trained beside a reference."
-    of_reference = set(_places(tables["configurations"].dropna(subset=["reference"])))
-    is_reference = pd.Series([place in of_reference for place in _places(speedup)], speedup.index)
+    of_reference = set(_configurations(tables["configurations"].dropna(subset=["reference"])))
+    is_reference = pd.Series(
+        [configuration in of_reference for configuration in _configurations(speedup)], speedup.index
+    )
     compared = speedup if is_reference.all() else speedup[~is_reference]
     answers = [
         " ".join(_answer(group, speedup, tables["score_differences"]))
@@ -43,7 +45,7 @@ def sentence(tables: Tables, name: str) -> str:
     return answers[0] if len(answers) == 1 else "\n".join(f"- {answer}" for answer in answers)
 
 
-def _places(frame: pd.DataFrame) -> Iterator[tuple]:
+def _configurations(frame: pd.DataFrame) -> Iterator[tuple]:
     return frame[list(CONFIGURATION)].itertuples(index=False, name=None)
 
 
@@ -131,8 +133,10 @@ def _second_answer(row, of_reference) -> str:
 
 def _row_of_reference(row, speedup: pd.DataFrame):
     """Return the row that compares a row's reference with the main one, or None."""
-    place = [getattr(row, f"reference_{part}") for part in Place._fields]
-    is_it = [names == (row.dataset, row.workload, *place) for names in _places(speedup)]
+    configuration = [getattr(row, f"reference_{part}") for part in Configuration._fields]
+    is_it = [
+        names == (row.dataset, row.workload, *configuration) for names in _configurations(speedup)
+    ]
     return next(speedup[is_it].itertuples(), None)
 
 

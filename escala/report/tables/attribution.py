@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from escala.analysis import attribution
-from escala.experiment.references import ONE_PROCESS, Place, Reference, compared_with
+from escala.experiment.references import ONE_PROCESS, Configuration, Reference, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement, paired
 from escala.report.tables.base import Evidence, by_configuration, data_of, dtypes, reference_columns
 
@@ -46,9 +46,11 @@ def _main_reference(
     references: Sequence[Reference],
 ) -> tuple[dict, Measurement | None]:
     """Return the columns that name a run's main reference, and its run of the same session."""
-    for number, place in compared_with(Place(*(run[key] for key in CONFIGURATION[2:])), references):
-        candidates = by_name.get((run["dataset"], run["workload"], *place), ())
-        return reference_columns(number, place), next(
+    for number, configuration in compared_with(
+        Configuration(*(run[key] for key in CONFIGURATION[2:])), references
+    ):
+        candidates = by_name.get((run["dataset"], run["workload"], *configuration), ())
+        return reference_columns(number, configuration), next(
             iter(paired([run], candidates).references), None
         )
     return {}, None

@@ -18,7 +18,7 @@ import pandas as pd
 from escala.analysis.measurements import measurements, read_run
 from escala.analysis.statistics import Interval, median_interval
 from escala.core.files import read_yaml
-from escala.experiment.references import DEFAULT, Place, Reference
+from escala.experiment.references import DEFAULT, Configuration, Reference
 from escala.record.comparable import CONFIGURATION, Measurement
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
@@ -127,7 +127,7 @@ def by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measureme
     return groups
 
 
-def reference_columns(number: int, reference: Place) -> dict:
+def reference_columns(number: int, reference: Configuration) -> dict:
     """Return the columns that name a reference."""
     parts = reference._asdict().items()
     return {"reference": number} | {f"reference_{part}": name for part, name in parts}

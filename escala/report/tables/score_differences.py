@@ -8,7 +8,7 @@ import numpy as np
 
 from escala.analysis import differences
 from escala.analysis.statistics import rate_differences
-from escala.experiment.references import Place, Reference, compared_with
+from escala.experiment.references import Configuration, Reference, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement
 from escala.report.tables.base import Evidence, by_configuration, kind_of, reference_columns
 
@@ -46,7 +46,7 @@ def _same_rows(
     Scores do not depend on the moment or on the machine: sessions need not agree.
     """
     for names, runs in groups.items():
-        for number, reference in compared_with(Place(*names[2:]), references):
+        for number, reference in compared_with(Configuration(*names[2:]), references):
             by_rows = {_rows(run): run for run in groups.get((*names[:2], *reference), ())}
             pairs = [(by_rows[_rows(run)], run) for run in runs if _rows(run) in by_rows]
             if pairs:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.statistics import Interval, median_interval
-from escala.experiment.references import Place, compared_with
+from escala.experiment.references import Configuration, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement, Pairs, left_out, paired
 from escala.report.tables.base import (
     Evidence,
@@ -29,8 +29,8 @@ def rows(evidence: Evidence) -> Iterator[dict]:
     for names, group in runs.groupby(list(CONFIGURATION), sort=False):
         if group["training_kind"].iloc[0] == "fit":
             continue
-        place = Place(*names[2:])
-        for number, of_reference in compared_with(place, references):
+        configuration = Configuration(*names[2:])
+        for number, of_reference in compared_with(configuration, references):
             reference = (*names[:2], *of_reference)
             pairs = paired(usable.get(names, ()), usable.get(reference, ()))
             mine, theirs = (
@@ -46,7 +46,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
             yield {
                 **dict(zip(CONFIGURATION, names, strict=True)),
                 **reference_columns(number, of_reference),
-                "ranks": Layout.parse(place.layout).ranks,
+                "ranks": Layout.parse(configuration.layout).ranks,
                 "cores": cores,
                 "reference_cores": baseline,
                 "global_batch": _setting(by_name[names], _global_batch),
@@ -121,7 +121,7 @@ def _target_ratio(mine: pd.DataFrame, theirs: pd.DataFrame) -> dict:
 def _unpaired(
     runs: Sequence[Measurement],
     references: Sequence[Measurement],
-    reference: Place,
+    reference: Configuration,
     pairs: Pairs,
 ) -> str:
     """Return why a configuration has no ratio to a reference."""

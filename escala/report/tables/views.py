@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from escala.experiment.references import Place
+from escala.experiment.references import Configuration
 from escala.record.comparable import CONFIGURATION
 
 
@@ -55,8 +55,8 @@ def labelled(
     keys = ["strategy", "layout", *(key for key in varying if runs[key].nunique() > 1)]
     labels = {"label": keys}
     if "reference_strategy" in frame:
-        of_place = [key for key in keys if key in Place._fields]
-        labels["reference_label"] = [f"reference_{key}" for key in of_place]
+        of_configuration = [key for key in keys if key in Configuration._fields]
+        labels["reference_label"] = [f"reference_{key}" for key in of_configuration]
     return frame.assign(**{name: _joined(frame[parts]) for name, parts in labels.items()})
 
 
