@@ -28,7 +28,7 @@ def start(
 
     Parameters
     ----------
-    output : file that what it prints is appended to; None is where this process prints.
+    output : file to append the output to; None leaves it where this process prints.
     """
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(open(output, "ab")) if output else None

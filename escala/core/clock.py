@@ -1,4 +1,4 @@
-"""Read clocks that corrections of the time of day do not change."""
+"""Read clocks that do not change when the time of day is corrected."""
 
 from __future__ import annotations
 

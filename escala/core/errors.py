@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used.
+    """An input of the user that cannot be used.
 
     Parameters
     ----------
     where : the file or the key of the config that holds it, as the user wrote it.
-    value : what stands there.
+    value : its present content.
     reason : why it cannot be used.
     remedy : what to do about it.
     """

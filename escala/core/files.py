@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, also where the power fails, and their digests."""
+"""Write files whole or not at all, also if the power fails, and compute their digests."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-# What a temporary folder holds: the new content, in a folder named after the writer's machine, and
-# the old one while it is replaced.
+# A temporary folder holds the new content, in a folder named after the writer's machine, and the
+# old content while it is replaced.
 _NEW, _REPLACED = os.uname().nodename, "replaced"
-# What `tempfile.mkdtemp` puts behind a prefix.
+# The end of a name that `tempfile.mkdtemp` makes.
 _RANDOM = re.compile("[a-z0-9_]{8}")
 
 
@@ -26,19 +26,19 @@ _RANDOM = re.compile("[a-z0-9_]{8}")
 def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`, renamed onto it if the block succeeds.
 
-    The block may create a file or a directory there. If it raises, what it left is removed and
-    `path` is as it was. What an earlier writer of `path` left that was killed is removed as well.
-    The suffix is kept: libraries choose a format by it.
+    The block may create a file or a directory there. If it raises, the temporary content is removed
+    and `path` is as it was. So is the temporary content of earlier writers that were killed. The
+    suffix is kept, because libraries choose a format by it.
 
     Parameters
     ----------
-    durable : whether the content reaches the disk before it is renamed, so that it is there whole
-        after a power loss. It costs a wait for the disk: not for files of no use after a crash.
+    durable : whether the content reaches the disk before it is renamed. Then it survives a power
+        loss. This waits for the disk; files that are of no use after a crash need it not.
 
     Notes
     -----
-    On a network file system a folder is locked on one machine only, so what a killed writer left
-    is removed by writers on the same machine.
+    On a network file system a folder is locked on one machine only. So writers remove only the
+    temporary content of writers on the same machine.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def _locked_folder(path: Path) -> tuple[Path, ExitStack]:
     """Make a temporary folder beside `path`; return it and the context that holds its lock."""
     while True:
         holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        # Until it is locked, another writer may remove it: then this one starts again.
+        # Another writer may remove it before it is locked. Then this writer starts again.
         with suppress(FileNotFoundError), ExitStack() as stack:
             lock = stack.enter_context(_opened(holder))
             with suppress(OSError):  # A file system without locks: nothing is removed there later.
@@ -103,9 +103,9 @@ def _opened(folder: Path) -> Iterator[int]:
 
 
 def settle(temporary: Path, target: Path) -> None:
-    """Move a finished file or folder to its place, so that it is there whole or not at all.
+    """Move a finished file or folder to its final path, whole or not at all.
 
-    The content is written to the disk before the name is, and the name before this returns.
+    The content reaches the disk before the name does, and the name before the function returns.
     """
     sync(temporary)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -149,9 +149,9 @@ def write_json(path: str | Path, content: Any, *, durable: bool = True) -> None:
 def read_yaml(path: str | Path) -> Any:
     """Return the content of a YAML file of the project.
 
-    It is read by libyaml where PyYAML has been built with it, in a tenth of the time.
+    If PyYAML was built with libyaml, it is used: it takes a tenth of the time.
     """
-    # Many processes read no YAML.
+    # Imported here, because many processes read no YAML.
     import yaml
 
     return yaml.load(Path(path).read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -15,8 +15,8 @@ def describe() -> dict:
     Returns
     -------
     `cpu`, the name of the model; `cores_available`, the logical cores that this process may use;
-    `cores_total`, those of the machine; `memory_bytes`, what the kernel manages, which is some
-    megabytes less than what is installed and differs by as much between machines that are alike.
+    `cores_total`, those of the machine; `memory_bytes`, the memory that the kernel manages. This is
+    some megabytes less than the installed memory, and differs a little between equal machines.
     """
     return {
         "cpu": _cpu_model(),
@@ -38,14 +38,14 @@ def _cpu_model() -> str:
 def available_cores() -> list[int]:
     """Return the numbers of the logical cores this process may use, in the order to use them.
 
-    One of each physical core comes first, and the further hardware threads of each after that: two
-    processes must not share a core while another is free.
+    The first hardware thread of every physical core comes first, then the others: two processes
+    must not share a core while another core is free.
     """
     return sorted(os.sched_getaffinity(0), key=lambda core: (_thread_of_core(core), core))
 
 
 def _thread_of_core(core: int) -> int:
-    """Return the place of a logical core among the hardware threads of its physical one."""
+    """Return the position of a logical core among the hardware threads of its physical core."""
     listed = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
     if not listed.exists():
         return 0

@@ -14,7 +14,7 @@ import psutil
 
 #: Ctrl-C, `kill` and `timeout`, a terminal that was closed.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: After so long, processes that were asked to end are killed.
+#: Seconds between SIGTERM and SIGKILL.
 GRACE_SECONDS = 15.0
 
 _received: list[int] = []
@@ -23,13 +23,13 @@ _received: list[int] = []
 def handle(before: Callable[[], None] = lambda: None) -> None:
     """Raise `SystemExit` on the first of `SIGNALS`, with a message, so that `finally` clauses run.
 
-    The exit code is 128 and the signal's number. Later signals do nothing: what the first one began
-    must not be cut short. A signal that was ignored when this process started, as `nohup` ignores
+    The exit code is 128 plus the signal's number. Later signals are ignored, so that the cleaning
+    up is not cut short. A signal that was ignored when this process started, as `nohup` ignores
     SIGHUP, stays ignored.
 
     Parameters
     ----------
-    before : called before `SystemExit` is raised; what it raises is dropped.
+    before : called before `SystemExit` is raised. Exceptions in it are ignored.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -55,8 +55,8 @@ def received() -> bool:
 def end_if_received() -> None:
     """Raise `SystemExit` if a signal asked this process to end, however long ago.
 
-    A library may drop the exception that the signal raised, as one that catches whatever goes wrong
-    while it is imported. Call it where the process waits, and before it writes a result.
+    A library may catch and drop the `SystemExit` that a signal raised, for example while it is
+    imported. So call this function where the process waits, and before it writes a result.
     """
     if _received:
         sys.exit(128 + _received[0])
@@ -69,7 +69,7 @@ def end(numbers: Iterable[int]) -> None:
 
     Parameters
     ----------
-    numbers : process ids; those of processes that have ended are passed over.
+    numbers : process ids; processes that have ended are skipped.
     """
     family = [process for number in numbers for process in _family(number)]
 

@@ -2,8 +2,8 @@
 
 An experiment names each by its path. The process that reads the experiment adds them to its
 registries and, through an environment variable, to those of the processes that it starts. Each
-folder is imported as a package whose name depends on its name in the experiment, and not on where
-the folder stands.
+folder is imported as a package. The package's name depends on the name in the experiment only, and
+not on the folder's path.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def folder_of(module: str) -> Path | None:
 
 @cache
 def _by_package(_: str | None) -> dict[str, Path]:
-    """Return the folders by the names of their packages, for a value of the variable."""
+    """Return the folders by the names of their packages; the argument is the variable's value."""
     return {
         package(part, name): folder
         for part in (WORKLOADS, KINDS)

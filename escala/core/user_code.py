@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def location(error: BaseException, folder: Path) -> str | None:
-    """Return the file and line of a folder's code where an error was raised, None if not there.
+    """Return the file and line of a folder's code where an error was raised, or None.
 
-    TensorFlow raises errors of functions that it compiles anew, and tells where in their text.
+    TensorFlow raises a new error for a compiled function; the file and line are in its text.
     """
     raised = [(each.filename, each.lineno) for each in traceback.extract_tb(error.__traceback__)]
     raised += re.findall(r'File "([^"]+)", line (\d+)', str(error))
@@ -19,7 +19,7 @@ def location(error: BaseException, folder: Path) -> str | None:
 
 
 def message(error: BaseException) -> str:
-    """Return the type and the text of an error, without TensorFlow's own account of its place."""
+    """Return the type and the text of an error, without the traceback that TensorFlow adds."""
     text = str(error).strip()
     if text.startswith("in user code:"):
         return text.split("\n\n")[-1].strip()

@@ -1,7 +1,7 @@
 """Strategies: how replicas synchronise. Adding one is adding a module to this folder.
 
-The modules are found by their place and not named here, so that a strategy is part of what a run is
-made of (`escala.cache.sources`) only where the run chooses it.
+The modules are found by their folder and not named here. So a strategy's code is part of a run's
+key (`escala.cache.sources`) only if the run uses the strategy.
 """
 
 from __future__ import annotations

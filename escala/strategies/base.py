@@ -31,7 +31,7 @@ class Strategy(ABC):
     Parameters
     ----------
     knobs : the variant's settings.
-    place : where this process stands among those of the run.
+    place : the number, node and cores of this process, and the addresses of all.
     """
 
     name: ClassVar[str]
@@ -49,12 +49,12 @@ class Strategy(ABC):
     only_one_node: ClassVar[bool] = False
     #: Whether ranks are given rows in proportion to the speed they show before training.
     by_speed: ClassVar[bool] = False
-    #: Whether ranks train on weights that others have changed meanwhile.
+    #: Whether ranks do not wait for each other's updates of the weights.
     asynchronous: ClassVar[bool] = False
     writes_timeline: ClassVar[bool] = False
     #: Whether ranks can gather the factors of a gradient in place of summing their products.
     gathers: ClassVar[bool] = False
-    #: Whether the moments inside a step can be read by its own process.
+    #: Whether a process can read the clock inside its compiled step.
     shows_steps: ClassVar[bool] = True
 
     def __init__(self, knobs: dict, place: Place):
@@ -84,7 +84,7 @@ class Strategy(ABC):
 
     @property
     def trains(self) -> bool:
-        """Whether this process trains; one that does not serves those that do."""
+        """Whether this process trains. If not, it serves the processes that do."""
         return True
 
     @property
@@ -102,7 +102,7 @@ class Strategy(ABC):
         return nullcontext()
 
     def compiled(self, step: Callable, signature: Sequence[tf.TypeSpec]) -> Callable:
-        """Compile the step of one rank to one of all ranks of this process.
+        """Compile the step of one rank to a step of all ranks of this process.
 
         Parameters
         ----------
@@ -164,8 +164,8 @@ class Strategy(ABC):
 def tensor_names(variables: Sequence[tf.Variable]) -> list[str]:
     """Return a name for the gradient of each variable, such as `6.dense/kernel`.
 
-    Two variables may bear one name, as in models within a model. The position in front makes every
-    name unique, and the same on all ranks, which build the same model.
+    Two variables may have the same name, as in nested models. The position makes every name unique.
+    The names are the same on all ranks, because all build the same model.
     """
     names = [variable.name.partition(":")[0] for variable in variables]
     return [f"{position}.{name}" for position, name in enumerate(names)]

@@ -8,7 +8,7 @@ from escala.strategies.base import Strategy
 
 
 class Distribute(Strategy):
-    """Replicas of one `tf.distribute` strategy; its optimizers sum the gradients over all."""
+    """Replicas of a `tf.distribute` strategy, whose optimizers sum the gradients over them."""
 
     shows_steps = False
     #: Set by `start`: the `tf.distribute.Strategy`.
@@ -59,7 +59,7 @@ class Distribute(Strategy):
         import numpy as np
         import tensorflow as tf
 
-        # One replica of each process speaks for it.
+        # The first replica of each process has the values, the others have zeros.
         silent = np.zeros_like(values)
         mine = self.replicas.experimental_distribute_values_from_function(
             lambda context: tf.constant(
@@ -87,10 +87,10 @@ class Distribute(Strategy):
 
 
 def _first_copy_stands_for_all(create, **options):
-    """Create a variable that is not aggregated whenever it is read outside a step.
+    """Create a variable; one that each replica updates by itself is read from the first replica.
 
-    Variables that each replica updates by itself, as moving statistics, would be: over the network,
-    and so only where all processes read at the same time.
+    Otherwise TensorFlow would aggregate such a variable, for example a moving statistic, at every
+    read outside a step. All processes would have to read it at the same time.
     """
     import tensorflow as tf
 

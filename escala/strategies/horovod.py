@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from escala.strategies.base import Strategy, tensor_names
 
-#: What stands before a variable's name in the name of its gradient, as the timeline shows it.
+#: The prefix of a gradient's name in the timeline; the variable's name follows.
 GRADIENT = "gradient/"
-#: What stands behind the name of a gradient in that of its first factor, and of its rows if sparse.
+#: The suffixes of a gradient's name: for its first factor, and for the rows of a sparse gradient.
 INPUTS, INDICES = "/inputs", "/indices"
 
 
@@ -54,7 +54,7 @@ class Horovod(Strategy):
         names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
         own = dict(zip(names, self.local(gradients), strict=True))
         exchanged = {n: self._gathered(n, g) for n, g in own.items() if isinstance(g, Factors)}
-        # The larger factors are by far the most bytes: sums wait for them.
+        # The large factors are most of the bytes and are sent first.
         with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
             exchanged |= {n: self._summed(n, g) for n, g in own.items() if n not in exchanged}
         return [exchanged[name] for name in names]
@@ -76,8 +76,8 @@ class Horovod(Strategy):
     def _gathered(self, name, factors):
         """Return the factors of all ranks' rows.
 
-        Only the inputs, by far the larger factor, are compressed: they are what the layer saw,
-        while errors may be too small for 16 bits. Products are summed in the kernel's own type.
+        Only the inputs, by far the larger factor, are compressed. Errors may be too small for 16
+        bits. Products are summed in the kernel's own type.
         """
         inputs, form = self._compression.compress(factors.inputs)
         inputs = self._hvd.allgather(inputs, name=f"{name}{INPUTS}")
@@ -99,5 +99,5 @@ class Horovod(Strategy):
 
 
 def in_bytes(mebibytes: float | None) -> int | None:
-    """Return whole bytes; None, which leaves a setting to the library, stays None."""
+    """Convert MiB to whole bytes; None stays None and means the library's default."""
     return None if mebibytes is None else round(mebibytes * 2**20)

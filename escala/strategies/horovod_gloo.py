@@ -1,4 +1,4 @@
-"""Horovod whose control and data both go over Gloo: no MPI needed."""
+"""Horovod with control messages and data over Gloo, without MPI."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HorovodGloo(Horovod):
         }
 
     def start(self):
-        # What `horovodrun` gives each of the processes it starts.
+        # The variables that `horovodrun` sets for each process that it starts.
         place = self.place
         os.environ.update(
             HOROVOD_HOSTNAME=place.host,

@@ -1,10 +1,10 @@
-"""Horovod whose control and data both go over MPI."""
+"""Horovod with control messages and data over MPI."""
 
 from __future__ import annotations
 
 from escala.strategies.horovod import Horovod, in_bytes
 
-#: Of Open MPI's messages over TCP: what is sent without asking, and in how large pieces.
+#: Open MPI's limits for messages over TCP: bytes sent at once, and bytes of each later piece.
 _AT_ONCE = ("eager_limit", "rndv_eager_limit", "max_send_size")
 
 

@@ -1,7 +1,7 @@
-"""Ranks of unequal speed: each takes the share of every batch that it can do in the same time.
+"""Ranks of unequal speed: each takes a share of every batch in proportion to its speed.
 
-The loss of a row is divided by the global number of rows wherever the row is computed, so the sum
-of the gradients is that of one process on the union however unequal the shares are.
+Every rank divides the loss of a row by the global number of rows. So the sum of the gradients is
+that of one process with all rows, whatever the shares.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class MultiWorkerMirrored(Distribute):
         import tensorflow as tf
 
         asked = self.knobs["communication"]
-        # TensorFlow would exchange otherwise, and say nothing of it.
+        # TensorFlow would silently use another method.
         if asked == "nccl" and not tf.config.list_physical_devices("GPU"):
             raise Unavailable(f"communication: {asked} takes GPUs, and there are none")
         os.environ["TF_CONFIG"] = json.dumps(

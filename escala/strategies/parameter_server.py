@@ -1,9 +1,9 @@
 """`tf.distribute.ParameterServerStrategy`: asynchronous, one copy of the weights for all ranks.
 
-Each rank is a worker: it fetches the weights, takes its rows of a step, and sends the gradients,
-whatever the others have changed meanwhile. The losses are therefore not those of one process, and
-runs of the same seeds differ. The first process is the coordinator. It starts a worker and the
-parameter server beside itself, and all three share the cores of its rank.
+Each rank is a worker: it fetches the weights, computes the gradients of its rows, and sends them,
+though others may have changed the weights meanwhile. The losses are therefore not those of one
+process, and runs with the same seeds differ. The first process is the coordinator. It starts a
+worker and the parameter server beside itself, and all three share the cores of its rank.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One process, nothing to synchronise: the baseline of every ratio."""
+"""One process, which has nothing to synchronise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process through Horovod's calls: what the wrapper itself costs, with nobody to wait for."""
+"""One process that makes Horovod's calls: shows the wrapper's cost without communication."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ A workload is found by its `workload.yaml`, which declares it without importing 
     `description` and, unless they are required, a `default`. A workload trained by steps has the
     common training settings (`epochs`, `batch`, …) besides;
 `knobs`
-    optional: what a variant may set of it, by name, each declared as in `escala.strategies.knobs`;
+    optional: the knobs that a variant may set, each declared as in `escala.strategies.knobs`;
 `example`
-    optional: what rows for it look like, in the form of `dataset.json`, with a limit `below` for
-    whole numbers. `scripts/check_workload.py` draws some at random.
+    optional: inputs and targets in the form of `dataset.json`. Whole numbers also have `below`, an
+    exclusive upper limit. `scripts/check_workload.py` draws such rows at random.
 
 Its name in experiments is that of the folder, with `-` for `_`. The folder is a package. Its module
 `model` is imported where the workload is trained. What it offers depends on how it is trained.

@@ -139,7 +139,7 @@ def _groups(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     if split["by"] == "cluster":
         return {"groups": folder / "clusters.tsv"}
     if "groups" not in split:
-        # What a simulated source knows of its genomes stands among them.
+        # A simulated source writes its metadata beside the genomes.
         return {"groups": folder / "sequences"}
     return {"groups": Path(expanded_path(split["groups"], "split.groups"))}
 

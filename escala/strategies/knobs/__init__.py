@@ -1,4 +1,4 @@
-"""The knobs of a variant: who declares each, who reads it, and what a run does where it is not set.
+"""The knobs of a variant: their declarations, who reads them, and their omitted values.
 
 Knobs are declared in files of this folder, and in the `workload.yaml` of the workload that reads
 them. A file here holds
@@ -14,7 +14,8 @@ them. A file here holds
 
 A request holds just those knobs that its run reads and that differ from `omitted`, and a result is
 known by its request. So a new knob changes no request of a run that does not set it, and voids no
-measurement. Neither does another default, if the old one stays as `omitted`: that never changes.
+measurement. Neither does a new default, if the old one is kept as `omitted`. That value never
+changes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from escala.core.files import read_yaml
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
-#: What of a declaration is not JSON Schema of a value.
+#: Keys of a declaration that do not restrict the value.
 _ABOUT = ("default", "omitted")
 
 
@@ -39,7 +40,7 @@ class Knob(NamedTuple):
     Attributes
     ----------
     schema : JSON Schema of its value, with the default.
-    omitted : the value of a run that does not set it.
+    omitted : the value that applies where a run does not set the knob.
     strategies : those whose runs read it.
     kinds : how the workloads are trained whose runs read it.
     workload : the workload that declares it, None for those of this folder.
@@ -117,7 +118,7 @@ def renamed(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def significant(knobs: Mapping[str, Any], strategy: str, workload: str) -> dict[str, Any]:
-    """Return the knobs that a run reads and that are not as they are omitted.
+    """Return the knobs that a run reads and that differ from their omitted values.
 
     Parameters
     ----------
@@ -154,13 +155,13 @@ def of_model(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
 
 
 def complete(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
-    """Return all knobs that concern a run, those that are not given as they are omitted."""
+    """Return all knobs of a run: those given, and the omitted values of the others."""
     declared = of_strategies() | of_workload(workload)
     return {name: knob.omitted for name, knob in declared.items()} | dict(knobs)
 
 
 def set_knobs(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the knobs whose values are not the omitted ones, or that are declared no longer."""
+    """Return the knobs that differ from their omitted values, or that are no longer declared."""
     known = all_knobs()
     return {n: v for n, v in knobs.items() if n not in known or v != known[n].omitted}
 

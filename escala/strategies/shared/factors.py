@@ -1,10 +1,10 @@
-"""A dense layer's gradient as the two factors whose product it is.
+"""A dense layer's gradient as two factors.
 
-The gradient of a dense layer's kernel is what the layer received, (rows, in), transposed, times the
-gradient of what it gave before its activation, (rows, out). Over all ranks' rows that product is
-the sum of the ranks' gradients. So ranks may gather each other's factors in place of summing the
-products: rows · (in + out) numbers of each rank instead of in · out. The larger factor is known
-before the backward pass begins, and travels while it runs.
+The gradient of a dense layer's kernel is a product: the layer's input, (rows, in), transposed,
+times the gradient of its output before the activation, (rows, out). Over the rows of all ranks,
+this product is the sum of the ranks' gradients. So ranks may gather each other's factors instead of
+summing the products: rows · (in + out) numbers of each rank instead of in · out. The larger factor
+is known before the backward pass begins, and is sent while it runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-#: Bytes that factors must save each rank in a step: below, an exchange of their own costs more.
+#: Bytes that factors must save each rank in a step; below it, the additional exchange costs more.
 WORTH_BYTES = 2**18
 
 
@@ -33,7 +33,7 @@ class Factors(NamedTuple):
 
 
 def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
-    """Return a gradient of whatever form as a tensor of its variable's shape."""
+    """Return a gradient in any form as a tensor of its variable's shape."""
     if isinstance(gradient, Factors):
         return gradient.product()
     return tf.convert_to_tensor(gradient)
@@ -42,7 +42,7 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
 def worthwhile(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.keras.layers.Dense]:
     """Return the dense layers whose factors are clearly fewer bytes than their product.
 
-    Only a chain of layers can be taken apart by `forward`; of another model it is none.
+    `forward` can take only a chain of layers apart. For another model no layer is returned.
 
     To gather, each of n ranks receives the others' factors, (n-1)/n · rows · (in + out) numbers; to
     sum by a ring, 2 · (n-1)/n · in · out.
@@ -76,16 +76,16 @@ def _is_product(layer: tf.keras.layers.Layer) -> bool:
 def forward(
     model: tf.keras.Sequential, values: tf.Tensor, apart: Collection[tf.keras.layers.Dense]
 ) -> tuple[tf.Tensor, dict]:
-    """Return a model's output in training, and of each layer `apart` what its factors come from.
+    """Return a model's output in training, and the input and output of each layer in `apart`.
 
-    The latter is by a reference to the layer's kernel: what the layer received, and what it gave
-    before its activation.
+    The latter are given by a reference to the layer's kernel. The output is that before the
+    activation.
     """
     seen = {}
     values = tf.cast(values, model.inputs[0].dtype)
     for layer in model.layers:
         if layer in apart:
-            # The gradient of this product is left to the factors, and no other gradient is.
+            # The factors give the gradient of this product, and of nothing else.
             kernel = tf.stop_gradient(layer.kernel)
             sums = tf.nn.bias_add(tf.matmul(values, kernel), layer.bias)
             seen[layer.kernel.ref()] = values, sums
@@ -100,10 +100,10 @@ def forward(
 def gradients(
     tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[tf.Variable], seen: dict
 ) -> list[tf.Tensor | tf.IndexedSlices | Factors]:
-    """Return the gradients by variables, of those `seen` by `forward` the factors.
+    """Return the gradients by variables, as factors for the kernels `seen` by `forward`.
 
-    Where a kernel acts on the target in another way too, as through a regulariser, its gradient is
-    no product of factors: it is multiplied out, and the rest is added.
+    If a kernel acts on the target in another way too, for example through a regulariser, its
+    gradient is no product of factors. Then the product is computed, and the rest is added.
     """
     sums = {ref: sums for ref, (_, sums) in seen.items()}
     found, errors = tape.gradient(target, (list(variables), sums))
