@@ -1,4 +1,4 @@
-"""A user's data to a table: the class probabilities of each item, and whether it is familiar."""
+"""Write a table of a user's data: class probabilities of each item, and its familiarity."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def predict(
 
     Returns
     -------
-    A row per item: the columns of its `Query`; `predicted`, and `probability_CLASS` for each class;
-    of a model without classes the number `predicted`, or numbers from `predicted_1` on; with a
-    familiarity `familiar_share` (of its evidence; NaN if it has none), `threshold`,
+    A row per item: the columns of its `Query`; `predicted`, and `probability_CLASS` for each class.
+    A model without classes gives the number `predicted`, or numbers from `predicted_1` on. With a
+    familiarity there are `familiar_share` (of its evidence; NaN without evidence), `threshold`,
     `false_alarm_rate` (measured on held-out rows) and `unlike_anything_seen`.
 
     Raises
     ------
-    InputError : the run did not end ok or kept no model, the file is not what the kind reads, or
-        `false_alarms` is no share.
+    InputError : the run did not end ok or kept no model, the kind cannot read the file, or
+        `false_alarms` is not a share.
     """
     classifier = _model(run)
     familiar = _familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
@@ -58,7 +58,7 @@ def predict(
 
 
 def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
-    """Return an item's columns on its class, or the numbers that a model without classes predicts.
+    """Return an item's columns on its class, or the predictions of a model without classes.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
 
 
 def _familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], dict]:
-    """Return the function that gives an item's columns on its familiarity, by its evidence."""
+    """Return a function from an item's evidence to its columns on familiarity."""
     known = kind.load("familiarity").Familiarity.load(path)
     threshold = known.threshold(false_alarms)
 
@@ -85,7 +85,7 @@ def _familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], di
             "familiar_share": share,
             "threshold": threshold,
             "false_alarm_rate": known.false_alarm_rate(threshold),
-            # An item without any evidence is unlike anything, too.
+            # An item without evidence is flagged too.
             "unlike_anything_seen": not share >= threshold,
         }
 
