@@ -1,1 +1,1 @@
-"""From runs to numbers: statistics, attribution, ladders, differences, leakage."""
+"""Analyse runs: statistics, attribution, ladders, differences, leakage."""

@@ -1,23 +1,23 @@
-"""Where the time of a step goes: what every rank's clocks and rank 0's timeline say of it.
+"""Split the time of a step into parts, by every rank's clocks and rank 0's timeline.
 
-A step of a rank lasts from before its rows are gathered until it has returned. Each part of it is
-a set of intervals between moments that were measured: none is what the others leave over. Where
-parts overlap, the instant counts once, for the first of them in the order of `PARTS`:
+A step of a rank lasts from before its rows are gathered until it has returned. Each part is a set
+of intervals between measured moments; none is computed as the rest. If parts overlap, the instant
+counts once, for the first of them in the order of `PARTS`:
 
 | part | from | to |
 |---|---|---|
 | input | gathering of the rows begins | it ends |
 | dispatch | rows are gathered; all variables are updated | the compiled step begins; it returned |
 | compute | the compiled step begins | the rank's last gradient is ready |
-| optimiser | a gradient's sum over all ranks, or its factors, is there | its variable is updated |
-| skew | a gradient is ready on this rank | it is on the slowest |
-| transfer, copies | an operation of Horovod's begins to, on any tensor | it ends |
+| optimiser | a gradient's sum over all ranks, or its factors, is ready | its variable is updated |
+| skew | a gradient is ready on this rank | it is ready on the slowest rank |
+| transfer, copies | Horovod begins to transfer or copy any tensor | it ends |
 | negotiation | a gradient is ready on all ranks | Horovod's operation on it begins |
 
-What a rank computes, and what it waits for the slowest to compute, comes first, so that an exchange
-counts as long as nothing else goes on; the rest of it is overlap won. What no part covers is
-unexplained. What is set against another rank's moments, or against rank 0's timeline, takes one
-clock: for ranks under several kernels, as on nodes that are machines, such parts are unavailable.
+The computation of a rank, and its wait for the slowest rank, come first. So an exchange counts only
+where nothing else happens; the rest of it is overlap. Time that no part covers is unexplained.
+Parts that compare moments with those of another rank, or with rank 0's timeline, need one clock.
+They are unavailable for ranks under several kernels, that is on several machines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import pandas as pd
 from escala.probes import timeline
 from escala.strategies.horovod import GRADIENT
 
-#: Parts of a step; the first that covers an instant has it.
+#: Parts of a step; an instant counts for the first that covers it.
 PARTS = (
     "input", "dispatch", "compute", "optimiser", "skew", "transfer", "copies", "negotiation",
 )  # fmt: skip
@@ -60,16 +60,16 @@ Intervals = np.ndarray
 
 
 def of_run(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFrame:
-    """Return `summary` of a run that ended ok, from what stands beside its run.json.
+    """Return `summary` of a run that ended ok, from the files beside its run.json.
 
     Parameters
     ----------
     alone : whether its strategy exchanges nothing.
-    one_clock : whether all its processes read the same.
+    one_clock : whether all its processes read the same clock.
 
     Notes
     -----
-    A process that holds several ranks has the clock of all of them, under its own number.
+    A process that holds several ranks has one record for all of them, under its own number.
     """
     phases = _phases(run_file.with_name("timeline.json")) if one_clock else None
     steps = per_step(_clocks(run_file), phases)
@@ -101,17 +101,18 @@ def _phases(path: Path) -> pd.DataFrame | None:
 
 
 def covered(parts: Mapping[str, Intervals], begins: float, ends: float) -> dict[str, float]:
-    """Share the time between two moments among parts that may overlap.
+    """Divide the time between two moments among parts that may overlap.
 
     Parameters
     ----------
-    parts : intervals of each, of shape (number, 2), in any order, in the order in which the parts
-        come first.
+    parts : intervals of each part, of shape (number, 2), in any order. The parts are in order of
+        precedence.
 
     Returns
     -------
-    Seconds that each part covers and none before it does, under its name; of the parts `EXCHANGE`
-    what others have taken, as `overlap`; and what none covers, as `unexplained`.
+    Seconds that each part covers and no part before it covers, under its name; as `overlap` the
+    seconds of the parts `EXCHANGE` that other parts cover; as `unexplained` those that no part
+    covers.
     """
     cuts = np.unique(np.clip(np.concatenate([*parts.values(), [[begins, ends]]]), begins, ends))
     seconds, middles = np.diff(cuts), (cuts[1:] + cuts[:-1]) / 2
@@ -137,13 +138,13 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
 
     Parameters
     ----------
-    clocks : those of all ranks, in the columns of `rank{r}.clocks.csv` and `rank`.
-    phases : of Horovod's timeline, in seconds since the epoch; None if there is none.
+    clocks : the moments of all ranks, with the columns of `rank{r}.clocks.csv` and `rank`.
+    phases : phases of Horovod's timeline, in seconds since the epoch; None without a timeline.
 
     Returns
     -------
     One row per rank, epoch and step, and a column for each of `PARTS`, `overlap`, `unexplained`
-    and `whole`. Without moments inside the step there are `input` and `whole` alone.
+    and `whole`. Without moments inside the step there are only `input` and `whole`.
     """
     whole = clocks[clocks["tensor"] == ""].pivot(index=_STEP, columns="moment", values="seconds")
     steps = whole["returned"] - whole["gather_begins"]
@@ -165,7 +166,7 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
 
 
 def _of_rank(moments: pd.Series, tensors: pd.DataFrame) -> dict[str, Intervals]:
-    """Return the parts of a step that the clocks of the ranks tell."""
+    """Return the parts of a step that the clocks of the ranks give."""
     computed, updated = tensors["gradient_ready"].max(), tensors["updated"].max()
     return {
         "input": moments[["gather_begins", "gather_ends"]].to_numpy()[None],
@@ -179,7 +180,7 @@ def _of_rank(moments: pd.Series, tensors: pd.DataFrame) -> dict[str, Intervals]:
 
 
 def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, Intervals]:
-    """Return the parts of all steps that need the timeline; nothing of each where there is none."""
+    """Return the parts of all steps that need the timeline, empty ones without a timeline."""
     if phases is None:
         return dict.fromkeys((*EXCHANGE, "negotiation"), np.empty((0, 2)))
     parts = phases["phase"].map(timeline.family).map(_PART_OF_FAMILY)
@@ -205,10 +206,10 @@ def summary(steps: pd.DataFrame, alone: bool, sources: Collection[str]) -> pd.Da
 
     Parameters
     ----------
-    steps : as `per_step` returns them.
+    steps : the result of `per_step`.
     alone : whether nothing is exchanged, so that all parts of an exchange are 0.
-    sources : those of `SOURCES` that there are. Only rank 0 writes the timeline: what it says of
-        the other ranks is estimated.
+    sources : the available ones of `SOURCES`. Only rank 0 writes the timeline: its values for the
+        other ranks are estimated.
 
     Returns
     -------

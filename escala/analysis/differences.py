@@ -1,4 +1,4 @@
-"""Differences between the predictions of two configurations for the same test rows."""
+"""Compare the predictions of two configurations for the same test rows."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class PairedRows(NamedTuple):
     Attributes
     ----------
     labels : the true class.
-    baseline, other : the classes predicted.
-    genomes : a number for the genome behind a row, the same in every split; a negative one of its
-        own for each row that SMOTEN made, and for rows that are cut from no genome.
+    baseline, other : the predicted classes.
+    genomes : the number of a row's genome, the same in every split. Rows that SMOTEN made, or that
+        are not from a genome, each have a negative number of their own.
     """
 
     labels: np.ndarray
@@ -35,7 +35,7 @@ def split_folders(dataset_files: Iterable[str | Path]) -> dict[tuple[str, int], 
 
     Parameters
     ----------
-    dataset_files : the `dataset.json` of every split; its arrays stand beside it.
+    dataset_files : the `dataset.json` of every split; its arrays are beside it.
     """
     descriptions = {Path(path).parent: read_json(Path(path)) for path in dataset_files}
     return {(d["dataset"], d["split_seed"]): folder for folder, d in descriptions.items()}
@@ -44,13 +44,13 @@ def split_folders(dataset_files: Iterable[str | Path]) -> dict[tuple[str, int], 
 def paired_rows(
     pairs: Iterable[tuple[Measurement, Measurement]], folders: Mapping[tuple[str, int], Path]
 ) -> PairedRows:
-    """Return the test rows of pairs of runs, as many times as there are pairs that tested them.
+    """Return the test rows of pairs of runs; a row occurs once for each pair that tested it.
 
     Parameters
     ----------
     pairs : baseline and other run, of one dataset and repeat, with the `file` each was read from;
-        `predictions.npy` stands beside it.
-    folders : as of `split_folders`.
+        `predictions.npy` is beside it.
+    folders : the result of `split_folders`.
     """
     tested = []
     for baseline, other in pairs:
@@ -65,6 +65,6 @@ def paired_rows(
 
 
 def _genomes(folder: Path, rows: int) -> np.ndarray:
-    """Return the number of the genome behind each test row of a split, -1 where there is none."""
+    """Return the number of each test row's genome in a split, or -1 for rows without one."""
     file = folder / "test_genomes.npy"
     return np.load(file, allow_pickle=False) if file.is_file() else np.full(rows, -1)

@@ -1,12 +1,11 @@
-"""What each change on the way from one configuration to another is worth.
+"""Compute the ratio of each change of a ladder, from one configuration to another.
 
-Each pair of neighbouring rungs of a ladder is a series of its own, in which the two take turns, and
-so are the two ends. The ratios of the rungs were hence measured at different times, against
-different runs; that they multiply to the ratio of the ends is no arithmetic, and shows that nothing
-is missing from them.
+Each pair of neighbouring rungs is a series of its own, in which the two take turns. So are the two
+ends. The ratios of the rungs were measured at different times, with different runs. So their
+product equals the ratio of the ends only if the rungs explain the whole difference.
 
-A time is that of a whole epoch with all that happens in it, `epoch_wall_seconds`: no checkpoint is
-written within the training steps.
+A time is that of a whole epoch, `epoch_wall_seconds`, because checkpoints are not written within
+the training steps.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from escala.experiment.references import Configuration
 from escala.record.comparable import left_out, paired
 
 RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
-#: How far the product of the ratios may be from the ratio of the ends, of that.
+#: Largest difference of the product of the ratios from the ratio of the ends, as a share of it.
 TOLERANCE = 0.1
 
 _CONFIGURATION = list(Configuration._fields)
@@ -35,9 +34,9 @@ def rows(runs: pd.DataFrame, pairs: Sequence[Mapping[str, Any]]) -> Iterator[dic
 
     Parameters
     ----------
-    runs : measurements of the pairs' runs, older sessions among them, in the columns of `runs.csv`,
-        `pair`, and `measurement`, the content of their files.
-    pairs : as `escala.experiment.Pair`, those of a ladder one after the other, its ends the last.
+    runs : measurements of the pairs' runs, including older sessions, with the columns of
+        `runs.csv`, `pair`, and `measurement`, the content of their files.
+    pairs : the `escala.experiment.Pair`s, those of a ladder one after the other, its ends last.
     """
     for (dataset, workload), group in runs.groupby(["dataset", "workload"], sort=False):
         first = group.iloc[0]
@@ -69,9 +68,9 @@ def _ladder(runs: pd.DataFrame, pairs: list[Mapping]) -> Iterator[dict]:
 
 
 def _times(runs: pd.DataFrame, pair: Mapping) -> tuple[pd.DataFrame, list[str]]:
-    """Return the seconds of both sides of a pair, `before` and `after`, and why others have none.
+    """Return the seconds of both sides of a pair, `before` and `after`, and reasons for gaps.
 
-    One row for each session and repeat in which the two are comparable.
+    There is one row for each session and repeat in which the two are comparable.
     """
     ok = runs[(runs["status"] == "ok") & (runs["resumptions"] == 0) & runs["comparable"]]
     before, after = (
@@ -107,9 +106,9 @@ def _compared(
 
 
 def _product(compared: list[dict], direct: dict, times: list[pd.DataFrame]) -> dict:
-    """Return what the rungs come to together, and how that compares with the ends.
+    """Return the product of the rungs, and its comparison with the ends.
 
-    `times` are those of the rungs and, the last, of the ends.
+    `times` are those of the rungs and, last, of the ends.
     """
     missing = [str(row["rung"]) for row in compared if not row["pairs"]]
     ratios = [each["after"] / each["before"] for each in times]

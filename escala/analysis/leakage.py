@@ -1,4 +1,4 @@
-"""How much of a score is owed to test rows whose near-duplicates were trained on."""
+"""Compute accuracy on test rows with and without a near-duplicate among the training rows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def rows(runs: Iterable[Mapping[str, Any]], dataset_files: Iterable[str | Path])
     Parameters
     ----------
     runs : current measurements that ended ok, each with the `file` it was read from;
-        `predictions.npy` (int, one per test row) stands beside it.
-    dataset_files : the `dataset.json` of every split; beside it stand `test_labels.npy`,
-        `test_similarity.npy` (float32, how similar the most similar training genome is to that of
-        each test row, NaN where that is unknown) and `leakage.json`, with the `similarity` from
-        which two genomes are near-duplicates.
+        `predictions.npy` (int, one per test row) is beside it.
+    dataset_files : the `dataset.json` of every split. Beside it are `test_labels.npy`,
+        `test_similarity.npy` (float32, the similarity of each test row's genome to the most similar
+        training genome, NaN if unknown) and `leakage.json`, with the `similarity` from which two
+        genomes are near-duplicates.
     """
     splits = {}
     for path in map(Path, dataset_files):
@@ -37,8 +37,9 @@ def rows(runs: Iterable[Mapping[str, Any]], dataset_files: Iterable[str | Path])
         labels = np.load(folder / "test_labels.npy", allow_pickle=False)
         similarity = np.load(folder / "test_similarity.npy", allow_pickle=False)
         predictions = np.load(Path(run["file"]).with_name("predictions.npy"), allow_pickle=False)
-        # Rows that SMOTEN made on both sides of the split are as good as copies, and where nothing
-        # is known a genome may be one.
+        # Rows that SMOTEN made on both sides of the split count as copies, and so do rows of
+        # unknown
+        # similarity.
         limit = read_json(folder / "leakage.json")["similarity"]
         rest = similarity < np.float32(limit)
         right = predictions == labels

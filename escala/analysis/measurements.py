@@ -1,4 +1,4 @@
-"""The measurements of runs as they are read from their files, of every format there has been."""
+"""Read the measurements of runs from their files, of every format."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from escala.strategies.knobs import renamed
 
 
 def read_run(path: str | Path) -> dict:
-    """Return the content of a run.json, of an older format as if it were of the present one.
+    """Return the content of a run.json, converted from older formats to the present one.
 
-    Format 1 knew no workload but those trained by steps, which were called `gradient` before format
-    7. Before format 6 the machine of the launching host alone was recorded: the other nodes are
-    taken to be of its kind, as they were then. Knobs have their present names.
+    Format 1 had only workloads trained by steps, which were called `gradient` before format 7.
+    Before format 6 only the machine of the launching host was recorded: the other nodes count as
+    machines of its kind. Knobs get their present names.
 
     Raises
     ------
-    InputError : the file is not whole.
+    InputError : the file is incomplete.
     """
     run = {"link": None} | read_result(Path(path))
     if run["format"] == 1 or run["training"]["kind"] == "gradient":

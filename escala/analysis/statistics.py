@@ -1,4 +1,4 @@
-"""Intervals of medians and of ratios of pairs, and precision and recall, pooled or paired."""
+"""Compute intervals of medians and of ratios, and precision and recall, pooled or paired."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESAMPLES = 9999
 
 
 class Interval(NamedTuple):
-    """An estimate and its interval; `None` where there is not enough data for it."""
+    """An estimate and its interval; `None` if there are not enough data."""
 
     estimate: float | None
     low: float | None
@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Precision and recall of one class, and the counts of test rows they rest on."""
+    """Precision and recall of one class, and their counts of test rows."""
 
     precision: Interval
     recall: Interval
@@ -39,7 +39,7 @@ class Rates(NamedTuple):
 
 
 class Differences(NamedTuple):
-    """How much the precision and the recall of one class differ."""
+    """The differences of the precision and of the recall of one class."""
 
     precision: Interval
     recall: Interval
@@ -51,17 +51,17 @@ def combined_interval(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Interval:
-    """Return what the medians of several samples combine to, with its bootstrap interval.
+    """Return a combination of the medians of several samples, with its bootstrap interval.
 
-    The samples are independent of each other: each is resampled by itself. The percentile method is
-    used because the accelerated ones are undefined for the median of a few, often equal, values
+    The samples are independent of each other: each is resampled separately. The percentile method
+    is used because the accelerated ones are undefined for the median of a few, often equal, values
     (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13).
 
     Parameters
     ----------
-    samples : finite numbers; if a sample has a single one there is no interval, if one has none no
-        estimate.
-    combine : maps a list of arrays and `axis`, which is 0, to one array, as `np.prod` does.
+    samples : finite numbers. If a sample has a single one, there is no interval; if a sample is
+        empty, there is no estimate.
+    combine : maps a list of arrays and `axis`, which is 0, to one array, like `np.prod`.
     """
     samples = [np.asarray(sample, dtype=float) for sample in samples]
     if not min(map(len, samples), default=0):
@@ -90,18 +90,19 @@ def median_interval(
     """Return the median of some values with its interval, by order statistics.
 
     Of seven values the percentile bootstrap leaves out the first and the last, and covers the
-    median of their distribution with a probability of 0.88. This interval covers it with `level`
-    at least, whatever the distribution, or as often as the range of fewer than six values can.
+    median of their distribution with a probability of 0.88. This interval covers it with a
+    probability of at least `level`, whatever the distribution. For fewer than six values it is
+    their range, with a lower probability.
 
     Parameters
     ----------
-    values : finite numbers; of a single one there is no interval, of none no estimate. With
-        `at_most`, the least that each value can be: positive, or 0 where nothing is known.
-    at_most : the most that each can be, infinity where nothing is known; absent, `values`.
+    values : finite numbers. A single one has no interval, and none has no estimate. With `at_most`,
+        the lower bound of each value: positive, or 0 if unknown.
+    at_most : the upper bound of each value, infinity if unknown; default: `values`.
 
     Returns
     -------
-    The estimate is `None` where bounds leave it open, and so is an end that is not bounded.
+    The estimate is `None` if the bounds do not determine it, and so is an end without a bound.
     """
     least = np.sort(np.asarray(values, dtype=float))
     most = least if at_most is None else np.sort(np.asarray(at_most, dtype=float))
@@ -118,7 +119,7 @@ def median_interval(
 
 
 def rate_interval(successes: float, trials: float, level: float = LEVEL) -> Interval:
-    """Return a proportion with its Wilson score interval; of no trials there is none."""
+    """Return a proportion with its Wilson score interval, or none without trials."""
     if round(trials) < 1:
         return Interval(None, None, None)
     found = stats.binomtest(round(successes), round(trials)).proportion_ci(level, method="wilson")
@@ -131,9 +132,9 @@ def pooled_rates(
     """Return precision and recall of every class, pooled over runs.
 
     Runs of one split test the same rows: their matrices are averaged, so that a split counts
-    once, and then the splits are added up. Different splits still share genomes, and genomes of
-    one outbreak resemble each other: rows are not independent, so the intervals are approximate
-    and rather too narrow.
+    once, and then the splits are added up. Different splits share genomes, and genomes of one
+    outbreak resemble each other. So rows are not independent, and the intervals are approximate and
+    rather too narrow.
 
     Parameters
     ----------
@@ -166,26 +167,26 @@ def rate_differences(
     level: float = LEVEL,
     seed: int = 0,
 ) -> list[Differences]:
-    """Return how precision and recall of every class differ between two predictions of each row.
+    """Return the differences of precision and recall between two predictions of each row.
 
-    Clusters are drawn with replacement, each with all its rows and with both predictions of them:
-    what makes a row hard is common to both, and rows of one genome are not independent. The models
-    are taken as they were trained. Where no row tells the two apart the interval has no width,
-    which says less the fewer the rows.
+    Clusters are drawn with replacement, each with all its rows and both predictions of them: a
+    difficult row is difficult for both models, and rows of one genome are not independent. The
+    models themselves are not resampled. If both predictions of all rows are equal, the interval has
+    no width, which means less with fewer rows.
 
     Parameters
     ----------
     labels, baseline, other : the true class of each row and the two predicted ones, int arrays of
         shape (rows,).
-    clusters : the number of the cluster that each row belongs to, int array of shape (rows,).
-    classes : how many there are.
-    seed : of the resampling; the same rows give the same intervals.
+    clusters : the number of each row's cluster, int array of shape (rows,).
+    classes : the number of classes.
+    seed : seed of the resampling; the same rows give the same intervals.
 
     Returns
     -------
-    The rates of `other` minus those of `baseline`, one entry per class. There is none of a class
-    without rows, no precision where one of the two never predicts it, and no interval of a single
-    cluster.
+    The rates of `other` minus those of `baseline`, one entry per class. A class without rows has
+    none. There is no precision if one of the two never predicts the class, and no interval of a
+    single cluster.
     """
     truth, before, after = np.eye(classes)[np.stack([labels, baseline, other])]
     counts = np.stack([truth, before, before * truth, after, after * truth], axis=1)
@@ -213,9 +214,9 @@ def _differences(drawn: np.ndarray, by_cluster: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    drawn : how often each cluster is drawn, of shape (draws, clusters).
-    by_cluster : rows of each class, then by the baseline rows that are called so and rightly called
-        so, then the same two by the other; of shape (clusters, 5, classes).
+    drawn : the number of times that each cluster is drawn, of shape (draws, clusters).
+    by_cluster : counts of shape (clusters, 5, classes): rows of each class; rows that the baseline
+        predicts as the class, and those of them that are correct; the same two of the other.
     """
     sums = np.tensordot(drawn, by_cluster, 1)
     actual, called, right, other_called, other_right = np.moveaxis(sums, 1, 0)
@@ -226,7 +227,7 @@ def _differences(drawn: np.ndarray, by_cluster: np.ndarray) -> np.ndarray:
 
 
 def _between_quantiles(estimate: float, resampled: np.ndarray, level: float) -> Interval:
-    """Return an estimate with the percentile interval of those of its resamples that exist."""
+    """Return an estimate with the percentile interval of its resamples, without NaN."""
     if np.isnan(estimate):
         return Interval(None, None, None)
     known = resampled[~np.isnan(resampled)]

@@ -1,1 +1,1 @@
-"""The content store, and what a step depends on."""
+"""Keep results by the content of all that determines them."""

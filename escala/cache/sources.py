@@ -1,19 +1,19 @@
-"""Find what a step depends on: modules it reaches, data files they read, packages they use.
+"""Find the modules, data files and packages that a step depends on.
 
-Nothing is imported: modules are parsed, so that asking costs milliseconds and starts no TensorFlow.
-A module reaches
+Modules are parsed, not imported. This takes milliseconds and does not start TensorFlow. A module
+reaches
 
-- what it imports, at any depth of its code, with the packages that hold it;
-- what it names in a string: one that is exactly the dotted name of a module, as in a command line
-  (`"escala.training.rank"`), or that ends in a dot and names a package, which stands for all
-  modules and packages in that package (`f"escala.report.figures.{name}"`). A package that is named
-  so stands for all files of its folder, also those that are no Python;
+- the modules it imports, at any depth of its code, with the packages that hold them;
+- the modules it names in a string. The string is exactly the dotted name of a module, as in a
+  command line (`"escala.training.rank"`), or it ends in a dot and names a package, and then reaches
+  all modules and packages in it (`f"escala.report.figures.{name}"`). A package that is named in
+  this way reaches all files of its folder, not only Python;
 - a file or folder of `schemas/`, written as `… / "schemas" / "run.schema.yaml"`.
 
 A folder outside the project (`escala.core.plugins`) is reached as a whole as soon as one of its
-modules is. Its files are known by their place in it: where the folder stands changes nothing.
+modules is reached. Its files have relative paths, so the place of the folder does not count.
 
-A comment, a docstring, a layout of the code or a description in a schema changes no digest.
+Comments, docstrings, the layout of code and descriptions in schemas change no digest.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Top-level packages of the project, and the folder of the data files that its code reads.
 PROJECT = ("escala", "scripts")
 DATA = "schemas"
-#: They bring what was made, and change nothing of it: their own changes are told by store.FORMAT.
+#: They copy results and do not change them. `store.FORMAT` stands for their own changes.
 UNCOUNTED = frozenset({"escala.cache.sources", "escala.cache.store"})
-#: They declare all that can be chosen or set. Where a choice is given, only that counts.
+#: They declare all options. Where a choice is given, only the choice counts.
 REGISTRIES = frozenset(
     {
         "escala.data",
@@ -51,12 +51,13 @@ REGISTRIES = frozenset(
 
 @dataclass(frozen=True)
 class Sources:
-    """All that a module reaches.
+    """The files and packages that a module reaches.
 
     Attributes
     ----------
     files : digest of every module and data file, by dotted name or by path from the root.
-    packages : top-level names of what is imported and neither the project's nor Python's own.
+    packages : top-level names of imported packages that belong neither to the project nor to
+        Python.
     """
 
     files: dict[str, str]
@@ -74,20 +75,20 @@ def code_digest(module: str, *, chosen: Collection[str] = (), root: Path = ROOT)
 
 
 def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> Sources:
-    """Return what a module reaches, itself included.
+    """Return the files and packages that a module reaches, itself included.
 
     Parameters
     ----------
-    module : dotted name, as `scripts.encode`.
+    module : dotted name, such as `scripts.encode`.
     chosen : modules that this use of the code picks from a registry by name. They are reached, and
-        `REGISTRIES` are not; where a module names one of them in a string, the others that it names
-        so are not. A package stands for all files of its folder, also those that are no Python.
-        Without a choice each counts.
+        `REGISTRIES` are not. If a module names one of them in a string, the other modules that it
+        names in strings are not reached. A chosen package reaches all files of its folder, not only
+        Python. Without a choice every module of a registry is reached.
     root : folder of the project.
 
     Raises
     ------
-    ModuleNotFoundError : the project has no such module, or none of the name of a choice.
+    ModuleNotFoundError : the project has no such module, or a chosen one does not exist.
     SyntaxError : a module cannot be parsed.
     """
     uncounted = UNCOUNTED | (REGISTRIES if chosen else frozenset())
@@ -137,7 +138,7 @@ def package_versions(packages: Collection[str], extra: Collection[str] = ()) -> 
     Parameters
     ----------
     packages : top-level names of imports. One that is not installed has no version.
-    extra : names of further distributions, which matter and are not imported.
+    extra : names of further distributions, which matter although they are not imported.
     """
     return dict(_versions(frozenset(packages), frozenset(extra)))
 
@@ -167,7 +168,7 @@ class _Module:
 
 @cache
 def _parsed(source: bytes, package: str) -> _Module:
-    """Return what a module's source says; `package` is what its relative imports start from."""
+    """Return the imports and names in a module's source. Relative imports start from `package`."""
     tree = ast.parse(source)
     _drop_docstrings(tree)
     imports, strings, data, inner = set(), set(), set(), set()
@@ -205,7 +206,7 @@ def _start(node: ast.ImportFrom, package: str) -> str:
 
 
 def _joined(node: ast.expr) -> tuple[list[str], set[ast.expr]]:
-    """Return the literals that end a chain of `/`, in their order, and the chain's nodes."""
+    """Return the literals at the end of a chain of `/`, in their order, and the chain's nodes."""
     steps, nodes = [], set()
     while (
         isinstance(node, ast.BinOp)
@@ -239,7 +240,7 @@ def _with_packages(name: str) -> list[str]:
 
 
 def _named(root: Path, text: str) -> Iterator[str]:
-    """Yield the modules that a string names: one, or each of the package it begins with."""
+    """Yield the modules that a string names: one module, or all of the package it begins with."""
     if text.endswith("."):
         folder = root.joinpath(*text.removesuffix(".").split("."))
         yield from (f"{text}{path.stem}" for path in folder.glob("[!_]*.py"))
@@ -251,7 +252,7 @@ def _named(root: Path, text: str) -> Iterator[str]:
 def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str]) -> None:
     """Add the modules of a package's folder to `waiting`, and its other files to `files`.
 
-    Hidden files and caches of bytecode are left out. A module that is no package adds nothing.
+    Hidden files and caches of bytecode are left out. A module that is not a package adds nothing.
     """
     folder = _base(root, name)
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -263,7 +264,7 @@ def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str
         if path.suffix == ".py" and _file(root, module) == path:
             waiting.append(module)
         else:
-            # Only in a declaration is a description nothing but words.
+            # Descriptions are only words in declarations; elsewhere they may be data.
             suffix = path.suffix if parts[0] in plugins.DECLARATIONS.values() else ""
             files["/".join((*name.split("."), *parts))] = _data_digest(path.read_bytes(), suffix)
 
@@ -282,7 +283,7 @@ def _data(root: Path, path: str) -> dict[str, str]:
 @cache
 def _data_digest(content: bytes, suffix: str) -> str:
     if suffix == ".yaml":
-        # It takes longer to import than all else here, and few steps read a schema.
+        # Its import takes longer than everything else here, and few steps read a schema.
         import yaml
 
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -292,7 +293,7 @@ def _data_digest(content: bytes, suffix: str) -> str:
 
 
 def _without_descriptions(schema: object) -> object:
-    """Drop what a schema says to readers; a property that has this name holds no plain text."""
+    """Remove descriptions from a schema. A property called `description` is not text, and stays."""
     if isinstance(schema, dict):
         return {
             key: _without_descriptions(value)

@@ -1,18 +1,18 @@
-"""The store: what was made once is found again by the content of all that determined it.
+"""Keep results in a store, under a digest of all that determined them.
 
     {store}/blobs/ab/abcd…                       files, each named by the SHA-256 of its bytes
-    {store}/entries/ab/abcd…/{time}.{sha256}.json  what was made under a key, the newest served
+    {store}/entries/ab/abcd…/{time}.{sha256}.json  the results of a key; the newest is served
     {store}/incoming/                            files being written
-    {store}/lock                                 held shared to store and to serve, alone to prune
+    {store}/lock                                 shared to store and to serve, exclusive to prune
 
 A key is the SHA-256 of a step's name, the content of its inputs, its parameters, its code, the
 versions of the packages the code imports, for a measurement the machine, and `FORMAT`. Blobs and
-entries appear whole, by a rename, and a blob before the entry that names it. Every byte served is
-digested on its way out, so whatever may have become of the store, what does not have the digest it
-had when it was stored is not served.
+entries are written whole, by a rename, and a blob before the entry that names it. To *serve* a
+result is to copy it from the store. Every copy is digested, and one whose digest differs from the
+stored one is not served.
 
-The folder is named by `ESCALA_STORE` (`.escala/store` in the working directory unless it says so,
-`off` for none). Where the store cannot be used, a line says so and the work goes on without it.
+`ESCALA_STORE` names the folder. The default is `.escala/store` in the working directory; `off` uses
+no store. If the store cannot be used, a line says so and the work goes on without it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from escala.core.files import atomic, settle, sha256_file
 
 __all__ = ["code_digest", "get_or_compute", "location", "prune", "read", "size", "verify"]
 
-#: Raise it when what an entry holds, or how a key is computed, changes its meaning.
+#: Increase it when the meaning of an entry, or the computation of a key, changes.
 FORMAT = 1
 LOCATION, DEFAULT, OFF = "ESCALA_STORE", ".escala/store", "off"
 AGAIN = "ESCALA_MEASURE_AGAIN"
 
-#: What a file or a folder holds: path from it -> (SHA-256, bytes), or None for a folder. A folder
-#: itself is `./`, folders in it end in `/`, and the path of a file that is no folder's is empty.
+#: The content of a file or a folder: relative path -> (SHA-256, bytes), or None for a folder. The
+#: folder itself is `./`, folders in it end in `/`, and the path of a single file is empty.
 Content = dict[str, tuple[str, int] | None]
-#: Shows the progress of a long walk, as tqdm does.
+#: Shows the progress of a long loop, like tqdm.
 Progress = Callable[[Iterable], Iterable]
 
 _FICLONE = 0x40049409  # linux/fs.h
@@ -63,7 +63,7 @@ _NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.
 
 
 class Damaged(Exception):
-    """Something in the store is not what it was when it was stored."""
+    """A blob or an entry of the store differs from what was stored."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Entry:
     path : the file that describes it.
     key, step, created : its key, the step's name, and when it was stored (ISO 8601, UTC).
     determined : all that the key is the digest of.
-    outputs : content of every output, by name; None is one that was not made.
+    outputs : content of every output, by name; None for an output that was not made.
     """
 
     path: Path
@@ -87,18 +87,18 @@ class Entry:
 
     @property
     def blobs(self) -> dict[str, int]:
-        """Bytes of each blob it needs, by digest."""
+        """Size of each blob it needs, in bytes, by digest."""
         contents = filter(None, self.outputs.values())
         return dict(file for content in contents for file in content.values() if file)
 
     @property
     def used(self) -> float:
-        """When it was last stored or served, in seconds since 1970."""
+        """Time at which it was last stored or served, in seconds since 1970."""
         return self.path.stat().st_mtime
 
 
 def location() -> Path | None:
-    """Return the folder of the store, absolute, or None where it is turned off."""
+    """Return the folder of the store, absolute, or None if it is turned off."""
     named = os.environ.get(LOCATION) or DEFAULT
     return None if named == OFF else Path(named).absolute()
 
@@ -121,15 +121,15 @@ def get_or_compute(
     Parameters
     ----------
     step : its name, for people and for the key.
-    code : the module that does the step, as `scripts.encode`; see `escala.cache.sources`.
-    inputs : files and folders it reads. Their content is in the key, where they stand is not.
-    parameters : all else that decides what it makes; can be written as JSON.
-    outputs : files and folders it makes. What stands there is replaced. Those served are copies, so
-        nothing done to them reaches the store; files in folders are write-protected.
-    make : makes the outputs. It returns False if they are not to be stored.
-    measurement : for a step that measures, the machine it measures. `ESCALA_MEASURE_AGAIN=1`
-        measures such a step anew; what was measured before stays in the store.
-    packages : distributions that decide the outputs and are not imported by the code.
+    code : the module that does the step, such as `scripts.encode`; see `escala.cache.sources`.
+    inputs : files and folders it reads. Their content is in the key, their path is not.
+    parameters : everything else that determines the outputs; serialisable as JSON.
+    outputs : files and folders it makes. Existing ones are replaced. Served outputs are copies, so
+        changes of them do not reach the store; files in folders are write-protected.
+    make : makes the outputs. It returns False if they must not be stored.
+    measurement : for a step that measures, the machine. `ESCALA_MEASURE_AGAIN=1` repeats such a
+        step; earlier measurements stay in the store.
+    packages : distributions that determine the outputs, although the code does not import them.
     chosen : modules that the step picks from a registry by name; see
         `escala.cache.sources.sources`.
     optional : names of outputs that the step may leave out.
@@ -142,7 +142,7 @@ def get_or_compute(
     ------
     FileNotFoundError : an input is missing, or an output was not made.
     OSError : an input cannot be read.
-    Whatever `make` raises. Trouble with the store is told in a line on standard error instead.
+    All exceptions of `make`. A fault of the store raises none: it is a line on standard error.
     """
     store = location()
 
@@ -161,7 +161,7 @@ def get_or_compute(
     if store is None:
         _make(step, make, outputs, optional)
         return "made"
-    # A copy: the step may change what it was given.
+    # A copy, because the step may change its parameters.
     known = json.loads(_canonical(determined()))
     again = measurement is not None and os.environ.get(AGAIN) == "1"
     with _ignore_store_errors(store) as usable:
@@ -189,7 +189,7 @@ def _make(
 
 
 def content(path: Path) -> Content:
-    """Return what a file or a folder holds. Links are followed."""
+    """Return the content of a file or a folder. Links are followed."""
     if not path.is_dir():
         return {"": (sha256_file(path), path.stat().st_size)}
     found: Content = {}
@@ -203,11 +203,11 @@ def content(path: Path) -> Content:
 
 
 def read(path: Path) -> Entry:
-    """Read the description of what is stored.
+    """Read an entry of the store.
 
     Raises
     ------
-    Damaged : it is not as it was written.
+    Damaged : it differs from what was written.
     """
     try:
         written = path.read_bytes()
@@ -230,7 +230,7 @@ def read(path: Path) -> Entry:
 
 
 def entries(store: Path) -> Iterator[Entry | Path]:
-    """Yield every entry, in the order they were stored, and the path of those that are damaged."""
+    """Yield every entry, in the order of storing, and for damaged ones the path."""
     for path in sorted(store.glob(_PATTERNS[1]), key=lambda path: path.name):
         try:
             yield read(path)
@@ -244,7 +244,7 @@ class Size:
     """The size of a store: entries and bytes by step, and bytes that no entry needs.
 
     A file that several entries hold is stored once: it counts for each step in `steps`, and once in
-    `bytes`, which is everything.
+    `bytes`, the size of the whole store.
     """
 
     entries: int = 0
@@ -255,7 +255,7 @@ class Size:
 
 
 def size(store: Path) -> Size:
-    """Return what a store holds."""
+    """Return the size of a store."""
     with _locked(store):
         found, steps = Size(), {}
         for entry in entries(store):
@@ -278,7 +278,7 @@ def size(store: Path) -> Size:
 
 
 def verify(store: Path, *, remove: bool = False, progress: Progress = iter) -> dict[Path, str]:
-    """Read the whole store again and return what is damaged, with the reason.
+    """Read the whole store again and return the damaged files, with the reason.
 
     Workflows may use the store meanwhile. With `remove`, damaged files and the entries that need
     them are removed at the end.
@@ -291,7 +291,7 @@ def verify(store: Path, *, remove: bool = False, progress: Progress = iter) -> d
         }
     if remove and damaged:
         with _locked(store, alone=True):
-            # Another process may have mended a blob in the meantime.
+            # Another process may have replaced a damaged blob in the meantime.
             for path in sorted(damaged, key=_is_blob, reverse=True):
                 if _damage(store, path):
                     path.unlink(missing_ok=True)
@@ -304,7 +304,7 @@ def verify(store: Path, *, remove: bool = False, progress: Progress = iter) -> d
 
 @dataclass(frozen=True)
 class Pruned:
-    """The result of pruning: entries, files of any kind and bytes that it removed, or would."""
+    """The number of entries, files and bytes that pruning removed, or would remove."""
 
     entries: int
     files: int
@@ -318,14 +318,14 @@ def prune(
     larger_than_bytes: int | None = None,
     dry_run: bool = False,
 ) -> Pruned:
-    """Remove what has not been used for long, and whatever no entry needs.
+    """Remove entries that were not used for long, and all files that no entry needs.
 
-    It waits until nobody stores or serves, and nobody does while it works: what lies in `incoming`
-    then, or in no entry, was left by a process that was killed.
+    It holds the lock exclusively, so no other process stores or serves meanwhile. Files in
+    `incoming`, or in no entry, were then left by a process that was killed.
 
     Parameters
     ----------
-    older_than_days : remove entries neither stored nor served for so long.
+    older_than_days : remove entries that were neither stored nor served for this time.
     larger_than_bytes : remove entries, least recently used first, until the rest takes no more.
     dry_run : remove nothing.
     """
@@ -339,7 +339,7 @@ def prune(
             kept = _within(kept, larger_than_bytes)
         needed = {digest for entry in kept for digest in entry.blobs}
         stay = {entry.path for entry in kept} | {_blob(store, digest) for digest in needed}
-        # Entries go first: at no instant does one need a blob that is gone.
+        # Entries are removed first, so an entry never needs a blob that was removed.
         gone = sorted((path for path in _files(store) if path not in stay), key=_is_blob)
         freed = sum(path.stat().st_size for path in gone)
         if not dry_run:
@@ -363,7 +363,7 @@ def _within(kept: list[Entry], limit: int) -> list[Entry]:
 
 
 def _damage(store: Path, path: Path) -> str | None:
-    """Return what is wrong with a blob or an entry of the store, or None."""
+    """Return the fault of a blob or an entry of the store, or None."""
     if not path.exists():
         return None
     if _is_blob(path):
@@ -379,7 +379,7 @@ def _damage(store: Path, path: Path) -> str | None:
 
 
 def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool:
-    """Put copies of what is stored under a key in place of the outputs, if it is whole."""
+    """Replace the outputs by copies of the stored ones, if these are undamaged."""
     with _locked(store):
         for path in sorted(_folder(store, key).glob("*.json"), reverse=True):
             try:
@@ -390,7 +390,7 @@ def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
                 continue
-            # When it was last used: another user's entry keeps the time it was stored.
+            # The time of last use. Another user's entry keeps the time of storing.
             with suppress(OSError):
                 os.utime(path)
             return True
@@ -398,7 +398,7 @@ def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool:
 
 
 def _restore(store: Path, entry: Entry, outputs: Mapping[str, Path]) -> None:
-    """Copy all outputs beside where they belong, and put them there if none is damaged."""
+    """Copy all outputs to temporary paths beside their own, and rename them if none is damaged."""
     if entry.outputs.keys() != outputs.keys():
         raise Damaged(f"{entry.path}: holds the outputs {', '.join(entry.outputs)}")
     with ExitStack() as finished:
@@ -412,7 +412,7 @@ def _restore(store: Path, entry: Entry, outputs: Mapping[str, Path]) -> None:
                     if file is not None:
                         target = temporary / inner if inner else temporary
                         _fetch(store, file[0], target)
-                        # Snakemake never makes a file again that its user may not write to.
+                        # Snakemake refuses to make a file again if its user may not write to it.
                         if inner:
                             _protect(target)
     for name, path in outputs.items():
@@ -421,7 +421,7 @@ def _restore(store: Path, entry: Entry, outputs: Mapping[str, Path]) -> None:
 
 
 def _fetch(store: Path, digest: str, target: Path) -> None:
-    """Copy a blob, and digest what arrived."""
+    """Copy a blob, and compare the digest of the copy."""
     blob = _blob(store, digest)
     try:
         open(blob, "rb").close()
@@ -444,7 +444,7 @@ def _keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
     said = {"created": created, "determined": determined, "outputs": made}
     written = json.dumps(said, indent=1, allow_nan=False).encode()
     folder = _folder(store, _digest(determined))
-    # The newest is served, also where the clock was set back since the last one.
+    # The newest is served, even if the clock was set back since the last one.
     last = max((int(path.name[:20]) for path in folder.glob(_ENTRY)), default=0)
     name = f"{max(time.time_ns(), last + 1):020d}.{hashlib.sha256(written).hexdigest()}.json"
     with _locked(store):
@@ -460,7 +460,7 @@ def _keep(store: Path, determined: dict, outputs: Mapping[str, Path]) -> None:
 
 
 def _keep_blob(store: Path, source: Path, digest: str) -> None:
-    """Store one file. A blob that stands already is read again, and replaced if it is damaged."""
+    """Store one file. An existing blob is read again, and replaced if it is damaged."""
     blob = _blob(store, digest)
     if blob.exists() and _damage(store, blob) is None:
         return
@@ -474,7 +474,7 @@ def _keep_blob(store: Path, source: Path, digest: str) -> None:
 
 @contextmanager
 def _incoming(store: Path) -> Iterator[Path]:
-    """Yield a path for a file on its way into the store; it does not outlive the block there."""
+    """Yield a path for a file that is being stored, and remove it at the end of the block."""
     folder = store / "incoming"
     folder.mkdir(exist_ok=True)
     temporary = folder / uuid.uuid4().hex
@@ -485,7 +485,7 @@ def _incoming(store: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file's bytes: by sharing its blocks, which are copied on writing, where that goes."""
+    """Copy a file's bytes, by copy-on-write blocks if the file system supports them."""
     with open(source, "rb") as reading, open(target, "xb") as writing:
         try:
             fcntl.ioctl(writing, _FICLONE, reading.fileno())
@@ -502,13 +502,13 @@ def _protect(path: Path) -> None:
 
 @contextmanager
 def _locked(store: Path, alone: bool = False) -> Iterator[None]:
-    """Hold the store's lock, shared unless `alone`. The kernel frees it if this process dies."""
+    """Hold the store's lock, exclusively if `alone`. The kernel frees it if this process dies."""
     store.mkdir(parents=True, exist_ok=True)
     path = store / "lock"
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        # From a store that one may only read, what it holds can still be served.
+        # A store that is read-only for this user can still serve.
         if alone or error.errno not in (errno.EACCES, errno.EROFS):
             raise
         handle = os.open(path, os.O_RDONLY)
@@ -521,7 +521,7 @@ def _locked(store: Path, alone: bool = False) -> Iterator[None]:
 
 @contextmanager
 def _ignore_store_errors(store: Path) -> Iterator[list[Path]]:
-    """Yield a list of the store; if the store fails, say so in a line, empty the list, go on."""
+    """Yield a list with the store. If the store fails, print a line, empty the list and go on."""
     usable = [store]
     try:
         yield usable
@@ -544,7 +544,7 @@ def _digest(said: object) -> str:
 
 
 def _inside(path: str) -> str:
-    """Return a path from a folder if it stays in it."""
+    """Return a relative path as a path in a folder, if it does not leave the folder."""
     parts = PurePosixPath(path)
     if parts.is_absolute() or ".." in parts.parts:
         raise ValueError(f"{path} is outside of its folder")
@@ -552,9 +552,9 @@ def _inside(path: str) -> str:
 
 
 def _stored(digest: str, size: int) -> tuple[str, int]:
-    """Return what an entry says of a file, if it can be the name of a blob and its size."""
+    """Return the digest and the size of a file in an entry, if both are valid."""
     if not (isinstance(digest, str) and _SHA256.fullmatch(digest) and isinstance(size, int)):
-        raise ValueError(f"{digest!r} is no SHA-256, or {size!r} no size")
+        raise ValueError(f"{digest!r} is not a SHA-256, or {size!r} not a size")
     return digest, size
 
 
@@ -575,7 +575,7 @@ def _folder(store: Path, key: str) -> Path:
 
 
 def _files(store: Path) -> list[Path]:
-    """Return the blobs, entries and unfinished files; nothing else that may stand in the folder."""
+    """Return the blobs, entries and unfinished files, and no other files of the folder."""
     return [path for pattern in _PATTERNS for path in sorted(store.glob(pattern)) if path.is_file()]
 
 

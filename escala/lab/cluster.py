@@ -1,4 +1,4 @@
-"""The lab as a whole: put up, told about, taken down."""
+"""Start the lab, show its state, and remove it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from escala.core.hardware import available_cores
 from escala.lab import daemons, network
 from escala.lab.state import FOLDER, LOGS, SPOOL, Lab, Node, alone, call, keep, location, require
 
-#: SLURM strips `SLURM_CONF` from the environment of jobs, so its configuration must stand here.
+#: SLURM removes `SLURM_CONF` from the environment of jobs, so its configuration must be here.
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
-# It is a link to this file: it appears at once, and it is seen whose it is.
+# It is a link to this file: the link appears atomically, and shows that it belongs to the lab.
 _OWN = FOLDER / "slurm.conf"
 PARTITION = "lab"
 READY_SECONDS = 60
 
-# What is called -> Debian's package of it.
+# Program -> its Debian package.
 _PROGRAMS = {
     "munged": "munge",
     "slurmctld": "slurm-wlm",
@@ -41,11 +41,11 @@ _PROGRAMS = {
     "hostname": "hostname",
 }
 
-# Opened by SLURM under this name, by which Debian has it among what is for development.
+# SLURM opens it under this name, which Debian has only in the development package.
 _PMIX = "libpmix.so"
 
-# Memory is watched by looking at the processes of a job, as there may be no cgroups to be had.
-# `%n` is a node's name. Nodes share the machine's /tmp, where PMIx would mix their folders: TmpFS.
+# SLURM watches memory by the processes of a job, because cgroups may be unavailable.
+# `%n` is a node's name. TmpFS: in a shared /tmp, PMIx would mix the folders of the nodes.
 _SLURM = f"""\
 ClusterName=escala
 SlurmctldHost={daemons.SCHEDULER}({{scheduler}})
@@ -87,7 +87,7 @@ class State:
     Attributes
     ----------
     node : the node.
-    state : SLURM's word for it, or why there is none.
+    state : SLURM's state of it, or the reason why there is none.
     daemon : whether its `slurmd` runs.
     cut : whether its link is down.
     rates : of its link's ends, at the bridge and in the node, in Mbit/s; None is native.
@@ -106,21 +106,21 @@ def up(
     say: Callable[[str], None] = print,
     subnet: str = network.SUBNET,
 ) -> Lab:
-    """Put a lab up, and wait until all of its nodes are idle; one that is up is left as it is.
+    """Start a lab, and wait until all of its nodes are idle. A running lab is not changed.
 
     Parameters
     ----------
     count : number of nodes, `n1` and so on.
-    cores_per_node : absent, the machine's are divided, at least one each. Nodes share cores where
-        there are too few.
-    say : is told what has been done.
-    subnet : 256 IPv4 addresses that nothing else uses, as `198.18.0.0/24`.
+    cores_per_node : without it, the machine's cores are divided, at least one each. Nodes share
+        cores if there are too few.
+    say : called with a line on each step.
+    subnet : 256 IPv4 addresses that nothing else uses, such as `198.18.0.0/24`.
 
     Raises
     ------
     InputError : the machine lacks something, or the lab would use a name, an address or a file that
         is not its own.
-    OSError : something could not be started; what had been made is taken down.
+    OSError : a part could not be started; the others are removed.
     """
     require_machine()
     with alone(FOLDER.parent):
@@ -192,7 +192,7 @@ def runs() -> bool:
 
 
 def down() -> None:
-    """Take down the lab, or whatever is left of one; nothing where there is none.
+    """Remove the lab, or the rest of one, if there is any.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def _remove() -> None:
 
 
 def status() -> list[State]:
-    """Return what every node is like now.
+    """Return the state of every node.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def shared_cores(nodes: Sequence[Node]) -> list[int]:
 def nodes_of(
     count: int, cores_per_node: int | None, cores: Sequence[int], subnet: str = network.SUBNET
 ) -> list[Node]:
-    """Return the nodes of a lab: cores are dealt in turn, and memory is divided.
+    """Return the nodes of a lab. Cores are assigned in turn, and memory is divided.
 
     Raises
     ------
@@ -284,7 +284,7 @@ def configuration(lab: Lab) -> str:
 
 
 def require_machine() -> None:
-    """Refuse a machine on which there can be no lab.
+    """Refuse a machine that cannot run a lab.
 
     Raises
     ------
@@ -334,7 +334,7 @@ def _remains() -> bool:
 
 
 def _states() -> dict[str, str]:
-    """Return SLURM's word for each node, or nothing while it does not answer."""
+    """Return SLURM's state of each node, or nothing while it does not answer."""
     try:
         said = call("sinfo", "--noheader", "--Node", "--format=%N %t", timeout=15)
     except OSError:

@@ -1,7 +1,7 @@
-"""The daemons of the lab: `munged`, `slurmctld`, and a `slurmd` per node.
+"""Start and stop the daemons of the lab: `munged`, `slurmctld`, and a `slurmd` per node.
 
-They go to the background by themselves. Each carries the lab's mark in its environment. It is
-found by this mark even if the program that started it was killed before it recorded anything.
+They go to the background by themselves. Each has the lab's mark in its environment. The mark
+identifies it even if the program that started it was killed before it recorded anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOCKET = MUNGE / "socket"
 HOSTS = FOLDER / "hosts"
 
 _MARK = "ESCALA_LAB"
-#: Host name of the scheduler; it listens on the address of that name alone.
+#: Host name of the scheduler, which listens only on the address of this name.
 SCHEDULER = "scheduler"
 
 _START_SECONDS, _STOP_SECONDS = 30, 5
@@ -36,7 +36,7 @@ _ENTER = 'hostname "$0" && mount --bind "$1" /etc/hosts && shift && exec "$@"'
 
 
 def start_munge() -> None:
-    """Start a `munged` with a key and a socket of its own, apart from the machine's."""
+    """Start a `munged` with a key and a socket of its own."""
     MUNGE.mkdir()
     key = MUNGE / "key"
     key.touch(mode=0o600)
@@ -48,7 +48,7 @@ def start_munge() -> None:
 
 
 def start_scheduler() -> None:
-    """Start `slurmctld`, which goes on with the jobs it knew."""
+    """Start `slurmctld`, which recovers the jobs it knew."""
     _start(*_named(SCHEDULER), "slurmctld")
 
 
@@ -70,7 +70,7 @@ def start_node(node: Node) -> None:
 
 
 def stop_node(node: Node) -> None:
-    """Stop the `slurmd` of a node; what runs there goes on."""
+    """Stop the `slurmd` of a node. Its running jobs go on."""
     _end([process for process in _in_network(node) if process.name() == "slurmd"])
 
 
@@ -98,7 +98,7 @@ def stop_all() -> None:
 
 
 def processes() -> Iterator[psutil.Process]:
-    """Yield the processes of the lab: those in its networks, and its daemons outside of them.
+    """Yield the processes of the lab: those in its networks, and its daemons outside them.
 
     This process and its ancestors are not among them.
     """
@@ -107,7 +107,7 @@ def processes() -> Iterator[psutil.Process]:
     spared = {own.pid, *(parent.pid for parent in own.parents())}
     networks = {path.stat().st_ino for path in namespaces()} - {_network(own)}
     for process in psutil.process_iter():
-        # A process may have ended by now.
+        # A process may have ended meanwhile.
         with suppress(psutil.Error, OSError):
             if process.pid not in spared and (
                 _network(process) in networks or (mark and process.environ().get(_MARK) == mark)
@@ -122,9 +122,9 @@ def _name(process: psutil.Process) -> str:
 
 
 def _in_network(node: Node) -> list[psutil.Process]:
-    """Return the processes in a node's network, none where it was never made.
+    """Return the processes in a node's network, or none if it was never made.
 
-    They may be in it after its name was deleted.
+    They may remain in it after its name was deleted.
     """
     inode = claim().namespaces.get(node.link)
     return [process for process in processes() if inode and _network(process) == inode]
@@ -160,9 +160,9 @@ def _start(*command: str) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the block ends.
+    """Delay Ctrl-C and SIGTERM until the block ends.
 
-    A process that has been forked and does not carry the mark yet would not be found.
+    A forked process that does not have the mark yet would not be found.
     """
     held = []
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -1,8 +1,8 @@
-"""The network of the lab: a bridge, and to each node a link whose rate can be set and measured.
+"""Make the network of the lab: a bridge, and to each node a link with an adjustable rate.
 
 A link is a pair of `veth` interfaces, `eth0` in the node and one named after the node at the
-bridge. Each end sends no faster than the rate (tc's token bucket, `tbf`): what a node sends passes
-its own end, and what it receives the end at the bridge, whoever it comes from.
+bridge. Each end sends no faster than the rate (tc's token bucket, `tbf`). Data from a node pass its
+own end, and data to a node pass the end at the bridge, whatever their source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.lab.state import FOLDER, Claim, Lab, Node, alone, call, claim, keep_claim, require
 
-#: Name of the bridge, and of the namespace it is in, the machine's own: jobs reach it by that.
+#: Name of the bridge, and a name for the machine's own namespace, by which jobs reach the bridge.
 BRIDGE = "escala"
 #: Of the addresses that RFC 2544 sets aside for benchmarks; some proxies use them.
 SUBNET = "198.18.0.0/24"
@@ -31,20 +31,20 @@ _NAMESPACES = Path("/run/netns")
 _RATE = re.compile(r"([1-9][0-9]{0,4})(kbit|mbit|gbit)")
 _BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
-# A bucket holds what the rate carries in a millisecond: a larger one would let a small exchange
+# A bucket holds the bytes of one millisecond at the rate. A larger one would let a small exchange
 # through at the speed of memory. A packet must fit.
 _BUCKET_SECONDS, _PACKET_BYTES = 0.001, 1600
-# A queue as of a switch; where it is shorter than this, TCP cannot keep a slow link busy.
+# A queue like that of a switch. With a shorter one, TCP cannot keep a slow link busy.
 _QUEUE_SECONDS, _QUEUE_BYTES = 0.02, 256 * 1024
 
-# What Linux, and so a cluster, has unless told otherwise; a node would inherit the machine's own.
+# The default of Linux, and so of a cluster. A node would inherit the machine's setting.
 _CONGESTION = "cubic"
 
 _IPERF_PORT = "5201"
 _PINGS = 21
 
 
-# A shorter one, as 0.0.0.0/1 of a VPN, stands for the default route.
+# A shorter one, such as 0.0.0.0/1 of a VPN, replaces the default route.
 _SHORTEST_PREFIX = 8
 
 
@@ -59,7 +59,7 @@ def scheduler_address(subnet: str = SUBNET) -> str:
 
 
 def address(number: int, subnet: str = SUBNET) -> str:
-    """Return the IPv4 address of the node of that number, from 1.
+    """Return the IPv4 address of a node by its number, from 1.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def refuse_taken(lab: Lab) -> None:
 
     Raises
     ------
-    InputError : they are.
+    InputError : one of them is in use.
     """
     names = [BRIDGE, *(node.link for node in lab.nodes)]
     for link in _links():
@@ -113,7 +113,7 @@ def overlapping(subnet: str, routes: Sequence[dict]) -> str | None:
 
     Parameters
     ----------
-    routes : as `ip -json route` has them.
+    routes : the output of `ip -json route`.
     """
     for route in routes:
         if route["dst"] == "default":
@@ -133,12 +133,12 @@ def create(lab: Lab, mark: str) -> None:
 
     Parameters
     ----------
-    lab : whose names nothing on the machine has; see `refuse_taken`.
+    lab : no interface or namespace of the machine has its names; see `refuse_taken`.
     mark : see `Claim`.
 
     Raises
     ------
-    OSError : the system does not let it.
+    OSError : the system does not allow it.
     """
     links = [BRIDGE, *(node.link for node in lab.nodes)]
     keep_claim(Claim(mark, dict.fromkeys(links), dict.fromkeys(links)))
@@ -170,14 +170,14 @@ def _make(lab: Lab) -> None:
 
 
 def remove() -> None:
-    """Remove all of the lab's network that there is, and nothing else of those names."""
+    """Remove the lab's network, and nothing of other owners with the same names."""
     claimed = claim()
     for link in _links():
         if claimed.has_link(link["ifname"], link["ifindex"]):
             _ip(f"link delete {link['ifname']}")
     for path in _claimed_namespaces():
         _ip(f"netns delete {path.name}")
-    # `ip` makes this folder, a mount of itself, for the first namespace and never removes it.
+    # `ip` makes this folder, mounted on itself, for the first namespace, and never removes it.
     if claimed.namespaces and _NAMESPACES.is_dir() and not any(_NAMESPACES.iterdir()):
         with suppress(OSError):
             call("umount", str(_NAMESPACES))
@@ -190,7 +190,7 @@ def _links() -> list[dict]:
 
 
 def namespaces() -> list[Path]:
-    """Return the files that stand for the nodes' namespaces."""
+    """Return the files of the nodes' namespaces."""
     return [path for path in _claimed_namespaces() if path.name != BRIDGE]
 
 
@@ -207,15 +207,15 @@ def inside(node: Node) -> list[str]:
 
 
 def shape(rate: str) -> None:
-    """Give every link that rate, in both directions.
+    """Set the rate of every link, in both directions.
 
     Parameters
     ----------
-    rate : a number and `kbit`, `mbit` or `gbit`, as `100mbit`; or `native`, as fast as it goes.
+    rate : a number and `kbit`, `mbit` or `gbit`, such as `100mbit`; or `native`, without a limit.
 
     Raises
     ------
-    InputError : it is no such rate, or no lab is up.
+    InputError : it is not such a rate, or no lab is up.
     """
     queue = "noqueue" if rate == NATIVE else _bucket(bits_per_second(rate))
     lab = require()
@@ -223,7 +223,7 @@ def shape(rate: str) -> None:
         for node in lab.nodes:
             for namespace, device in _ends(node):
                 _tc(f"-n {namespace} qdisc replace dev {device} root {queue}")
-            # What TCP learnt of a link at another rate is not where a connection starts from.
+            # A connection must not start with TCP's metrics of another rate.
             _ip(f"-n {node.link} tcp_metrics flush")
 
 
@@ -232,12 +232,12 @@ def bits_per_second(rate: str) -> int:
 
     Raises
     ------
-    InputError : it is none.
+    InputError : it is not a rate.
     """
     match = _RATE.fullmatch(rate)
     if match is None:
         raise InputError(
-            "rate", rate, "is no rate", "write it as 10mbit, 100mbit or 1gbit, or say native"
+            "rate", rate, "is not a rate", "write it as 10mbit, 100mbit or 1gbit, or write native"
         )
     return int(match[1]) * _BITS[match[2]]
 
@@ -249,9 +249,9 @@ def _bucket(bits: int) -> str:
 
 
 def rates(node: Node) -> list[float | None]:
-    """Return the rates that a link's ends, at the bridge and in the node, have now.
+    """Return the rates of a link's ends, at the bridge and in the node, in Mbit/s.
 
-    In Mbit/s; None is native.
+    None is native.
     """
     said = [_tc(f"-json -n {within} qdisc show dev {device}") for within, device in _ends(node)]
     return [_mbit(json.loads(queues)) for queues in said]
@@ -268,22 +268,22 @@ def _mbit(queues: list[dict]) -> float | None:
 
 
 def measure(source: str, target: str, seconds: int = 3) -> dict[str, float]:
-    """Measure the way from one node to another, with nothing else on it.
+    """Measure rate and latency from one node to another. No other traffic may be on the links.
 
     Parameters
     ----------
     source, target : names of nodes.
-    seconds : how long `iperf3` sends.
+    seconds : time for which `iperf3` sends.
 
     Returns
     -------
-    `mbit_per_second`, what of TCP's payload arrives, and `latency_ms`, the median time of a ping
-    there and back.
+    `mbit_per_second`, the rate at which TCP's payload arrives, and `latency_ms`, the median
+    round-trip time of a ping.
 
     Raises
     ------
     InputError : there are no such nodes, or no lab is up.
-    OSError : nothing arrives.
+    OSError : no data arrive.
     """
     lab = require()
     sender, receiver = lab.node(source), lab.node(target)
@@ -308,10 +308,10 @@ def _iperf(sender: Node, receiver: Node, seconds: int) -> float:
         text=True,
     )
     try:
-        # Whoever connects before it listens is refused.
+        # A connection before it listens is refused.
         next((line for line in server.stdout if "listening" in line), None)
         send = ["iperf3", "--client", receiver.address, "--port", _IPERF_PORT, "--json"]
-        # What the buckets and queues take at first is left out.
+        # The time in which buckets and queues fill is left out.
         options = ["--omit", "1", "--time", str(seconds), "--connect-timeout", "5000"]
         said = call(*inside(sender), *send, *options, timeout=seconds + 20)
     finally:

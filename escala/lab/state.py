@@ -1,4 +1,4 @@
-"""The parts of the lab, the files that describe it, and who may change it."""
+"""Describe the lab in files, claim what belongs to it, and lock it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 
-#: All that the lab keeps, but for what follows.
+#: The lab's files, except those below.
 FOLDER = Path("/run/escala-lab")
 LOGS = FOLDER / "log"
-#: Where SLURM puts the scripts of jobs and runs them: many a /run is mounted noexec.
+#: SLURM writes and runs the scripts of jobs here, because /run is often mounted noexec.
 SPOOL = Path("/var/spool/escala-lab")
 
 _DESCRIPTION = FOLDER / "lab.json"
@@ -33,7 +33,7 @@ class Node:
     ----------
     name, address : its host name and its IPv4 address.
     cores : numbers of the logical cores that its processes run on.
-    memory_mib : what the scheduler may give away of its memory.
+    memory_mib : memory that the scheduler may assign to jobs.
     """
 
     name: str
@@ -61,17 +61,17 @@ class Lab:
     scheduler: str
 
     def node(self, name: str) -> Node:
-        """Return the node of that name.
+        """Return a node by its name.
 
         Raises
         ------
-        InputError : there is none.
+        InputError : there is no such node.
         """
         for node in self.nodes:
             if node.name == name:
                 return node
         names = ", ".join(node.name for node in self.nodes)
-        raise InputError("node", name, "is none of the lab's", f"name one of {names}")
+        raise InputError("node", name, "is not a node of the lab", f"name one of {names}")
 
 
 def location() -> Lab | None:
@@ -79,7 +79,7 @@ def location() -> Lab | None:
     if not _DESCRIPTION.exists():
         return None
     described = read_json(_DESCRIPTION)
-    # Of a lab that a reboot took down, files may be left.
+    # Files may remain of a lab that a reboot ended.
     if described["boot"] != _BOOT.read_text().strip():
         return None
     return Lab([Node(**node) for node in described["nodes"]], described["scheduler"])
@@ -90,7 +90,7 @@ def require() -> Lab:
 
     Raises
     ------
-    InputError : none is.
+    InputError : no lab is up.
     """
     lab = location()
     if lab is None:
@@ -107,13 +107,13 @@ def keep(lab: Lab) -> None:
 class Claim:
     """A record of the links, namespaces and processes of the lab; no others are touched.
 
-    It is written when nothing of these names exists and nothing has been made, so that a lab whose
-    start was killed is found whole.
+    It is written before anything is made, when nothing with these names exists. So all parts of a
+    lab whose start was killed can be found.
 
     Attributes
     ----------
-    mark : the value of the environment variable `ESCALA_LAB` in the lab's daemons, unlike any other
-        lab's.
+    mark : the value of the environment variable `ESCALA_LAB` in the lab's daemons, unique to this
+        lab.
     links, namespaces : name -> the kernel's number of it (`ifindex`, inode); None until all of them
         have been made.
     """
@@ -132,19 +132,19 @@ class Claim:
 
 
 def claim() -> Claim:
-    """Return the lab's claim; it is empty where there is neither a lab nor the rest of one."""
+    """Return the lab's claim. It is empty if there is neither a lab nor the rest of one."""
     try:
         kept = read_json(_CLAIM)
     except FileNotFoundError:
         kept = {"boot": None}
-    # A reboot takes all of it away, and gives the numbers to others.
+    # A reboot removes everything, and reuses the numbers.
     if kept.pop("boot") != _BOOT.read_text().strip():
         return Claim(mark="", links={}, namespaces={})
     return Claim(**kept)
 
 
 def keep_claim(claimed: Claim) -> None:
-    """Write down what is the lab's."""
+    """Write the lab's claim."""
     write_json(_CLAIM, {"boot": _BOOT.read_text().strip()} | asdict(claimed))
 
 
@@ -152,8 +152,8 @@ def keep_claim(claimed: Claim) -> None:
 def alone(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder until the block ends.
 
-    A lock on `FOLDER` guards the links; one on the folder it stands in guards the lab as a whole,
-    and leaves no file behind.
+    A lock on `FOLDER` guards the links. A lock on its parent folder guards the whole lab, and
+    leaves no file.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:

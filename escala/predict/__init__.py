@@ -1,4 +1,4 @@
-"""Classify a user's own data with a trained model, and tell what is unlike anything seen."""
+"""Classify a user's own data with a trained model, and flag unfamiliar items."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from escala.workloads import WORKLOADS
 
 
 def predicting(kind: Kind, workload: str) -> list[str]:
-    """Return the modules that predicting with a workload picks by name."""
+    """Return the modules that a prediction with a workload picks by name."""
     of_kind = [kind.module(part) for part in ("queries", "familiarity") if kind.has(part)]
     return [*of_kind, WORKLOADS[workload].package]

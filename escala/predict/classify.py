@@ -1,8 +1,8 @@
-"""A user's data to a table: the class probabilities of each item, and whether it is familiar."""
+"""Write a table of a user's data: class probabilities of each item, and its familiarity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,11 @@ import pandas as pd
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
 from escala.data import Kind
+from escala.data.queries import Query
 from escala.workloads import Classifier, load
+
+#: Pieces of items for which the model is called at once.
+PIECES = 1024
 
 
 def predict(
@@ -34,22 +38,22 @@ def predict(
 
     Returns
     -------
-    A row per item: the columns of its `Query`; `predicted`, and `probability_CLASS` for each class;
-    of a model without classes the number `predicted`, or numbers from `predicted_1` on; with a
-    familiarity `familiar_share` (of its evidence; NaN if it has none), `threshold`,
+    A row per item: the columns of its `Query`; `predicted`, and `probability_CLASS` for each class.
+    A model without classes gives the number `predicted`, or numbers from `predicted_1` on. With a
+    familiarity there are `familiar_share` (of its evidence; NaN without evidence), `threshold`,
     `false_alarm_rate` (measured on held-out rows) and `unlike_anything_seen`.
 
     Raises
     ------
-    InputError : the run did not end ok or kept no model, the file is not what the kind reads, or
-        `false_alarms` is no share.
+    InputError : the run did not end ok or kept no model, the kind cannot read the file, or
+        `false_alarms` is not a share.
     """
     classifier = _model(run)
+    data = classifier.description["data"]
     familiar = _familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
     rows = []
-    for query in kind.load("queries").queries(path, classifier.description["data"]):
-        outputs = classifier.probabilities(*query.inputs).mean(axis=0, dtype=np.float64)
-        predicted = _classified(outputs, classifier.classes)
+    for query, outputs in _predicted(classifier, kind.load("queries").queries(path, data)):
+        predicted = _classified(outputs.mean(axis=0, dtype=np.float64), classifier.classes)
         rows.append({**query.columns, **predicted, **familiar(query.evidence)})
     table = pd.DataFrame(rows)
     with atomic(output) as temporary:
@@ -57,8 +61,36 @@ def predict(
     return table
 
 
+def _predicted(
+    classifier: Classifier, queries: Iterable[Query]
+) -> Iterator[tuple[Query, np.ndarray]]:
+    """Yield every item with the model's outputs for its pieces, (pieces, …).
+
+    The model is called for the pieces of many items together: each call takes milliseconds.
+    """
+    for together in _batches(queries):
+        inputs = map(np.concatenate, zip(*(query.inputs for query in together), strict=True))
+        ends = np.cumsum([len(query.inputs[0]) for query in together])
+        yield from zip(
+            together, np.split(classifier.probabilities(*inputs), ends[:-1]), strict=True
+        )
+
+
+def _batches(queries: Iterable[Query]) -> Iterator[list[Query]]:
+    """Yield consecutive items, each time so many that they have `PIECES` pieces or more."""
+    together, pieces = [], 0
+    for query in queries:
+        together.append(query)
+        pieces += len(query.inputs[0])
+        if pieces >= PIECES:
+            yield together
+            together, pieces = [], 0
+    if together:
+        yield together
+
+
 def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
-    """Return an item's columns on its class, or the numbers that a model without classes predicts.
+    """Return an item's columns on its class, or the predictions of a model without classes.
 
     Parameters
     ----------
@@ -75,7 +107,7 @@ def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
 
 
 def _familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], dict]:
-    """Return the function that gives an item's columns on its familiarity, by its evidence."""
+    """Return a function from an item's evidence to its columns on familiarity."""
     known = kind.load("familiarity").Familiarity.load(path)
     threshold = known.threshold(false_alarms)
 
@@ -85,7 +117,7 @@ def _familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], di
             "familiar_share": share,
             "threshold": threshold,
             "false_alarm_rate": known.false_alarm_rate(threshold),
-            # An item without any evidence is unlike anything, too.
+            # An item without evidence is flagged too.
             "unlike_anything_seen": not share >= threshold,
         }
 

@@ -1,4 +1,4 @@
-"""Scores of predictions whose classes are known."""
+"""Score predictions whose classes are known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def report(table: pd.DataFrame) -> str:
 
     Parameters
     ----------
-    table : of predictions, with the columns `class` and `predicted`. Of two classes either is in
-        turn the positive one.
+    table : predictions, with the columns `class` and `predicted`. Each class is in turn the
+        positive one, also with two classes.
     """
     return classification_report(table["class"], table["predicted"], digits=4, zero_division=0)

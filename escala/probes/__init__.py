@@ -1,10 +1,9 @@
-"""Probes: what is captured of a run besides its result. Adding one is adding a module.
+"""Find the probes, the instruments that capture more of a run than its result.
 
-A probe is a subclass of `escala.probes.base.Probe`, alone in a module of this folder. Its name is
-that of the module's file, with `-` for `_`: an experiment sets it up under this key, and its runs
-stand in folders of this name. The modules are found by their place and imported when they are asked
-for, so that a probe is part of what determines a run (`escala.cache.sources`) only where the run
-uses it.
+To add a probe, add a module with one subclass of `escala.probes.base.Probe` to this folder. Its
+name is that of the module's file, with `-` for `_`: the key of its settings in an experiment, and
+the folder of its runs. A module is imported only when a run uses its probe. So a probe determines
+only its own runs (`escala.cache.sources`).
 """
 
 from __future__ import annotations
@@ -61,22 +60,25 @@ def added(properties: Mapping[str, dict], schemas: Mapping[str, dict]) -> dict[s
 
     Raises
     ------
-    InputError : a probe has the name of a property that there is already.
+    InputError : a probe has the name of an existing property.
     """
     taken = sorted(properties.keys() & schemas.keys())
     if taken:
         raise InputError(
-            Path(__file__).parent, taken, "is a key of another meaning", "rename the probe's file"
+            Path(__file__).parent,
+            taken,
+            "is already a key of the experiment",
+            "rename the probe's file",
         )
     return {**properties, **schemas}
 
 
 def of_run(plan: Mapping, folder: Path) -> Probe | None:
-    """Return the probe that a run uses, None for a timing run.
+    """Return the probe that a run uses, or None for a timing run.
 
     Parameters
     ----------
-    plan : of the run, `escala.record.plan`.
+    plan : the run's plan, see `escala.record.plan`.
     folder : the run's `ranks/` folder.
     """
     name = plan["instrument"]

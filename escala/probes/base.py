@@ -1,7 +1,7 @@
-"""The contract of a probe: where it applies, how it shapes a run, what it starts, what it returns.
+"""Define the contract of a probe: its runs, its processes and its result.
 
 A probe run is a run of its own: one epoch, without validation and checkpoints, in a folder that has
-the probe's name in place of `rep1`. Its times are compared with those of no timing run.
+the probe's name in place of `rep1`. Its times are never compared with those of timing runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Run(Protocol):
-    """The names of a run, as `escala.experiment.Run` has them."""
+    """The names of a run, see `escala.experiment.Run`."""
 
     dataset: str
     workload: str
@@ -30,49 +30,50 @@ class Run(Protocol):
 
 
 class Recorder(Protocol):
-    """Notes what happens in each step of one process."""
+    """Records the steps of one process."""
 
     def step(
         self, compute: Callable, local: Callable, exchange: Callable, apply: Callable
     ) -> Callable:
-        """Return a rank's step with what the recorder adds to it.
+        """Return a rank's step with the operations that the recorder adds.
 
         It is called only where moments inside the step can be read; see `Probe.recorder`.
 
         Parameters
         ----------
-        compute : takes the arrays of a step to gradients, sum of losses and number right.
-        local : brings gradients into the form they are exchanged in.
-        exchange : takes gradients to their sums over all ranks.
-        apply : updates the variables by these; returns the variables, in the order of gradients.
+        compute : maps the arrays of a step to gradients, sum of losses and number of hits.
+        local : converts gradients to the form in which they are exchanged.
+        exchange : maps gradients to their sums over all ranks.
+        apply : updates the variables by these sums; returns the variables, in the order of
+            gradients.
         """
 
     def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
-        """Note the moments of a step that is done, in seconds of `time.perf_counter`."""
+        """Record the moments of a finished step, in seconds of `time.perf_counter`."""
 
     def write(self) -> None:
-        """Write what was noted."""
+        """Write the record."""
 
 
 class Probe:
-    """Capture something of one run. Each process that takes part in it has an instance of its own.
+    """Capture more of one run than its result. Each process of the run has an instance of its own.
 
     Parameters
     ----------
     values : the values of its settings in the experiment, without `enabled`.
-    folder : the run's `ranks/` folder. Files that are kept there have the probe's name in theirs,
-        as `rank0.clocks.csv`.
+    folder : the run's `ranks/` folder. The names of files that are kept there contain the probe's
+        name, such as `rank0.clocks.csv`.
     """
 
     #: The name of its module's file, with `-` for `_`.
     name: ClassVar[str]
-    #: Where it observes: in each `rank`; beside the ranks of each `node`, by a process that runs
-    #: `program`; or once for the whole `run`, by what runs anyway.
+    #: The place of the probe: in each `rank`; beside the ranks of each `node`, in a process that
+    #: runs `program`; or once for the whole `run`, in an existing process.
     scope: ClassVar[Literal["rank", "node", "run"]]
     #: JSON Schema of its key in an experiment, as `section` returns it.
     settings: ClassVar[dict]
-    #: JSON Schema of what `read` returns, which `run.json` holds under the probe's name and which
-    #: is null in other runs; None for a probe that leaves nothing but files.
+    #: JSON Schema of the result of `read`, which `run.json` holds under the probe's name, null in
+    #: other runs; None for a probe that leaves only files.
     result: ClassVar[dict | None] = None
     #: Files that it may leave beside `run.json`.
     products: ClassVar[tuple[str, ...]] = ()
@@ -80,8 +81,8 @@ class Probe:
     temporary: ClassVar[tuple[str, ...]] = ()
     #: Whether a table reads its runs.
     tabulated: ClassVar[bool] = False
-    #: Whether tables set its runs against those of the references of one session: both are then
-    #: measured again where one of them changes.
+    #: Whether tables compare its runs with those of the references, of one session. Both are then
+    #: measured again when one of them changes.
     compared: ClassVar[bool] = False
 
     def __init_subclass__(cls):
@@ -92,29 +93,29 @@ class Probe:
 
     @classmethod
     def applies(cls, run: Run, strategy: type[Strategy]) -> bool:
-        """Return whether it can capture a run: by default, any that is trained by steps."""
+        """Return whether it can capture a run; by default every run trained by steps."""
         from escala.workloads import WORKLOADS
 
         return WORKLOADS[run.workload].kind == "steps"
 
     @classmethod
     def steps(cls, values: dict) -> int | None:
-        """Return how many steps its runs make; None stands for a whole epoch."""
+        """Return the number of steps of its runs; None stands for a whole epoch."""
         return values.get("steps")
 
     def environment(self, strategy: type[Strategy]) -> dict[str, str]:
-        """Return environment variables that are added to those of every rank."""
+        """Return the environment variables to add to those of every rank."""
         return {}
 
     def program(self, interface: str) -> list[str]:
-        """Return the command to start on each node beside its ranks, of a probe of `scope` node.
+        """Return the command to start on each node beside its ranks, for a probe of `scope` node.
 
         It should end when the ranks have ended; otherwise it is stopped then. It has the
-        environment of the ranks, and what it prints goes to `{name}.log`.
+        environment of the ranks, and its output goes to `{name}.log`.
 
         Parameters
         ----------
-        interface : of the network that the ranks exchange over, such as `eth0`.
+        interface : interface of the network over which the ranks exchange, such as `eth0`.
         """
         raise NotImplementedError
 
@@ -131,21 +132,21 @@ class Probe:
     def recorder(
         self, process: int, variables: Sequence[tf.Variable], inside: bool
     ) -> Recorder | None:
-        """Return what notes the steps of a process, if any is to.
+        """Return the recorder of the steps of a process, or None.
 
         Parameters
         ----------
-        variables : those that are trained.
-        inside : whether moments inside the step can be read, as `Strategy.shows_steps` tells.
+        variables : the trained variables.
+        inside : whether moments inside the step can be read, see `Strategy.shows_steps`.
         """
         return None
 
     def read(self, processes: list[dict]) -> Any:
-        """Return the result of a run whose ranks have ended ok, as `result` describes it.
+        """Return the result of a run whose ranks ended ok, in the form of `result`.
 
         Parameters
         ----------
-        processes : what each process measured, in their order.
+        processes : the measurements of each process, in their order.
         """
         raise NotImplementedError
 
@@ -155,8 +156,8 @@ def section(description: str, *, enabled: bool, **settings: dict) -> dict:
 
     Parameters
     ----------
-    description : of its runs; the reference page of the configuration shows it.
-    enabled : whether an experiment that says nothing of the probe includes its runs.
+    description : description of its runs, for the reference page of the configuration.
+    enabled : whether an experiment without this key includes its runs.
     settings : JSON Schema of each further key, with a description and a default.
     """
     included = {

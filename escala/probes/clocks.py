@@ -1,8 +1,8 @@
-"""The moments of every step, written down by each rank in a run of its own.
+"""Record the moments of every step of each rank, in a run of its own.
 
-Moments are seconds since the epoch. On one machine all ranks and Horovod's timeline read the same
-clock: the time of day when the steps began, without later corrections of it. Inside the compiled
-step, a moment is read when its tensor has been computed.
+Moments are seconds since the epoch. On one machine all ranks and Horovod's timeline use the same
+clock: the time of day at the first step, without later corrections of it. Inside the compiled step,
+a moment is read when its tensor has been computed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from escala.probes.base import Probe, section
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES, tensor_names
 
-if TYPE_CHECKING:  # Experiments are read where no TensorFlow is.
+if TYPE_CHECKING:  # Experiments are read in processes without TensorFlow.
     import numpy as np
     import tensorflow as tf
 
-#: Of `rank{r}.clocks.csv`; `tensor` is empty where a moment is of the whole step.
+#: The columns of `rank{r}.clocks.csv`; `tensor` is empty for a moment of the whole step.
 COLUMNS = ("epoch", "step", "moment", "tensor", "seconds")
 #: Moments outside the compiled step, inside it as a whole, and of each of its tensors.
 GATHER_BEGINS, GATHER_ENDS, RETURNED = OUTSIDE = ("gather_begins", "gather_ends", "returned")
@@ -53,7 +53,7 @@ class Clocks(Probe):
         return super().applies(run, strategy) and not strategy.asynchronous
 
     def environment(self, strategy):
-        # The moments tell which rank was ready when.
+        # The clocks record when each rank was ready.
         return strategy.timeline_environment(self.folder / RAW_TIMELINE, negotiation=False)
 
     def recorder(self, process, variables, inside):
@@ -61,13 +61,13 @@ class Clocks(Probe):
 
 
 class Moments:
-    """Writes down when the parts of each step of one process begin and end.
+    """Records when the parts of each step of one process begin and end.
 
     Parameters
     ----------
     path : the CSV file to write, in the columns `COLUMNS`.
-    variables : those that are trained.
-    inside : whether moments inside the step can be read, as `Strategy.shows_steps` tells.
+    variables : the trained variables.
+    inside : whether moments inside the step can be read, see `Strategy.shows_steps`.
     """
 
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
@@ -82,7 +82,7 @@ class Moments:
             self._stamps = tf.Variable(tf.zeros(len(self._moments), tf.float64), trainable=False)
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
-        """Return a rank's step that also notes its moments; see `Recorder.step`."""
+        """Return a rank's step that also records its moments; see `Recorder.step`."""
         import tensorflow as tf
 
         def noted(*arguments):
@@ -99,7 +99,7 @@ class Moments:
         return noted
 
     def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
-        """Note the moments of a step that is done; those given are of `time.perf_counter`."""
+        """Record the moments of a finished step; the arguments are in `time.perf_counter`."""
         outside = [moment + self._to_epoch for moment in (began, gathered, returned)]
         moments = [*zip(OUTSIDE, [""] * len(OUTSIDE), outside, strict=True)]
         if self._inside:
@@ -132,9 +132,9 @@ def _to_epoch() -> float:
 def _each_stamped(values: Sequence, after: Sequence[tf.Tensor] = ()) -> tuple[list, list]:
     """Return copies of values, and the time at which each of them and all of `after` were computed.
 
-    A copy is available once its own time was read, and waits for no other. The updates wait for
-    `after`: TensorFlow may otherwise begin them during the backward pass, and the times of both
-    could not be told apart.
+    A copy is available when its own time was read, and waits for no other. The updates wait for
+    `after`: otherwise TensorFlow may begin them during the backward pass, and their times could not
+    be separated.
     """
     import tensorflow as tf
 
@@ -155,7 +155,7 @@ def _passed(value):
     from escala.strategies.shared.factors import Factors
 
     if isinstance(value, Factors):
-        # The first factor goes to the others before the gradient is there.
+        # The first factor is sent before the gradient is ready.
         return value._replace(errors=tf.identity(value.errors))
     return tf.nest.map_structure(tf.identity, value, expand_composites=True)
 

@@ -1,8 +1,8 @@
-"""Sample what the ranks of one node use while they run, from outside them.
+"""Sample the resources of the ranks of one node, from a process outside them.
 
-`python -m escala.probes.resources FOLDER --node N --interface NAME` looks at the ranks that have
-announced themselves in a run's `ranks/` folder, and writes `node{n}.resources.csv` there until all
-of them have ended. What cannot be read is empty, never 0.
+`python -m escala.probes.resources FOLDER --node N --interface NAME` samples the ranks that have
+announced themselves in a run's `ranks/` folder. It writes `node{n}.resources.csv` there until all
+of them have ended. A value that cannot be read is empty, never 0.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from escala.probes.base import Probe, section
 
 if (
     TYPE_CHECKING
-):  # The sampler is there while ranks start: it does not load what it has no use for.
+):  # The sampler runs while ranks start, so it does not load modules that it does not need.
     import pandas as pd
 
 SAMPLE_SECONDS = 0.5
 
-#: Of `node{n}.resources.csv`: one row per rank and sample.
+#: The columns of `node{n}.resources.csv`: one row per rank and sample.
 COLUMNS = (
     "seconds",
     "rank",
@@ -62,7 +62,7 @@ def _quantity(kind: str, description: str, unit: str | None = None) -> dict:
 
 
 def _number_of(description: str, unit: str | None = None) -> dict:
-    """Return the JSON Schema of a whole number that is always known."""
+    """Return the JSON Schema of an integer that is always known."""
     return _quantity("integer", description, unit) | {"type": "integer"}
 
 
@@ -149,11 +149,11 @@ def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
     """Return when the training steps of each process began and ended, by its number.
 
     A process that only serves others has the steps of one that trains on the same machine. None
-    stands for a run that went on after its last epoch.
+    stands for a run that was resumed after its last epoch.
 
     Parameters
     ----------
-    processes : what each process measured, in their order; moments in `time.monotonic`.
+    processes : the measurements of each process, in their order; moments in `time.monotonic`.
     """
     own = {number: _steps(each) for number, each in enumerate(processes) if "epochs" in each}
     of_machine = {processes[number]["boot"]: moments for number, moments in own.items()}
@@ -161,7 +161,7 @@ def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
 
 
 def _steps(process: dict) -> tuple[float, float] | None:
-    """Return when the training steps of this sitting of a process began and ended."""
+    """Return when the training steps of a process began and ended, since its last resumption."""
     epochs = process["epochs"][max(process["resumed_after"], default=0) :]
     if not epochs:
         return None
@@ -171,23 +171,22 @@ def _steps(process: dict) -> tuple[float, float] | None:
 def sample(folder: Path, node: int, interface: str, seconds: float = SAMPLE_SECONDS) -> Path:
     """Write a row for each of the node's ranks every `seconds`, until all of them have ended.
 
-    Ranks may announce themselves at any time, and end at any time. If none ever does, this goes on
-    until it is stopped.
+    Ranks may announce themselves and end at any time. If no rank ever announces itself, this
+    continues until it is stopped.
 
     Parameters
     ----------
     folder : the run's `ranks/` folder.
-    interface : the network interface to read the counters of, as each rank's own network namespace
-        has them.
+    interface : the network interface whose counters are read, in each rank's own network namespace.
 
     Returns
     -------
-    The table written, with `COLUMNS`. `seconds` is of `time.monotonic`, one clock for all processes
-    of a machine, which nobody sets; `cpu_percent` is of the time since the rank's sample before,
-    100 for one core; `threads_running` counts threads that run or wait for a core; switches are
-    totals over all threads, also of those that have ended, as last seen; bytes are what the
-    interface has counted, for all processes that share it; `gpu_percent` is the sum over the GPUs
-    the rank computes on, for all processes that do.
+    The written table, with `COLUMNS`. `seconds` is in `time.monotonic`, one clock for all processes
+    of a machine, which is never set. `cpu_percent` is for the time since the rank's previous
+    sample, 100 for one core. `threads_running` counts threads that run or wait for a core. Switches
+    are totals over all threads; for threads that have ended, the last sample counts. Bytes are the
+    counters of the interface, for all processes that share it. `gpu_percent` is the sum over the
+    GPUs on which the rank computes, for all processes on them.
     """
     output = folder / f"node{node}.resources.csv"
     ranks: dict[int, _Rank] = {}
@@ -210,7 +209,7 @@ def sample(folder: Path, node: int, interface: str, seconds: float = SAMPLE_SECO
 
 
 def _meet(folder: Path, node: int, ranks: dict[int, _Rank]) -> None:
-    """Add to `ranks` those of the node that have announced themselves since."""
+    """Add to `ranks` those of the node that have announced themselves since the last call."""
     for path in folder.glob("rank*.pid"):
         number = int(re.search(r"\d+", path.name)[0])
         if number not in ranks:
@@ -220,7 +219,7 @@ def _meet(folder: Path, node: int, ranks: dict[int, _Rank]) -> None:
 
 
 class _Rank:
-    """A rank's process, and what is remembered of it from one sample to the next."""
+    """A rank's process, and its state between samples."""
 
     def __init__(self, number: int, pid: int, started: float):
         self.number, self.pid = number, pid
@@ -268,7 +267,7 @@ class _Rank:
         }
 
     def _cpu_percent(self, process: psutil.Process) -> float | None:
-        """Return the share of the time since the last call that its threads ran, first None."""
+        """Return the use of the processor since the last call, in percent, at first None."""
         times = process.cpu_times()
         now = (time.monotonic(), times.user + times.system)
         before, self._cpu = self._cpu, now
@@ -277,7 +276,7 @@ class _Rank:
         return round(100 * (now[1] - before[1]) / (now[0] - before[0]), 2)
 
     def _count(self, threads: dict[str, tuple[bytes, tuple[int, int]]]) -> tuple[int, int]:
-        """Add what the threads have counted since: those that end take their counters along."""
+        """Add the counts of the threads since the last sample: a thread's counter ends with it."""
         for thread, (_, counted) in threads.items():
             before = self._seen.get(thread, (0, 0))
             self._switches = tuple(
@@ -289,9 +288,9 @@ class _Rank:
 
 
 def _process(pid: int, started: float) -> psutil.Process | None:
-    """Return the process that announced itself, None if it has ended."""
+    """Return the process that announced itself, or None if it has ended."""
     try:
-        # The number alone may be another process's by now.
+        # Another process may have this number by now.
         return psutil.Process(pid) if clock.started(pid) == started else None
     except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         return None
@@ -300,7 +299,7 @@ def _process(pid: int, started: float) -> psutil.Process | None:
 def _threads(pid: int) -> dict[str, tuple[bytes, tuple[int, int]]]:
     """Return the state, and the voluntary and involuntary switches, of each thread (man 5 proc).
 
-    `psutil.Process.num_ctx_switches` has those of the main thread alone.
+    `psutil.Process.num_ctx_switches` has only those of the main thread.
     """
     found = {}
     for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - twice as fast
@@ -333,7 +332,7 @@ def _unless_denied(read: Callable, *arguments: object) -> Any:
 
 
 class Gpus:
-    """The NVIDIA GPUs of this node; none where there is no driver."""
+    """The NVIDIA GPUs of this node; none without a driver."""
 
     def __init__(self):
         import pynvml
@@ -347,7 +346,7 @@ class Gpus:
             self._devices = []
 
     def use(self) -> dict[int, tuple[float | None, int | None]]:
-        """Return, by process id, use in percent and memory in bytes over the GPUs it computes on.
+        """Return, by process id, use in percent and memory in bytes over the process's GPUs.
 
         Use is of the whole GPU, by all its processes; memory is that of the process.
         """
@@ -373,11 +372,11 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 def read(folder: Path) -> pd.DataFrame:
-    """Return the samples of all nodes of a run, in `COLUMNS`, what could not be read as NaN.
+    """Return the samples of all nodes of a run, in `COLUMNS`, with NaN for missing values.
 
     Raises
     ------
-    ValueError : the folder holds none.
+    ValueError : the folder holds no samples.
     """
     import pandas as pd
 
@@ -390,20 +389,20 @@ def read(folder: Path) -> pd.DataFrame:
 def summary(table: pd.DataFrame, within: Mapping[int, tuple[float, float] | None]) -> list[dict]:
     """Summarise the samples of each rank taken between two moments, both included.
 
-    What a counter (context switches, bytes) has grown by is between the first and the last of
-    those samples, and so is a rate, per second. Bytes are those of the interface: ranks that share
-    one have the same, which must not be added up.
+    The growth of a counter (context switches, bytes) is taken between the first and the last of
+    those samples, and so is its rate per second. Bytes are those of the interface: ranks that share
+    one have the same bytes, which must not be added.
 
     Parameters
     ----------
-    table : of `read`.
+    table : the result of `read`.
     within : the two moments of each rank, in seconds of `time.monotonic` on its machine; None
         takes all its samples.
 
     Returns
     -------
-    One entry per rank of the table, in their order; None stands for what was not read, or takes
-    more samples than there are.
+    One entry per rank of the table, in their order; None stands for a value that was not read, or
+    that needs more samples.
     """
     return [
         {"rank": int(rank), **_summary(_between(samples, within[rank]))}
@@ -436,7 +435,7 @@ def _summary(samples: pd.DataFrame) -> dict:
 
 
 def _growth(samples: pd.DataFrame, counter: str) -> tuple[int | None, float | None]:
-    """Return what a counter has grown by, and that per second."""
+    """Return the growth of a counter, and its rate per second."""
     known = samples.sort_values("seconds").dropna(subset=counter)
     if len(known) < 2:
         return None, None
@@ -457,8 +456,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, help="the run's ranks/ folder")
     node = int(os.environ.get("SLURM_NODEID", 0))
-    parser.add_argument("--node", type=int, default=node, help="its number, from 0; SLURM tells")
-    parser.add_argument("--interface", required=True, help="that the ranks talk over, as eth0")
+    parser.add_argument(
+        "--node", type=int, default=node, help="its number, from 0; default: SLURM_NODEID"
+    )
+    parser.add_argument("--interface", required=True, help="interface of the ranks, such as eth0")
     parser.add_argument("--seconds", type=_positive, default=SAMPLE_SECONDS, help="between samples")
     arguments = parser.parse_args()
     sample(arguments.folder, arguments.node, arguments.interface, arguments.seconds)

@@ -1,10 +1,10 @@
-"""Horovod's timeline: captured, mended, read as intervals, and converted for Perfetto.
+"""Capture Horovod's timeline, complete it, read it as intervals, and convert it for Perfetto.
 
-Horovod writes a JSON array in Chrome's trace format in which every tensor is a "process" whose
-phases are nested `B` and `E` events, in microseconds; `E` carries no name, and the outermost one
-of an operation tells type and shape of the tensor. Instants named by a number say when that rank
-was ready. Only rank 0 writes. A run that is killed leaves the array open, and one that ends well
-may still lack the ends of its last operation.
+Horovod writes a JSON array in Chrome's trace format, in microseconds. Every tensor is a "process",
+and its phases are nested `B` and `E` events. `E` has no name; the outermost `E` of an operation has
+type and shape of the tensor. Instants named by a number mark when that rank was ready. Only rank 0
+writes. A run that is killed leaves the array open, and a run that ends ok may lack the ends of its
+last operation.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from escala.core.files import atomic
 from escala.probes.base import Probe, section
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 
-if TYPE_CHECKING:  # Experiments are read in less time than pandas takes to load.
+if TYPE_CHECKING:  # An experiment is read in less time than an import of pandas.
     import pandas as pd
 
 MICROSECONDS = 1e-6
 CYCLE = "CYCLE_START"
-#: What a phase's time goes into, by the start of its name; the first that fits counts.
+#: The use of a phase's time, by the start of its name; the first match counts.
 NEGOTIATION, WAITING, COPYING, COMMUNICATION = (
     "waiting for all ranks (negotiation)",
     "waiting for data or other tensors",
@@ -45,7 +45,7 @@ _ITEM_BYTES = {"bfloat16": 2}
 
 
 class Timeline(Probe):
-    """Horovod's timeline of some steps, with who was ready when."""
+    """Horovod's timeline of some steps, with the moments when each rank was ready."""
 
     scope = "run"
     settings = section(
@@ -70,7 +70,7 @@ class Timeline(Probe):
 
 
 def keep(folder: Path) -> None:
-    """Make the products of the timeline that a run left, if it left one.
+    """Make the products of a run's timeline, if it has one.
 
     Parameters
     ----------
@@ -82,11 +82,11 @@ def keep(folder: Path) -> None:
 
 
 def repair(raw: str | Path) -> list[dict]:
-    """Return the complete events of a timeline, also of one that breaks off anywhere.
+    """Return the complete events of a timeline, even if it ends at any place.
 
     Parameters
     ----------
-    raw : the text, or the path of the file that holds it.
+    raw : the text, or the path of its file.
     """
     text = raw.read_text(errors="replace") if isinstance(raw, Path) else raw
     return list(_events(text))
@@ -128,7 +128,7 @@ def tensors(events: list[dict]) -> dict[int, str]:
 
 
 def family(phase: str) -> str:
-    """Return what a phase's time goes into."""
+    """Return the use of a phase's time."""
     return next((name for name, starts in FAMILIES.items() if phase.startswith(starts)), OTHER)
 
 
@@ -137,7 +137,7 @@ def started(events: list[dict]) -> float:
 
     Raises
     ------
-    ValueError : the timeline does not tell.
+    ValueError : the timeline does not hold it.
     """
     key = "start_time_since_epoch_in_micros"
     for event in events:
@@ -153,7 +153,7 @@ def intervals(events: list[dict]) -> pd.DataFrame:
     -------
     One row per phase: `tensor`, `phase`, `start_seconds` and `end_seconds` since Horovod started,
     `depth` (0 for `NEGOTIATE_…` and for the operation, 1 for the parts of an operation), and
-    `bytes` of the tensor, known only of an operation as a whole (else missing).
+    `bytes` of the tensor, known only for a whole operation (else missing).
     """
     import pandas as pd
 
@@ -221,13 +221,13 @@ def union_seconds(phases: pd.DataFrame) -> float:
 
 
 def operations(phases: pd.DataFrame) -> pd.Series:
-    """Return, for every operation on a tensor, the number of the fused operation it was part of.
+    """Return, for every operation on a tensor, the number of its fused operation.
 
     Horovod performs one fused operation after the other, so operations that overlap are one.
 
     Returns
     -------
-    Integers, indexed as the rows of `phases` that are whole operations.
+    Integers, with the index of the rows of `phases` that are whole operations.
     """
     import numpy as np
 
@@ -239,8 +239,8 @@ def operations(phases: pd.DataFrame) -> pd.Series:
 def trace(events: list[dict]) -> list[dict]:
     """Convert a timeline to Chrome trace events: one process, rank 0, and a thread per tensor.
 
-    Phases become complete (`X`) events, negotiation cycles instants on a thread of their own, and
-    the readiness of ranks instants on the tensor's thread.
+    Phases become complete (`X`) events. Negotiation cycles become instants on a thread of their
+    own, and the readiness of ranks becomes instants on the tensor's thread.
     """
     threads = {0: "cycles", **tensors(events)}
     converted = [_metadata("process_name", 0, name="rank 0")]

@@ -1,1 +1,1 @@
-"""From numbers to tables, figures and sentences."""
+"""Report numbers as tables, figures and sentences."""

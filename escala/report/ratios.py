@@ -1,4 +1,4 @@
-"""The lines that show the ratios of an experiment, its step times, and the parts of a step."""
+"""Print the ratios of an experiment, its step times, and the parts of a step."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Tables = Mapping[str, pd.DataFrame]
 
 
 def lines(tables: Tables) -> Iterator[str]:
-    """Yield a few lines for each configuration, one process first, and for variants of that.
+    """Yield lines for each configuration, one process first, and for the variants of one process.
 
     Ratios are those of the training seconds of an epoch: medians over pairs of a session and
     repeat, with their 95 % interval. Parts are those of the median step of each rank.
 
     Parameters
     ----------
-    tables : by name, as `escala.report.tables.read` gives them.
+    tables : the result of `escala.report.tables.read`.
     """
     configurations = tables["configurations"]
     speedup = labelled(tables["speedup"], tables["runs"])
@@ -77,7 +77,7 @@ def _parts(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _between_variants(runs: pd.DataFrame) -> Iterator[str]:
-    """Yield the ratio of one process under each other variant to it under the first."""
+    """Yield the ratio of one process with each other variant to one with the first variant."""
     strategy, layout = ONE_PROCESS
     single = runs[(runs["strategy"] == strategy) & (runs["layout"] == layout)]
     whole = single[single["comparable"] & (single["status"] == "ok") & (single["resumptions"] == 0)]

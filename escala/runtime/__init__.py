@@ -1,1 +1,1 @@
-"""Start the processes of a run on their nodes: layout, placement, launchers, SLURM."""
+"""Start the processes of a run on their nodes."""

@@ -1,13 +1,12 @@
 """Start the processes of a run: on this machine, by `mpirun`, or by SLURM's `srun`.
 
-| launcher | when it is chosen by itself |
+| launcher | chosen by `auto` for |
 |---|---|
 | `local` | one node, no MPI |
-| `mpirun` | one node and MPI; more nodes where `srun` does not serve Open MPI |
-| `srun` | more nodes, inside an allocation of SLURM |
+| `mpirun` | one node and MPI; several nodes if `srun` does not work with Open MPI |
+| `srun` | several nodes, inside a SLURM allocation |
 
-Whatever starts them, every process finds its number in the environment and its place in the run's
-plan.
+With every launcher, a process finds its number in the environment and its place in the run's plan.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ MPIRUN_PROGRAM = "mpirun"
 Command = list[str]
 Environment = dict[str, str]
 
-# What another MPI job, SLURM or the user's shell may have left that would steer these ranks.
+# Variables of another MPI job, SLURM or the user's shell that would affect these ranks.
 _FOREIGN = ("HOROVOD_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TF_CONFIG", "OMP_", PROCESS)
-# Ranks ask no service that wants one; NCBI_API_KEY is one.
+# Ranks need no secrets, such as NCBI_API_KEY.
 _SECRET = re.compile(
     r"(^|_)(API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|SECRET_KEY|TOKEN|PASSWORD|PASSWD)$", re.I
 )
@@ -52,9 +51,9 @@ _SURVEY_SECONDS = 120
 
 @dataclass(frozen=True)
 class Launch:
-    """By what a run's processes are started, and on which nodes, in the order of their ranks.
+    """The launcher of a run's processes, and its nodes, in the order of their ranks.
 
-    `job` is SLURM's number of the allocation, None outside of one.
+    `job` is SLURM's number of the allocation, or None without one.
     """
 
     launcher: str
@@ -63,7 +62,7 @@ class Launch:
 
 
 def process_of_environment() -> int:
-    """Return the number of this process, as its launcher has told it."""
+    """Return the number of this process, which its launcher has set."""
     for name in (PROCESS, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
         if name in os.environ:
             return int(os.environ[name])
@@ -71,16 +70,17 @@ def process_of_environment() -> int:
 
 
 def survey(layout: Layout, strategy: type[Strategy], interface: str | None, asked: str) -> Launch:
-    """Choose the launcher of a run, and ask each of its nodes what it has.
+    """Choose the launcher of a run, and read the description of each of its nodes.
 
     Parameters
     ----------
-    interface : of the network to use between nodes; absent, the one the scheduler knows a node by.
+    interface : interface of the network to use between nodes; the default is the one by which the
+        scheduler knows a node.
     asked : `auto` or one of `LAUNCHERS`.
 
     Raises
     ------
-    InputError : more than one node, or `srun`, outside an allocation of SLURM.
+    InputError : several nodes, or `srun`, outside a SLURM allocation.
     """
     ports = processes_per_node(layout, strategy) + SPARE_PORTS
     if layout.nodes == 1 and asked != SRUN:
@@ -92,7 +92,7 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
         raise InputError(
             "layout" if several else "launcher",
             str(layout) if several else asked,
-            "asks for more than one node, and this is one machine"
+            "needs several nodes, and this is one machine"
             if several
             else "needs a SLURM allocation",
             f"use {'a layout 1xN' if several else 'auto'}, or run through SLURM: "
@@ -106,7 +106,7 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
 def _ask_nodes(
     job: str, layout: Layout, interface: str | None, ports: int, mpi: bool
 ) -> tuple[list[Node], int | None]:
-    """Run `escala.runtime.node` on each node; again without MPI where `srun` does not serve it."""
+    """Run `escala.runtime.node` on each node, without MPI if `srun` does not support it."""
     options = ["--ports", str(ports), "--addresses", json.dumps(_addresses())]
     options += ["--interface", interface] if interface else []
     base = _srun(job, layout.nodes, layout.nodes)
@@ -128,7 +128,7 @@ def _ask_nodes(
         if done.returncode == 0 and len(said) == layout.nodes:
             break
     else:
-        raise RuntimeError(f"srun could not ask the nodes: {done.stderr.strip()[-400:]}")
+        raise RuntimeError(f"srun failed on the nodes: {done.stderr.strip()[-400:]}")
     said.sort(key=lambda node: node.pop("number"))
     world = min((node.pop("world") or 1) for node in said)
     return [Node(**node) for node in said], world
@@ -146,14 +146,14 @@ def _output(command: Command) -> str:
 
 
 def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Environment:
-    """Return the environment of every process: this one's, cleaned, with what libraries need."""
+    """Return the environment of every process: this one's, cleaned, and the libraries' own."""
     inherited = _inherited()
     threads, across = knobs["threads"]["intra_op"], {}
     if launch and launch.job:
         interface = launch.nodes[0].interface
         across = {
             "SLURM_JOB_ID": launch.job,
-            # By this older name mpirun knows that srun starts its daemons.
+            # By this older name mpirun recognises that srun starts its daemons.
             "SLURM_JOBID": launch.job,
             "OMPI_MCA_btl_tcp_if_include": interface,
             "OMPI_MCA_oob_tcp_if_include": interface,
@@ -171,7 +171,7 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
 
 
 def _inherited() -> Environment:
-    """Return this environment without what steers other jobs, and without secrets."""
+    """Return this environment without the variables of other jobs, and without secrets."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -180,10 +180,10 @@ def _inherited() -> Environment:
 
 
 def own_mpi() -> Environment:
-    """Return what leads to the environment's own Open MPI.
+    """Return the variables that select the environment's own Open MPI.
 
-    Horovod is linked with it, and it is installed elsewhere than it was built for; a system MPI
-    must not take its place.
+    Horovod is linked with it. It is installed in another place than it was built for, and a system
+    MPI must not be used instead.
     """
     prefix = Path(sys.prefix)
     libraries = [str(prefix / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
@@ -199,9 +199,9 @@ def own_mpi() -> Environment:
 def started_by(
     launch: Launch, strategy: type[Strategy], places: Sequence[dict], command: Command
 ) -> Iterator[tuple[Command, Environment]]:
-    """Yield the one command that starts all processes, and what it adds to their environment.
+    """Yield the one command that starts all processes, and the variables for their environment.
 
-    What they need while they run, such as Horovod's rendezvous, lives as long as the context.
+    Servers that they need, such as Horovod's rendezvous, run as long as the context.
     """
     arguments = _STARTERS[launch.launcher](launch, strategy, len(places)) + command
     if not strategy.rendezvous:
@@ -238,24 +238,24 @@ def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command
         "--mca oob_tcp_if_include": [launch.nodes[0].interface],
     }
     if across:
-        # mpirun starts its daemons on the other nodes by srun, which it leaves to choose them.
+        # mpirun starts its daemons on the other nodes by srun, and lets srun choose the nodes.
         options["--mca plm_slurm_args"] = [
             f"--nodes={len(hosts) - 1} --nodelist={','.join(hosts[1:])}"
         ]
-        # The hosts above are all it needs to know of the allocation.
+        # It needs no more of the allocation than the hosts above.
         options["--mca ras"] = ["^slurm"]
     else:
-        # By default mpirun looks for ssh even to start nothing elsewhere, and fails without it.
+        # By default mpirun looks for ssh even without other nodes, and fails if there is none.
         options["--mca plm"] = ["isolated"]
     arguments = [word for key, values in options.items() for word in [*key.split(), *values]]
-    # Of the environment, whatever else is on the PATH.
+    # The environment's mpirun, not another one on the PATH.
     return [str(Path(sys.prefix) / "bin" / MPIRUN_PROGRAM), *arguments]
 
 
 def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
     return [
         *_srun(launch.job, len(launch.nodes), processes),
-        # A probe's program is a step beside this one.
+        # A probe's program is another job step at the same time.
         "--overlap",
         f"--mpi={'pmix' if strategy.mpi else 'none'}",
         "--kill-on-bad-exit=1",
@@ -267,7 +267,7 @@ _STARTERS = {LOCAL: _local, MPIRUN: _mpirun, SRUN: _by_srun}
 
 
 def _srun(job: str, nodes: int, tasks: int) -> Command:
-    """Return the `srun` of a step over all nodes whose processes bind themselves."""
+    """Return the `srun` of a job step over all nodes whose processes bind themselves."""
     return [
         "srun",
         f"--jobid={job}",
@@ -283,7 +283,7 @@ def _srun(job: str, nodes: int, tasks: int) -> Command:
 def on_each_node(
     launch: Launch, program: Command, environment: Environment, log: Path
 ) -> subprocess.Popen:
-    """Start a program once on each node of a run, beside its ranks; SLURM tells it the node."""
+    """Start a program once on each node of a run, beside its ranks."""
     if launch.launcher == SRUN or len(launch.nodes) > 1:
         nodes = len(launch.nodes)
         beside = [*_srun(launch.job, nodes, nodes), "--overlap", "--mpi=none"]
@@ -296,12 +296,12 @@ def _slurm_environment(job: str) -> Environment:
 
 
 def step_name(job: str) -> str:
-    """Return the name of the step that this process starts in an allocation."""
+    """Return the name of the job step that this process starts in an allocation."""
     return f"escala-{job}-{os.getpid()}"
 
 
 def end_steps(launch: Launch) -> None:
-    """End what `srun` may have left on other nodes; nothing where there is no allocation."""
+    """End the job step of `srun`, which may still run on other nodes; do nothing without a job."""
     if launch.job is None or launch.launcher != SRUN:
         return
     said = _output(["squeue", "--steps", f"--jobs={launch.job}", "--noheader", "--format=%i %j"])
@@ -313,7 +313,7 @@ def end_steps(launch: Launch) -> None:
 
 @contextmanager
 def _rendezvous(nodes: Sequence[Node], places: Sequence[dict], address: str) -> Iterator[int]:
-    """Serve Horovod's rendezvous on one address; its own class would listen on every one."""
+    """Serve Horovod's rendezvous on one address; Horovod's own class listens on every address."""
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
     from horovod.runner.util.threads import in_thread

@@ -1,4 +1,4 @@
-"""Layouts such as `2x1`, and the cores that their processes get."""
+"""Read layouts such as `2x1`, and assign cores to their processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Layout:
 
 
 def assign_cores(processes: int, per_process: int, available: list[int]) -> list[list[int]]:
-    """Give each process of a node its own cores, going round where there are too few.
+    """Give each process of a node its own cores, or shared ones if there are too few.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Describe one machine of a run: `python -m escala.runtime.node`, one on each.
 
 It prints one line, a JSON object: the fields of `escala.runtime.placement.Node`, and `world`, the
-number of processes that MPI joined, where it was asked to join them.
+number of processes that MPI joined, if this was requested.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.runtime.placement import Node
 
-#: On one node ranks talk over loopback alone.
+#: On one node ranks use only loopback.
 LOOPBACK = "lo"
-#: Before the line, so that it is found among what else a scheduler prints.
+#: Marks the line among other output of a scheduler.
 MARK = "escala-node "
 
 
 def describe(interface: str | None, ports: int, address: str | None = None) -> Node:
-    """Return this machine as a run sees it.
+    """Return the description of this machine for a run.
 
     Parameters
     ----------
-    interface : the network to talk over; absent, the one that holds `address`.
-    ports : how many free ones to name.
-    address : by which the scheduler knows this machine.
+    interface : the network interface to use; the default is the one that holds `address`.
+    ports : number of free ports to return.
+    address : the address by which the scheduler knows this machine.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def _free_ports(address: str, count: int) -> list[int]:
 
 
 def mpi_world() -> int:
-    """Return how many processes MPI joins this one with: 1 where its launcher does not serve MPI.
+    """Return the number of processes in this one's MPI world: 1 if its launcher has no MPI support.
 
     Open MPI 4's names for the communicator and the calls, `mpi.h`.
     """

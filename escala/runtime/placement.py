@@ -1,4 +1,4 @@
-"""Which processes a run has, and where each of them stands."""
+"""Assign nodes, cores and ranks to the processes of a run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SPARE_PORTS = 2
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of a run, as it describes itself.
+    """One machine of a run, described by `escala.runtime.node`.
 
-    `cores` are the logical cores that the run may use there, in the order to use them; `interface`
-    and `address` are of the network that its ranks talk over; `ports` are some that were free.
-    `machine` is what `escala.core.hardware.describe` returns there.
+    `cores` are the logical cores that the run may use, in this order. `interface` and `address`
+    belong to the network that its ranks exchange over. `ports` were free. `machine` is the result
+    of `escala.core.hardware.describe`.
     """
 
     host: str
@@ -37,10 +37,10 @@ def processes_per_node(layout: Layout, strategy: type[Strategy]) -> int:
 def places(
     layout: Layout, strategy: type[Strategy], knobs: dict, nodes: Sequence[Node]
 ) -> list[dict]:
-    """Return the place of every process of a run, as `Place.of` reads them.
+    """Return the place of every process of a run, in the form that `Place.of` reads.
 
-    Ranks are numbered node by node. A rank is given `cores_per_process` cores of its node, and a
-    process those of all ranks it holds; one that is not bound is given all cores of the node.
+    Ranks are numbered node by node. A rank gets `cores_per_process` cores of its node, and a
+    process gets those of all its ranks. A process that is not bound gets all cores of the node.
     """
     per_node = processes_per_node(layout, strategy)
     ranks_each = layout.processes // per_node

@@ -1,4 +1,4 @@
-"""Ask SLURM: whether its controller answers, and how a job without a result ended."""
+"""Check that SLURM's controller answers, and read the state of a job without a result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATUSES = {
 }
 _MEANINGS = {"DEADLINE": "it had not begun after queue_minutes"}
 _OVER_MEMORY = "exceeded memory limit"
-# On some clusters with the name of the node.
+# On some clusters the name of the node is included.
 _WORDS = re.compile(r"^slurmstepd\S*: error: (.+)$", re.MULTILINE)
 _SECONDS = 60
 _CANCEL_SECONDS = 10
@@ -30,7 +30,7 @@ _PROFILE = "without --profile (or --executor slurm) the workflow runs on this ma
 
 
 def require_controller() -> None:
-    """Refuse to go on where no job could be submitted.
+    """Refuse to continue if no job can be submitted.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def require_controller() -> None:
             "executor: slurm",
             ", ".join(lacking),
             "not found on the PATH",
-            f"call it on a login node, after `module load slurm` where it takes that; {_PROFILE}",
+            f"call it on a login node, after `module load slurm` if it needs that; {_PROFILE}",
         )
     silence = _silence()
     if silence is not None:
@@ -50,12 +50,12 @@ def require_controller() -> None:
             "executor: slurm",
             "sinfo",
             f"SLURM's controller does not answer: {silence}",
-            f"see whether `sinfo` works here, or ask the cluster's support; {_PROFILE}",
+            f"check whether `sinfo` works here, or ask the cluster's support; {_PROFILE}",
         )
 
 
 def _silence() -> str | None:
-    """Return why the controller does not answer, or None where it does."""
+    """Return why the controller does not answer, or None if it does."""
     try:
         done = subprocess.run(
             ["sinfo", "--noheader", "--format=%R"],
@@ -65,7 +65,7 @@ def _silence() -> str | None:
             timeout=_ANSWER_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return f"no word within {_ANSWER_SECONDS} s"
+        return f"no answer within {_ANSWER_SECONDS} s"
     if done.returncode == 0:
         return None
     words = done.stderr.strip().splitlines()
@@ -77,8 +77,9 @@ def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
 
     Parameters
     ----------
-    rule, wildcards : of the job; Snakemake's executor for SLURM names it by them.
-    logs : the folder in which that executor keeps what jobs printed.
+    rule, wildcards : rule and wildcards of the job, by which Snakemake's executor for SLURM names
+        it.
+    logs : the folder of that executor's logs of jobs.
     """
     name = "_".join(wildcards)
     state, said = _state(f"rule_{rule}_wildcards_{name}"), _said(logs / f"rule_{rule}" / name)
@@ -92,17 +93,17 @@ def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
 
 
 def cancel(name: str) -> None:
-    """Cancel the jobs of that name; a controller that does not answer is given up.
+    """Cancel the jobs of that name; give up if the controller does not answer.
 
-    Snakemake's executor cancels the jobs that it knows of: none while it asks how they are, and not
-    one that is being submitted.
+    Snakemake's executor cancels only jobs that it knows of: none while it checks their state, and
+    no job that is being submitted.
     """
     with suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(["scancel", f"--name={name}"], timeout=_CANCEL_SECONDS, check=False)
 
 
 def _state(comment: str) -> str | None:
-    """Return SLURM's state of the newest job of that comment, while it remembers it."""
+    """Return SLURM's state of the newest job with that comment, if SLURM still has it."""
     if shutil.which("squeue") is None:
         return None
     done = subprocess.run(
@@ -117,6 +118,6 @@ def _state(comment: str) -> str | None:
 
 
 def _said(folder: Path) -> list[str]:
-    """Return the scheduler's own words in the newest log of a job."""
+    """Return the scheduler's message in the newest log of a job."""
     logs = sorted(folder.glob("*.log"), key=lambda log: log.stat().st_mtime)
     return _WORDS.findall(logs[-1].read_text(errors="replace")) if logs else []

@@ -1,9 +1,9 @@
-"""Snakemake's executor for SLURM, which notices the end of a job by the files it made.
+"""Submit Snakemake's jobs to SLURM, and detect the end of a job by its output files.
 
-The executor of `snakemake-executor-plugin-slurm` asks the scheduler at longer and longer intervals,
-each 10 s longer than the one before, up to 180 s. Here the files of the jobs are looked for every
-second, which the scheduler does not notice. It is asked as soon as a job has made all of its files,
-and otherwise about all jobs at once every `seconds-between-status-checks`.
+The executor of `snakemake-executor-plugin-slurm` asks the scheduler at growing intervals, each 10 s
+longer than the one before, up to 180 s. This executor looks for the files of the jobs every second,
+without a request to the scheduler. It asks the scheduler as soon as a job has made all of its
+files, and otherwise about all jobs at once every `seconds-between-status-checks`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from escala.core import clock
 from escala.core.errors import InputError
 from escala.runtime.slurm import require_controller
 
-#: Seconds between two looks for output; the scheduler has no part in them.
+#: Seconds between two searches for output files, which do not involve the scheduler.
 _LOOK_SECONDS = 1
-#: Seconds that a job is given to end once its output is there.
+#: Seconds that a job has to end after its output exists.
 _ENDING_SECONDS = 2
-#: How often a job may be asked about because its output is there: one that hangs at its end is not
-#: asked about every few seconds for hours.
+#: Most requests about a job because its output exists: a job that hangs at its end must not cause
+#: requests for hours.
 _MOST_LOOKS = 10
 #: Seconds that one of these programs may take when the workflow is interrupted.
 _PATIENCE_SECONDS = 5
@@ -43,14 +43,14 @@ def register() -> None:
 
 
 class Executor(PluginExecutor):
-    """Submit jobs as the plugin does, and notice their end and an interruption sooner."""
+    """Submit jobs like the plugin, and react sooner to their end and to an interruption."""
 
     def __post_init__(self, test_mode: bool = False) -> None:
-        """Ask the scheduler whether it answers, where anything will be submitted.
+        """Check that the scheduler answers, if any job will be submitted.
 
         Raises
         ------
-        WorkflowError : it does not, or SLURM's programs are not installed.
+        WorkflowError : it does not answer, or SLURM's programs are not installed.
         """
         if any(not job.is_local for job in self.workflow.dag.needrun_jobs()):
             try:
@@ -60,7 +60,7 @@ class Executor(PluginExecutor):
         super().__post_init__(test_mode)
 
     async def sleep(self) -> None:
-        """Wait until the scheduler is to be asked again, or the workflow ends.
+        """Wait until the next request to the scheduler, or the end of the workflow.
 
         A job that has made all of its files is about to end.
         """
@@ -81,17 +81,17 @@ class Executor(PluginExecutor):
             return list(self.active_jobs)
 
     def cancel(self) -> None:
-        """Cancel all jobs, those that are being submitted included, and end.
+        """Cancel all jobs, also those that are being submitted, and end.
 
-        A submission that does not end is given up after some seconds.
+        A submission that does not end is abandoned after some seconds.
         """
         with _programs_given_up():
-            # What is submitted after the others are cancelled would be left in the queue.
+            # A job that is submitted after the others are cancelled would remain in the queue.
             self._job_submission_executor.shutdown(wait=True, cancel_futures=True)
             super().cancel()
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
-        """Cancel jobs, or name them where the scheduler does not answer."""
+        """Cancel jobs, or name them if the scheduler does not answer."""
         numbers = [info.external_jobid for info in active_jobs if info.external_jobid]
         if not numbers:
             return
@@ -114,7 +114,7 @@ def _looks(info: SubmittedJobInfo) -> int:
 
 @contextmanager
 def _programs_given_up() -> Iterator[None]:
-    """Until the block ends, end programs that have waited too long for the scheduler's answer."""
+    """Within the block, end programs that wait too long for the scheduler's answer."""
     over = threading.Event()
 
     def give_up() -> None:

@@ -1,8 +1,8 @@
-"""The processes of a run on one machine: `python -m escala.runtime.spawn N COMMAND…`.
+"""Start the processes of a run on one machine: `python -m escala.runtime.spawn N COMMAND…`.
 
-Each learns its number from the environment. When one fails the others are ended, and what it ended
-by is printed. With `--private-network` they share a network of their own that nobody else reaches:
-TensorFlow's gRPC server listens on every address, without asking who calls.
+Each finds its number in the environment. When one fails, the others are ended, and its exit code or
+signal is printed. With `--private-network` they share a network that no other process reaches:
+TensorFlow's gRPC server listens on every address, without authentication.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _POLL_SECONDS = 0.05
 
 
 def enter_private_network() -> None:
-    """Move this process into a network namespace that holds a loopback interface alone.
+    """Move this process into a network namespace that holds only a loopback interface.
 
     Raises
     ------
-    PermissionError : the kernel lets neither this user nor a user namespace have one.
+    PermissionError : the kernel allows one neither to this user nor in a user namespace.
     """
     user, group = os.getuid(), os.getgid()
     try:

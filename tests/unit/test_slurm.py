@@ -88,7 +88,7 @@ def test_a_controller_that_answers_is_accepted(programs):
     [
         ("echo 'sinfo: error: Zero Bytes were transmitted' >&2; exit 1", "Zero Bytes"),
         ("exit 3", "sinfo ended with 3"),
-        ("exec /bin/sleep 300", "no word within 0.2 s"),
+        ("exec /bin/sleep 300", "no answer within 0.2 s"),
     ],
 )
 def test_a_controller_that_does_not_answer_in_time_is_refused(programs, monkeypatch, sinfo, reason):

@@ -409,7 +409,7 @@ def test_an_entry_names_blobs_by_digests_and_nothing_else(step, folder, tmp_path
     rewrite(entry, lambda said: said["outputs"]["folder"].update({"-1": [named, 1]}))
     assert [*store.entries(folder)] == [*entries(folder)], "it is damaged"
     assert step() == MAKE
-    assert "is no SHA-256" in capsys.readouterr().err
+    assert "is not a SHA-256" in capsys.readouterr().err
 
 
 def test_the_newest_measurement_is_served_also_where_the_clock_was_set_back(

@@ -1,13 +1,13 @@
-"""Figures: each module has a function `draw` that returns one. Adding one is adding a module.
+"""Find the figures. To add a figure, add a module with a function `draw` that returns it.
 
-A module declares by constants, which are read without importing it (`escala.core.declared`):
+A module declares itself by constants, which are read without an import (`escala.core.declared`):
 
-- `CATEGORY`: under which heading of the report it stands, one of `CATEGORIES`;
-- `NEEDS`: what an experiment must have for it, one of `OCCASIONS`; absent, it is always drawn. The
-  name of a probe stands for runs of this probe.
+- `CATEGORY`: its heading in the report, one of `CATEGORIES`;
+- `NEEDS`: a condition on the experiment, one of `OCCASIONS`; without it, the figure is always
+  drawn. The name of a probe stands for runs of this probe.
 
 Modules without a category are helpers. Figures are drawn from the tables of an experiment,
-`draw(tables)`; those of timelines from one run, `draw(run, events)`.
+`draw(tables)`, and those of timelines from one run, `draw(run, events)`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from escala.probes import PROBES
 TIMELINES = "Timelines"
 #: Headings of the report, in the order in which figures are listed.
 CATEGORIES = ("Data", "Quality", "Time", "Resources", TIMELINES)
-#: What not every experiment has.
+#: Conditions that not every experiment meets.
 OCCASIONS = ("several nodes", "ladders", *PROBES)
 
 

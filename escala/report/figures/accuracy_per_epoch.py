@@ -1,4 +1,4 @@
-"""Accuracy after each epoch, on the training rows and, where it was asked for, on the test rows."""
+"""Draw the accuracy of each epoch, on the training rows and, if validated, on the test rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, kind: str, shown_as: dict[str, Look]
     present = [label for label in shown_as if label in set(shown["label"])]
     for position, label in enumerate(present):
         runs, look = shown[shown["label"] == label], shown_as[label]
-        # Configurations agree where all is well: set side by side, none hides another.
+        # Configurations with equal updates have equal curves; side by side, none hides another.
         shift = 0.24 * ((position + 0.5) / len(present) - 0.5)
         median = runs.groupby("epoch")[kind].median()
         axes.plot(

@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: a stacked bar for each rank of each configuration."""
+"""Draw the parts of a training step: a stacked bar for each rank of each configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NAMES = {
     UNEXPLAINED: "unexplained",
 }
 _MILLISECONDS = 1000
-# About what names and legend leave of the figure's width, in inches.
+# The width that names and legend leave of the figure, about, in inches.
 _WIDTH, _BARS = 9.5, 5.4
 
 

@@ -1,4 +1,4 @@
-"""How many sequences of each class there are, at every stage of the preparation."""
+"""Draw the number of sequences of each class, at every stage of the preparation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of every class and configuration, pooled over runs and splits."""
+"""Draw precision, recall and F1 of every class and configuration, pooled over splits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from escala.report.tables.views import labelled
 CATEGORY = "Quality"
 WHAT = "Classification reports, pooled over runs and splits"
 SCORES = ("precision", "recall", "f1")
-#: Scores below it share a colour: those of a model that tells nothing apart would hide the rest.
+#: Lower scores share a colour: with those of a useless model, others would look alike.
 DARKEST = 0.5
 # Width of a panel, in inches.
 _PANEL = 4.0
@@ -87,7 +87,7 @@ def _name(label: str, rows: float) -> str:
 
 
 def _report(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the scores by class and, as a classification report ends, their averages.
+    """Return the scores by class and their averages, in the order of a classification report.
 
     Averages are over the classes that have test rows.
     """

@@ -1,4 +1,4 @@
-"""Helpers of all figures: style, names of configurations, titles, notes on gaps, and saving."""
+"""Provide helpers of all figures: style, names of configurations, titles, notes and saving."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ MUTED = (
     "#CC6677", "#332288", "#DDCC77", "#117733", "#88CCEE", "#882255", "#44AA99", "#999933",
     "#AA4499",
 )  # fmt: skip
-#: Colours of things in an order run from one of these ends of `viridis` to the other.
+#: Colours of ordered names run from one of these positions in `viridis` to the other.
 ORDERED_FROM, ORDERED_TO = 0.85, 0.05
 DPI = 150
 
-# In points, as `style` has them.
+# In points, the values of `style`.
 FIGURE_TITLE, PANEL_TITLE, LABEL, LEGEND, NOTE = 12.0, 10.0, 9.25, 9.0, 8.0
 _POINTS_PER_INCH, _LINE_SPACING = 72, 1.25
-# What names of configurations and classes take of a figure's width at most, in inches.
+# The largest width of names of configurations and classes in a figure, in inches.
 NAME_INCHES = 2.0
-# The line or patch beside a legend's name, with the room around it.
+# The line or patch beside a legend's name, with its margins.
 _HANDLE_INCHES = 0.65
 
 
@@ -55,7 +55,7 @@ def style() -> Iterator[None]:
     settings = {
         "svg.fonttype": "none",
         "svg.hashsalt": "escala",
-        # Reasons of failures are the words of other programs: a dollar sign is no formula.
+        # Reasons of failures come from other programs: a dollar sign must not begin a formula.
         "text.parse_math": False,
         "axes.titlesize": PANEL_TITLE,
         "figure.titlesize": FIGURE_TITLE,
@@ -74,7 +74,7 @@ def style() -> Iterator[None]:
 
 
 def new(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, that makes room for whatever is put into it."""
+    """Return an empty figure, in inches, with a layout that fits its content."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -103,8 +103,8 @@ class Look:
 def strategy_look(strategy: str) -> Look:
     """Return the look that a strategy has in every figure.
 
-    It follows from the strategy's place in the registry, so that one added at its end takes the
-    next colour. A strategy that the registry does not hold, as of an old measurement, is black.
+    It depends on the strategy's position in the registry, so a strategy added at the end gets the
+    next colour. A strategy that is not in the registry, from an old measurement, is black.
     """
     if strategy not in STRATEGIES:
         return Look((0.0, 0.0, 0.0), "x", "-", "full")
@@ -116,7 +116,7 @@ def strategy_look(strategy: str) -> Look:
 def looks(frame: pd.DataFrame, name: str = "label") -> dict[str, Look]:
     """Return the look of every series of a table, in the order of the strategies.
 
-    Several series of one strategy share its marker, and differ in shade, line and filling.
+    Several series of one strategy have its marker, and differ in shade, line and filling.
 
     Parameters
     ----------
@@ -138,20 +138,20 @@ def looks(frame: pd.DataFrame, name: str = "label") -> dict[str, Look]:
 def in_order(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the rows of each dataset and workload in the order of the strategies.
 
-    Datasets, workloads, and rows of one strategy stay in their order of appearance.
+    Datasets, workloads, and rows of one strategy keep their order of appearance.
     """
     appeared = [pd.factorize(frame[key])[0] for key in ("dataset", "workload")]
     return frame.iloc[np.lexsort([_places(frame["strategy"]), *reversed(appeared)])]
 
 
 def _places(strategies: pd.Series) -> pd.Series:
-    """Return the place of each strategy in the registry; unknown ones come last."""
+    """Return the position of each strategy in the registry; unknown ones come last."""
     places = {name: place for place, name in enumerate(STRATEGIES)}
     return strategies.map(places).fillna(len(places)).astype(int)
 
 
 def shade(colour: Colour, number: int) -> Colour:
-    """Return a colour itself (number 0), lighter (1), darker (2), and so on in turns."""
+    """Return a colour itself (number 0), lighter (1), darker (2), and so on in turn."""
     towards, share = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))[number % 3]
     return tuple((1 - share) * part + share * towards for part in colour)
 
@@ -176,9 +176,9 @@ def _numbered(groups: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
 
 
 def palette(names: Sequence[str]) -> dict[str, Colour]:
-    """Return a colour per name that colour-blind readers can tell apart (the first nine can).
+    """Return a colour per name. The first nine differ also for colour-blind readers.
 
-    They are other colours than those of the strategies.
+    They differ from those of the strategies.
     """
     colours = MUTED if len(names) <= len(MUTED) else sns.color_palette("husl", len(names))
     return {name: mpl.colors.to_rgb(colour) for name, colour in zip(names, colours, strict=False)}
@@ -201,7 +201,7 @@ def panels(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
 
 
 def described(frame: pd.DataFrame) -> str:
-    """Name the datasets in a table, and say what about them a reader must know."""
+    """Name the datasets in a table, with their provenance."""
     datasets = frame[["dataset", "provenance", "leaky"]].drop_duplicates()
     return ", ".join(
         describe(row.dataset, row.provenance, row.leaky) for row in datasets.itertuples()
@@ -214,17 +214,17 @@ def describe(dataset: str, provenance: str, leaky: bool) -> str:
 
 
 def panel_title(workload: str, frame: pd.DataFrame, several: bool) -> str:
-    """Return the title of a panel, empty where there is one panel only."""
+    """Return the title of a panel, empty if there is only one panel."""
     return f"{described(frame)}, {workload}" if several else ""
 
 
 def title(figure: Figure, what: str, frame: pd.DataFrame) -> None:
-    """Head a figure: what it shows, and of which data; the figure grows by that."""
+    """Put a title and the names of the data above a figure, which grows by them."""
     head(figure, what, described(frame))
 
 
 def head(figure: Figure, *parts: str) -> None:
-    """Put parts above a figure, each on lines of its own; the figure grows by them."""
+    """Put texts above a figure, each on lines of its own; the figure grows by them."""
     text = "\n".join(wrap(part, _text_inches(figure), FIGURE_TITLE) for part in parts)
     _grow(figure, text, FIGURE_TITLE)
     figure.suptitle(text)
@@ -255,7 +255,7 @@ def legend(
 
 
 def note(figure: Figure, lines: Iterable[str]) -> None:
-    """Put small print below a figure, which grows by it."""
+    """Put notes below a figure, which grows by them."""
     text = "\n".join(wrap(" ".join(line.split()), _text_inches(figure), NOTE) for line in lines)
     if text:
         _grow(figure, text, NOTE)
@@ -272,7 +272,7 @@ def _grow(figure: Figure, text: str, points: float) -> None:
 
 
 def _center_legend(figure: Figure) -> None:
-    """Let a legend stand beside the axes, and not beside the title or the small print."""
+    """Put a legend beside the axes, and not beside the title or the notes."""
     height = figure.get_figheight()
     above = _text_height(figure.get_suptitle(), FIGURE_TITLE) / height
     below = _text_height(figure.get_supxlabel(), NOTE) / height
@@ -294,15 +294,15 @@ def wrapped_names(names: Iterable[str], points: float = LABEL) -> list[str]:
 
 
 def name_height(names: Iterable[str], points: float = LABEL) -> float:
-    """Return the height in inches of the tallest of some names, a line each at least."""
+    """Return the height in inches of the tallest of some names, at least a line."""
     return _inches(max((name.count("\n") + 1 for name in names), default=1), points)
 
 
 def wrap(text: str, inches: float, points: float) -> str:
     """Break a text into lines of at most that width.
 
-    Lines end at spaces, in a longer word after a hyphen or an underscore, and in one without these
-    anywhere. Line breaks that the text has are kept.
+    Lines end at spaces. A longer word is broken after a hyphen or an underscore, and one without
+    these anywhere. Line breaks of the text are kept.
     """
     return "\n".join(line for part in text.split("\n") for line in _lines(part, inches, points))
 
@@ -363,7 +363,7 @@ def not_scored(tables: Tables) -> list[str]:
 
 
 def without_data(what: str, tables: Tables) -> Figure:
-    """Return a figure that says why there is nothing to show."""
+    """Return a figure with the reason why there is nothing to show."""
     runs = tables["runs"]
     why = "; ".join(
         f"{label}: {status}" + ("" if pd.isna(reason) else f" ({reason})")
@@ -375,12 +375,12 @@ def without_data(what: str, tables: Tables) -> Figure:
 
 
 def nothing_by_epochs(what: str, tables: Tables) -> Figure:
-    """Return a figure that says that nothing was trained over epochs."""
+    """Return a figure with the message that nothing was trained by steps."""
     return empty(what, described(tables["runs"]), " ".join(left_out(tables)))
 
 
 def empty(what: str, data: str, why: str) -> Figure:
-    """Return a figure with a title and, in place of axes, the reason there are none."""
+    """Return a figure with a title and, in place of axes, the reason why there are none."""
     figure = new(8, 1.6)
     head(figure, what, data)
     why = textwrap.shorten(why, 600, placeholder=" …")
@@ -399,7 +399,7 @@ def grid(figure: Figure, count: int, columns: int) -> list[Axes]:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Write a positive number with so many significant digits, never as a power of ten."""
+    """Write a positive number with some significant digits, never as a power of ten."""
     text = np.format_float_positional(
         value, precision=digits, unique=False, fractional=False, trim="k"
     )

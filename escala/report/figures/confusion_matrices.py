@@ -1,4 +1,4 @@
-"""Confusion matrices of every configuration, pooled over repeats."""
+"""Draw the confusion matrices of every configuration, pooled over repeats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def draw(tables: Tables) -> Figure:
         return without_data(WHAT, tables)
     groups = list(confusion.groupby(list(CONFIGURATION), sort=False))
     written = {name: wrap(name, 1.4, LABEL) for name in confusion["true_class"].unique()}
-    # Names below the columns lie askew, so that their lines take more than their height.
+    # Names below the columns are rotated, so their lines take more than their height.
     cell = max(0.58, 1.5 * name_height(written.values()))
     side = max(2.6, cell * max(frame["true_class"].nunique() for _, frame in groups))
     columns = min(3, len(groups))

@@ -1,4 +1,4 @@
-"""What each change on the way from one configuration to another is worth: a waterfall a ladder."""
+"""Draw the ratio of each change of a ladder, as one waterfall chart for each ladder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES = {PRODUCT: "all changes multiplied", DIRECT: "the ends, measured directl
 
 
 def draw(tables: Tables) -> Figure:
-    """Draw every ratio with its 95 % interval, those of rungs from where the one before ended."""
+    """Draw every ratio with its 95 % interval; a rung's bar begins at the end of the one before."""
     table = tables["ladder"]
     known = table[table["kind"] != "unavailable"]
     if known.empty:

@@ -1,4 +1,4 @@
-"""Training time per epoch against the number of nodes, a line per network between them."""
+"""Draw the training time per epoch by the number of nodes, with a line per network."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ NEEDS = "several nodes"
 WHAT = "Training time per epoch by nodes and network"
 _PANEL = ["dataset", "workload", "strategy", "variant"]
 _LINES = ("-", "--", "-.", ":")
-#: Of networks; a cross stands for what is estimated.
+#: Markers of networks; a cross stands for an estimated time.
 _SHAPES = "osD^vP*<>"
 
 
 def draw(tables: Tables) -> Figure:
-    """Draw medians with their 95 % intervals; one process on one node is where lines begin."""
+    """Draw medians with their 95 % intervals; lines begin at one process on one node."""
     tables = by_gradient(tables)
     configurations = in_order(tables["configurations"])
     measured = configurations[configurations["kind"] != "unavailable"]
@@ -52,7 +52,7 @@ def draw(tables: Tables) -> Figure:
         return empty(WHAT, described(tables["runs"]), " ".join(why))
     parts = list(across.groupby(_PANEL, sort=False))
     rates = tables["runs"].groupby("network")["mbit_per_second"].median().dropna()
-    # The slowest first, and last what was not measured: the machine's own.
+    # The slowest first, and last the machine's own, whose rate was not measured.
     networks = sorted(across["network"].unique(), key=lambda name: rates.get(name, np.inf))
     names = {
         network: f"{network}: {significant(rates[network])}" if network in rates else network
@@ -79,7 +79,7 @@ def draw(tables: Tables) -> Figure:
 
 
 def _reference(measured: pd.DataFrame, frame: pd.DataFrame, speedup: pd.DataFrame) -> pd.DataFrame:
-    """Return the main reference on one node that a panel's lines begin at, if it was measured."""
+    """Return the main reference on one node, where a panel's lines begin, if it was measured."""
     main = speedup[speedup["reference"] == 1].merge(frame[list(CONFIGURATION)])
     names = main[["dataset", "workload", *(f"reference_{key}" for key in CONFIGURATION[2:])]]
     wanted = set(names.itertuples(index=False, name=None))
@@ -94,7 +94,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, reference: pd.DataFrame, names: dict
         axes.axhline(row.train_seconds_per_epoch, color="0.4", linestyle="--", linewidth=1)
         axes.plot(1, row.train_seconds_per_epoch, "o", color="0.4", markersize=7)
     frame = frame.assign(processes=[Layout.parse(layout).processes for layout in frame["layout"]])
-    # One line goes through layouts of as many processes a node.
+    # A line connects layouts with the same number of processes a node.
     several = frame["processes"].nunique() > 1
     for (network, processes), line in frame.groupby(["network", "processes"], sort=False):
         name = names[network] + f", {processes} a node" * several
@@ -106,10 +106,10 @@ def _panel(axes: Axes, frame: pd.DataFrame, reference: pd.DataFrame, names: dict
     axes.set_xticks(ticks, [f"{nodes}\n{layouts.get(nodes, '')}" for nodes in ticks])
     axes.set(ylabel="training time\nper epoch (s)", xlim=(0.8, most + 0.4))
     axes.set_xlabel("nodes, and the layouts measured on them")
-    # From 10 Mbit/s to a copy in memory times differ a hundredfold.
+    # Between 10 Mbit/s and a copy in memory, times differ by a factor of a hundred.
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
-    # Between powers of ten, as long as there is room for numbers.
+    # Numbers between powers of ten, if there is room.
     axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
 
 

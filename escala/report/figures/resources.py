@@ -1,4 +1,4 @@
-"""What the processes of each configuration used: processor, memory, network and threads."""
+"""Draw the resources of each configuration's processes: processor, memory, network, threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from escala.report.tables.views import labelled
 CATEGORY = "Resources"
 NEEDS = "resources"
 WHAT = "Resources of each process"
-# column, what it is, and what one unit on the axis is
+# column, its name, and the unit of the axis
 _SHOWN = (
     ("cpu_percent_mean", "processor (%)", 1),
     ("rss_bytes_max", "memory (MiB)", 2**20),
@@ -47,7 +47,7 @@ def draw(tables: Tables) -> Figure:
     written = wrapped_names(names)
     row = max(0.45, name_height(written) + 0.15)
     figure = new(9, 2 * (row * len(names) + 0.7))
-    # Two rows: six panels beside each other are too narrow for their numbers.
+    # Two rows, because six panels in one row are too narrow for their numbers.
     grid = figure.subplots(2, len(_SHOWN) // 2, sharey=True)
     for axes, (column, what, unit) in zip(grid.flat, _SHOWN, strict=True):
         _panel(axes, sampled, names, column, unit)

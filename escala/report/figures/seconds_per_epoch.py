@@ -1,4 +1,4 @@
-"""Training seconds per epoch of every configuration."""
+"""Draw the training seconds per epoch of every configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WHAT = "Training time per epoch"
 
 
 def draw(tables: Tables) -> Figure:
-    """Draw the median with its 95 % interval, and every run as a point, a row a configuration."""
+    """Draw a row per configuration: the median with its 95 % interval, and each run as a point."""
     everything, tables = tables, by_gradient(tables)
     if tables["runs"].empty:
         return nothing_by_epochs(WHAT, everything)

@@ -1,4 +1,4 @@
-"""Speed-up and efficiency of configurations against the references of the experiment."""
+"""Draw speed-up and efficiency of configurations against the references of the experiment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WHAT = "Speed-up and efficiency"
 
 
 def draw(tables: Tables) -> Figure:
-    """Draw both by layout, with 95 % intervals and, dashed, the ideal."""
+    """Draw both by layout, with 95 % intervals and a dashed ideal line."""
     everything, tables = tables, by_gradient(tables)
     if tables["runs"].empty:
         return nothing_by_epochs(WHAT, everything)
@@ -131,7 +131,7 @@ def _joined_references(speedup: pd.DataFrame) -> str:
 
 
 def _missing(tables: Tables) -> list[str]:
-    """Return notes on the configurations that ran and have no ratio."""
+    """Return notes on the configurations that ran but have no ratio."""
     ran = tables["configurations"][lambda frame: frame["kind"] != "unavailable"]
     missing = tables["speedup"][lambda frame: frame["kind"] == "unavailable"]
     missing = labelled(

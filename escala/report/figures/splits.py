@@ -1,4 +1,4 @@
-"""Scores by the kind of split: random, by cluster, by lineage, with the baselines beside."""
+"""Draw scores by the kind of split: random, by cluster, by lineage, with the baselines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Horovod's timeline, zoomed on one allreduce of the operation that moves the most bytes."""
+"""Draw one allreduce of Horovod's timeline, of the operation that moves the most bytes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MILLI = 1000
 def draw(run: dict, events: list[dict]) -> Figure:
     """Draw every phase of the tensors that were reduced together, with durations in ms.
 
-    Of the allreduces that move the most bytes the one of median duration is drawn.
+    Of the allreduces that move the most bytes, the one of median duration is drawn.
 
     Parameters
     ----------
     run : the content of its run.json.
-    events : of its timeline; empty if there is none.
+    events : events of its timeline; empty without a timeline.
     """
     phases = intervals(events)
     chosen = largest_allreduce(phases)

@@ -1,4 +1,4 @@
-"""Horovod's timeline of a whole timeline run: a row per tensor."""
+"""Draw Horovod's timeline of a whole timeline run, with a row per tensor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw(run: dict, events: list[dict]) -> Figure:
     Parameters
     ----------
     run : the content of its run.json.
-    events : of its timeline; empty if there is none.
+    events : events of its timeline; empty without a timeline.
     """
     phases = intervals(events)
     if phases.empty:
@@ -31,7 +31,7 @@ def draw(run: dict, events: list[dict]) -> Figure:
     shown = names[:MOST_TENSORS]
     figure = new(11, max(2.4, 0.2 * len(shown) + 0.6))
     axes = figure.subplots()
-    # Parts lie on top of the operation they belong to, so that what shows of it is the rest.
+    # Parts are drawn over their operation, so only the rest of the operation is visible.
     for (_, kind), group in phases.groupby(["depth", "family"]):
         for row, tensor in enumerate(shown):
             of_tensor = group[group["tensor"] == tensor]
@@ -63,7 +63,7 @@ def draw(run: dict, events: list[dict]) -> Figure:
 def covered_seconds(phases: pd.DataFrame) -> dict[str, float]:
     """Return the seconds that at least one tensor spent in each family of phases.
 
-    Time of an operation that belongs to none of its parts counts as the rest.
+    Time of an operation outside all of its parts counts as the rest.
     """
     kinds = phases["phase"].map(family)
     waiting, *parts = FAMILIES

@@ -1,4 +1,4 @@
-"""Helpers of the figures of a Horovod timeline."""
+"""Provide helpers of the figures of a Horovod timeline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLOURS = palette([*FAMILIES, OTHER])
 
 
 def heading(figure: Figure, what: str, run: dict) -> None:
-    """Head a figure: what it shows, of which run and which data."""
+    """Put a title, the run and the data above a figure."""
     head(figure, what, run_name(run), data_name(run))
 
 
@@ -27,13 +27,13 @@ def data_name(run: dict) -> str:
 
 
 def nothing(what: str, run: dict, why: str) -> Figure:
-    """Return a figure that says why there is nothing to show of a run's timeline."""
+    """Return a figure with the reason why a run's timeline is not shown."""
     ended = f" The run ended as {run['status']}: {run['reason']}." if run["reason"] else ""
     return empty(f"{what}, {run_name(run)}", data_name(run), f"Unavailable: {why}.{ended}")
 
 
 def short(tensor: str, letters: int = 44) -> str:
-    """Shorten a tensor's name at its start, where the names of one model are alike."""
+    """Shorten a tensor's name at its start, which is the same for all tensors of a model."""
     return tensor if len(tensor) <= letters else "…" + tensor[1 - letters :]
 
 

@@ -1,9 +1,9 @@
-"""Result tables: what the runs of an experiment measured, one row per thing measured.
+"""Build the result tables of an experiment from its runs.
 
-Times pool every session in which a run was measured, as long as it measured the same thing;
-ratios use pairs of one session; scores count each run once, by its current measurement. The
-columns of each table, with their units, are described in `schemas/tables/`. Adding a table is
-adding a module here and a schema there.
+Times pool every session in which a run was measured, as far as the measurements are comparable.
+Ratios use pairs of one session. Scores count each run once, by its current measurement.
+`schemas/tables/` describes the columns of each table, with their units. To add a table, add a
+module here and a schema there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TABLES = tuple(sorted(path.name.split(".")[0] for path in SCHEMAS.iterdir()))
 
 
 def tables(*files: Any, **more: Any) -> dict[str, pd.DataFrame]:
-    """Build every table of `TABLES` from what `Evidence` takes."""
+    """Build every table of `TABLES` from the arguments of `Evidence`."""
     evidence = Evidence(*files, **more)
     rows = {name: import_module(f"escala.report.tables.{name}").rows for name in TABLES}
     return {name: frame(name, rows[name](evidence)) for name in TABLES}
@@ -58,7 +58,7 @@ def validate(name: str, table: pd.DataFrame) -> None:
 
     Raises
     ------
-    jsonschema.ValidationError : a row does not keep to the schema.
+    jsonschema.ValidationError : a row does not agree with the schema.
     """
     validator = Draft202012Validator(schema(name))
     for row in table.astype(object).where(table.notna(), None).to_dict("records"):

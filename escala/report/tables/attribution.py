@@ -1,4 +1,4 @@
-"""The parts of a training step, by rank."""
+"""Build the table of the parts of a training step, by rank."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The contract of a table, and what several tables share.
+"""Define the contract of a table, and helpers of several tables.
 
-A table is a module of this package, named as its schema in `schemas/tables/`, with a function
+A table is a module of this package with the name of its schema in `schemas/tables/`, and a function
 `rows(evidence)` that yields a dict for each row.
 """
 
@@ -32,7 +32,7 @@ _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that tables are made of.
+    """The files and settings that tables are built from.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class Evidence:
     class_files : classes.csv files of their datasets.
     probe_files : run.json files of probe runs.
     paired_files : run.json files of both sides of the pairs of ladders.
-    pairs : these pairs, as `escala.experiment.Pair`.
-    references : what configurations are compared with, the main one first; see
+    pairs : the `escala.experiment.Pair`s of these files.
+    references : the references of configurations, the main one first; see
         `escala.experiment.references`.
     """
 
@@ -56,7 +56,7 @@ class Evidence:
 
     @cached_property
     def found(self) -> list[Measurement]:
-        """Every measurement of the timing runs, older sessions too."""
+        """Every measurement of the timing runs, including older sessions."""
         return measurements(self.run_files)
 
     def of_probe(self, name: str) -> list[dict]:
@@ -66,7 +66,7 @@ class Evidence:
 
     @cached_property
     def scored(self) -> list[Measurement]:
-        """The current classifications after whole epochs that ended ok: those that count."""
+        """The current runs whose scores count: classifications after whole epochs that ended ok."""
         return [
             run
             for run in self.found
@@ -86,7 +86,7 @@ class Evidence:
 
 @cache
 def schema(name: str) -> dict:
-    """Return the JSON schema of a table's rows; the order of its properties is the columns'."""
+    """Return the JSON schema of a table's rows; its properties have the order of the columns."""
     return read_yaml(SCHEMAS / f"{name}.schema.yaml")
 
 
@@ -96,7 +96,7 @@ def frame(name: str, rows: Iterable[dict]) -> pd.DataFrame:
 
 
 def dtypes(name: str) -> dict[str, str]:
-    """Return pandas' type of every column; all of them can hold missing values."""
+    """Return pandas' type of every column; all types can hold missing values."""
     return {
         key: _PANDAS[np.atleast_1d(column["type"])[0]]
         for key, column in schema(name)["properties"].items()
@@ -114,7 +114,7 @@ def data_of(run: Measurement) -> dict:
 
 
 def is_cut(run: Measurement) -> bool:
-    """Return whether an epoch was cut to some of its steps; older runs never were."""
+    """Return whether an epoch was cut to some of its steps; epochs of older runs never were."""
     whole = run["training"].get("steps_per_epoch")
     return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
 
@@ -144,7 +144,7 @@ def kind_of(interval: Interval) -> str:
 
 
 def poorest(kinds: pd.Series) -> str:
-    """Return the kind of a quantity that is made of several: that of the weakest."""
+    """Return the kind of a quantity made of several: the least certain kind."""
     known = set(kinds)
     return "unavailable" if not known else "estimated" if "estimated" in known else "measured"
 

@@ -1,4 +1,4 @@
-"""Rows of each class, from the records to the sides of the split."""
+"""Build the table of the rows of each class, from the records to the sides of the split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The medians of each configuration over its measurements."""
+"""Build the table of the medians of each configuration over its measurements."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def rows(evidence: Evidence) -> Iterator[dict]:
 def _configuration_target(timed: pd.DataFrame) -> dict:
     """Return the median time to the target accuracy.
 
-    Runs that did not reach it would have taken longer than they ran. Where that leaves the
-    median open, the value is a lower bound and the kind `censored`.
+    Runs that did not reach it would have taken longer than they ran. If the median is then
+    unknown, the value is a lower bound and the kind `censored`.
     """
     known = timed[timed["time_to_target_kind"] != "unavailable"]
     reached = known["time_to_target_kind"] == "measured"

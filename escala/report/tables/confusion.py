@@ -1,4 +1,4 @@
-"""Confusion matrices of each run."""
+"""Build the table of the confusion matrices of each run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every epoch of every measurement."""
+"""Build the table of every epoch of every measurement."""
 
 from __future__ import annotations
 

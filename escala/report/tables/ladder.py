@@ -1,4 +1,4 @@
-"""The ratio of each pair of a ladder, and the product of its rungs beside that of its ends."""
+"""Build the table of ladders: the ratios of all pairs, and the product of the rungs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accuracy on test rows with and without a near-duplicate in training."""
+"""Build the table of accuracy on test rows with and without a near-duplicate in training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 by class, pooled over runs and splits."""
+"""Build the table of precision, recall and F1 by class, pooled over runs and splits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
         matrices = [np.array(run["evaluation"]["confusion_matrix"]) for run in runs]
         rates = pooled_rates(matrices, splits)
         for label, rate in zip(runs[0]["evaluation"]["classes"], rates, strict=True):
-            # Rows predicted as a class that is not tested are errors of the other classes alone.
+            # Rows predicted as a class that is not tested are errors only of the other classes.
             unknown = Interval(None, None, None)
             precision, recall = (rate.precision, rate.recall) if rate.actual else (unknown, unknown)
             yield {

@@ -1,4 +1,4 @@
-"""Classification reports: scores by class, their averages, and the accuracy of each run."""
+"""Build the table of scores by class, their averages, and the accuracy of each run."""
 
 from __future__ import annotations
 

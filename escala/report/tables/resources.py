@@ -1,4 +1,4 @@
-"""The resources that each process of a run used."""
+"""Build the table of the resources that each process of a run used."""
 
 from __future__ import annotations
 

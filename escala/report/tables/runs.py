@@ -1,4 +1,4 @@
-"""Every measurement of every timing run."""
+"""Build the table of every measurement of every timing run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def row(run: Measurement) -> dict:
 
 
 def _seconds_per_epoch(run: Measurement) -> float:
-    """Return the training seconds of an epoch; of one that was cut, in proportion to its steps."""
+    """Return the training seconds of an epoch, extrapolated if it was cut to some of its steps."""
     spent, epochs = run["seconds"]["train"], run["epochs"]
     if not is_cut(run):
         return spent / len(epochs)

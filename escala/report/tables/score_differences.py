@@ -1,4 +1,4 @@
-"""Differences of precision and recall from the references, on the same test rows."""
+"""Build the table of differences of precision and recall from the references."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _same_rows(
 ) -> Iterator[tuple]:
     """Yield a configuration, a reference, and pairs of their runs on the same rows.
 
-    Scores do not depend on the moment or on the machine: sessions need not agree.
+    Scores do not depend on time or machine, so the runs may be of different sessions.
     """
     for names, runs in groups.items():
         for number, reference in compared_with(Configuration(*names[2:]), references):
@@ -54,5 +54,5 @@ def _same_rows(
 
 
 def _rows(run: Measurement) -> tuple:
-    """Return what two runs share that were trained on the same rows from the same seeds."""
+    """Return the properties that are equal if two runs had the same rows and seeds."""
     return run["repeat"], *sorted(run["data"]["sha256"].items())

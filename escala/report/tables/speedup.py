@@ -1,4 +1,4 @@
-"""Each configuration against each reference of the experiment, in pairs."""
+"""Build the table of ratios of each configuration to each reference, in pairs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
 
 
 def _is_timed(run: Measurement) -> bool:
-    """Return whether the time of a measurement counts: it ended ok, at one sitting, as today."""
+    """Return whether the time of a measurement counts: ok, not resumed, and comparable today."""
     resumed = run["training"].get("resumed_after", [])
     return run["status"] == "ok" and not resumed and run["comparable"]
 
@@ -80,12 +80,12 @@ def _on_other_hosts(mine: str, theirs: str) -> bool:
 
 
 def _setting(runs: Sequence[Measurement] | None, of: Callable[[Measurement], int]) -> int | None:
-    """Return a setting of a configuration as its current runs have it."""
+    """Return a setting of a configuration from its current runs."""
     return next((of(run) for run in runs or () if run["current"]), None)
 
 
 def _cores(run: Measurement) -> int:
-    """Return the cores that a run asks for, over all its ranks."""
+    """Return the cores that a run requests, over all its ranks."""
     return run["ranks"]["asked"] * run["knobs"]["cores_per_process"]
 
 
@@ -100,8 +100,8 @@ def _quotients(mine: pd.DataFrame, theirs: pd.DataFrame, column: str) -> np.ndar
 def _target_ratio(mine: pd.DataFrame, theirs: pd.DataFrame) -> dict:
     """Compare the times to the target accuracy of pairs of runs.
 
-    A run that did not reach it would have taken longer than it ran: the ratio of such a pair is
-    known to lie above, or below, a bound.
+    A run that did not reach it would have taken longer than it ran: the ratio of such a pair has
+    only an upper or a lower bound.
     """
     spent = [side["time_to_target_seconds"].to_numpy(float) for side in (mine, theirs)]
     known = ~np.isnan(spent).any(axis=0)

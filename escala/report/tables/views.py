@@ -11,9 +11,9 @@ from escala.record.comparable import CONFIGURATION
 
 
 def by_gradient(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return tables without the workloads that are fitted at once.
+    """Return tables without the workloads that are trained by a fit.
 
-    The seconds of a fit are no seconds per epoch: nothing that shows times puts them side by side.
+    The seconds of a fit are not seconds per epoch, so no figure of times shows both.
     """
     fitted = fitted_workloads(frames)
     return {
@@ -23,13 +23,13 @@ def by_gradient(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 
 def fitted_workloads(frames: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Return the names of the workloads that are fitted at once."""
+    """Return the names of the workloads that are trained by a fit."""
     runs = frames["runs"]
     return list(runs.loc[runs["training_kind"] == "fit", "workload"].unique())
 
 
 def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.Series:
-    """Return for each row whether it is of a main reference, or of a workload fitted at once."""
+    """Return for each row whether it is of a main reference, or of a workload trained by a fit."""
     main = configurations[
         (configurations["reference"] == 1) | (configurations["training_kind"] == "fit")
     ]
@@ -49,7 +49,7 @@ def labelled(
 ) -> pd.DataFrame:
     """Add the column `label`: a short name of each row's configuration.
 
-    It holds strategy and layout, and those of the keys `varying` that vary among `runs`. Where rows
+    It holds strategy and layout, and those of the keys `varying` that vary among `runs`. If rows
     name a reference, `reference_label` is its name, without the dataset and the workload.
     """
     keys = ["strategy", "layout", *(key for key in varying if runs[key].nunique() > 1)]
