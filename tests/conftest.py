@@ -210,7 +210,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def copy_project(folder: Path) -> Path:
     """Copy what a workflow needs of the project into a new folder, and return it."""
-    unwanted = shutil.ignore_patterns(".*", "results", "tests", "docs", "__pycache__")
+    # Compiled modules save every copy the time to compile them; some are just being written.
+    unwanted = shutil.ignore_patterns(".*", "results", "tests", "docs", "*.pyc.*")
     return shutil.copytree(ROOT, folder, ignore=unwanted)
 
 

@@ -129,7 +129,7 @@ def test_a_model_of_beginnings_is_given_the_beginning_and_no_more(run, monkeypat
     table = predicted(run, f">long\n{GENOMES[0][:LENGTH]}{strange}\n>short\n{GENOMES[1][:20]}\n")
     begin, short = codes_of(GENOMES[0][:LENGTH]), np.zeros(LENGTH, np.uint8)
     short[:20] = codes_of(GENOMES[1][:20])
-    long_rows, short_rows = given
+    long_rows, short_rows = np.split(np.concatenate(given), 2)
     np.testing.assert_array_equal(long_rows[0], begin)
     np.testing.assert_array_equal(short_rows[0], short)
     if strands:
@@ -157,6 +157,27 @@ def test_a_network_is_asked_about_every_record(run, monkeypatch):
     found = table[["probability_X", "probability_Y"]].to_numpy()
     np.testing.assert_allclose(found, network(rows), rtol=1e-5)
     assert not table["unlike_anything_seen"].any()
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 1000])
+def test_items_that_are_predicted_together_keep_their_own_predictions(run, monkeypatch, pieces):
+    counted, calls = (lambda codes: (codes == 1).sum(axis=1, dtype=np.float32)), []
+    judge(monkeypatch, "tiles", lambda codes: (calls.append(len(codes)), counted(codes))[1])
+    model = replace(classify.load(run), classes=[])
+    monkeypatch.setattr(classify, "load", lambda folder: model)
+    monkeypatch.setattr(classify, "PIECES", pieces)
+    shares = [(9, 2), (0, 1), (LENGTH, 3), (4, 1), (1, 2)]
+    (run / "query.fasta").write_text(
+        "".join(
+            f">{i}\n{('A' * count + 'C' * (LENGTH - count)) * tiles}\n"
+            for i, (count, tiles) in enumerate(shares)
+        )
+    )
+    table = classify.predict(
+        KINDS["genomes"], run / "query.fasta", run, None, 0.05, run / "out.tsv"
+    )
+    assert table["predicted"].tolist() == [count for count, _ in shares]
+    assert len(calls) == {1: 5, 3: 3, 1000: 1}[pieces] and sum(calls) == sum(table["windows"])
 
 
 def test_a_model_of_numbers_predicts_the_mean_over_the_pieces(run, monkeypatch):

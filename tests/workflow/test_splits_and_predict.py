@@ -21,18 +21,19 @@ RULES = ("codes", "clusters", "arrays", "train", "leakage", "tables")
 CELL = "kmer-logreg/single/1x1/tuned/native/rep1"
 
 
-def fits_only(**datasets: dict) -> dict:
+def fits_only(workloads: dict, **datasets: dict) -> dict:
     experiment = experiment_of("small", FAMILIES)
     base = experiment["datasets"]["small"] | {"oversample": {"method": "none"}}
     experiment["datasets"] = {name: base | changes for name, changes in datasets.items()}
     experiment["configurations"] = experiment["configurations"][:1]
-    experiment["workloads"] = {"kmer-logreg": {"k": 4}, "majority": {}}
+    experiment["workloads"] = workloads
     return experiment
 
 
-def test_cluster_and_lineage_splits_with_baselines_beside(snakemake, tmp_path):
+def test_cluster_and_lineage_splits_keep_relatives_together(snakemake, tmp_path):
     lineages = {"by": "group-file", "seeds": [4]}
     experiment = fits_only(
+        {"majority": {}},
         cluster={"split": {"by": "cluster", "seeds": [4]}, "similarity": 0.6},
         lineage={"split": lineages, "similarity": 0.6},
     )
@@ -57,11 +58,11 @@ def test_cluster_and_lineage_splits_with_baselines_beside(snakemake, tmp_path):
         assert not sides[0] & sides[1], f"{name}: groups stay whole"
         assert sides[1]
     leakage = pd.read_csv(results / "tables/leakage.csv")
-    assert set(leakage["workload"]) == {"kmer-logreg", "majority"}
+    assert set(leakage["workload"]) == {"majority"}
     similar = leakage.groupby("dataset")["similar_share"].first()
     assert similar["cluster"] == 0, "no test genome has a relative of its cluster in training"
     svg = (results / "figures/splits.svg").read_text()
-    for part in ("kmer-logreg", "majority", "split: cluster", "split: group-file"):
+    for part in ("majority", "split: cluster", "split: group-file"):
         assert part in svg
     # Of a split by lineage it is a threshold of the report, and no array depends on it.
     experiment["datasets"]["lineage"]["similarity"] = 0.5
@@ -74,10 +75,11 @@ def test_cluster_and_lineage_splits_with_baselines_beside(snakemake, tmp_path):
 
 def test_fragments_of_either_strand_are_classified_by_asking_for_their_table(snakemake, tmp_path):
     experiment = fits_only(
+        {"kmer-logreg": {"k": 4}},
         tiles={
             "window": {"method": "tiles", "stride": 400, "reverse_complement": True},
             "length": 400,
-        }
+        },
     )
     experiment["predict"] = {"inputs": {"mine": "mine.fasta"}}
     target = f"results/small/predictions/tiles/{CELL}/mine.tsv"
