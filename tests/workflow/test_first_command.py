@@ -36,7 +36,7 @@ def test_every_run_ends_ok_and_the_report_is_named(first_command, experiment, re
         for layout in each["layouts"]
     }
     said = (first_command / "said").read_text()
-    assert f"results/{experiment.name}/summary.md says what they showed" in said
+    assert f"results/{experiment.name}/summary.md holds the findings" in said
     summary = (results / "summary.md").read_text()
     assert summary.startswith(f"# {settings['title']}")
     drawn = {path.name for path in (results / "figures").glob("*.svg")}
