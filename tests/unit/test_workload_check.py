@@ -30,6 +30,8 @@ def subject(folder: Path, **data: Path) -> workload_check.Subject:
     ("check", "old", "new", "reason"),
     [
         ("build", BUILD, f"next(iter(NUMBERS)) + {BUILD}", "two calls of build"),
+        ("build", "def optimizer", "def optimiser", "model.py has no optimizer"),
+        ("build", "Dense(*outputs", "Dense(3", r"shape \(3,\) for a row, .* outputs is \(5,\)"),
         ("row losses", LOSS, f"tf.reduce_mean({LOSS})", r"gives the shape \(\) for 8 rows"),
         ("row losses", LOSS, f"{LOSS} / tf.reduce_sum({LOSS})", "among 8 rows, and 1 by itself"),
         (
@@ -50,6 +52,39 @@ def test_a_broken_promise_is_refused(own_workload, check, old, new, reason):
     found = subject(own_workload)
     with pytest.raises(Refused, match=reason):
         STEPS_CHECKS[check](found)
+
+
+def test_after_wrong_losses_of_rows_nothing_more_is_checked(own_workload, tmp_path):
+    changed(own_workload / "model.py", LOSS, f"tf.reduce_mean({LOSS})")
+    (tmp_path / "scratch").mkdir()
+    found = workload_check.answers(own_workload, tmp_path / "scratch")
+    assert [(answer.name, answer.able) for answer in found] == [
+        ("declaration", True),
+        ("build", True),
+        ("row losses", False),
+    ]
+
+
+def test_outputs_without_classes_need_predictions_and_scores(own_workload):
+    changed(own_workload / "workload.yaml", "  classes: [COVID, DENGUE, EBOLA, MERS, SARS]\n", "")
+    changed(
+        own_workload / "model.py", "layers.Dense(*outputs, activation", "layers.Dense(1, activation"
+    )
+    changed(own_workload / "model.py", '"softmax")(pooled)', '"linear")(pooled)[:, 0]')
+    with pytest.raises(Refused, match=r"outputs are \(\) and there are no classes") as refused:
+        STEPS_CHECKS["build"](subject(own_workload))
+    assert "has no predict, correct, scores.py" in refused.value.reason
+
+
+@pytest.mark.parametrize(("below", "most"), [(256, None), (257, 256)])
+def test_whole_numbers_are_drawn_as_far_as_their_dtype_goes(own_workload, below, most):
+    changed(own_workload / "workload.yaml", "below: 5", f"below: {below}")
+    if most:
+        with pytest.raises(InputError, match=rf"too large for uint8.*give at most {most}"):
+            subject(own_workload)
+    else:
+        (codes,), _ = subject(own_workload).arrays.gather("train", slice(None))
+        assert codes.max() > 127
 
 
 def test_batch_normalisation_is_told(own_workload):
