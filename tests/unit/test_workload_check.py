@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from escala import workload_check
 from escala.core.errors import InputError
 from escala.workload_check import FIT_CHECKS, STEPS_CHECKS, Refused
 from tests.conftest import ROOT
-from tests.folders import changed
+from tests.folders import GUIDE, changed
 
 LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"
 BUILD = 'settings["words"]'
@@ -65,15 +66,18 @@ def test_after_wrong_losses_of_rows_nothing_more_is_checked(own_workload, tmp_pa
     ]
 
 
-def test_outputs_without_classes_need_predictions_and_scores(own_workload):
-    changed(own_workload / "workload.yaml", "  classes: [COVID, DENGUE, EBOLA, MERS, SARS]\n", "")
-    changed(
-        own_workload / "model.py", "layers.Dense(*outputs, activation", "layers.Dense(1, activation"
-    )
-    changed(own_workload / "model.py", '"softmax")(pooled)', '"linear")(pooled)[:, 0]')
+def test_numbers_instead_of_classes_need_predictions_and_scores(tmp_path, registries):
+    _, section = GUIDE.read_text().split("## Several inputs, and numbers instead of classes\n")
+    (tmp_path / "line").mkdir()
+    for name, text in re.findall(r"`([a-z.]+)`[^`]*\n\n```\w+\n(.*?)^```$", section, re.M | re.S):
+        (tmp_path / "line" / name).write_text(text)
+    found = subject(tmp_path / "line")
+    assert all(STEPS_CHECKS[name](found) for name in ("build", "row losses", "gradients"))
+    del found.module.predict
+    (tmp_path / "line" / "scores.py").unlink()
     with pytest.raises(Refused, match=r"outputs are \(\) and there are no classes") as refused:
-        STEPS_CHECKS["build"](subject(own_workload))
-    assert "has no predict, correct, scores.py" in refused.value.reason
+        STEPS_CHECKS["build"](found)
+    assert refused.value.reason.endswith("has no predict, scores.py")
 
 
 @pytest.mark.parametrize(("below", "most"), [(256, None), (257, 256)])
