@@ -97,7 +97,7 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
     waiting = [module, *chosen]
     for name in waiting:
         # A folder outside the project needs no `__init__.py`.
-        if _file(root, name) is None and not _base(root, name).is_dir():
+        if _file(root, name) is None and plugins.folder_of(name) is None:
             raise ModuleNotFoundError(f"no module {name} in {root}", name=name)
     for name in chosen:
         _add_package(root, name, waiting, files)

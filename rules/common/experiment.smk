@@ -38,7 +38,9 @@ def default_experiment():
     settings = experiments.read(path)
     if isinstance(settings, dict):
         update_config(settings, workflow.config_settings.config)
-    return experiments.Experiment(settings, path)
+    found = experiments.Experiment(settings, path)
+    experiments.check_name(found.name, path, ROOT)
+    return found
 
 
 @cache

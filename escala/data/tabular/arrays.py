@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -48,7 +48,7 @@ def prepare(
     names, classes = described["features"], described["classes"]
     features = np.load(source / "features.npy", mmap_mode="r", allow_pickle=False)
     labels = np.load(source / "labels.npy", allow_pickle=False)
-    usable = usable_rows(features, preparation["missing"])
+    usable = usable_rows(features, preparation["missing"], names)
     sides = {
         side: usable[rows]
         for side, rows in split(labels[usable], preparation["split"], classes, seed).items()
@@ -84,12 +84,15 @@ def prepare(
         )
 
 
-def usable_rows(features: np.ndarray, missing: Literal["refuse", "drop", "mean"]) -> np.ndarray:
+def usable_rows(
+    features: np.ndarray, missing: Literal["refuse", "drop", "mean"], names: Sequence[str]
+) -> np.ndarray:
     """Return the numbers of the rows to use, int64.
 
     Parameters
     ----------
     features : float64 (rows, features), NaN where a value is missing.
+    names : of the features.
 
     Raises
     ------
@@ -106,7 +109,7 @@ def usable_rows(features: np.ndarray, missing: Literal["refuse", "drop", "mean"]
         column = int(np.isnan(features[row]).argmax())
         raise InputError(
             "missing",
-            f"row {row + 1}, column {column + 1}",
+            f"row {row + 1}, column {column + 1}, {names[column]}",
             "a value is missing",
             "set missing: drop to leave such rows out, or missing: mean to fill them",
         )
@@ -153,11 +156,14 @@ def split(
         except ValueError as error:
             counts = np.bincount(labels, minlength=len(classes))
             fewest = int(counts.argmin())
+            remedy = "give more rows of each class, leave a class out, or use other fractions"
+            if counts[fewest] == 1:
+                remedy += "; if this row is the first line and names the columns, set header: yes"
             raise InputError(
                 "split",
                 f"{classes[fewest]}: {counts[fewest]} rows",
                 f"are too few to divide among {len(fractions) + 1} sides by these fractions",
-                "give more rows of each class, leave a class out, or use other fractions",
+                remedy,
             ) from error
         sides[side] = np.sort(taken)
     return {"train": np.sort(rest)} | sides
