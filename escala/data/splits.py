@@ -1,4 +1,4 @@
-"""Write the splits of datasets whose arrays fit into memory."""
+"""Writer of splits whose arrays fit into memory."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ def write_split(
     output : folder that receives `{side}_{input}.npy`, `{side}_labels.npy` and `dataset.json`.
     sides : `train`, `test`, and `validation` if there is one; their arrays agree in names, shapes
         and dtypes.
-    kind, name, seed : of the dataset, and of the split.
+    kind, name : of the dataset.
+    seed : of the split.
     provenance : where the data come from, in one word.
-    classes : names of the classes that the targets number, in their order; absent, they number
-        none.
-    more : what else the description is to hold, as JSON.
+    classes : names of the classes in the order of their numbers; None if the targets are no
+        classes.
+    more : further entries of the description, as JSON values.
 
     Returns
     -------
@@ -90,12 +91,12 @@ def write_split(
 
 
 def _spec(name: str, array: np.ndarray, file: str) -> dict:
-    """Return the description of an array by which `escala.data.base.Arrays` reads it."""
+    """Return the entry of an array in `dataset.json`."""
     return {"name": name, "shape": list(array.shape[1:]), "dtype": array.dtype.name, "file": file}
 
 
 def _counts(sides: Mapping[str, Side], classes: list[str]) -> dict[str, dict[str, int]]:
-    """Return the rows of each class on each side, by class; nothing was added to any."""
+    """Return the number of rows of each class on each side, by class; nothing is oversampled."""
     counted = {
         side: np.bincount(np.ravel(rows.targets), minlength=len(classes))
         for side, rows in sides.items()
