@@ -373,7 +373,7 @@ def _explained(error: ValidationError, schema: dict, origin: str) -> InputError:
     if asked == schema["$defs"]["name"]["pattern"]:
         return refused(path, content, "not allowed as a name", NAME_RULE + meaning)
     if kinds := _kinds_with_source(error):
-        remedy = f"set `kind: {' or '.join(kinds)}`; without `kind`, a dataset is of {DEFAULT}"
+        remedy = f"set `kind: {' or '.join(kinds)}`; without it, the kind is {DEFAULT}"
         return refused(path, content, "is no source of this kind of dataset", remedy)
     if error.validator == "pattern" and "examples" in error.schema:
         [example] = error.schema["examples"]

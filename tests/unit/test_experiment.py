@@ -287,7 +287,7 @@ def test_a_source_of_another_kind_is_refused_with_that_kind(more):
     table = {"source": {"type": "csv", "path": "t.csv"}, "split": {"seeds": [4]}} | more
     error = refusal(small(put("datasets.d", table)))
     assert (error.where, error.value) == ("e.yaml: datasets.d.source.type", "csv")
-    assert error.remedy == "set `kind: tabular`; without `kind`, a dataset is of genomes"
+    assert error.remedy == "set `kind: tabular`; without it, the kind is genomes"
     error = refusal(small(put("datasets.d.kind", "tabular")))
     assert "set `kind: genomes`" in error.remedy
 

@@ -147,6 +147,7 @@ def test_a_workload_declares_knobs_of_its_own(own_workload):
         ("shard: {description: d., type: integer, default: 1}", "a knob of other values elsewhere"),
         ("batch: {description: d., type: integer, default: 1}", "is a setting that variants have"),
         ("width: {description: d., type: whole, default: 1}", "is not JSON Schema"),
+        ("width: {description: d., $ref: '#/$defs/no', default: 1}", "is no definition"),
         ("width: {description: d., type: integer}", "default"),
         ("width: {description: d., type: integer, default: many}", "default"),
     ],
