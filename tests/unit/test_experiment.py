@@ -266,7 +266,7 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(path, value, reason, 
         (
             {"split": {"by": "cluster"}, "oversample": {"order": "before-split"}},
             "oversample.order",
-            "breaks up",
+            "separates genomes",
         ),
         (
             {"deduplicate": "encoded", "window": {"method": "tiles"}},
@@ -419,7 +419,7 @@ def test_what_is_no_address_is_refused(email):
     ("changes", "where", "value", "reason"),
     [
         ([put("datasets.d.classes", ["A"]), drop("datasets.d.source.records.B")],
-         "datasets.d.classes", ["A"], "one class only"),
+         "datasets.d.classes", ["A"], "a single class"),
         ([put("datasets.d.classes", ["A", "C"])],
          "datasets.d.source.records", ["B"], "not among the classes"),
         ([put("datasets.d.classes", ["A", "B", "C"])],
