@@ -70,12 +70,20 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
         "data": str(data.resolve()),
         "train_counts": _counts(description),
         "train_rows": description["rows"]["train"],
+        "validated_on": _validated_on(request["training"], description),
         "max_steps": request.get("max_steps"),
         "instrument": request["instrument"],
         "probe_settings": request["probe_settings"],
     }
     by_kind = {"steps": _by_steps, "fit": _by_fit}
     return common | by_kind[common["kind"]](common, request["repeat"] or 1)
+
+
+def _validated_on(training: dict, description: dict) -> str | None:
+    """Return the side whose rows are evaluated after each epoch, or None."""
+    if not training.get("validate"):
+        return None
+    return "validation" if "validation" in description["rows"] else "test"
 
 
 def _counts(description: dict) -> list[int] | None:

@@ -94,7 +94,7 @@ def train_epoch(
         "validation_seconds": None,
         "loss": losses / rows,
         "accuracy": right / rows,
-        "test_accuracy": None,
+        "validation_accuracy": None,
         "validation_loss": None,
         "scores": {},
         "row_moments": row_moments(np.concatenate(taken)),

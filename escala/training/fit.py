@@ -65,7 +65,7 @@ def fit(request: dict, folder: Path) -> dict:
         "validation_seconds": None,
         "loss": loss_sum / rows,
         "accuracy": correct / rows,
-        "test_accuracy": None,
+        "validation_accuracy": None,
         "validation_loss": None,
         "scores": {},
         "row_moments": row_moments(np.arange(rows)),

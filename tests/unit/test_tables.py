@@ -85,12 +85,22 @@ def test_a_class_without_test_rows_has_no_rates(tmp_path):
 
 def test_runs_of_the_first_format_are_read(tmp_path):
     experiment = three_configurations(tmp_path)
+    present = _tables(experiment)
     for path in experiment.runs:
         run = read_json(path)
-        del run["training"]["kind"]
+        del run["training"]["kind"], run["training"]["validated_on"]
+        for epoch in run["epochs"]:
+            epoch["test_accuracy"] = epoch.pop("validation_accuracy")
         for file in (path, *path.parent.glob("sessions/*.json")):
             write_json(file, run | {"format": 1})
-    assert (_tables(experiment)["runs"]["training_kind"] == "steps").all()
+    former = _tables(experiment)
+    assert (former["runs"]["training_kind"] == "steps").all()
+    pd.testing.assert_frame_equal(
+        former["epochs"].drop(columns="validated_on"),
+        present["epochs"].drop(columns="validated_on"),
+    )
+    assert former["epochs"]["validated_on"].isna().all()
+    assert former["epochs"]["validation_accuracy"].notna().all()
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
@@ -250,11 +260,11 @@ def test_nothing_at_all_ended_ok(tmp_path):
     assert (row["kind"], row["reason"]) == ("unavailable", "rep 1, 2: out-of-memory")
 
 
-def _with_test_accuracy(experiment: FakeExperiment, accuracies: list[list[float]]) -> None:
+def _with_validation_accuracy(experiment: FakeExperiment, accuracies: list[list[float]]) -> None:
     for path, values in zip(experiment.runs, accuracies, strict=True):
         run = read_json(path)
         for epoch, value in zip(run["epochs"], values, strict=True):
-            epoch |= {"test_accuracy": value, "train_seconds": 10.0}
+            epoch |= {"validation_accuracy": value, "train_seconds": 10.0}
         path.write_text(json.dumps(run))
 
 
@@ -273,7 +283,7 @@ def test_time_to_accuracy_is_censored_where_it_was_not_reached(tmp_path, reached
         [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
         for epoch in reached_in
     ]
-    _with_test_accuracy(experiment, accuracies)
+    _with_validation_accuracy(experiment, accuracies)
     row = _row(_tables(experiment)["configurations"], "single", "1x1")
     assert row["time_to_target_seconds"] == pytest.approx(seconds)
     assert row["time_to_target_kind"] == kind
@@ -297,7 +307,7 @@ def test_times_to_accuracy_are_compared_in_pairs(tmp_path, single, parallel, fou
         [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
         for epoch in (*single, *parallel)
     ]
-    _with_test_accuracy(experiment, accuracies)
+    _with_validation_accuracy(experiment, accuracies)
     row = _row(_tables(experiment)["speedup"], "horovod-mpi")
     names = [f"time_to_target_ratio{end}" for end in ("", "_low", "_high")]
     assert [None if pd.isna(value) else value for value in row[names]] == list(found)
