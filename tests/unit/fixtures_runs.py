@@ -364,6 +364,21 @@ def three_configurations(root: Path, repeats: int = 3, **keywords) -> FakeExperi
     )
 
 
+#: The error of each run of `regression`, by its configuration.
+ERRORS = {"single": (0.5, 0.4, 0.6), "horovod-mpi": (0.75, 0.5, 0.55)}
+
+
+def regression(root: Path) -> FakeExperiment:
+    """Return two configurations of a workload that brings a score of its own, on no classes."""
+    experiment = FakeExperiment(root, leaky=True)
+    experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 4.0)
+    errors = (error for of_configuration in ERRORS.values() for error in of_configuration)
+    for path, error in zip(experiment.runs, errors, strict=True):
+        scores = {"rows": len(LABELS), "scores": {"rmse": error}}
+        changed([path], workload="regression", evaluation=scores)
+    return experiment
+
+
 #: Of `fair`: one process on one core, and one with two cores as threads.
 REFERENCES = [
     {"strategy": "single", "layout": "1x1", "variant": variant} for variant in ("tuned", "threads")

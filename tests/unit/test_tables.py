@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 from fixtures_runs import (
     CLASSES,
+    ERRORS,
     SESSION,
     FakeExperiment,
     changed,
+    regression,
     sampled,
     three_configurations,
     with_fits,
@@ -357,6 +359,23 @@ def test_an_epoch_that_was_cut_is_estimated_and_has_no_scores(tmp_path):
     others = after["configurations"][after["configurations"]["strategy"] == "single"]
     assert set(others["kind"]) == {"measured"}
     tables.write(after, tmp_path)
+
+
+def test_scores_of_a_workload_that_brings_its_own_are_a_table(tmp_path, three):
+    experiment = regression(tmp_path)
+    frames = _tables(experiment)
+    scores = frames["scores"]
+    assert set(scores["score"]) == {"rmse"} and set(scores["workload"]) == {"regression"}
+    by_strategy = scores.groupby("strategy")["value"].agg(tuple).to_dict()
+    assert by_strategy == ERRORS
+    assert scores["repeat"].tolist() == [1, 2, 3] * 2
+    for name in ("pooled", "reports", "confusion", "leakage"):
+        assert frames[name].empty
+    assert three[1]["scores"].empty
+    tables.write(frames, tmp_path / "tables")
+    pd.testing.assert_frame_equal(tables.read(tmp_path / "tables")["scores"], scores)
+    changed(experiment.runs[:1], training={"steps_per_epoch": 1000})
+    assert len(_tables(experiment)["scores"]) == 5, "an epoch that was cut has no scores"
 
 
 def test_resources_have_a_row_for_each_process_and_one_for_a_run_that_failed(tmp_path):
