@@ -191,6 +191,11 @@ class Experiment:
             if WORKLOADS[workload].data_kind == settings["kind"]
         ]
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether any workload is scored as a classification, which takes rows of classes."""
+        return any(WORKLOADS[workload].scores is None for _, workload in self.tasks)
+
     def configurations_of(self, workload: str) -> list[Configuration]:
         """Return the configuration of every cell that a workload runs in.
 

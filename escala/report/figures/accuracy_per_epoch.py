@@ -39,7 +39,7 @@ def draw(tables: Tables) -> Figure:
     epochs = labelled(tables["epochs"], tables["runs"])
     epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
     if epochs.empty:
-        return without_data(WHAT, tables)
+        return without_data(WHAT, tables, "epochs")
     rows, kinds = panels(epochs), [kind for kind in KINDS if epochs[kind].notna().any()]
     figure = new(3.4 * len(kinds) + 2.2, 3.0 * len(rows))
     shown = looks(labelled(tables["runs"], tables["runs"]))
