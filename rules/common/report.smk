@@ -1,4 +1,4 @@
-# The files of a report.
+# Files of a report.
 
 from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES
 from escala.runtime.layout import Layout
