@@ -132,7 +132,7 @@ rule summary:
             "results/{experiment}/summary.md",
             caption="../report/summary.rst",
             category="Summary",
-            labels={"summary": "what was found"},
+            labels={"summary": "findings"},
         ),
     log:
         "results/{experiment}/logs/summary.log",

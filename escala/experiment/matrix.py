@@ -1,4 +1,4 @@
-"""An experiment, checked whole and expanded into its runs."""
+"""An experiment: its checked settings and its runs."""
 
 from __future__ import annotations
 

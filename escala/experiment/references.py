@@ -37,7 +37,7 @@ Reference = Mapping[str, str]
 
 
 def resolved(reference: Reference, configuration: Configuration) -> Configuration:
-    """Return the configuration that a reference stands for in the comparison of another one."""
+    """Return the configuration that a reference means for a configuration compared with it."""
     several = Layout.parse(reference["layout"]).nodes > 1
     return Configuration(
         reference["strategy"],

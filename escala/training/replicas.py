@@ -19,7 +19,7 @@ from escala.strategies import Strategy
 def own_variables(model: tf.keras.Model) -> list[tf.Variable]:
     """Return the variables that a model updates by itself: floats that are not trainable.
 
-    A frozen layer updates nothing; its weights remain trainable variables.
+    Weights of a frozen layer are not among them: they remain trainable variables.
     """
     variables = model.non_trainable_variables
     return [v for v in variables if not v.trainable and v.dtype.is_floating]

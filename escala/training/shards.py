@@ -80,8 +80,8 @@ def batches(
 def parts(rows: int, shares: Sequence[float]) -> np.ndarray:
     """Divide rows among ranks in proportion to their shares, int64 of shape (ranks,).
 
-    The method is that of largest remainders, with the lower rank first among equals. So equal
-    shares differ by one row at most.
+    The method is largest remainders, with the lower rank first among equals. So equal shares differ
+    by one row at most.
     """
     exact = rows * np.asarray(shares, np.float64)
     whole = np.floor(exact + 1e-9).astype(np.int64)

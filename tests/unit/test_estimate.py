@@ -149,10 +149,10 @@ def test_a_fit_has_a_reference_rate_of_its_own(tmp_path, monkeypatch):
     tiles = demo() | {"workloads": {"kmer-logreg": {}}}
     tiles["datasets"]["demo-1000"]["window"] = {"method": "tiles"}
     tiled = Experiment(tiles, "config.yaml")
-    assert "unavailable for 1, whose rows are not known" in said(tiled.runs[:1], tiled)
+    assert "unavailable for 1, whose number of rows is not known" in said(tiled.runs[:1], tiled)
     settings["datasets"]["demo-1000"]["source"] = {"type": "files", "folder": "x"}
     files = Experiment(settings, "config.yaml")
-    assert "unavailable for 1, whose rows are not known" in said(files.runs[:1], files)
+    assert "unavailable for 1, whose number of rows is not known" in said(files.runs[:1], files)
 
 
 def test_runs_that_failed_say_nothing_about_the_time(experiment):

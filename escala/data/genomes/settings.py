@@ -1,4 +1,4 @@
-"""The settings of a dataset of genomes: their checks, and those that its arrays depend on."""
+"""The settings of a dataset of genomes: checks, and the part that its arrays depend on."""
 
 from __future__ import annotations
 

@@ -215,11 +215,11 @@ class _Download:
         self._companion = kept.any()
 
     def attempt(self) -> None:
-        """Request the next records once, and keep those that arrive complete.
+        """Request the next records once, and keep the complete ones of the answer.
 
         Raises
         ------
-        Failure : no record did; the next request is smaller.
+        Failure : the answer held no complete record; the next request is smaller.
         """
         asked = list(islice(self.waiting, self._size))
         # A single record is always the last of its answer, so request another one after it.
@@ -257,7 +257,7 @@ class _Download:
         return text
 
     def _refused(self, asked: list[str], reason: str) -> None:
-        """Request fewer records at once to find the one that NCBI lacks, and give that one up."""
+        """Narrow the requests down to the record that NCBI lacks, and give this record up."""
         if len(asked) > 1:
             self._size = max(1, len(asked) // 4)
             raise eutils.Passing(reason)

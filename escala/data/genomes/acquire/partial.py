@@ -34,7 +34,7 @@ class Partial:
 
     Raises
     ------
-    InputError : the folder holds what was not written here.
+    InputError : the folder holds files of another origin.
     """
 
     def __init__(self, folder: Path):
@@ -102,7 +102,7 @@ def forget(folder: Path) -> None:
 
     Raises
     ------
-    InputError : the folder holds what was not written here.
+    InputError : the folder holds files of another origin.
     """
     if folder.is_dir():
         for path in _own(folder):

@@ -64,7 +64,7 @@ class Difficulty:
     ----------
     kinship : share of a root's positions taken from the ancestor common to all classes, 0 to 0.8:
         unrelated roots differ at 0.74 of their positions, roots of difficulty 1 at 0.30 to 0.45.
-    close_kinship : the same for a root derived from that of a relative, 0.70 to 0.82: SARS differs
+    close_kinship : the same for a root derived from a relative's root, 0.70 to 0.82: SARS differs
         from COVID at 0.24 of its positions, 0.20 at difficulty 0.5, 0.16 at difficulty 1.
     divergence : substitutions per site from the root of a class to each record, 0.005 to 0.105.
     ends : mean number of letters missing at each end of a record, 1 to 41.
@@ -107,8 +107,8 @@ LOWER_CASE_RECORDS, SOFT_MASKED_RECORDS = 0.1, 0.05
 def fetch(source: dict, classes: list[str], folder: Path) -> None:
     """Write `{class}.fasta` for every class, and `lineages.tsv` (accession, class, lineage).
 
-    The same `seed`, `difficulty`, class name and number of its records give the same bytes,
-    whatever other classes there are. Memory is bounded by a few genomes.
+    The same `seed`, `difficulty`, class name and number of records give the same bytes, independent
+    of other classes. Memory is bounded by a few genomes.
 
     Parameters
     ----------

@@ -8,9 +8,9 @@ import numpy as np
 def canonical_kmers(codes: np.ndarray, k: int) -> np.ndarray:
     """Return the number of every k-mer of a sequence, in order of its start.
 
-    A k-mer is read as a number in base 4 with the digits A 0, C 1, G 2 and T 3. The smaller of its
-    number and that of its reverse complement stands for both. K-mers with an ambiguous letter or
-    padding are left out.
+    A k-mer is read as a number in base 4 with the digits A 0, C 1, G 2 and T 3. The smaller one of
+    the numbers of a k-mer and of its reverse complement stands for both. K-mers with an ambiguous
+    letter or padding are left out.
 
     Parameters
     ----------

@@ -129,8 +129,8 @@ def split_leaving_out(
 
     Returns
     -------
-    The split. A class with a single group is not separable. A class of which no group is named has
-    no test rows either.
+    The split. A class with a single group is not separable. A class without a named group has no
+    test rows either.
 
     Raises
     ------
