@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from pathlib import Path
@@ -24,6 +25,22 @@ def describe() -> dict:
         "cores_total": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
     }
+
+
+def memory_gib(memory_bytes: int) -> int:
+    """Return the memory that is installed in a machine, in GiB.
+
+    That is the memory which its kernel manages, rounded up to a multiple of an eighth of the next
+    power of two, and at least to whole GiB. Kernel and firmware keep a few percent for themselves,
+    an amount that differs between machines of one kind, and sizes of memory lie further apart.
+
+    Parameters
+    ----------
+    memory_bytes : what the kernel manages.
+    """
+    gib = memory_bytes / 2**30
+    unit = max(1, 2 ** math.ceil(math.log2(gib)) // 8)
+    return math.ceil(gib / unit) * unit
 
 
 def _cpu_model() -> str:

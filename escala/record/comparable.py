@@ -6,9 +6,8 @@ sessions, ratios to a reference, pairs of ladders, and parts of a step.
 Conditions of any two measurements:
 
 - the same data;
-- machines of the same kind, on every node: CPU model, cores, and memory within `MEMORY` of each
-  other, since kernels of machines that are alike keep back a few megabytes more or less. Names of
-  hosts may differ.
+- machines of the same kind, on every node: CPU model, cores, and installed memory
+  (`escala.core.hardware.memory_gib`). Names of hosts may differ.
 - the same link, if both use the network of one name between several nodes: its interface, the rate
   asked for, and measured rates within `RATE` of each other.
 
@@ -30,11 +29,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from escala.core.hardware import memory_gib
 from escala.experiment.references import Configuration
 from escala.runtime.layout import Layout
 from escala.strategies.knobs import set_knobs
 
-MEMORY, RATE = 0.05, 0.1
+RATE = 0.1
 #: What names a configuration, and with `repeat` a run.
 CONFIGURATION = ("dataset", "workload", *Configuration._fields)
 #: Packages that run around the ranks and not in them; what they prepare is compared as data.
@@ -108,7 +108,7 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
         if first != second:
             yield f"another {name} of the network {one['network']}: {first} and {second}"
     rates = [run["link"]["mbit_per_second"] for run in (one, other)]
-    if all(rates) and not _close(*rates, RATE):
+    if all(rates) and not _close(*rates):
         first, second = (f"{rate:.0f}" for rate in rates)
         yield f"links of unlike rates: {first} and {second} Mbit/s measured"
 
@@ -126,37 +126,23 @@ def _common(one: Measurement, other: Measurement) -> Iterator[str]:
 
 
 def _of_one_kind(one: Machines, other: Machines) -> bool:
-    """Match machines one to one if there are equally many, and by their kinds if not."""
-    if len(one) != len(other):
-        return all(
-            any(_alike(machine, each) for each in theirs)
-            for mine, theirs in ((one, other), (other, one))
-            for machine in mine
-        )
-    left = list(other)
-    for machine in one:
-        match = next((each for each in left if _alike(machine, each)), None)
-        if match is None:
-            return False
-        left.remove(match)
-    return True
+    """Compare how many machines of each kind there are, or only the kinds if the totals differ."""
+    counts = Counter(map(_kind, one)), Counter(map(_kind, other))
+    return counts[0] == counts[1] if len(one) == len(other) else set(counts[0]) == set(counts[1])
 
 
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    same = all(one[key] == other[key] for key in ("cpu", "cores_total"))
-    return same and _close(one["memory_bytes"], other["memory_bytes"], MEMORY)
+def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int]:
+    """Return the CPU model, the cores and the installed memory in GiB of a machine."""
+    return machine["cpu"], machine["cores_total"], memory_gib(machine["memory_bytes"])
 
 
-def _close(one: float, other: float, part: float) -> bool:
-    return abs(one - other) <= part * max(one, other)
+def _close(one: float, other: float) -> bool:
+    return abs(one - other) <= RATE * max(one, other)
 
 
 def _described(machines: Machines) -> str:
     """Name the kinds of machines by CPU model, cores and memory, and count those of a kind."""
-    kinds = Counter(
-        f"{m['cpu']}, {m['cores_total']} cores, {m['memory_bytes'] / 2**30:.0f} GiB"
-        for m in machines
-    )
+    kinds = Counter(f"{cpu}, {cores} cores, {gib} GiB" for cpu, cores, gib in map(_kind, machines))
     return " with ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in kinds.items())
 
 

@@ -23,7 +23,6 @@ AROUND = ("escala.record.plan", "escala.record.supervise", "escala.record.evalua
 PACKAGES = ("openmpi", "keras")
 #: Raise it when what is recorded of a run changes its meaning: all is measured again.
 RECORD = 1
-_GIB = 2**30
 
 
 def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
@@ -48,9 +47,9 @@ def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
 def machine() -> dict:
     """Return what tells this kind of machine from others.
 
-    Two machines of a kind stand for each other. Memory is in whole GiB: kernels keep back a few
-    megabytes more or less.
+    Two machines of a kind stand for each other. Memory is what is installed
+    (`escala.core.hardware.memory_gib`), as in `escala.record.comparable`.
     """
     described = hardware.describe()
-    memory = round(described.pop("memory_bytes") / _GIB)
-    return described | {"memory_gib": memory}
+    installed = hardware.memory_gib(described.pop("memory_bytes"))
+    return described | {"memory_gib": installed}

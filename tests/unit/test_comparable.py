@@ -10,7 +10,9 @@ import pytest
 from fixtures_runs import MACHINE, FakeExperiment, laddered
 
 from escala.analysis.measurements import measurements, read_run
+from escala.core import hardware
 from escala.core.files import read_json, write_json
+from escala.record import key
 from escala.record.comparable import comparable, paired
 from escala.record.schema import validate_run
 from escala.report import tables
@@ -39,8 +41,8 @@ def changed(run: dict, path: str, value: object) -> dict:
     run = copy.deepcopy(run)
     *parents, last = path.split(".")
     inner = run
-    for key in parents:
-        inner = inner[int(key) if key.isdigit() else key]
+    for part in parents:
+        inner = inner[int(part) if part.isdigit() else part]
     inner[last] = value
     return run
 
@@ -89,6 +91,28 @@ def test_measurements_of_one_run_are_pooled_under_the_same_conditions_alone(
 )
 def test_alike_nodes_and_links_stand_for_each_other(runs, path, value):
     assert comparable(runs["across"], changed(runs["across"], path, value)).ok
+
+
+@pytest.mark.parametrize(
+    ("managed", "installed"),
+    [
+        ((7.47, 7.53), 8), ((15.26, 15.52), 16), ((31.2, 31.51), 32), ((61.4, 62.7), 64),
+        ((187.4, 188.6), 192), ((376.4, 377.5), 384), ((503.4, 503.8), 512), ((0.94, 0.97), 1),
+    ],
+)  # fmt: skip
+def test_the_key_and_comparisons_know_one_kind_of_machine(runs, monkeypatch, managed, installed):
+    """Managed by the kernels of two machines with the same memory installed, and the next size."""
+    machines = [
+        MACHINE | {"memory_bytes": int(gib * 2**30)} for gib in (*managed, installed * 1.25)
+    ]
+    keys, seen = [], []
+    for machine in machines:
+        monkeypatch.setattr(hardware, "describe", lambda machine=machine: dict(machine))
+        keys.append(key.machine())
+        seen.append(changed(runs["across"], "ranks.machines", [machine, machine]))
+    assert [each["memory_gib"] for each in keys[:2]] == [installed] * 2
+    assert [each == keys[0] for each in keys] == [True, True, False]
+    assert [comparable(seen[0], each).ok for each in seen] == [True, True, False]
 
 
 def test_a_knob_that_is_newer_than_a_measurement_leaves_it_comparable(runs, monkeypatch):
