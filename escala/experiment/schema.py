@@ -74,6 +74,21 @@ def omitted_settings(name: str, settings: Mapping[str, Any]) -> dict:
     return {key: value for key, value in filled.items() if key not in required}
 
 
+def with_omitted(name: str, settings: Mapping[str, Any]) -> dict:
+    """Return recorded settings of a workload, completed by what requests omit today.
+
+    So settings compare equal if they differ only by a setting that is newer than one of them, and
+    has the omitted value in the other. Nothing is checked: a setting may be declared no longer.
+
+    Parameters
+    ----------
+    name : of the workload; the settings of one that is not known here stay as they are.
+    """
+    if name not in WORKLOADS:
+        return dict(settings)
+    return _filled(settings, _as_omitted(_of_workload(name)))
+
+
 def _of_workload(name: str) -> dict:
     """Return the schema of a workload's settings."""
     schema = in_python(composed(_common()))
@@ -109,9 +124,14 @@ def completed(settings: Any, schema: dict, origin: str) -> dict:
     errors = list(_relevant(_Strict(schema).iter_errors(settings)))
     if errors:
         raise _explained(min(errors, key=_urgency), schema, origin)
+    return _filled(settings, schema)
+
+
+def _filled(settings: Mapping[str, Any], schema: dict) -> dict:
+    """Return a copy of settings with the defaults of a schema, whether it allows them or not."""
     filled = yaml.safe_load(yaml.safe_dump(dict(settings)))
     for _ in _filling_defaults(_Strict)(schema).iter_errors(filled):
-        # Filling happens while errors are looked for; the content is known to have none.
+        # Filling happens while errors are looked for.
         continue
     return filled
 

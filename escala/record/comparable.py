@@ -16,7 +16,9 @@ them.
 
 Of one configuration, measured in several sessions, also:
 
-- the same settings, knobs, ranks, cores available, versions and source.
+- the same settings, knobs, ranks, cores available, versions and source. A setting or a knob that
+  is newer than one measurement, and has the value that requests omit in the other, is no
+  difference.
 
 Of two configurations, which differ in just these, also:
 
@@ -31,6 +33,7 @@ from typing import Any, NamedTuple
 
 from escala.core.hardware import memory_gib
 from escala.experiment.references import Configuration
+from escala.experiment.schema import with_omitted
 from escala.runtime.layout import Layout
 from escala.strategies.knobs import set_knobs
 
@@ -82,10 +85,8 @@ def _series(one: Measurement, other: Measurement) -> Iterator[str]:
 
 
 def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
+    yield from _settings(one, other)
     parts = {
-        "settings": lambda run: {
-            k: v for k, v in run["training"].items() if k not in _NO_CONDITIONS
-        },
         "knobs": lambda run: set_knobs(run["knobs"]),
         "ranks": lambda run: run["ranks"]["asked"],
         "versions": lambda run: {k: v for k, v in run["versions"].items() if k not in _AROUND},
@@ -97,6 +98,23 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     cores = [{m["cores_available"] for m in run["ranks"]["machines"]} for run in (one, other)]
     if all(cores) and cores[0] != cores[1]:
         yield "measured with other cores available"
+
+
+def _settings(one: Measurement, other: Measurement) -> Iterator[str]:
+    """Compare what was trained, and the settings, which older files do not hold."""
+    derived = [
+        {k: v for k, v in run["training"].items() if k not in {*_NO_CONDITIONS, "settings"}}
+        for run in (one, other)
+    ]
+    if derived[0] != derived[1]:
+        yield "measured with other settings"
+    first, second = (run["training"].get("settings") for run in (one, other))
+    if first == second:
+        return
+    if first is None or second is None:
+        yield "settings not recorded"
+    elif with_omitted(one["workload"], first) != with_omitted(other["workload"], second):
+        yield "measured with other settings"
 
 
 def _links(one: Measurement, other: Measurement) -> Iterator[str]:

@@ -196,6 +196,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "test_rows": description["rows"]["test"],
             "validated_on": plan["validated_on"],
             "target_accuracy": request["training"].get("target_accuracy"),
+            "settings": request["training"],
         },
         "link": None,
         "epochs": [],

@@ -12,6 +12,7 @@ import yaml
 from sklearn.datasets import load_iris
 from sklearn.metrics import recall_score
 
+from escala.experiment import Experiment
 from tests.conftest import ROOT
 
 RUN = "flowers/mlp/single/1x1/tuned/native/rep1"
@@ -42,6 +43,8 @@ def test_a_table_is_learnt_and_new_rows_are_scored(snakemake, tmp_path, guide, m
     run = json.loads((tmp_path / f"results/flowers/runs/{RUN}/run.json").read_text())
     assert run["epochs"][-1]["loss"] < 0.3 < run["epochs"][0]["loss"]
     assert run["training"]["train_rows"] + run["training"]["test_rows"] == len(table) - 1
+    settings = Experiment(guide, "guide").settings["workloads"]["mlp"]
+    assert run["training"]["settings"] == settings
     assert run["evaluation"]["accuracy"] > 0.9
 
     found = pd.read_csv(tmp_path / predicted, sep="\t")
