@@ -142,7 +142,7 @@ def parts_of_run(job: Job) -> tuple[str, dict[str, float]]:
         "startup": spent("startup"),
         "build": spent("build"),
         "first steps": spent("first_step", "first_prediction"),
-        "other": spent("loading", "broadcast", "checkpoint", "save"),
+        "other": spent("loading", "broadcast", "checkpoint", "averaging", "save"),
     }
     overhead = whole - sum(parts[name] for name in WORK)
     rest = {"around the ranks": whole - sum(parts.values()), "overhead": overhead}

@@ -21,7 +21,7 @@ from escala.workloads import models, workload
 log = logging.getLogger("escala")
 
 #: Results that a fit does not have: it compiles no graph and has no other ranks.
-_ABSENT = ("build", "first_step", "first_prediction", "broadcast", "checkpoint")
+_ABSENT = ("build", "first_step", "first_prediction", "broadcast", "checkpoint", "averaging")
 
 
 def fit(request: dict, folder: Path) -> dict:

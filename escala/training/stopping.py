@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -54,3 +54,16 @@ class EarlyStopping:
         else:
             self._waited += 1
         return self._waited >= self.patience
+
+    def resume(self, epochs: Iterable[Mapping[str, Any]], best: Callable[[], Weights]) -> None:
+        """Take note of the epochs of a run that goes on from a checkpoint.
+
+        Parameters
+        ----------
+        epochs : those before the checkpoint.
+        best : returns the weights after the best of them; called if they are to be restored.
+        """
+        for epoch in epochs:
+            self.see(epoch, list)
+        if self.best_weights is not None:
+            self.best_weights = best()

@@ -94,18 +94,17 @@ def train(
         evaluated(evaluate, data, "test", slice(0, 1))
     epochs: list[dict] = []
     resumed_after: list[int] = []
+    stopper = EarlyStopping(settings.get("early_stopping"))
     with clock.time("checkpoint"):
         if done:
             state = checkpoint.restore(done, variables, steps_file)
             epochs, shares = state["epochs"], np.array(state["shares"])
             resumed_after = [*state["resumed_after"], done]
+            stopper.resume(epochs, lambda: checkpoint.best(done))
             log.info("going on after epoch %d", done)
     with clock.time("broadcast"):
         strategy.broadcast(variables)
 
-    stopper = EarlyStopping(settings.get("early_stopping"))
-    for epoch in epochs:
-        stopper.see(epoch, lambda: checkpoint.best(done))
     first = process == 0
     board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and first)
     with open(steps_file, "a", newline="") as handle:
@@ -118,7 +117,8 @@ def train(
             epoch, trained = train_epoch(
                 number, step, data, request, strategy, shares, writer, recorder
             )
-            replicas.average(own, trained, strategy)
+            with clock.time("averaging"):
+                replicas.average(own, trained, strategy)
             if request["validated_on"]:
                 epoch |= validate(evaluate, data, request["validated_on"], strategy)
             board(epoch)
@@ -165,7 +165,7 @@ def train(
             np.savez(folder / models.WEIGHTS, *strategy.weights(model.variables)[0])
     return {
         "epochs": epochs,
-        "stopped_early": len(epochs) < settings["epochs"] and not request["max_steps"],
+        "stopped_early": len(epochs) < settings["epochs"],
         "best_epoch": stopper.best_epoch if restored else None,
         "resumed_after": resumed_after,
         "seconds": clock.seconds,

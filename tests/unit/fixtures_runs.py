@@ -24,6 +24,8 @@ SUPPORT = [270, 210, 75, 75, 75]
 LABELS = np.repeat(np.arange(5), SUPPORT)
 ARRAYS = ["train.npy", "train_labels.npy", "test.npy", "test_labels.npy"]
 SESSION = "20260101T000000Z-1"
+#: Parts of a run that a fit does not have.
+OF_STEPS = ("build", "first_step", "first_prediction", "broadcast", "checkpoint", "averaging")
 MACHINE = {
     "cpu": "Example CPU @ 2.00GHz", "cores_available": 2, "cores_total": 2,
     "memory_bytes": 8 * 2**30,
@@ -253,7 +255,7 @@ class FakeExperiment:
             "seconds": {
                 "startup": 3.1, "loading": 0.02, "build": 0.4, "first_step": 1.9 + 0.3 * ranks,
                 "first_prediction": 0.3, "broadcast": 0.1 * (ranks - 1), "train": train,
-                "checkpoint": 0.0, "evaluation": 0.7, "save": 0.2,
+                "checkpoint": 0.0, "averaging": 0.0, "evaluation": 0.7, "save": 0.2,
             } if ok else None,
             "step_seconds": {
                 "median": step, "p90": 1.2 * step, "count": 3 * epochs[0]["steps"],
@@ -287,7 +289,7 @@ def as_fit(run: dict, workload: str) -> None:
         run["epochs"] = [run["epochs"][0] | {"steps": 1, "rows": rows, "validation_accuracy": None}]
         run["training"] |= {"optimizer": "lbfgs", "epochs_done": 1}
         run["seconds"] |= {
-            **dict.fromkeys(("build", "first_step", "first_prediction", "broadcast", "checkpoint")),
+            **dict.fromkeys(OF_STEPS),
             "train": run["epochs"][0]["train_seconds"],
         }
 

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import yaml
+from fixtures_runs import OF_STEPS
 from jsonschema import Draft202012Validator
 
 from escala.record.schema import SCHEMA, validate_run
@@ -161,8 +162,7 @@ def ok() -> dict:
 def fitted(ok: dict) -> dict:
     """A run that was fitted at once: one epoch of one step, and nothing compiled or drawn."""
     ok["training"] |= {"kind": "fit", "learning_rate": None, "optimizer": "lbfgs"}
-    absent = dict.fromkeys(("build", "first_step", "first_prediction", "broadcast", "checkpoint"))
-    ok["seconds"] |= absent
+    ok["seconds"] |= dict.fromkeys(OF_STEPS)
     ok["seeds"] = {"weights": None, "shuffle": None}
     return ok
 
@@ -226,9 +226,7 @@ def test_a_fit_is_valid_and_has_no_rate(fitted):
         validate_run(fitted)
 
 
-@pytest.mark.parametrize(
-    "part", ["build", "first_step", "first_prediction", "broadcast", "checkpoint"]
-)
+@pytest.mark.parametrize("part", OF_STEPS)
 def test_gradient_steps_have_every_part(ok, part):
     ok["seconds"][part] = None
     with pytest.raises(ValueError, match=part):

@@ -63,6 +63,26 @@ def test_it_stops_where_keras_does_and_keeps_the_same_weights(values, patience, 
     assert own.best_weights == [own.best_epoch]
 
 
+@settings(max_examples=100)
+@given(losses, st.integers(0, 12), st.integers(1, 4), st.booleans())
+def test_a_resumed_run_stops_where_a_whole_one_does_and_reads_the_best_weights_once(
+    values, done, patience, restore
+):
+    asked = {"monitor": "training", "patience": patience, "min_delta": 0.0, "restore_best": restore}
+    epochs = [{"epoch": number, "loss": value} for number, value in enumerate(values, start=1)]
+    done = min(done, by_keras(values, patience, 0.0)[0] - 1)
+    kept = by_keras(values[:done], patience, 0.0)[1] if done else None
+    reads, own = [], EarlyStopping(asked)
+    own.resume(epochs[:done], lambda: reads.append(kept) or kept)
+    assert len(reads) == (restore and done > 0)
+    for epoch in epochs[done:]:
+        if own.see(epoch, lambda epoch=epoch: [epoch["epoch"]]):
+            break
+    last, best = by_keras(values, patience, 0.0)
+    assert (epoch["epoch"], own.best_epoch) == (last, best[0])
+    assert own.best_weights == (best if restore else None)
+
+
 @pytest.mark.parametrize("asked", [None, {"monitor": "training", "patience": 9, "min_delta": 0.0}])
 def test_no_weights_are_kept_unless_they_are_to_be_restored(asked):
     own = EarlyStopping(asked and asked | {"restore_best": False})

@@ -21,6 +21,7 @@ from escala.data.base import Arrays
 from escala.record import steps
 from escala.record.run import measure
 from escala.training.shards import batches, epoch_order
+from tests.conftest import CLASSES
 from tests.workflow.conftest import add_workload
 from tests.workloads.normalised import model as normalised
 
@@ -32,6 +33,7 @@ ONE_RANK = ["single", "wrapped-single"]
 EVEN = ["horovod-gloo", "mirrored", "multiworker-mirrored", "horovod-mpi"]
 #: Run only in a sweep: Horovod's ranks are those of `horovod-gloo`, and MPI's in `test_exchange`.
 SWEPT = ["wrapped-single", "horovod-mpi"]
+BEST_IS_FIRST = {"monitor": "training", "patience": 9, "min_delta": 100.0, "restore_best": True}
 # Code that every process begins with: rank 0 is killed after epoch 3, which no checkpoint holds.
 ENDING = """
 import os, signal
@@ -48,6 +50,8 @@ Checkpoint.due = ended
 """
 
 Trained = tuple[dict, pd.DataFrame, Path]
+#: The loss of every step, and the weights after every epoch.
+Expected = tuple[list[float], list[list[np.ndarray]]]
 
 
 def each(strategies: list[str], swept: list[str] = SWEPT) -> pytest.MarkDecorator:
@@ -81,7 +85,7 @@ def trained(run, tmp_path_factory) -> Callable[[str], Trained]:
     @cache
     def of(strategy: str) -> Trained:
         folder = tmp_path_factory.mktemp(strategy) / "run"
-        result = run(strategy, folder, validate=True)
+        result = run(strategy, folder, validate=True, masks=str(folder.parent / "masks"))
         # Ranks that hold different weights fail their run.
         assert result["status"] == "ok", result["reason"]
         return result, steps.read(folder / "ranks", len(result["ranks"]["cores"])), folder
@@ -127,15 +131,15 @@ def test_one_rank_is_keras_own_fit(small_split, generators, trained, strategy):
         np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
-def two_ranks(data: Arrays, shares: list[float]) -> tuple[list[float], list[np.ndarray]]:
-    """Return the loss of every step, and the weights, of two ranks that normalise their own rows.
+def two_ranks(data: Arrays, shares: list[float]) -> Expected:
+    """Return the losses and weights of two ranks that normalise their own rows.
 
     They are computed one after the other. At the end of an epoch their moving statistics are
     averaged by the rows of each. With equal shares the second has no rows in the last step of an
     epoch.
     """
     models, optimizer = [network(data) for _ in range(2)], tf.keras.optimizers.SGD(RATE)
-    losses_of_steps = []
+    losses_of_steps, weights_of_epochs = [], []
     for epoch in range(1, EPOCHS + 1):
         order, taken = epoch_order(data.rows("train"), 0, epoch), np.zeros(2)
         for of_rank in batches(order, BATCH, shares):
@@ -162,11 +166,12 @@ def two_ranks(data: Arrays, shares: list[float]) -> tuple[list[float], list[np.n
             mean = np.average([copy.numpy() for copy in copies], axis=0, weights=taken)
             for copy in copies:
                 copy.assign(mean)
-    return losses_of_steps, models[0].get_weights()
+        weights_of_epochs.append(models[0].get_weights())
+    return losses_of_steps, weights_of_epochs
 
 
 @pytest.fixture(scope="module")
-def expected(small_split, generators) -> Callable[..., tuple[list[float], list[np.ndarray]]]:
+def expected(small_split, generators) -> Callable[..., Expected]:
     return cache(lambda *shares: two_ranks(Arrays(small_split), list(shares)))
 
 
@@ -176,11 +181,21 @@ def test_two_ranks_compute_the_losses_and_the_weights_of_their_definition(
 ):
     """Moving statistics are averaged by the rows of each rank, whose shares a hybrid finds."""
     result, table, folder = trained(strategy)
-    losses, weights = expected(*result["ranks"]["shares"])
+    losses, [*_, weights] = expected(*result["ranks"]["shares"])
+    assert result["seconds"]["averaging"] > 0
     found = steps.loss_per_step(table)["loss"]
     np.testing.assert_allclose(found, losses, **TOLERANCE)
     for one, other in zip(kept(folder), weights, strict=True):
         np.testing.assert_allclose(one, other, **TOLERANCE)
+
+
+@each(EVEN)
+def test_ranks_draw_other_numbers_in_every_step_of_every_epoch(trained, strategy):
+    _, _, folder = trained(strategy)
+    files = (folder.parent / "masks").iterdir()
+    masks = [bytes.fromhex(line) for file in files for line in file.read_text().split()]
+    whole = [mask for mask in masks if len(mask) == BATCH // 2 * len(CLASSES)]
+    assert len(set(whole)) == len(whole) >= 2 * EPOCHS * (STEPS_PER_EPOCH - 1)
 
 
 @each([*EVEN, "hybrid"])
@@ -241,8 +256,11 @@ def test_the_parameter_server_trains_on_every_row_without_waiting(run, tmp_path,
     assert not left
 
 
-def test_a_run_that_was_ended_goes_on_to_the_same_losses_and_weights(run, trained, tmp_path):
+def test_a_run_that_was_ended_goes_on_to_the_same_losses_and_best_weights(
+    run, trained, expected, tmp_path
+):
     folder, asked = tmp_path / "run", {"validate": True, "checkpoint_epochs": 2}
+    asked["early_stopping"] = BEST_IS_FIRST
     broken = run("horovod-gloo", folder, ENDING, **asked)
     assert broken["status"] == "failed"
     assert "rank 0 was ended by signal 9" in broken["reason"]
@@ -254,13 +272,18 @@ def test_a_run_that_was_ended_goes_on_to_the_same_losses_and_weights(run, traine
     whole, table, _ = trained("horovod-gloo")
     found = steps.loss_per_step(steps.read(folder / "ranks", 2))["loss"].tolist()
     assert found == steps.loss_per_step(table)["loss"].tolist()
-    assert result["weights_sha256"] == whole["weights_sha256"]
+    validation, of_whole = ([e["validation_loss"] for e in r["epochs"]] for r in (result, whole))
+    assert validation == of_whole
+    # The weights of the best epoch come back from the checkpoint of a later one.
+    assert result["training"]["best_epoch"] == 1
+    _, [first, *_] = expected(0.5, 0.5)
+    for one, other in zip(kept(folder), first, strict=True):
+        np.testing.assert_allclose(one, other, **TOLERANCE)
 
 
 @each(EVEN, swept=[name for name in EVEN if name != "mirrored"])
 def test_a_run_that_was_ended_draws_what_it_would_have_drawn(run, tmp_path, strategy):
-    stopping = {"monitor": "training", "patience": 9, "min_delta": 100.0, "restore_best": True}
-    settings = {"checkpoint_epochs": 2, "dropout": 0.4, "early_stopping": stopping}
+    settings = {"checkpoint_epochs": 2, "dropout": 0.4, "early_stopping": BEST_IS_FIRST}
     unbroken = run(strategy, tmp_path / "whole", **settings)
     assert unbroken["status"] == "ok", unbroken["reason"]
     run(strategy, tmp_path / "resumed", ENDING, **settings)

@@ -249,7 +249,7 @@ def test_early_stopping_on_the_validation_side_restores_the_best_model_which_is_
     validated_split, request_for, tmp_path
 ):
     request = request_for(
-        "single", "1x1", epochs=5, tensorboard=True, save_model=True, validate=True,
+        "single", "1x1", epochs=5, max_steps=5, tensorboard=True, save_model=True, validate=True,
         early_stopping={
             "monitor": "validation", "patience": 1, "min_delta": 100.0, "restore_best": True,
         },

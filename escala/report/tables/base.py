@@ -25,7 +25,7 @@ SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
 #: Parts of a run outside the training steps, in the order they happen.
 PARTS = (
     "startup", "loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint",
-    "evaluation", "save",
+    "averaging", "evaluation", "save",
 )  # fmt: skip
 _PANDAS = {"string": "string", "integer": "Int64", "number": "float64", "boolean": "boolean"}
 

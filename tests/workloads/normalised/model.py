@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.keras import layers
+
+
+class Masks(layers.Dropout):
+    """Pass rows on, and write what dropout would keep of them: a file a process, a line a step."""
+
+    def __init__(self, folder: str):
+        super().__init__(0.5)
+        self.folder = Path(folder)
+
+    def call(self, inputs, training=None):
+        if training is True:
+            kept = super().call(tf.ones_like(inputs), training=True) > 0
+            tf.numpy_function(self._write, [kept], [])
+        return inputs
+
+    def _write(self, kept: np.ndarray) -> None:
+        self.folder.mkdir(exist_ok=True)
+        with open(self.folder / str(os.getpid()), "a") as file:
+            file.write(f"{kept.tobytes().hex()}\n")
 
 
 def build(specs, outputs, settings, knobs) -> tf.keras.Model:
@@ -19,6 +41,8 @@ def build(specs, outputs, settings, knobs) -> tf.keras.Model:
             layers.ReLU(),
             layers.Dropout(settings["dropout"]),
             layers.Dense(classes, activation="softmax"),
+            # The last one, so that the weights before it are drawn as without it.
+            *([Masks(settings["masks"])] if "masks" in settings else []),
         ]
     )
 
