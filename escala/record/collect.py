@@ -17,13 +17,17 @@ from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import of_model
+from escala.training.data import not_finite
 from escala.workloads import WORKLOADS, models
 
 PREDICTIONS = "predictions.npy"
 
 
 def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
-    """Write the ranks' measurements into `result`, if the run kept the invariants of every run."""
+    """Write the ranks' measurements into `result`, if the run kept the invariants of every run.
+
+    A run whose workload gives a score that is no finite number has failed, and keeps the rest.
+    """
     everyone = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
     ranks = [each for each in everyone if "epochs" in each]
     arrays = reader(data)
@@ -46,6 +50,8 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         | {"train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks)}
         for i, epoch in enumerate(ranks[0]["epochs"])
     ]
+    evaluation = _scored(plan, arrays, predictions)
+    undefined = not_finite(evaluation.get("scores", {}))
     train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
     # A strategy that does not wait for a step cannot measure its time.
     asynchronous = STRATEGIES[plan["strategy"]].asynchronous
@@ -55,7 +61,7 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "seconds": parts | {"train": train_seconds},
         "step_seconds": None if asynchronous else steps.summary(table),
         "samples_per_second": sum(epoch["rows"] for epoch in epochs) / train_seconds,
-        "evaluation": _scored(plan, arrays, predictions),
+        "evaluation": None if undefined else evaluation,
         "weights_sha256": weights_sha256,
     }
     probe = of_run(plan, folder)
@@ -74,6 +80,9 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "best_epoch": ranks[0]["best_epoch"],
         "resumed_after": ranks[0]["resumed_after"],
     }
+    if undefined:
+        remedy = "return finite numbers, and leave out a score that these rows do not define"
+        return Outcome("failed", f"{undefined}: in `score` of the workload, {remedy}")
     return Outcome("ok")
 
 

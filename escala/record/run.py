@@ -57,8 +57,8 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
         `train` puts them together.
     data : folder of the split to train on.
     output : the `run.json` to write; the folder it stands in belongs to the run. A run that ends
-        ok leaves the predicted class of every test row in `predictions.npy` beside it, int64 in
-        the order of `test.npy`, and its model if that is to be kept.
+        ok leaves what is predicted for every row of the test side in `predictions.npy` beside it,
+        in their order, and its model if that is to be kept.
 
     Raises
     ------

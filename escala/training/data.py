@@ -1,11 +1,14 @@
-"""Helpers of every rank: time named parts, digest weights."""
+"""Helpers of every rank: time named parts, check scores, digest weights."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +27,14 @@ class Clock:
         start = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def not_finite(scores: Mapping[str, Any]) -> str | None:
+    """Return which of the scores of a workload is infinite or not a number, or None."""
+    for name, value in scores.items():
+        if isinstance(value, Real) and not math.isfinite(value):
+            return f"score {name} is {value}"
+    return None
 
 
 def digest(weights: Iterable[np.ndarray]) -> str:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from escala.core.errors import Diverged
 from escala.data.base import Arrays
 from escala.strategies import Strategy
+from escala.training.data import not_finite
 from escala.training.shards import evaluation_rows
 from escala.training.step import most_probable_is_right, row_signature
 from escala.workloads.models import given, row_blocks
@@ -75,6 +76,7 @@ def validate(evaluate: Callable, data: Arrays, side: str, strategy: Strategy) ->
     Raises
     ------
     Diverged : the loss is infinite or not a number.
+    ValueError : a score of the workload is.
     """
     start = time.perf_counter()
     rows = evaluation_rows(data.rows(side), *strategy.part)
@@ -84,6 +86,8 @@ def validate(evaluate: Callable, data: Arrays, side: str, strategy: Strategy) ->
     loss, accuracy = means.pop("loss"), means.pop("correct")
     if not math.isfinite(loss):
         raise Diverged(f"the {side} loss is {loss}")
+    if problem := not_finite(means):
+        raise ValueError(f"{problem}: `row_scores` must give a finite number for each {side} row")
     return {
         "validation_accuracy": accuracy,
         "validation_loss": loss,

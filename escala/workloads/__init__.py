@@ -45,14 +45,14 @@ It may also offer
     the correctness of each row, float32 (rows,) from 0 to 1, whose mean is recorded as accuracy; by
     default whether the most probable class is the target;
 `row_scores(targets, outputs)`
-    further scores of every row, float32 (rows,) by name. With `validate`, their means are recorded
+    further scores of every row, finite float32 (rows,) by name. With `validate`, their means are recorded
     after each epoch;
 
 and a module `scores`, which is imported without `model` and so without TensorFlow, with
 
 `score(targets, predictions, description)`
-    the scores of a run, numbers by name; `description` is that of the dataset. By default the
-    scores are those of a classification.
+    the scores of a run, finite numbers by name, without a score that is undefined for these rows;
+    `description` is that of the dataset. By default the scores are those of a classification.
 
 By one *fit* in one process, without TensorFlow; the targets are numbers of classes:
 

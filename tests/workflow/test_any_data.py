@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from escala.core.files import read_json, sha256_file, write_json
+from escala.data.base import Arrays
 from escala.record import steps
-from escala.record.run import measure
+from escala.record.run import INVALID, measure
+from escala.training.evaluate import evaluator, validate
 from escala.workloads import load
 from tests.workflow.conftest import add_workload
+from tests.workloads.regression import model as regression
+from tests.workloads.regression import scores
 
 ROWS = {"train": 50, "validation": 9, "test": 13}
 RATE = {"value": 0.05, "reference_batch": 16, "rule": "constant"}
@@ -81,3 +88,33 @@ def test_numbers_are_predicted_from_several_inputs_and_scored_by_the_workload(
     assert result["training"]["validated_on"] == "validation"
     assert last["validation_loss"] == pytest.approx((errors**2).mean(), rel=1e-4)
     assert last["validation_accuracy"] == pytest.approx((errors < 1).all(axis=1).mean())
+
+
+def test_a_score_that_is_no_number_is_named_and_the_rest_is_kept(
+    split, request_for, tmp_path, monkeypatch
+):
+    add_workload("regression", tmp_path / "site", monkeypatch)
+    monkeypatch.setattr(scores, "score", lambda *_: {"rmse": 0.5, "r2": np.float32("nan")})
+    request = request_for("single", "1x1", workload="regression", learning_rate=RATE)
+    outcome = measure(request, split, tmp_path / "run.json", 300)
+    result = read_json(tmp_path / "run.json")
+    assert outcome.status == result["status"] == "failed"
+    assert result["reason"].startswith("score r2 is nan: ")
+    assert "leave out a score" in result["reason"]
+    assert len(result["epochs"]) == 1 and result["evaluation"] is None
+    assert not (tmp_path / INVALID).exists()
+
+
+def test_a_mean_of_row_scores_that_is_no_number_ends_the_training(split):
+    data = Arrays(split)
+    model = regression.build(data.inputs, (2,), {}, {})
+    undefined = SimpleNamespace(
+        predict=regression.predict,
+        correct=regression.correct,
+        row_scores=lambda targets, outputs: {"ratio": targets[:, 0] / tf.zeros_like(outputs[:, 0])},
+    )
+    losses = partial(regression.row_losses, settings={})
+    evaluate = evaluator(model, undefined, losses, data)
+    alone = SimpleNamespace(part=(0, 1), total=lambda values: values)
+    with pytest.raises(ValueError, match=r"^score ratio is .*`row_scores` must give a finite"):
+        validate(evaluate, data, "validation", alone)
