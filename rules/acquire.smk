@@ -1,7 +1,7 @@
-# Data, from the source the dataset names.
+# Acquire data from the source that the dataset names.
 #
-# REQUIRED INPUTS: none, or what the source names: files, a folder, lists of accessions, a lock
-#   file, or NCBI over the network.
+# REQUIRED INPUTS: none, or those that the source names: files, a folder, lists of accessions, a
+#   lock file, or NCBI over the network.
 # OUTPUTS, of genomes:
 #   results/{experiment}/data/{dataset}/sequences/{class}.fasta
 #   results/{experiment}/data/{dataset}/lock.tsv    class, accession, length and SHA-256 of each
@@ -9,8 +9,8 @@
 #   results/{experiment}/data/{dataset}/source/     and in it lock.tsv: file, bytes and SHA-256
 #
 # The lock file, committed and named in the config as `source.lock`, makes the same config give the
-# same bytes a year later. What a download has received stands in `.partial` until it is complete:
-# Snakemake does not know of it and so does not remove it when the job fails.
+# same bytes a year later. A download is kept in `.partial` until it is complete. Snakemake does not
+# know this folder, and so does not remove it when the job fails.
 
 
 rule genomes:

@@ -1,4 +1,4 @@
-# What this machine can run. Needs no data and measures nothing.
+# Check what this machine can run. Needs no data and measures nothing.
 #
 # OUTPUTS:
 #   lines on the terminal, and in results/{experiment}/logs/check.log

@@ -1,14 +1,14 @@
-# A user's own data classified with a model trained here.
+# Classify a user's own data with a trained model.
 #
 # REQUIRED INPUTS:
-#   the file that predict.inputs names: of genomes FASTA, plain or gzipped
-#   results/{experiment}/runs/…/rep{n}/run.json        the model stands beside it
+#   the file that predict.inputs names: FASTA for genomes, plain or gzipped
+#   results/{experiment}/runs/…/rep{n}/run.json        the model is beside it
 #   results/{experiment}/data/{dataset}/split{seed}/    the arrays it was trained on
 # OUTPUTS:
-#   results/{experiment}/data/{dataset}/split{seed}/familiarity.npz    what the training rows hold
+#   results/{experiment}/data/{dataset}/split{seed}/familiarity.npz    content of the training rows
 #   results/{experiment}/predictions/{configuration}/rep{n}/{query}.tsv
 #
-# No experiment asks for these by itself: name the file you want.
+# No experiment requests these files: name the file you want.
 
 PREDICTIONS = f"results/{{experiment}}/predictions/{NAMES}/{{repeat}}"
 
@@ -31,7 +31,7 @@ rule familiarity:
         kind=lambda wildcards: dataset(wildcards)["kind"],
         split=subpath(input[0], parent=True),
     message:
-        "Learn what {wildcards.dataset}, split {wildcards.seed}, is trained on"
+        "Learn the training rows of {wildcards.dataset}, split {wildcards.seed}"
     shell:
         """
         python -m scripts.familiarity \

@@ -1,9 +1,9 @@
-# What was acquired to the arrays a model trains on.
+# Prepare acquired data: write the arrays that a model trains on.
 #
 # REQUIRED INPUTS, of genomes:
 #   results/{experiment}/data/{dataset}/sequences/{class}.fasta
 # REQUIRED INPUTS, of other kinds:
-#   what their `prepared_from` names, as results/{experiment}/data/{dataset}/source/
+#   the files that their `prepared_from` names, such as results/{experiment}/data/{dataset}/source/
 # OUTPUTS, of every kind:
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json    and beside it the arrays, whose
 #                                                       digests it holds
@@ -17,8 +17,8 @@
 #                                                       how similar each test row is to training
 #                                                       genomes
 #
-# The split comes before the balancing, so that nothing derived from a test row is trained on; the
-# dataset says so where an experiment asks for the opposite.
+# The split comes before the balancing, so that nothing derived from a test row is trained on. If an
+# experiment chooses the opposite order, the dataset is marked as leaky.
 
 
 rule codes:

@@ -1,4 +1,4 @@
-# Runs to tables, figures and the summary.
+# Report runs as tables, figures and the summary.
 #
 # REQUIRED INPUTS:
 #   results/{experiment}/runs/…/rep{n}/run.json              every timing run, also failed ones
@@ -13,8 +13,8 @@
 #   results/{experiment}/figures/timelines/{configuration}.{part}.svg, .png
 #   results/{experiment}/summary.md
 #
-# A failed run is a gap in tables and figures, which name it: what is missing must be seen. Older
-# measurements of a run, kept in sessions/ beside run.json, are read with it.
+# Tables and figures show a failed run as a gap with its name. Older measurements of a run, kept in
+# sessions/ beside run.json, are read with it.
 
 
 wildcard_constraints:
@@ -49,7 +49,7 @@ rule tables:
         pairs=lambda wildcards: json.dumps([vars(pair) for pair in experiment(wildcards).pairs]),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
     message:
-        "Gather the runs of {wildcards.experiment} into tables"
+        "Collect the runs of {wildcards.experiment} in tables"
     shell:
         """
         python -m scripts.tables \
@@ -143,7 +143,7 @@ rule summary:
         title=lambda wildcards: experiment(wildcards).title,
         tables=subpath(input[0], parent=True),
     message:
-        "Say what {wildcards.experiment} found"
+        "Write the summary of {wildcards.experiment}"
     shell:
         """
         python -m scripts.summary \
@@ -180,6 +180,6 @@ rule retry:
     params:
         folder=f"results/{EXPERIMENT.name}",
     message:
-        "Forget the failed runs of {params.folder}"
+        "Remove the failed runs of {params.folder}"
     shell:
         "python -m scripts.retry {params.folder:q} 2>&1 | tee -i {log:q}"

@@ -1,16 +1,16 @@
-# Models trained under each configuration, and what that took.
+# Train models under each configuration, and measure the time.
 #
 # REQUIRED INPUTS:
 #   results/{experiment}/data/{dataset}/split{seed}/    the split of the run's repeat
 # OUTPUTS, in results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}/:
-#   rep{n}/run.json        one timing run; its logs, step times and model stand beside it
+#   rep{n}/run.json        one timing run; its logs, step times and model are beside it
 #   {pair}.rep{n}/run.json one side of a pair of a ladder, the same
 #   {probe}/run.json       one probe run: timeline.json and trace.json of the timeline stand beside it;
 #                          of others, what was captured is in run.json or in ranks/*.{probe}.*
 #
 # A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
-# others go on. A timing run has the machine to itself, and repeats of different configurations
-# are interleaved: the machine's drift reaches all of them alike. Pairs of ladders come last, each a
+# others go on. A timing run has the machine to itself. Repeats of different configurations are
+# interleaved, so the machine's drift affects all of them equally. Pairs of ladders come last, each a
 # series of its own in which the two sides take turns.
 
 
@@ -28,7 +28,7 @@ rule train:
     resources:
         nodes=lambda wildcards: Layout.parse(wildcards.layout).nodes,
         tasks=lambda wildcards: Layout.parse(wildcards.layout).nodes * tasks_per_node(wildcards),
-        # Of the plugin: several tasks, which the run starts by itself.
+        # For the plugin: several tasks, which the run starts itself.
         mpi=several_tasks,
         cpus_per_task=cores_per_task,
         slurm_extra=slurm_extra,
@@ -51,7 +51,7 @@ rule train:
     message:
         "Train {wildcards.workload} on {wildcards.dataset}: {wildcards.strategy} "
         "{wildcards.layout} {wildcards.variant}, {wildcards.repeat}"
-    # In the place of the shell, it learns when Snakemake is killed.
+    # With exec the script replaces the shell, and notices when Snakemake is killed.
     shell:
         """
         exec python -m scripts.train \

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from escala import cli
 
-#: Keys of a source that name a place or a person and decide nothing of what is read.
+#: Keys of a source that name a place or a person and do not affect the data.
 PLACES = ("folder", "lock", "email")
 
 
@@ -18,7 +18,12 @@ def main() -> None:
     parser.add_argument("--source", type=json.loads, required=True, metavar="JSON")
     parser.add_argument("--classes", nargs="+", required=True, metavar="CLASS")
     parser.add_argument(
-        "--inputs", nargs="*", default=[], type=Path, metavar="FILE", help="what the source reads"
+        "--inputs",
+        nargs="*",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="files or folders that the source reads",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
     parser.add_argument("--lock", type=Path, required=True, metavar="FILE", help="TSV to write")
@@ -26,7 +31,7 @@ def main() -> None:
         "--partial",
         type=Path,
         metavar="DIR",
-        help="keeps what a download has received until it is complete",
+        help="folder for a download until it is complete",
     )
     arguments = parser.parse_args()
     source = arguments.source
@@ -44,9 +49,9 @@ def main() -> None:
     cli.serve_or_make(
         "acquire",
         code="scripts.acquire",
-        # By their places: lists of two classes may have one name.
+        # By their paths: lists of two classes may have one name.
         inputs={f"{place} {path.name}": path for place, path in enumerate(arguments.inputs)},
-        # What is read from folders and lists are inputs; where they are, and who asks, is nothing.
+        # The content of folders and lists is an input; their path and the user's address are not.
         parameters={
             "source": {key: value for key, value in source.items() if key not in PLACES},
             "classes": arguments.classes,

@@ -1,4 +1,4 @@
-"""Split a dataset and write the arrays to train on and to test with."""
+"""Split a dataset and write the arrays of its sides."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def main() -> None:
             description = kind.load("arrays").prepare(
                 arguments.name, arguments.preparation, arguments.seed, inputs, arguments.output
             )
-            # What reads the arrays chooses their reader by it.
+            # Their reader is chosen by this kind.
             if (named := description.get("kind", DEFAULT)) != kind.name:
                 reason = f"the dataset is of the kind {kind.name}, and its arrays name another"
-                remedy = "name the kind in the experiment as its module arrays does"
+                remedy = "use the kind's name in its module arrays"
                 raise InputError(arguments.output / DESCRIPTION, named, reason, remedy)
             counts = description.get("counts", {})
             stage.rows_out = sum(description["rows"].values())
-            # Where nothing was dropped or added, as many as there are.
+            # Without balancing these are all rows.
             stage.rows_in = sum(each.get("kept", 0) for each in counts.values()) or stage.rows_out
             stage.files = [path for path in outputs.values() if path.exists()]
         for name, stages in counts.items():
             print(name, *(f"{stage_name} {rows}" for stage_name, rows in stages.items()))
         for name in description.get("not_separable", ()):
-            print(f"{name} is of one group: not separable, trained on as a whole")
+            print(f"{name} has one group: not separable, all its rows are trained on")
 
     cli.serve_or_make(
         "arrays",

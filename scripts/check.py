@@ -1,4 +1,4 @@
-"""Print what this machine can run, each ability with yes or no, and the remedy for a no.
+"""Print what this machine can run: each check with yes or no, and the remedy for a no.
 
 A no is not an error: the exit code is 0.
 """

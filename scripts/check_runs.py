@@ -21,7 +21,7 @@ def main() -> int:
     if failed:
         retry = "; ".join(f"uv run python scripts/retry.py {folder}" for folder in folders)
         print(
-            f"{len(failed)} of {len(runs)} runs did not end ok. To repeat just these: {retry}; "
+            f"{len(failed)} of {len(runs)} runs did not end ok. To repeat only these: {retry}; "
             "then the same command again."
         )
         _say_report(folders)
@@ -30,7 +30,7 @@ def main() -> int:
     found = " and ".join(path for path in summaries if Path(path).exists())
     print(
         f"All {len(runs)} runs ended ok."
-        + f" {found} says what they showed; tables/ and figures/ stand beside it." * bool(found)
+        + f" {found} holds the findings; tables/ and figures/ are beside it." * bool(found)
     )
     _say_report(folders)
     return 0

@@ -1,4 +1,4 @@
-"""Check a workload of your own, each part of its contract with yes or no, and the remedy for a no.
+"""Check a workload of your own: each part of its contract with yes or no, and the remedy for a no.
 
 The exit code is 1 if any answer is no.
 """
@@ -21,8 +21,8 @@ def main() -> int:
         "--dataset",
         type=Path,
         metavar="SPLIT",
-        help="folder of a dataset.json, whose first rows are taken; otherwise they are drawn at "
-        "random after the example in workload.yaml",
+        help="folder of a dataset.json, whose first rows are used; otherwise rows are drawn at "
+        "random from the example in workload.yaml",
     )
     parser.add_argument("--kind", type=Path, help="folder of the dataset's kind, if it is your own")
     parser.add_argument(
@@ -34,7 +34,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     environment.prepare(Path(__file__).resolve().parent.parent)
-    # TensorFlow is loaded once the arguments are known to be right.
+    # TensorFlow is imported after the arguments are checked.
     from escala.workload_check import answers
 
     able = True

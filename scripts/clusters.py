@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--sequences", required=True, type=Path, help="folder of CLASS.fasta")
     parser.add_argument("--records", required=True, type=Path, help="records.tsv of the dataset")
     parser.add_argument(
-        "--similarity", required=True, type=float, help="share of 21-mers from which to link"
+        "--similarity", required=True, type=float, help="smallest share of common 21-mers to link"
     )
     parser.add_argument("--sketches", required=True, type=Path, help=".npz to write")
     parser.add_argument("--clusters", required=True, type=Path, help="TSV to write")

@@ -1,4 +1,4 @@
-"""Write the reference pages of the documentation from the schemas, or check that they are so."""
+"""Write the reference pages of the documentation from the schemas, or check them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> None:
     stale = outdated(arguments.folder)
     if stale:
         raise InputError(
-            arguments.folder, stale, "not what the schemas give", "run scripts/docs_reference.py"
+            arguments.folder, stale, "differs from the schemas", "run scripts/docs_reference.py"
         )
 
 

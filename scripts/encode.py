@@ -1,4 +1,4 @@
-"""Encode one FASTA file per class, drop exact duplicates and report what each class holds."""
+"""Encode one FASTA file per class, drop exact duplicates and report the content of each class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
         "--letters-kept",
         type=lambda text: None if text == "all" else int(text),
         metavar="N",
-        help="letters to keep from the start of each genome; all (default) keeps every one",
+        help="letters to keep from the start of each genome; default: all",
     )
     parser.add_argument("--deduplicate", required=True, choices=["none", "genome", "encoded"])
     parser.add_argument("--output", required=True, type=Path, help="folder for the results")

@@ -1,4 +1,4 @@
-"""Learn what the training rows of a split hold, to flag what is unlike all of them."""
+"""Learn the content of the training rows of a split, to flag unfamiliar items."""
 
 from __future__ import annotations
 

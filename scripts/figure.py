@@ -18,7 +18,7 @@ def main() -> None:
         "--run",
         type=Path,
         metavar="run.json",
-        help="a timeline run; its timeline.json stands beside it",
+        help="run.json of a timeline run; its timeline.json is beside it",
     )
     parser.add_argument(
         "--output", required=True, nargs="+", type=Path, help="files to write, .svg or .png"

@@ -1,13 +1,13 @@
-"""A SLURM cluster on this machine, to run and measure over links of a chosen rate.
+"""Run a SLURM cluster on this machine, to measure over links of a chosen rate.
 
     python scripts/lab.py up --nodes 2      nodes n1 and n2, each on cores of its own
     python scripts/lab.py shape 100mbit     every link, in both directions
-    python scripts/lab.py measure           what the links have, by iperf3 and ping
+    python scripts/lab.py measure           rate and latency of the links, by iperf3 and ping
     snakemake --profile profiles/lab TARGET
-    python scripts/lab.py down              nothing is left
+    python scripts/lab.py down              remove everything
 
-It takes root on Linux, and says what else it lacks. SLURM's own commands (sinfo, squeue, sbatch)
-work while it is up. Logs of its daemons are in /run/escala-lab/log.
+It needs root on Linux, and names other missing requirements. SLURM's own commands (sinfo, squeue,
+sbatch) work while it is up. Logs of its daemons are in /run/escala-lab/log.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(command=run)
         return added
 
-    up = command("up", _up, "put it up and wait until its nodes are idle; harmless if it is up")
-    up.add_argument("--nodes", type=int, default=2, metavar="N", help="how many (default: 2)")
+    up = command("up", _up, "start it and wait until its nodes are idle; harmless if it is up")
+    up.add_argument(
+        "--nodes", type=int, default=2, metavar="N", help="number of nodes (default: 2)"
+    )
     up.add_argument(
         "--cores-per-node",
         type=int,
         metavar="C",
-        help="absent, this machine's are divided, at least one each; nodes share cores where there "
+        help="default: this machine's are divided, at least one each; nodes share cores if there "
         "are too few",
     )
     up.add_argument(
@@ -54,11 +56,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N.N.N.0/24",
         help=f"256 IPv4 addresses that nothing else here uses (default: {network.SUBNET})",
     )
-    command("status", _status, "say what each node and its link are like; fails where no lab is up")
-    command("down", _down, "end its jobs and daemons, and remove all of it, also of half of one")
-    shape = command("shape", _shape, "give every link a rate, in both directions")
-    shape.add_argument("rate", help="10mbit, 100mbit, 1gbit, … or native: as fast as it goes")
-    measure = command("measure", _measure, "measure the way from one node to another")
+    command("status", _status, "show the state of each node and its link; fails if no lab is up")
+    command("down", _down, "end its jobs and daemons, and remove all of it, also an incomplete one")
+    shape = command("shape", _shape, "set the rate of every link, in both directions")
+    shape.add_argument("rate", help="10mbit, 100mbit, 1gbit, … or native: without a limit")
+    measure = command("measure", _measure, "measure rate and latency from one node to another")
     measure.add_argument("source", nargs="?", default="n1", help="a node (default: n1)")
     measure.add_argument("target", nargs="?", default="n2", help="another (default: n2)")
     for name, run, text in (
@@ -67,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         ("stop-node", _stop_node, "stop the slurmd of a node"),
         ("start-node", _start_node, "start it again"),
     ):
-        command(name, run, text).add_argument("node", help="its name, as n2")
+        command(name, run, text).add_argument("node", help="its name, such as n2")
     command("restart-scheduler", _restart_scheduler, "stop slurmctld and start it again")
     return parser
 
@@ -89,18 +91,18 @@ def _status(arguments: argparse.Namespace) -> None:
     shared = cluster.shared_cores([each.node for each in states])
     if shared:
         cores = ", ".join(map(str, shared))
-        say(f"oversubscribed: nodes share the cores {cores}; their times are not those of nodes")
+        say(f"oversubscribed: nodes share the cores {cores}; times are not those of real nodes")
 
 
 def _link(state: cluster.State) -> str:
-    """Return the description of a link; its rate once if both ends have the same."""
+    """Return the description of a link, with one rate if both ends have the same."""
     rates = ["native" if rate is None else f"{rate:g} Mbit/s" for rate in state.rates]
     return "cut" if state.cut else " and ".join(dict.fromkeys(rates))
 
 
 def _down(arguments: argparse.Namespace) -> None:
     cluster.down()
-    say("No lab is up, and nothing of one is left.")
+    say("No lab is up, and no part of one remains.")
 
 
 def _shape(arguments: argparse.Namespace) -> None:
@@ -112,7 +114,7 @@ def _measure(arguments: argparse.Namespace) -> None:
     found = network.measure(arguments.source, arguments.target)
     say(
         f"{arguments.source} to {arguments.target}: {found['mbit_per_second']:.4g} Mbit/s, "
-        f"{found['latency_ms']:.3g} ms there and back"
+        f"{found['latency_ms']:.3g} ms round trip"
     )
 
 

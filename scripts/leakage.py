@@ -1,4 +1,4 @@
-"""Find how similar the nearest training genome is to the genome of each test row."""
+"""Compute the similarity of each test row's genome to the nearest training genome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
         "--similarity",
         required=True,
         type=float,
-        help="share of 21-mers in common from which two genomes are near-duplicates",
+        help="smallest share of common 21-mers of near-duplicates",
     )
     parser.add_argument("--output", required=True, type=Path, help=".npy to write")
     parser.add_argument("--report", required=True, type=Path, help="JSON to write")

@@ -15,21 +15,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", required=True, choices=sorted(KINDS), help="of the data")
     parser.add_argument("--workload", required=True, help="of the run")
-    parser.add_argument("--query", required=True, type=Path, help="what to classify")
+    parser.add_argument("--query", required=True, type=Path, help="file to classify")
     parser.add_argument("--run", required=True, type=Path, help="folder of a run that ended ok")
     parser.add_argument(
         "--familiarity",
         nargs="*",
         default=[],
         type=Path,
-        help="what was learnt of the split that it was trained on",
+        help="familiarity.npz of the split that it was trained on",
     )
     parser.add_argument(
         "--false-alarms",
         default=0.05,
         type=float,
         metavar="SHARE",
-        help="share of held-out rows that may be flagged as unlike anything seen (0.05)",
+        help="share of held-out rows that may be flagged as unlike anything seen (default: 0.05)",
     )
     parser.add_argument("--output", required=True, type=Path, help="TSV to write")
     arguments = parser.parse_args()

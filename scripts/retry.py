@@ -1,6 +1,6 @@
-"""Forget the failed runs of an experiment, so that the next call of Snakemake repeats them.
+"""Remove the failed runs of an experiment, so that the next call of Snakemake repeats them.
 
-What cannot be read, as a power loss can leave it, is forgotten as well.
+Files that cannot be read, for example after a power loss, are removed too.
 """
 
 from __future__ import annotations

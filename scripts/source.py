@@ -1,4 +1,4 @@
-"""Acquire what the splits of a dataset are made of, with a lock file of digests."""
+"""Acquire the data of all splits of a dataset, with a lock file of digests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ def main() -> None:
         required=True,
         type=json.loads,
         metavar="JSON",
-        help="the settings that decide what is acquired",
+        help="settings that determine the acquired data",
     )
     parser.add_argument(
-        "--inputs", nargs="*", default=[], type=Path, metavar="FILE", help="what the source reads"
+        "--inputs",
+        nargs="*",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="files or folders that the source reads",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
     arguments = parser.parse_args()

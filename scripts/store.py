@@ -1,7 +1,7 @@
-"""Show, check and shrink the store of what was made once.
+"""Show, check and prune the store of results.
 
-The store is the folder that ESCALA_STORE names, .escala/store in the working directory unless it
-is set. Workflows may use it at the same time.
+The store is the folder that ESCALA_STORE names; the default is .escala/store in the working
+directory. Workflows may use it at the same time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> int | None:
         raise InputError(
             store.LOCATION,
             str(folder or store.OFF),
-            "is no store",
+            "is not a store",
             f"name the folder of one, or run a workflow that fills {store.DEFAULT}",
         )
     return arguments.command(folder, arguments)
@@ -45,25 +45,25 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(command=run)
         return added
 
-    command("size", _size, "say how much each step takes")
+    command("size", _size, "list the size of each step's results")
     command("list", _list, "list the entries: key, step, stored, last used, size")
-    show = command("show", _show, "say all that determined an entry, and what it holds")
-    show.add_argument("key", help="the first letters of its key, as `list` gives them")
+    show = command("show", _show, "show all that determined an entry, and its content")
+    show.add_argument("key", help="the first letters of its key, as shown by `list`")
     verify = command(
-        "verify", _verify, "read everything again; list what is damaged and fail if anything is"
+        "verify", _verify, "read everything again; list damaged files, and fail if there are any"
     )
-    verify.add_argument("--remove", action="store_true", help="remove what is damaged")
+    verify.add_argument("--remove", action="store_true", help="remove damaged files")
     prune = command(
         "prune",
         _prune,
-        "remove what killed processes left, and entries that are too old or too many. Entries are "
-        "only lost time: what is asked for again is made again. A measurement is measured again.",
+        "remove files of killed processes, and entries that are too old or too many. A removed "
+        "result is made again when it is needed. A measurement is measured again.",
     )
     prune.add_argument(
         "--older-than",
         type=_amount,
         metavar="DAYS",
-        help="entries not stored or served for so long",
+        help="entries not stored or served for this time",
     )
     prune.add_argument(
         "--larger-than",
@@ -71,15 +71,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="GB",
         help="least recently used entries, until the store is no larger (1 GB is 1e9 bytes)",
     )
-    prune.add_argument("--dry-run", action="store_true", help="say what would go; remove nothing")
+    prune.add_argument(
+        "--dry-run", action="store_true", help="list what would be removed; remove nothing"
+    )
     return parser
 
 
 def _amount(text: str) -> float:
-    """Return a number, 0 or more; a slip of the pen must not empty the store."""
+    """Return a number, 0 or more: a typing error must not empty the store."""
     amount = float(text)
     if not 0 <= amount < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no number from 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0")
     return amount
 
 
@@ -90,7 +92,9 @@ def _size(folder: Path, arguments: argparse.Namespace) -> None:
     files = _counted(found.files, "file", "files")
     print(f"{folder}: {files}, {_megabytes(found.bytes)}, each file counted once")
     if found.unneeded_bytes:
-        print(f"{_megabytes(found.unneeded_bytes)} of it no entry needs: `prune` removes them")
+        print(
+            f"{_megabytes(found.unneeded_bytes)} of it are needed by no entry: `prune` removes them"
+        )
 
 
 def _list(folder: Path, arguments: argparse.Namespace) -> None:
@@ -103,7 +107,7 @@ def _list(folder: Path, arguments: argparse.Namespace) -> None:
 def _show(folder: Path, arguments: argparse.Namespace) -> None:
     found = [entry for entry in _entries(folder) if entry.key.startswith(arguments.key)]
     if not found:
-        raise InputError("key", arguments.key, "no entry has it", "see what `list` gives")
+        raise InputError("key", arguments.key, "no entry has it", "see the output of `list`")
     for entry in found:
         print(json.dumps(json.loads(entry.path.read_text()) | {"key": entry.key}, indent=1))
 

@@ -1,4 +1,4 @@
-"""Gather the runs of an experiment into tables, as CSV files checked against their schemas."""
+"""Collect the runs of an experiment in tables, as CSV files checked against their schemas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from escala import cli
 from escala.experiment.references import DEFAULT
 from escala.probes import PROBES
 
-#: Arrays about the test rows; what there is depends on the kind of data.
+#: Arrays about the test rows; they depend on the kind of data.
 OF_TEST_ROWS = ("labels", "genomes", "similarity")
 
 
@@ -24,14 +24,14 @@ def main() -> None:
         type=json.loads,
         default=[],
         metavar="JSON",
-        help="the pairs of ladders that --paired are the runs of",
+        help="the pairs of ladders whose runs are --paired",
     )
     parser.add_argument(
         "--references",
         type=json.loads,
         default=DEFAULT,
         metavar="JSON",
-        help="the configurations that others are compared with, the main one first",
+        help="the references of configurations, the main one first",
     )
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
     parser.add_argument("--classes", nargs="*", default=[], type=Path, metavar="classes.csv")
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def _read(arguments: argparse.Namespace) -> Iterator[Path]:
-    """Yield the files that the tables are made of, those beside the files named included."""
+    """Yield the files that the tables are made of, including those beside the named files."""
     yield from arguments.classes
     for run in arguments.probed:
         yield run

@@ -1,4 +1,4 @@
-"""Train and measure one run, and write its run.json whatever becomes of it."""
+"""Train and measure one run, and always write its run.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from escala.probes import PROBES
 from escala.record import key
 from escala.strategies.base import TIMELINE_FILES
 
-#: What a run leaves beside its run.json; only some runs leave all of it.
+#: Files that a run may leave beside its run.json.
 BESIDE = (
     "ranks",
     "predictions.npy",
@@ -44,7 +44,7 @@ def main() -> None:
         help="do not run: write that the run ended without a result",
     )
     arguments = parser.parse_args()
-    # Ranks must not go on where Snakemake was killed: it would start the run again beside them.
+    # Ranks must not go on after Snakemake was killed: it would start the run again beside them.
     die_with_parent()
     request, output = arguments.request, arguments.output
 
@@ -77,7 +77,7 @@ def main() -> None:
         optional=beside,
         make=make,
     )
-    # A run that is served was measured in a session of its own: that is kept as well.
+    # A run from the store was measured in another session, which is kept as well.
     served = read_json(output)
     write_json(output.parent / "sessions" / f"{served['session']}.json", served)
 

@@ -140,7 +140,7 @@ def _reason(runs: pd.DataFrame, refused: Sequence[str]) -> str:
     """Return why a pair has no ratio."""
     failed = runs[runs["current"] & (runs["status"] != "ok")]
     if failed.empty:
-        none = "no two runs that ended ok, at one sitting, share session and repeat"
+        none = "no two runs that ended ok and were not resumed share session and repeat"
         return "; ".join(dict.fromkeys(refused)) or none
     first = failed.iloc[0]
     why = f"{first['status']}: {first['reason']}" if pd.notna(first["reason"]) else first["status"]

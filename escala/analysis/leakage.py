@@ -37,9 +37,8 @@ def rows(runs: Iterable[Mapping[str, Any]], dataset_files: Iterable[str | Path])
         labels = np.load(folder / "test_labels.npy", allow_pickle=False)
         similarity = np.load(folder / "test_similarity.npy", allow_pickle=False)
         predictions = np.load(Path(run["file"]).with_name("predictions.npy"), allow_pickle=False)
-        # Rows that SMOTEN made on both sides of the split count as copies, and so do rows of
-        # unknown
-        # similarity.
+        # Rows that SMOTEN made on both sides of the split count as copies, and so do rows
+        # of unknown similarity.
         limit = read_json(folder / "leakage.json")["similarity"]
         rest = similarity < np.float32(limit)
         right = predictions == labels

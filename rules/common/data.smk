@@ -7,7 +7,7 @@ from escala.predict import predicting
 
 
 def genomes(wildcards):
-    """Return the settings of a dataset of genomes: their rules make nothing of another kind."""
+    """Return the settings of a dataset of genomes; refuse one of another kind."""
     settings = dataset(wildcards)
     if settings["kind"] != "genomes":
         raise WorkflowError(
@@ -27,7 +27,7 @@ def prepared_from(wildcards):
 
 
 def familiarity_of(wildcards):
-    """Return what is known of the rows that a run was trained on, if its kind has a measure."""
+    """Return the familiarity of the rows that a run was trained on, if its kind has it."""
     run, e = run_of(wildcards), experiment(wildcards)
     if not kind_of(dataset(wildcards)).has("familiarity"):
         return []
@@ -41,7 +41,7 @@ def predicting_code(wildcards):
 
 
 def query_file(wildcards):
-    """Return the file of what is to be classified."""
+    """Return the file to classify."""
     inputs = experiment(wildcards).settings["predict"]["inputs"]
     if wildcards.query not in inputs:
         raise WorkflowError(

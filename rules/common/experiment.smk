@@ -25,9 +25,9 @@ from escala.runtime import slurm_executor
 
 environment.prepare(ROOT)
 if workflow.is_main_process:
-    # One uninterrupted series of measurements; its jobs inherit the name.
+    # The name of this call of Snakemake; its jobs inherit it.
     environment.start_session()
-    # A lock must not outlive this process, by whatever signal it is ended.
+    # A lock must not outlive this process, whatever signal ends it.
     interrupts.handle()
     slurm_executor.register()
 
@@ -69,13 +69,13 @@ wildcard_constraints:
     layout=r"[1-9]\d*x[1-9]\d*",
     variant=r"[A-Za-z0-9][A-Za-z0-9_-]*",
     network=r"[a-z0-9]+",
-    # Of a ladder's pair, its name comes first: forward-2.rep1.
+    # A ladder's pair has its name before the repeat: forward-2.rep1.
     repeat=r"([A-Za-z0-9][A-Za-z0-9_-]*\.)?rep[1-9]\d*",
     instrument="|".join(PROBES),
     seed=r"\d+",
 
 
-# All data are prepared before anything is trained: wrong input must not show after hours.
+# All data are prepared before anything is trained, so wrong input is reported early.
 FIRST = 2000
 DATA = "results/{experiment}/data/{dataset}"
 NAMES = "{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}"
@@ -85,7 +85,7 @@ CONFIGURATION_LOGS = f"results/{{experiment}}/logs/runs/{NAMES}"
 
 @cache
 def code(module, *chosen):
-    """Return a digest of the code behind a script: a job runs again where it has changed."""
+    """Return a digest of the code that a script reaches: if it changes, the job runs again."""
     return store.code_digest(module, chosen=chosen)
 
 
@@ -101,7 +101,7 @@ def dataset(wildcards):
 
 
 def run_of(wildcards):
-    """Return the run that a job's wildcards name, which the experiment must hold."""
+    """Return the run that a job's wildcards name; the experiment must contain it."""
     repeat = getattr(wildcards, "repeat", None)
     instrument = getattr(wildcards, "instrument", None)
     pair, _, number = (repeat or "").rpartition(".")
@@ -128,7 +128,7 @@ def module_of(wildcards, part):
 
 
 def of_settings(wildcards, function, *arguments):
-    """Return what a dataset's kind works out of its settings."""
+    """Return a result of the module `settings` of a dataset's kind."""
     settings = dataset(wildcards)
     try:
         return getattr(kind_of(settings).load("settings"), function)(settings, *arguments)

@@ -33,5 +33,5 @@ def table_files(e):
 
 
 def report_files(e):
-    """Return all that explains the runs of an experiment."""
+    """Return the files of an experiment's report: summary, tables and figures."""
     return [f"results/{e.name}/summary.md", *table_files(e), *drawn_files(e)]

@@ -22,7 +22,7 @@ def request(wildcards):
 
 
 def whole_machine(wildcards):
-    """Return all cores where jobs run on this machine, so that nothing else runs beside."""
+    """Return all cores if jobs run on this machine, so that no other job runs meanwhile."""
     return workflow.cores if workflow.local_exec else cores_per_task(wildcards)
 
 
@@ -39,20 +39,20 @@ def cores_per_task(wildcards):
 
 
 def several_tasks(wildcards):
-    """Say by what a job of several tasks starts them; None leaves a single one to the plugin."""
+    """Return the launcher of a multi-task job, or None, which leaves it to the plugin."""
     several = Layout.parse(wildcards.layout).nodes * tasks_per_node(wildcards) > 1
     return experiment(wildcards).settings["launcher"] if several else None
 
 
 def slurm_extra(wildcards):
-    """Return what sbatch is told besides: a timing run has its nodes to itself."""
+    """Return further options of sbatch: a timing run has its nodes to itself."""
     queue = experiment(wildcards).settings["queue_minutes"]
     end = [f"--deadline=now+{ceil(60 * (queue + job_minutes(wildcards)))}seconds"] if queue else []
     return " ".join(["--exclusive", f"--ntasks-per-node={tasks_per_node(wildcards)}", *end])
 
 
 def run_priority(wildcards):
-    """Return the priority of a timing run: 1000 for the first to make, and less for each after."""
+    """Return the priority of a timing run: 1000 for the first, and less for each later one."""
     timed = experiment(wildcards).timed
     return 1000 * (1 - timed.index(run_of(wildcards)) / len(timed))
 
@@ -62,12 +62,12 @@ def time_limit(wildcards):
 
 
 def job_minutes(wildcards):
-    """Return the minutes that a run's job may take: the run ends by itself before."""
+    """Return the time limit of a run's job in minutes: the run ends itself before."""
     return int(time_limit(wildcards)) + 5
 
 
 def refuse_if_failed(run):
-    """Stop a request for one run that has failed already.
+    """Refuse a request for one run that has failed already.
 
     Its run.json stands, so Snakemake would call it done: a failure must not pass for success.
     """

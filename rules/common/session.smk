@@ -15,7 +15,7 @@ SLURM_LOGS = Path(".snakemake/slurm_logs")
 
 
 def requested_runs(needed_only):
-    """Return the training runs in the graph of this invocation."""
+    """Return the training runs in the graph of this call."""
     return [
         run_of(job.wildcards)
         for job in workflow.dag.jobs
@@ -34,7 +34,7 @@ def print_estimate():
     with chdir(WORKDIR):
         print(estimate.sentence(requested_runs(needed_only=True), named_experiment), flush=True)
         if store.location() and store.location().exists():
-            print(f"What {store.location()} holds takes no time: it is served.", flush=True)
+            print(f"Runs in the store {store.location()} take no time.", flush=True)
 
 
 def end_dry_run():
@@ -56,7 +56,7 @@ def refuse_impossible_layouts():
 
 
 def end_local_jobs():
-    """Ask the jobs that run on this machine to end; an executor cancels those of a cluster."""
+    """Ask the jobs on this machine to end; an executor cancels those of a cluster."""
     interrupts.end([process.pid for process in list(shell._processes.values())])
 
 
@@ -73,7 +73,7 @@ onstart:
 onerror:
     if interrupts.received() and hasattr(workflow.scheduler._executor, "run_uuid"):
         slurm.cancel(workflow.scheduler._executor.run_uuid)
-    # A job that ended without a result, as one whose node went away, is a failed run all the same.
+    # A job that ended without a result, for example after the loss of its node, is a failed run.
     with chdir(WORKDIR):
         for job in workflow.scheduler.failed if workflow.scheduler else ():
             if job.rule.name in ("train", "instrumented"):
@@ -100,4 +100,4 @@ onsuccess:
     if files and "all" not in names:
         check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
         if subprocess.run(check).returncode:
-            raise WorkflowError("a run asked for did not end ok; see above")
+            raise WorkflowError("a requested run did not end ok; see above")

@@ -212,9 +212,14 @@ def test_a_missing_key_is_named_with_its_meaning(path):
     [
         ("datasets.d.source.type", "simulate", "not among", "files, simulated, ncbi, virusurf"),
         ("datasets.d.source.type", 3, "not among", "files, simulated, ncbi, virusurf"),
-        ("datasets.d.source.difficulty", 2, "too large", "at most 1 (from 0, classes far apart"),
+        (
+            "datasets.d.source.difficulty",
+            2,
+            "too large",
+            "at most 1 (from 0, very different classes",
+        ),
         ("datasets.d.source.records.A", 0, "too small", "at least 1"),
-        ("datasets.d.source", "files", "not a mapping", "where the genomes come from"),
+        ("datasets.d.source", "files", "not a mapping", "the source of the genomes"),
         ("datasets.d.deduplicate", "yes", "not among", "use one of none, genome, encoded"),
         ("datasets.d.length", "long", "not a whole number", "letters of a row"),
         ("datasets.d.length", 100.0, "not a whole number", "letters of a row"),
@@ -282,7 +287,7 @@ def test_simulated_genomes_know_their_groups():
 
 def test_a_name_in_capitals_stays_so_in_a_remedy():
     assert (
-        "(FASTA files by name, or such as the kind of the dataset reads)"
+        "(FASTA files by name, or files in the format of the dataset's kind)"
         in refusal(small(put("predict", {"inputs": 3}))).remedy
     )
 
@@ -394,7 +399,7 @@ def test_an_address_may_come_from_the_environment(email):
 def test_what_is_no_address_is_refused(email):
     error = refusal(small(put("datasets.d.source", NCBI | {"email": email})))
     assert error.where == "e.yaml: datasets.d.source.email"
-    assert "address NCBI may write to" in error.remedy
+    assert "address for NCBI to report" in error.remedy
 
 
 @pytest.mark.parametrize(

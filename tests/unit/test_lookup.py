@@ -169,7 +169,7 @@ def train(model: tf.keras.Model, codes: np.ndarray, labels: np.ndarray, steps: i
     return np.array(losses)
 
 
-@pytest.mark.parametrize("length", [300, 301])
+@pytest.mark.parametrize("length", [301, pytest.param(300, marks=pytest.mark.sweep)])
 def test_fifty_steps_follow_the_loss_of_the_plain_layers(length):
     random = np.random.default_rng(length)
     labels = random.integers(0, 5, 200)

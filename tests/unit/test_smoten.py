@@ -76,7 +76,7 @@ def assert_same(ours, theirs) -> None:
     k=st.integers(1, 7),
     random_state=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_without_ties_rows_are_those_of_imbalanced_learn(
     seed, counts, positions, codes, k, random_state
 ):
@@ -104,7 +104,7 @@ def test_defaults_are_those_of_imbalanced_learn():
     rate=st.sampled_from([0.0, 0.02, 0.1]),
     k=st.integers(1, 4),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_under_ties_every_row_is_one_that_the_definition_allows(
     seed, counts, positions, ancestors, rate, k
 ):
@@ -144,7 +144,7 @@ def allowed_rows(rows, distances, votes: int) -> list[set[bytes]]:
     ancestors=st.integers(1, 4),
     rate=st.sampled_from([0.0, 0.005, 0.05, 1.0]),
 )
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_neighbours_are_the_nearest_by_the_distances_of_imbalanced_learn(
     seed, counts, positions, ancestors, rate
 ):

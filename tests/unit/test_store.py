@@ -667,7 +667,7 @@ def test_the_command_prunes_nothing_by_a_limit_that_is_none(
     step()
     with pytest.raises(SystemExit) as caught:
         run_command("prune", f"{limit}={amount}")
-    assert caught.value.code == 2 and f"{amount} is no number from 0" in capsys.readouterr().err
+    assert caught.value.code == 2 and f"{amount} is not a number from 0" in capsys.readouterr().err
     assert entries(folder)
 
 
@@ -676,5 +676,5 @@ def test_the_command_touches_no_folder_that_is_no_store(tmp_path, run_command, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ESCALA_STORE", where)
     code, said = run_command("prune", "--larger-than", "0")
-    assert code == 2 and "ESCALA_STORE" in said and "is no store" in said
+    assert code == 2 and "ESCALA_STORE" in said and "is not a store" in said
     assert not names(tmp_path)

@@ -99,33 +99,26 @@ def snakemake(tmp_path: Path, prepared_once: dict[str, str]) -> Snakemake:
     return partial(run_snakemake, tmp_path, **prepared_once)
 
 
-@pytest.fixture
-def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Return a function that makes every Python process begin with some code."""
-
-    def write(code: str) -> None:
-        folder = tmp_path / "site"
-        folder.mkdir(exist_ok=True)
-        (folder / "sitecustomize.py").write_text(code)
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
-
-    return write
+def begin_with(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Make every Python process begin with some code, which is kept in `folder`."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(code)
+    patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
 
 
-@pytest.fixture
-def with_workload(
-    imported: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., None]:
-    """Return a function that adds one of `tests/workloads` to those of the project.
+def add_workload(name: str, folder: Path, patch: pytest.MonkeyPatch, code: str = "") -> None:
+    """Add one of `tests/workloads` to those of the project.
 
     Every Python process that begins afterwards has it too, and begins with the `code` given.
     """
+    names: dict = {}
+    program = ADD_WORKLOAD.format(name=name, file=str(ROOT / f"tests/workloads/{name}"))
+    exec(program, names)
+    patch.setitem(WORKLOADS, name, names["added"])
+    begin_with(f"{program}WORKLOADS[{name!r}] = added\n{code}", folder, patch)
 
-    def add(name: str, code: str = "") -> None:
-        names: dict = {}
-        program = ADD_WORKLOAD.format(name=name, file=str(ROOT / f"tests/workloads/{name}"))
-        exec(program, names)
-        monkeypatch.setitem(WORKLOADS, name, names["added"])
-        imported(f"{program}WORKLOADS[{name!r}] = added\n{code}")
 
-    return add
+@pytest.fixture
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that makes every Python process begin with some code."""
+    return partial(begin_with, folder=tmp_path / "site", patch=monkeypatch)

@@ -1,7 +1,7 @@
 """What each of two ranks does in `test_exchange`: `python exchange.py FOLDER`, under mpirun.
 
 One start of TensorFlow serves all cases: the ranks train the same small model under every strategy,
-one after the other, and rank 0 also trains it with Keras's own loop.
+one after the other, and rank 0 also trains it with Keras's own loop, rank 1 as mirrored ranks.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ CASES = {
     "hybrid with factors": ("hybrid", {"factors": True}, [0.75, 0.25]),
     "hybrid with an idle rank": ("hybrid", {}, [1.0, 0.0]),
 }
+#: Gradients are rounded on their way: it trains alike, and not the same.
+ROUNDED = {"rounded": ("horovod-mpi", {"compression": "fp16"}, None)}
 CLOCKED = "horovod-mpi"
+#: What one process does by itself, and which of the two.
 ALONE = {"single": ("single", {"accumulation": 2}, None), "mirrored": ("mirrored", {}, None)}
+BY = {"single": 0, "mirrored": 1}
 
 
 def model(length: int, classes: int) -> tf.keras.Model:
@@ -141,8 +145,8 @@ def main(folder: Path) -> None:
     started["horovod-mpi"] = STRATEGIES["horovod-mpi"](KNOBS, None)
     (process,), ranks = started["horovod-mpi"].start()
     train.workload = lambda name: WORKLOAD
-    for name, (strategy, knobs, shares) in (CASES | ALONE).items():
-        if strategy in ALONE and process:
+    for name, (strategy, knobs, shares) in (CASES | ROUNDED | ALONE).items():
+        if BY.get(strategy, process) != process:
             continue
         asked = request(data, strategy, knobs, "clocks" if name == CLOCKED else None)
         used = started.get(strategy) or STRATEGIES[strategy](asked["knobs"], None)

@@ -11,6 +11,7 @@ from escala.core.files import read_json, sha256_file, write_json
 from escala.record import steps
 from escala.record.run import measure
 from escala.workloads import load
+from tests.workflow.conftest import add_workload
 
 ROWS = {"train": 50, "validation": 9, "test": 13}
 RATE = {"value": 0.05, "reference_batch": 16, "rule": "constant"}
@@ -46,11 +47,13 @@ def split(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("strategy", ["horovod-gloo", "mirrored"])
+@pytest.mark.parametrize(
+    "strategy", ["mirrored", pytest.param("horovod-gloo", marks=pytest.mark.sweep)]
+)
 def test_numbers_are_predicted_from_several_inputs_and_scored_by_the_workload(
-    split, request_for, tmp_path, with_workload, strategy
+    split, request_for, tmp_path, monkeypatch, strategy
 ):
-    with_workload("regression")
+    add_workload("regression", tmp_path / "site", monkeypatch)
     request = request_for(
         strategy, "1x2", workload="regression", epochs=12, validate=True, save_model=True,
         learning_rate=RATE, batch={"rows": 16, "per": "global"}, knobs={"accumulation": 3},

@@ -18,7 +18,7 @@ from escala.core.files import sha256_file
 from tests.conftest import copy_project
 from tests.workflow.conftest import SIMULATED, experiment_of
 
-RUN = "results/small/runs/small/kmer-logreg/single/1x1/tuned/native/rep1/run.json"
+RUN = "results/small/runs/small/majority/single/1x1/tuned/native/rep1/run.json"
 FIGURE = "results/small/figures/splits.svg"
 #: Tables, and one of the figures drawn from them.
 MADE = ("results/small/tables/runs.csv", FIGURE)
@@ -29,7 +29,7 @@ def fits_only(**dataset: object) -> dict:
     plain = {"oversample": {"method": "none"}}
     experiment = experiment_of("small", SIMULATED, dataset=plain | dataset)
     experiment["configurations"] = experiment["configurations"][:1]
-    experiment["workloads"] = {"kmer-logreg": {"k": 3}}
+    experiment["workloads"] = {"majority": {}}
     return experiment
 
 
@@ -188,7 +188,7 @@ def test_two_workflows_share_a_store_at_once(workflow, tmp_path):
 def test_a_run_that_failed_is_not_served(workflow):
     """It is tried again, as soon as it is forgotten."""
     workflow.change(
-        "escala/workloads/kmer_logreg/model.py",
+        "escala/workloads/majority/model.py",
         "def fit(",
         "def fit(*_):\n    1 / 0\n\n\ndef _fit(",
     )

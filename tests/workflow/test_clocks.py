@@ -91,12 +91,11 @@ def clocked(small_split, request_for, tmp_path_factory) -> dict[str, Clocked]:
     return {
         "single": run("single", "1x1", SLEEPING),
         "horovod-mpi": run("horovod-mpi", "1x2", SEVERAL_KERNELS, slowdown=[1, 8]),
-        "horovod-gloo": run("horovod-gloo", "1x2"),
         "mirrored": run("mirrored", "1x2"),
     }
 
 
-@pytest.mark.parametrize("strategy", ["single", "horovod-mpi", "horovod-gloo"])
+@pytest.mark.parametrize("strategy", ["single", "horovod-mpi"])
 def test_little_of_a_step_is_unexplained(clocked, strategy):
     steps = clocked[strategy].steps
     # Beside what was done to the step on purpose.
@@ -111,9 +110,8 @@ def test_one_process_exchanges_nothing(clocked):
     assert (seconds[["input", "dispatch", "compute", "optimiser"]] > 0).all()
 
 
-@pytest.mark.parametrize("strategy", ["horovod-mpi", "horovod-gloo"])
-def test_an_exchange_shows_on_every_rank(clocked, strategy):
-    parts = clocked[strategy].parts(one_clock=True)
+def test_an_exchange_shows_on_every_rank(clocked):
+    parts = clocked["horovod-mpi"].parts(one_clock=True)
     for rank, kind in ((0, "measured"), (1, "estimated")):
         of_rank = parts.loc[rank]
         assert (
@@ -147,7 +145,7 @@ def test_a_sleep_while_rows_are_gathered_shows_as_input(clocked):
 
 def test_ranks_of_several_kernels_are_not_set_against_each_other(clocked):
     run = clocked["horovod-mpi"]
-    assert clocked["horovod-gloo"].one_clock and not run.one_clock
+    assert not run.one_clock
     kinds = run.parts(run.one_clock)["kind"].unstack()
     own = ["input", "dispatch", "compute", "optimiser", "whole"]
     assert (kinds[own] == "measured").all(axis=None)

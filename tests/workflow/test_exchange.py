@@ -69,7 +69,18 @@ def test_moments_of_variables_of_one_name_are_told_apart(trained):
     assert (by_step == 1).all() and len(by_step) == 6 * 3 * len(names)
 
 
-@pytest.mark.parametrize("case", exchange.CASES)
+def test_rounded_gradients_train_otherwise(trained):
+    [case] = exchange.ROUNDED
+    losses = steps.loss_per_step(steps.read(trained / case / "ranks", 2))["loss"]
+    np.testing.assert_allclose(losses, read_json(trained / "losses.json"), rtol=0.05)
+    found, exact = (
+        read_json(trained / name / "ranks" / "rank0.json")["weights_sha256"]
+        for name in (case, "horovod-mpi")
+    )
+    assert found != exact
+
+
+@pytest.mark.parametrize("case", [*exchange.CASES, *exchange.ROUNDED])
 def test_both_ranks_hold_these_weights(trained, case):
     ranks = [read_json(trained / case / "ranks" / f"rank{r}.json") for r in (0, 1)]
     assert ranks[0]["weights_sha256"] == ranks[1]["weights_sha256"]

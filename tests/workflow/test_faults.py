@@ -23,6 +23,7 @@ from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, resumption
 from escala.record.run import lost, measure
 from escala.runtime import launch
+from escala.training.checkpoint import FOLDER, Checkpoint
 from tests.conftest import ROOT
 
 PATIENCE_SECONDS = 120
@@ -187,6 +188,7 @@ def losses(small_split) -> np.ndarray:
     return float32_drift.losses(Arrays(small_split), 0, 2, EPOCHS * 6, learning_rate=0.0001)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("strategy", ["hybrid", "multiworker-mirrored"])
 def test_a_run_that_was_ended_goes_on_from_its_checkpoint_to_the_same_losses(
     small_split, request_for, tmp_path, imported, monkeypatch, losses, strategy
@@ -201,8 +203,6 @@ def test_a_run_that_was_ended_goes_on_from_its_checkpoint_to_the_same_losses(
     broken = read_json(tmp_path / "run.json")
     assert "rank 0 was ended by signal 9" in broken["reason"]
     assert "repeated, it goes on after epoch 2" in broken["reason"]
-    shutil.copytree(tmp_path / "checkpoint", tmp_path / "other" / "checkpoint")
-
     monkeypatch.delenv("PYTHONPATH")
     outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
     assert outcome.status == "ok", outcome.reason
@@ -214,17 +214,21 @@ def test_a_run_that_was_ended_goes_on_from_its_checkpoint_to_the_same_losses(
     # Ranks with shares of their own sum in another order.
     tolerance = 1e-6 if strategy != "hybrid" else 3e-3
     np.testing.assert_allclose(found, losses, rtol=tolerance)
-    # Under other settings the run begins anew.
+
+
+def test_under_other_settings_a_run_begins_anew(small_split, request_for, tmp_path):
+    request, description = request_for("single", "1x1"), read_json(small_split / "dataset.json")
+
+    def resumed() -> dict:
+        return resumption(make_plan(request, description, small_split), description, tmp_path)
+
+    (tmp_path / "steps.csv").touch()
+    kept = Checkpoint(tmp_path / FOLDER, 2, resumed()["digest"], process=0)
+    kept.keep(2, [], [], {"epochs": []}, tmp_path / "steps.csv", lambda: None)
+    assert resumed()["resume_after"] == 2
     request["training"]["epochs"] += 1
-    assert resumed_after(request, small_split, tmp_path / "other") == 0
-    assert not (tmp_path / "other" / "checkpoint").exists()
-
-
-def resumed_after(request: dict, split: Path, folder: Path) -> int:
-    """Return the epoch after which a run in `folder` would go on."""
-    description = read_json(split / "dataset.json")
-    plan = make_plan(request, description, split)
-    return resumption(plan, description, folder)["resume_after"]
+    assert resumed()["resume_after"] == 0
+    assert not (tmp_path / FOLDER).exists()
 
 
 def test_a_damaged_checkpoint_does_not_keep_a_run_from_being_repeated(

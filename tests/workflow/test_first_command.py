@@ -36,8 +36,11 @@ def test_every_run_ends_ok_and_the_report_is_named(first_command, experiment, re
         for layout in each["layouts"]
     }
     said = (first_command / "said").read_text()
-    assert f"results/{experiment.name}/summary.md says what they showed" in said
-    assert (results / "summary.md").read_text().startswith(f"# {settings['title']}")
+    assert f"results/{experiment.name}/summary.md holds the findings" in said
+    summary = (results / "summary.md").read_text()
+    assert summary.startswith(f"# {settings['title']}")
+    drawn = {path.name for path in (results / "figures").glob("*.svg")}
+    assert drawn and all(f"](figures/{name})" in summary for name in drawn)
     assert (results / "report.html").stat().st_size > 100_000
 
 

@@ -106,7 +106,11 @@ def start(
 
 @pytest.mark.parametrize(
     ("number", "send"),
-    [(signal.SIGTERM, os.killpg), (signal.SIGHUP, os.killpg), (signal.SIGINT, os.kill)],
+    [
+        (signal.SIGHUP, os.killpg),
+        (signal.SIGINT, os.kill),
+        pytest.param(signal.SIGTERM, os.killpg, marks=pytest.mark.sweep),
+    ],
 )
 def test_an_interrupted_run_has_not_failed(folder, tmp_path, number, send):
     """That the next call makes it is shown by the test after it, which waits for its ranks."""

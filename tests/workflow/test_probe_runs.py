@@ -14,7 +14,7 @@ import yaml
 from escala.core.files import read_json
 from tests.conftest import CLASSES, ROOT, copy_project
 
-EPOCHS = 20
+EPOCHS = 6
 EXPERIMENT = {
     "experiment": "probed",
     "title": "What probes capture",

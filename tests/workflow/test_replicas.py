@@ -1,11 +1,18 @@
-"""Batch normalisation and dropout: what ranks hold of their own, and how it is made equal."""
+"""Real ranks under every strategy: what they compute, share and hold of their own.
+
+Their network has batch normalisation and dropout. One run of each strategy serves all claims.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import psutil
 import pytest
 import tensorflow as tf
 
@@ -14,14 +21,18 @@ from escala.data.base import Arrays
 from escala.record import steps
 from escala.record.run import measure
 from escala.training.shards import batches, epoch_order
+from tests.workflow.conftest import add_workload
 from tests.workloads.normalised import model as normalised
 
-NAME, EPOCHS, BATCH, RATE = "normalised", 2, 32, 0.05
+NAME, EPOCHS, BATCH, RATE = "normalised", 4, 32, 0.05
+ROWS, TEST_ROWS, STEPS_PER_EPOCH = 161, 69, 6
 # Sums of float32 numbers in another order; SGD does not amplify that.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-6}
 ONE_RANK = ["single", "wrapped-single"]
-SYNCHRONOUS = ["horovod-mpi", "horovod-gloo", "mirrored", "multiworker-mirrored"]
-# Code that every process begins with: rank 0 is killed after epoch 3.
+EVEN = ["horovod-gloo", "mirrored", "multiworker-mirrored", "horovod-mpi"]
+#: Run only in a sweep: Horovod's ranks are those of `horovod-gloo`, and MPI's in `test_exchange`.
+SWEPT = ["wrapped-single", "horovod-mpi"]
+# Code that every process begins with: rank 0 is killed after epoch 3, which no checkpoint holds.
 ENDING = """
 import os, signal
 from escala.training.checkpoint import Checkpoint
@@ -36,21 +47,46 @@ def ended(self, epoch):
 Checkpoint.due = ended
 """
 
+Trained = tuple[dict, pd.DataFrame, Path]
 
-@pytest.fixture
-def run(small_split, request_for, tmp_path, with_workload) -> Callable[..., tuple[dict, Path]]:
-    """Return a function that trains the network, and returns the result and the run's folder."""
 
-    def train(strategy: str, folder: str = "run", code: str = "", **training) -> tuple[dict, Path]:
-        with_workload(NAME, code)
+def each(strategies: list[str], swept: list[str] = SWEPT) -> pytest.MarkDecorator:
+    """Run a test for each strategy, for some of them only in a sweep."""
+    marks = {name: [pytest.mark.sweep] if name in swept else [] for name in strategies}
+    of_each = [pytest.param(name, marks=marks[name]) for name in strategies]
+    return pytest.mark.parametrize("strategy", of_each)
+
+
+@pytest.fixture(scope="module")
+def run(small_split, request_for) -> Callable[..., tuple[dict, Path]]:
+    """Return a function that trains the network in a folder, and returns the result."""
+
+    def train(strategy: str, folder: Path, code: str = "", **training) -> dict:
         layout = "1x1" if strategy in ONE_RANK else "1x2"
         rate = {"value": RATE, "reference_batch": BATCH, "rule": "constant"}
         settings = {"epochs": EPOCHS, "learning_rate": rate, "dropout": 0.0, "save_model": True}
         request = request_for(strategy, layout, workload=NAME, **settings | training)
-        measure(request, small_split, tmp_path / folder / "run.json", 300)
-        return read_json(tmp_path / folder / "run.json"), tmp_path / folder
+        with pytest.MonkeyPatch.context() as patch:
+            add_workload(NAME, folder.parent / "site", patch, code)
+            measure(request, small_split, folder / "run.json", 300)
+        return read_json(folder / "run.json")
 
     return train
+
+
+@pytest.fixture(scope="module")
+def trained(run, tmp_path_factory) -> Callable[[str], Trained]:
+    """Return the one run of a strategy: its result, the steps of its ranks, and its folder."""
+
+    @cache
+    def of(strategy: str) -> Trained:
+        folder = tmp_path_factory.mktemp(strategy) / "run"
+        result = run(strategy, folder, validate=True)
+        # Ranks that hold different weights fail their run.
+        assert result["status"] == "ok", result["reason"]
+        return result, steps.read(folder / "ranks", len(result["ranks"]["cores"])), folder
+
+    return of
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +107,9 @@ def kept(folder: Path) -> list[np.ndarray]:
         return [arrays[name] for name in arrays.files]
 
 
-@pytest.mark.parametrize("strategy", ONE_RANK)
-def test_one_rank_is_keras_own_fit(small_split, generators, run, strategy):
-    result, folder = run(strategy, validate=True)
-    assert result["status"] == "ok", result["reason"]
+@each(ONE_RANK)
+def test_one_rank_is_keras_own_fit(small_split, generators, trained, strategy):
+    result, _, folder = trained(strategy)
     data = Arrays(small_split)
     model = network(data)
     model.compile(tf.keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy")
@@ -92,19 +127,19 @@ def test_one_rank_is_keras_own_fit(small_split, generators, run, strategy):
         np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
-@pytest.fixture(scope="module")
-def two_ranks(small_split, generators) -> list[np.ndarray]:
-    """The weights of two ranks that normalise their own rows, computed one after the other.
+def two_ranks(data: Arrays, shares: list[float]) -> tuple[list[float], list[np.ndarray]]:
+    """Return the loss of every step, and the weights, of two ranks that normalise their own rows.
 
-    At the end of an epoch their moving statistics are averaged by the rows of each. In the last
-    step of an epoch the second rank has no rows.
+    They are computed one after the other. At the end of an epoch their moving statistics are
+    averaged by the rows of each. With equal shares the second has no rows in the last step of an
+    epoch.
     """
-    data = Arrays(small_split)
     models, optimizer = [network(data) for _ in range(2)], tf.keras.optimizers.SGD(RATE)
+    losses_of_steps = []
     for epoch in range(1, EPOCHS + 1):
         order, taken = epoch_order(data.rows("train"), 0, epoch), np.zeros(2)
-        for of_rank in batches(order, BATCH, [0.5, 0.5]):
-            summed = [0.0] * len(models[0].trainable_variables)
+        for of_rank in batches(order, BATCH, shares):
+            summed, loss = [0.0] * len(models[0].trainable_variables), 0.0
             for number, rows in enumerate(of_rank):
                 if not len(rows):
                     continue
@@ -116,6 +151,8 @@ def two_ranks(small_split, generators) -> list[np.ndarray]:
                 gradients = tape.gradient(share, models[number].trainable_variables)
                 summed = [a + b for a, b in zip(summed, gradients, strict=True)]
                 taken[number] += len(rows)
+                loss += float(share)
+            losses_of_steps.append(loss)
             optimizer.apply_gradients(zip(summed, models[0].trainable_variables, strict=True))
             for one, other in zip(
                 models[0].trainable_variables, models[1].trainable_variables, strict=True
@@ -125,41 +162,115 @@ def two_ranks(small_split, generators) -> list[np.ndarray]:
             mean = np.average([copy.numpy() for copy in copies], axis=0, weights=taken)
             for copy in copies:
                 copy.assign(mean)
-    assert taken.tolist() == [81, 80]
-    return models[0].get_weights()
+    return losses_of_steps, models[0].get_weights()
 
 
-@pytest.mark.parametrize("strategy", SYNCHRONOUS)
-def test_moving_statistics_are_averaged_by_rows_and_equal_on_all_ranks(two_ranks, run, strategy):
-    """A run whose ranks hold different weights fails."""
-    result, folder = run(strategy, validate=True)
+@pytest.fixture(scope="module")
+def expected(small_split, generators) -> Callable[..., tuple[list[float], list[np.ndarray]]]:
+    return cache(lambda *shares: two_ranks(Arrays(small_split), list(shares)))
+
+
+@each([*EVEN, "hybrid"])
+def test_two_ranks_compute_the_losses_and_the_weights_of_their_definition(
+    trained, expected, strategy
+):
+    """Moving statistics are averaged by the rows of each rank, whose shares a hybrid finds."""
+    result, table, folder = trained(strategy)
+    losses, weights = expected(*result["ranks"]["shares"])
+    found = steps.loss_per_step(table)["loss"]
+    np.testing.assert_allclose(found, losses, **TOLERANCE)
+    for one, other in zip(kept(folder), weights, strict=True):
+        np.testing.assert_allclose(one, other, **TOLERANCE)
+
+
+@each([*EVEN, "hybrid"])
+def test_ranks_share_every_row_once_per_epoch(trained, strategy):
+    _, table, _ = trained(strategy)
+    rows = table.pivot_table(index=["epoch", "step"], columns="rank", values="rows")
+    assert (rows.groupby("epoch").sum().sum(axis=1) == ROWS).all()
+    if strategy in ("horovod-mpi", "horovod-gloo", "multiworker-mirrored"):
+        assert rows.loc[(1, STEPS_PER_EPOCH)].tolist() == [1, 0]
+
+
+@each([*ONE_RANK, *EVEN, "hybrid"])
+def test_a_run_says_what_it_obtained(trained, strategy):
+    result, table, _ = trained(strategy)
+    ranks = 1 if strategy in ONE_RANK else 2
+    assert result["ranks"]["obtained"] == result["ranks"]["asked"] == ranks
+    assert result["ranks"]["one_clock"] is True
+    threads = 2 if strategy == "mirrored" else 1
+    assert result["ranks"]["threads"] == {"intra_op": threads, "inter_op": threads}
+    assert sum(result["ranks"]["shares"]) == pytest.approx(1)
+    if strategy in EVEN:
+        assert result["ranks"]["shares"] == [0.5, 0.5]
+    assert result["training"]["epochs_done"] == EPOCHS
+    assert result["step_seconds"]["count"] == EPOCHS * STEPS_PER_EPOCH
+    assert result["evaluation"]["rows"] == result["training"]["test_rows"] == TEST_ROWS
+    spent = table.groupby(["rank", "epoch"])[["input_seconds", "step_seconds"]].sum().sum(axis=1)
+    for epoch in result["epochs"]:
+        assert epoch["train_seconds"] >= spent[:, epoch["epoch"]].max()
+        assert epoch["epoch_wall_seconds"] >= epoch["train_seconds"]
+    final = result["evaluation"]["accuracy"]
+    assert result["epochs"][-1]["test_accuracy"] == pytest.approx(final)
+
+
+def test_predictions_of_several_ranks_are_in_the_order_of_the_rows(trained, small_split):
+    result, _, folder = trained("horovod-gloo")
+    predictions = np.load(folder / "predictions.npy", allow_pickle=False)
+    labels = np.load(small_split / "test_labels.npy")
+    assert (predictions == labels).mean() == pytest.approx(result["evaluation"]["accuracy"])
+
+
+def test_the_parameter_server_trains_on_every_row_without_waiting(run, tmp_path, monkeypatch):
+    """Its losses are nobody else's; what holds is that each row was taken once and it learns."""
+    monkeypatch.setenv("STARTED_BY", str(tmp_path))
+    result = run("parameter-server", tmp_path / "run", epochs=6, validate=True, dropout=0.3)
     assert result["status"] == "ok", result["reason"]
-    for found, expected in zip(kept(folder), two_ranks, strict=True):
-        np.testing.assert_allclose(found, expected, **TOLERANCE)
-
-
-@pytest.mark.parametrize("strategy", ["hybrid", "parameter-server"])
-def test_ranks_of_unequal_shares_or_with_one_copy_of_the_weights_agree(run, strategy):
-    result, folder = run(strategy, validate=True, dropout=0.3)
-    assert result["status"] == "ok", result["reason"]
-    first = kept(folder)
-    mean, variance = first[4:6]
+    assert result["ranks"]["obtained"] == 2
+    assert result["step_seconds"] is None
+    assert [epoch["rows"] for epoch in result["epochs"]] == [ROWS] * 6
+    assert result["epochs"][-1]["loss"] < result["epochs"][0]["loss"]
+    mean, variance = kept(tmp_path / "run")[4:6]
     assert (mean != 0).any() and (variance != 1).any(), "both have moved"
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("STARTED_BY") == str(tmp_path):
+                left.append(process.cmdline())
+    assert not left
 
 
-@pytest.mark.parametrize("strategy", ["horovod-gloo", "mirrored"])
-def test_a_run_that_was_ended_draws_what_it_would_have_drawn(run, strategy):
-    stopping = {"monitor": "training", "patience": 9, "min_delta": 100.0, "restore_best": True}
-    settings = {"epochs": 4, "checkpoint_epochs": 2, "dropout": 0.4, "early_stopping": stopping}
-    whole, folder = run(strategy, "whole", **settings)
-    assert whole["status"] == "ok", whole["reason"]
-    broken, _ = run(strategy, "resumed", ENDING, **settings)
+def test_a_run_that_was_ended_goes_on_to_the_same_losses_and_weights(run, trained, tmp_path):
+    folder, asked = tmp_path / "run", {"validate": True, "checkpoint_epochs": 2}
+    broken = run("horovod-gloo", folder, ENDING, **asked)
+    assert broken["status"] == "failed"
+    assert "rank 0 was ended by signal 9" in broken["reason"]
     assert "repeated, it goes on after epoch 2" in broken["reason"]
-    resumed, again = run(strategy, "resumed", **settings)
+    result = run("horovod-gloo", folder, **asked)
+    assert result["training"]["resumed_after"] == [2]
+    assert [epoch["epoch"] for epoch in result["epochs"]] == [1, 2, 3, 4]
+    assert not (folder / "checkpoint").exists()
+    whole, table, _ = trained("horovod-gloo")
+    found = steps.loss_per_step(steps.read(folder / "ranks", 2))["loss"].tolist()
+    assert found == steps.loss_per_step(table)["loss"].tolist()
+    assert result["weights_sha256"] == whole["weights_sha256"]
+
+
+@each(EVEN, swept=[name for name in EVEN if name != "mirrored"])
+def test_a_run_that_was_ended_draws_what_it_would_have_drawn(run, tmp_path, strategy):
+    stopping = {"monitor": "training", "patience": 9, "min_delta": 100.0, "restore_best": True}
+    settings = {"checkpoint_epochs": 2, "dropout": 0.4, "early_stopping": stopping}
+    unbroken = run(strategy, tmp_path / "whole", **settings)
+    assert unbroken["status"] == "ok", unbroken["reason"]
+    run(strategy, tmp_path / "resumed", ENDING, **settings)
+    resumed = run(strategy, tmp_path / "resumed", **settings)
     assert resumed["training"]["resumed_after"] == [2]
-    ranks = len(whole["ranks"]["cores"])
-    found, expected = (steps.loss_per_step(steps.read(f / "ranks", ranks)) for f in (again, folder))
-    assert found["loss"].tolist() == expected["loss"].tolist()
+    ranks = len(unbroken["ranks"]["cores"])
+    found, expected = (
+        steps.loss_per_step(steps.read(tmp_path / name / "ranks", ranks))["loss"].tolist()
+        for name in ("resumed", "whole")
+    )
+    assert found == expected
     # The weights of the first epoch, by far the best, were kept in the checkpoint.
-    assert resumed["training"]["best_epoch"] == whole["training"]["best_epoch"] == 1
-    assert resumed["weights_sha256"] == whole["weights_sha256"]
+    assert resumed["training"]["best_epoch"] == unbroken["training"]["best_epoch"] == 1
+    assert resumed["weights_sha256"] == unbroken["weights_sha256"]

@@ -60,7 +60,7 @@ from escala.training import fit
 of_any = fit.fit
 
 def ended(request, folder):
-    if request["workload"] == "kmer-logreg":
+    if request["workload"] == "majority":
         os.kill(os.getpid(), signal.SIGKILL)
     return of_any(request, folder)
 
@@ -73,7 +73,7 @@ def test_a_dead_rank_leaves_the_rest_and_retry_repeats_just_it(
 ):
     experiment = experiment_of("small", SIMULATED)
     experiment["configurations"] = experiment["configurations"][:1]
-    experiment["workloads"] = {"kmer-logreg": {"k": 3}, "majority": {}}
+    experiment["workloads"] = {"majority": {}, "kmer-logreg": {"k": 3}}
     dead, other = (SINGLE.replace("virus-cnn", name) for name in experiment["workloads"])
     table = "results/small/tables/runs.csv"
     imported(ENDING)

@@ -135,7 +135,7 @@ def _unpaired(
         return "; ".join(dict.fromkeys(pairs.refused))
     older = {run["incomparable_because"] for run in (*runs, *references) if not run["comparable"]}
     return (
-        f"no run that ended ok, at one sitting, shares session and repeat with one of {reference}"
+        f"no run that ended ok, not resumed, shares session and repeat with one of {reference}"
         + (f"; older sessions do not count: {'; '.join(sorted(older))}" if older else "")
     )
 
