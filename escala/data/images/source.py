@@ -12,8 +12,8 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import write_json
-from escala.data.images import cifar, idx
 from escala.data.base import SIDES
+from escala.data.images import cifar, idx
 from escala.data.images.pictures import brought_to, classes_of, files_of, read_picture
 from escala.data.writer import ArrayWriter, written
 
