@@ -28,10 +28,10 @@ def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) ->
         _table(tables),
         "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
         f"or the range where there are fewer than {PAIRS_FOR_INTERVAL} runs. Efficiency is the "
-        "speed-up divided by the cores used for each of the reference's. Time to accuracy is "
+        "speed-up divided by the quotient of the cores of both configurations. Time to accuracy is "
         "training time; > means not reached."
-        + " A fit takes no epochs: the time of all of it stands in brackets, and is compared with "
-        "nothing." * bool(fitted_workloads(tables)),
+        + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
+        * bool(fitted_workloads(tables)),
     ]
     links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
     if links:

@@ -25,7 +25,7 @@ def requested_runs(needed_only):
 
 
 def print_estimate():
-    """Print the time that the runs of this invocation take, and which knobs do nothing or were renamed."""
+    """Print the estimated time of the runs of this call, and unread or renamed knobs."""
     for name in dict.fromkeys(run.experiment for run in requested_runs(needed_only=True)):
         for warning in named_experiment(name).warnings:
             print(f"{name}: {warning}")
