@@ -156,7 +156,8 @@ def answers(
 ) -> Iterator[Answer]:
     """Check a workload and yield an answer for each part of the contract.
 
-    Once the workload cannot be read, has no data, or does not build, nothing more is checked.
+    Once the workload cannot be read, has no data, does not build, or computes wrong losses of rows,
+    nothing more is checked.
 
     Parameters
     ----------
@@ -175,10 +176,10 @@ def answers(
     declared = WORKLOADS[NAME]
     yield Answer("declaration", True, f"trained by {declared.kind}, reads {declared.data_kind}")
     checks = {"steps": STEPS_CHECKS, "fit": FIT_CHECKS}[declared.kind]
-    for position, (name, check) in enumerate(checks.items()):
+    for name, check in checks.items():
         answer = _answer(name, check, subject, folder)
         yield answer
-        if not (answer.able or position):
+        if name in PRECONDITIONS and not answer.able:
             return
 
 
@@ -242,12 +243,13 @@ def _draw_rows(folder: Path, split: Path) -> None:
 
     Raises
     ------
-    InputError : it declares none.
+    InputError : it declares none, or a limit that the dtype cannot hold.
     """
+    file = folder / plugins.DECLARATIONS[plugins.WORKLOADS]
     example = folders.declaration(folders.WORKLOADS, folder).get("example")
     if not example:
         raise InputError(
-            folder / plugins.DECLARATIONS[plugins.WORKLOADS],
+            file,
             None,
             "has no example of a dataset",
             "add `example`, or name a split with --dataset",
@@ -255,6 +257,8 @@ def _draw_rows(folder: Path, split: Path) -> None:
     random, classes = np.random.default_rng(SEED), example.get("classes")
     targets = example["targets"] | ({"below": len(classes)} if classes else {})
     named = {each.get("name", f"input{n}"): each for n, each in enumerate(example["inputs"])}
+    for name, spec in (named | {"targets": targets}).items():
+        _check_limit(f"{file}: example: {name}", spec)
     sides = {
         side: Side(
             {name: _drawn(random, rows, each) for name, each in named.items()},
@@ -263,6 +267,22 @@ def _draw_rows(folder: Path, split: Path) -> None:
         for side, rows in ROWS.items()
     }
     _write(split, sides, classes)
+
+
+def _check_limit(where: str, spec: Mapping[str, Any]) -> None:
+    """Refuse a limit of whole numbers that the dtype of an array cannot hold.
+
+    Raises
+    ------
+    InputError : with the largest limit of the dtype.
+    """
+    dtype = np.dtype(spec["dtype"])
+    if dtype.kind == "f":
+        return
+    most = 2 if dtype.kind == "b" else np.iinfo(dtype).max + 1
+    if spec["below"] > most:
+        reason = f"below: {spec['below']} is too large for {dtype}"
+        raise InputError(where, spec["below"], reason, f"give at most {most}")
 
 
 def _drawn(random: np.random.Generator, rows: int, spec: Mapping[str, Any]) -> np.ndarray:
@@ -279,7 +299,22 @@ def _write(split: Path, sides: dict[str, Side], classes: list[str] | None) -> No
     write_split(split, sides, classes=classes, **about)
 
 
+def _require(names: tuple[str, ...], subject: Subject) -> None:
+    """Refuse a workload whose module lacks something that every workload of its sort has.
+
+    Raises
+    ------
+    Refused : with the names.
+    """
+    if missing := [name for name in names if not hasattr(subject.module, name)]:
+        raise Refused(
+            f"{WORKLOADS[NAME].folder / 'model.py'} has no {', '.join(missing)}",
+            "add what is missing, as the docstring of escala.workloads describes",
+        )
+
+
 def _build(subject: Subject) -> str:
+    _require(("build", "optimizer", "row_losses"), subject)
     again = subject.module.build(*subject.form, subject.knobs)
     first, second = ([(tuple(v.shape), v.dtype) for v in m.weights] for m in (subject.model, again))
     if first != second:
@@ -287,7 +322,35 @@ def _build(subject: Subject) -> str:
             "two calls of build with the same arguments give different variables",
             "let shapes and order depend on the arguments and on nothing else",
         )
+    _check_outputs(subject)
     return f"{len(first)} variables, {subject.model.count_params()} parameters, twice the same"
+
+
+def _check_outputs(subject: Subject) -> None:
+    """Refuse a model with outputs of another shape, or with outputs that nothing scores.
+
+    Raises
+    ------
+    Refused : with the shape, or with what the workload lacks.
+    """
+    inputs, _ = subject.rows
+    wanted = subject.form[1]
+    shape = tuple(np.shape(subject.model(given(inputs), training=False)))[1:]
+    if shape != wanted:
+        raise Refused(
+            f"the model gives the shape {shape} for a row, and the argument outputs is {wanted}",
+            "let the last layer give the shape outputs",
+        )
+    if subject.arrays.description.get("classes"):
+        return
+    missing = [name for name in ("predict", "correct") if not hasattr(subject.module, name)]
+    missing += [] if WORKLOADS[NAME].scores else ["scores.py"]
+    if missing:
+        raise Refused(
+            f"outputs are {wanted} and there are no classes, and the workload has no "
+            + ", ".join(missing),
+            "offer predict, correct and scores.py, as the docstring of escala.workloads describes",
+        )
 
 
 def _row_losses(subject: Subject) -> str:
@@ -415,6 +478,7 @@ def _kept(subject: Subject) -> str:
 
 
 def _fit(subject: Subject) -> str:
+    _require(("OPTIMIZER", "fit", "shapes", "probabilities"), subject)
     inputs, targets = subject.arrays.gather("train", slice(None))
     counts = np.bincount(targets, minlength=subject.form[1][0])
     arguments = inputs, targets, counts, subject.settings
@@ -448,6 +512,8 @@ def _probabilities(subject: Subject) -> str:
     return "for each class, and their sum is 1"
 
 
+#: Checks without which the later ones would only fail for the same reason.
+PRECONDITIONS = frozenset({"build", "row losses", "fit"})
 STEPS_CHECKS: dict[str, Check] = {
     "build": _build,
     "row losses": _row_losses,

@@ -2,11 +2,11 @@
 #
 # REQUIRED INPUTS: none, or those that the source names: files, a folder, lists of accessions, a
 #   lock file, or NCBI over the network.
-# OUTPUTS, of genomes:
+# OUTPUTS for genomes:
 #   results/{experiment}/data/{dataset}/sequences/{class}.fasta
 #   results/{experiment}/data/{dataset}/lock.tsv    class, accession, length and SHA-256 of each
-# OUTPUTS, of other kinds that acquire something:
-#   results/{experiment}/data/{dataset}/source/     and in it lock.tsv: file, bytes and SHA-256
+# OUTPUTS for other kinds with a source:
+#   results/{experiment}/data/{dataset}/source/     with lock.tsv: file, bytes and SHA-256
 #
 # The lock file, committed and named in the config as `source.lock`, makes the same config give the
 # same bytes a year later. A download is kept in `.partial` until it is complete. Snakemake does not

@@ -1,18 +1,18 @@
 # Prepare acquired data: write the arrays that a model trains on.
 #
-# REQUIRED INPUTS, of genomes:
+# REQUIRED INPUTS for genomes:
 #   results/{experiment}/data/{dataset}/sequences/{class}.fasta
-# REQUIRED INPUTS, of other kinds:
+# REQUIRED INPUTS for other kinds:
 #   the files that their `prepared_from` names, such as results/{experiment}/data/{dataset}/source/
-# OUTPUTS, of every kind:
+# OUTPUTS for every kind:
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json    and beside it the arrays, whose
 #                                                       digests it holds
-# OUTPUTS, of genomes besides:
-#   results/{experiment}/data/{dataset}/codes.npy       uint8, the letters of all records kept
-#   results/{experiment}/data/{dataset}/records.tsv     the records kept, and where each begins
-#   results/{experiment}/data/{dataset}/classes.csv     what each class holds
-#   results/{experiment}/data/{dataset}/sketches.npz    k-mers of every genome, a sample of them
-#   results/{experiment}/data/{dataset}/clusters.tsv    which genomes are near-duplicates
+# FURTHER OUTPUTS for genomes:
+#   results/{experiment}/data/{dataset}/codes.npy       uint8, the codes of all kept records
+#   results/{experiment}/data/{dataset}/records.tsv     the kept records, with their starts
+#   results/{experiment}/data/{dataset}/classes.csv     counts of each class
+#   results/{experiment}/data/{dataset}/sketches.npz    a sample of the k-mers of each genome
+#   results/{experiment}/data/{dataset}/clusters.tsv    clusters of near-duplicates
 #   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy, leakage.json
 #                                                       how similar each test row is to training
 #                                                       genomes

@@ -1,9 +1,9 @@
 # Report runs as tables, figures and the summary.
 #
 # REQUIRED INPUTS:
-#   results/{experiment}/runs/…/rep{n}/run.json              every timing run, also failed ones
-#   results/{experiment}/runs/…/{pair}.rep{n}/run.json       the same, of the pairs of ladders
-#   results/{experiment}/runs/…/{probe}/run.json             probe runs, with what they captured
+#   results/{experiment}/runs/…/rep{n}/run.json              every timing run, including failed ones
+#   results/{experiment}/runs/…/{pair}.rep{n}/run.json       the same for pairs of ladders
+#   results/{experiment}/runs/…/{probe}/run.json             probe runs, with their captured data
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
 #   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy, leakage.json
 #   results/{experiment}/data/{dataset}/classes.csv
@@ -132,7 +132,7 @@ rule summary:
             "results/{experiment}/summary.md",
             caption="../report/summary.rst",
             category="Summary",
-            labels={"summary": "what was found"},
+            labels={"summary": "findings"},
         ),
     log:
         "results/{experiment}/logs/summary.log",

@@ -5,8 +5,8 @@
 # OUTPUTS, in results/{experiment}/runs/{dataset}/{workload}/{strategy}/{layout}/{variant}/{network}/:
 #   rep{n}/run.json        one timing run; its logs, step times and model are beside it
 #   {pair}.rep{n}/run.json one side of a pair of a ladder, the same
-#   {probe}/run.json       one probe run: timeline.json and trace.json of the timeline stand beside it;
-#                          of others, what was captured is in run.json or in ranks/*.{probe}.*
+#   {probe}/run.json       one probe run; a timeline has timeline.json and trace.json beside it,
+#                          data of other probes are in run.json or in ranks/*.{probe}.*
 #
 # A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
 # others go on. A timing run has the machine to itself. Repeats of different configurations are

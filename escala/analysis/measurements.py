@@ -15,7 +15,8 @@ def read_run(path: str | Path) -> dict:
 
     Format 1 had only workloads trained by steps, which were called `gradient` before format 7.
     Before format 6 only the machine of the launching host was recorded: the other nodes count as
-    machines of its kind. Knobs get their present names.
+    machines of its kind. Before format 8 the `validation_accuracy` of an epoch was called
+    `test_accuracy`, and its side was not recorded. Knobs get their present names.
 
     Raises
     ------
@@ -25,6 +26,10 @@ def read_run(path: str | Path) -> dict:
     if run["format"] == 1 or run["training"]["kind"] == "gradient":
         run["training"]["kind"] = "steps"
     run["knobs"] = renamed(run["knobs"])
+    if run["format"] < 8:
+        run["training"]["validated_on"] = None
+        for epoch in run["epochs"]:
+            epoch["validation_accuracy"] = epoch.pop("test_accuracy")
     if run["format"] < 6:
         nodes = run["ranks"].get("hosts") or [run["machine"]["hostname"]]
         run["ranks"] |= {"hosts": nodes, "machines": [run["machine"]] * len(nodes)}

@@ -96,7 +96,8 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
     packages: set[str] = set()
     waiting = [module, *chosen]
     for name in waiting:
-        if _file(root, name) is None:
+        # A folder outside the project needs no `__init__.py`.
+        if _file(root, name) is None and plugins.folder_of(name) is None:
             raise ModuleNotFoundError(f"no module {name} in {root}", name=name)
     for name in chosen:
         _add_package(root, name, waiting, files)

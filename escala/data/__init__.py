@@ -1,6 +1,6 @@
-"""Kinds of datasets: each is a folder of this package. Adding one is adding a folder.
+"""Kinds of datasets. Each kind is a folder of this package.
 
-A folder outside the project serves the same way, where an experiment names it by its path.
+An experiment may also name a folder outside the project by its path.
 
 A kind is found by its `kind.yaml`, which declares it without importing anything:
 
@@ -10,56 +10,58 @@ A kind is found by its `kind.yaml`, which declares it without importing anything
     the JSON Schema of `datasets.NAME` in an experiment. `kind` and `split.seeds` are common to all
     kinds and are added to it. It may refer to `#/$defs/name` and `#/$defs/count_by_class`;
 `files`
-    names of the files that preparation writes beside `dataset.json`, all that it may write;
+    names of all files that preparation writes beside `dataset.json`;
 `audits`
-    what rules of its own work out besides, `CLASSES` or `LEAKAGE`; absent, nothing.
+    optional: what the kind's own rules compute in addition, `CLASSES` or `LEAKAGE`.
 
-Its name in experiments is that of the folder, with `-` for `_`. Its modules have fixed names:
+A kind has the name of its folder, with `-` for `_`. Its modules have fixed names:
 
-`settings`, which the workflow imports at every start, and so waits for no library. Paths that an
-experiment names are read with `escala.data.paths`; what is wrong with one is an `InputError` whose
-key is that below `datasets.NAME`:
+`settings`, which the workflow imports at every start, so it imports no heavy library. It reads the
+paths of an experiment with `escala.data.paths`. An `InputError` about a path gives the key below
+`datasets.NAME`:
     `check(name, settings, error)`
         raise `error(key, value, reason, remedy)` for what the schema cannot express; `name` is the
-        dataset's;
+        name of the dataset;
     `preparation(settings)`
-        the settings that its arrays depend on, and no others: they determine every measurement;
+        only the settings that the arrays depend on: they determine every measurement;
     `prepared_from(settings, folder)`
-        the files that preparation reads, by name: the user's, or those in `folder`, the dataset's;
+        the files that preparation reads, by name: the user's files, or files in `folder`, the
+        folder of the dataset;
     `size(settings)`
-        the training rows, and the numbers in a row, each None if the settings do not tell: from
-        them the time of a run is estimated;
+        the number of training rows and of values in a row, each None if the settings do not
+        determine it. They serve to estimate the time of a run;
     `acquisition(settings)`
-        with `source` only: the settings that decide what is acquired, without places of files;
+        with `source` only: the settings that decide what is acquired, without paths of files;
     `inputs(settings)`
-        with `source` only: the files of the user that acquisition reads.
+        with `source` only: the user's files that acquisition reads.
 
-`source`, where there is something to acquire before any split:
+`source`, if data must be acquired before any split:
     `acquire(acquisition, inputs, folder)`
         fill the empty `folder`, which is `source` in the dataset's folder. The workflow adds a
         `lock.tsv` with the digest of every file.
 
 `arrays`:
     `prepare(name, preparation, seed, inputs, output)`
-        write the arrays of one split and `dataset.json` into `output`, and return what the latter
-        holds. `inputs` are those of `prepared_from`, by name. `escala.data.splits` writes both.
+        write the arrays of one split and `dataset.json` into `output`, and return the content of
+        `dataset.json`. `inputs` are the files of `prepared_from`, by name. `escala.data.splits`
+        offers a function for both.
 
-`reader`, where `escala.data.base.Arrays` cannot read these arrays:
+`reader`, if `escala.data.base.Arrays` cannot read these arrays:
     `Arrays(folder)`
         a reader with the same attributes and methods.
 
-`queries`, where a user's own data can be predicted:
+`queries`, if a user's own data can be predicted:
     `queries(path, description)`
-        yield a `Query` for each item in a file of the user's; `description` is the `dataset.json`
-        that the model was trained on.
+        yield a `Query` for each item in a user's file; `description` is the `dataset.json` that the
+        model was trained on.
 
-`familiarity`, where it can be told how much of a query was trained on:
+`familiarity`, if the kind measures how similar a query is to the training rows:
     `learn(split, output)`
-        write what the training rows of a split hold, and return it as a `Familiarity`;
+        write a summary of the training rows of a split, and return it as a `Familiarity`;
     `Familiarity.load(path)`
         read it.
 
-A kind may bring more modules, and rules for steps of its own, as the genomes do in `rules/`.
+A kind may have further modules, and rules for its own steps, like those of genomes in `rules/`.
 """
 
 from __future__ import annotations
@@ -84,9 +86,9 @@ DECLARATION = plugins.DECLARATIONS[plugins.KINDS]
 
 #: The kind of a dataset that names none.
 DEFAULT = "genomes"
-#: What each class holds before it is split: `classes.csv` in the dataset's folder.
+#: Counts of each class before the split: `classes.csv` in the dataset's folder.
 CLASSES = "classes"
-#: How similar each test row is to those trained on: `test_similarity.npy` and `leakage.json` in the
+#: Similarity of each test row to the training rows: `test_similarity.npy` and `leakage.json` in the
 #: folder of each split.
 LEAKAGE = "leakage"
 
@@ -153,7 +155,7 @@ def add(name: str, folder: Path) -> None:
 
 
 def kind_of(described: Mapping[str, Any]) -> Kind:
-    """Return the kind of a dataset, of which the settings or the `dataset.json` are given."""
+    """Return the kind of a dataset from its settings or its `dataset.json`."""
     return KINDS[described.get("kind", DEFAULT)]
 
 
@@ -164,7 +166,7 @@ def reader(folder: str | Path) -> Arrays:
     ------
     InputError : as `escala.data.base.Arrays`.
     """
-    # The workflow reads no arrays, and does not wait for NumPy.
+    # Imported here, because the workflow reads no arrays and should not wait for NumPy.
     from escala.data.base import description
 
     kind = kind_of(description(Path(folder)))

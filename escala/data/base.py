@@ -1,4 +1,4 @@
-"""The arrays of one split of a dataset, as they are described and as they are read.
+"""Description and reader of the arrays of one split of a dataset.
 
 A split is a folder. Its `dataset.json` names the arrays of every side:
 
@@ -6,9 +6,9 @@ A split is a folder. Its `dataset.json` names the arrays of every side:
     "targets": {"name": "labels", "shape": [], "dtype": "int64", "file": "{side}_labels.npy"},
     "rows": {"train": 161, "test": 69}
 
-`shape` is that of one row. `file` is relative to the folder, with the side's name for `{side}`.
-`rows` names the sides that the split has. A side `validation` may be absent. Where the targets are
-numbers of classes, or of words, `classes` names these in their order.
+`shape` is the shape of one row. `file` is relative to the folder, with the side's name for
+`{side}`. `rows` names the sides of the split; `validation` may be absent. If the targets are
+numbers of classes or of words, `classes` lists their names in this order.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from escala.core.files import read_json
 
 DESCRIPTION = "dataset.json"
 SIDES = ("train", "validation", "test")
-#: At least one byte of each page of memory is read when an array is touched.
+#: `touch` reads one byte in each block of this size, so at least one in each page of memory.
 _PAGE_BYTES = 4096
 
 
-#: Most characters of the name of a class.
+#: Maximum length of the name of a class, in characters.
 LONGEST_CLASS = 64
 
 
@@ -50,9 +50,9 @@ class Arrays:
     Attributes
     ----------
     description : the content of `dataset.json`.
-    inputs : of the arrays that a model reads, in the order of its inputs.
-    targets : of the array that holds what it is to predict.
-    sides : those of `SIDES` that there are, in this order.
+    inputs : the specs of the model's inputs, in their order.
+    targets : the spec of the array that the model predicts.
+    sides : the sides of the split, in the order of `SIDES`.
 
     Raises
     ------
@@ -78,7 +78,7 @@ class Arrays:
         return tuple(inputs), targets
 
     def touch(self) -> None:
-        """Read every page once: what training reads later is in memory, shared by the ranks."""
+        """Read every page once, so that training finds the arrays in memory that ranks share."""
         for array in (array for arrays in self._arrays.values() for array in arrays):
             array.reshape(-1).view(np.uint8)[::_PAGE_BYTES].max(initial=0)
 
@@ -87,7 +87,7 @@ class Arrays:
 
         Raises
         ------
-        InputError : one of them is missing or not as it is described.
+        InputError : an array is missing or differs from its description.
         """
         entries = [*self.description["inputs"], self.description["targets"]]
         for entry, spec in zip(entries, (*self.inputs, self.targets), strict=True):
@@ -134,23 +134,23 @@ def description(folder: Path) -> dict:
 
 
 def files(description: dict) -> list[str]:
-    """Return the names of the arrays that training reads, by a description."""
+    """Return the names of the files that training reads, from a description."""
     entries = (*description["inputs"], description["targets"])
     sides = [side for side in SIDES if side in description["rows"]]
     return [entry["file"].format(side=side) for side in sides for entry in entries]
 
 
 def specs(description: dict) -> tuple[Spec, ...]:
-    """Return the specs of the inputs, by a description."""
+    """Return the specs of the inputs, from a description."""
     return tuple(map(_spec, description["inputs"]))
 
 
 def output_shape(description: dict) -> tuple[int, ...]:
-    """Return the shape of what a model gives for one row.
+    """Return the shape of a model's output for one row.
 
-    Where the dataset has `classes`, each number of a target stands for one of them, and the model
-    gives a probability for each class: `(classes,)` for labels, `(words, classes)` for sequences.
-    Otherwise it gives numbers in the shape of the target.
+    If the dataset has `classes`, the targets are numbers of classes, and the model gives a
+    probability for each class: `(classes,)` for labels, `(words, classes)` for sequences. Otherwise
+    the output has the shape of the target.
     """
     shape = tuple(description["targets"]["shape"])
     classes = description.get("classes")
@@ -158,7 +158,7 @@ def output_shape(description: dict) -> tuple[int, ...]:
 
 
 def is_class_name(text: str) -> bool:
-    """Return whether a class may be called so: 1 to 64 printable characters, and no formula.
+    """Return whether a text can name a class: 1 to 64 printable characters, and no formula.
 
     A spreadsheet takes a cell that begins with `=`, `+`, `-` or `@` for a formula, unless it is a
     number.

@@ -1,4 +1,4 @@
-"""The lock file of what was acquired: its files, so that the same can be told from other ones."""
+"""The lock file of acquired data: a digest of each file, which shows whether the data changed."""
 
 from __future__ import annotations
 

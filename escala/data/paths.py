@@ -1,4 +1,4 @@
-"""The paths that an experiment names, with the variables in them.
+"""Paths in an experiment, and the variables in them.
 
 The workflow calls these functions at every start, so this module imports no heavy library.
 """

@@ -1,4 +1,4 @@
-"""A user's own data, item by item, as a model is given them."""
+"""A user's own data as the inputs of a model, item by item."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Query(NamedTuple):
 
     Attributes
     ----------
-    columns : what the table of predictions tells of it, by column: its name first. Where the file
-        tells its class too, that is `class`, and the predictions are scored.
+    columns : cells of the item in the table of predictions, by column; its name comes first. If the
+        file gives the true class, this is the column `class`, and the predictions are scored.
     inputs : an array for each input of the model, of shape (pieces, …); the predictions of the
         pieces are averaged.
-    evidence : what its familiarity is measured on; None where the kind has no such measure.
+    evidence : data from which its familiarity is computed; None if the kind has no such measure.
     """
 
     columns: Mapping[str, Any]

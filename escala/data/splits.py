@@ -1,4 +1,4 @@
-"""Divide rows among sides, and write the splits of datasets whose arrays fit into memory."""
+"""Division of rows among sides, and writer of splits whose arrays fit into memory."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ def write_split(
     output : folder that receives `{side}_{input}.npy`, `{side}_labels.npy` and `dataset.json`.
     sides : `train`, `test`, and `validation` if there is one; their arrays agree in names, shapes
         and dtypes.
-    kind, name, seed : of the dataset, and of the split.
+    kind, name : of the dataset.
+    seed : of the split.
     provenance : where the data come from, in one word.
-    classes : names of the classes that the targets number, in their order; absent, they number
-        none.
-    more : what else the description is to hold, as JSON.
+    classes : names of the classes in the order of their numbers; None if the targets are no
+        classes.
+    more : further entries of the description, as JSON values.
 
     Returns
     -------
@@ -91,7 +92,11 @@ def write_split(
 
 
 def stratified(
-    labels: np.ndarray, settings: Mapping[str, float], classes: list[str], seed: int
+    labels: np.ndarray,
+    settings: Mapping[str, float],
+    classes: list[str],
+    seed: int,
+    if_one: str = "",
 ) -> dict[str, np.ndarray]:
     """Divide rows among the sides, each class in proportion.
 
@@ -100,6 +105,7 @@ def stratified(
     labels : int64 (rows,).
     settings : `test_fraction` and `validation_fraction` of the rows.
     seed : of the shuffle.
+    if_one : what else may help if a class has a single row.
 
     Returns
     -------
@@ -129,23 +135,24 @@ def stratified(
         except ValueError as error:
             counts = np.bincount(labels, minlength=len(classes))
             fewest = int(counts.argmin())
+            remedy = "give more rows of each class, leave a class out, or use other fractions"
             raise InputError(
                 "split",
                 f"{classes[fewest]}: {counts[fewest]} rows",
                 f"are too few to divide among {len(fractions) + 1} sides by these fractions",
-                "give more rows of each class, leave a class out, or use other fractions",
+                f"{remedy}; {if_one}" if if_one and counts[fewest] == 1 else remedy,
             ) from error
         sides[side] = np.sort(taken)
     return {"train": np.sort(rest)} | sides
 
 
 def _spec(name: str, array: np.ndarray, file: str) -> dict:
-    """Return the description of an array by which `escala.data.base.Arrays` reads it."""
+    """Return the entry of an array in `dataset.json`."""
     return {"name": name, "shape": list(array.shape[1:]), "dtype": array.dtype.name, "file": file}
 
 
 def _counts(sides: Mapping[str, Side], classes: list[str]) -> dict[str, dict[str, int]]:
-    """Return the rows of each class on each side, by class; nothing was added to any."""
+    """Return the number of rows of each class on each side, by class; nothing is oversampled."""
     counted = {
         side: np.bincount(np.ravel(rows.targets), minlength=len(classes))
         for side, rows in sides.items()

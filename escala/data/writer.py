@@ -1,4 +1,4 @@
-"""`.npy` arrays that grow block by block, of which no more than a block is in memory."""
+"""`.npy` arrays that are written block by block, with one block in memory at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ArrayWriter:
         self._rows += len(block)
 
     def flush(self) -> None:
-        """Bring the header up to date, so that what has been written can be mapped."""
+        """Update the header, so that the rows written so far can be mapped."""
         end = self._handle.tell()
         self._handle.seek(0)
         self._write_header()
@@ -40,7 +40,7 @@ class ArrayWriter:
         self._handle.flush()
 
     def _write_header(self) -> None:
-        # NumPy pads the header for as many rows as there can be.
+        # NumPy pads the header, so that any number of rows fits.
         header = {
             "descr": dtype_to_descr(self._dtype),
             "fortran_order": False,
@@ -51,7 +51,7 @@ class ArrayWriter:
 
 @contextmanager
 def written(path: Path, shape: Sequence[int], dtype: DTypeLike) -> Iterator[ArrayWriter]:
-    """Yield a writer of the array at `path`, whole when the block ends."""
+    """Yield a writer of the array at `path`; the file is complete when the block ends."""
     with open(path, "wb") as handle:
         writer = ArrayWriter(handle, shape, dtype)
         yield writer

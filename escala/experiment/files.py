@@ -54,6 +54,35 @@ def named(name: str, root: Path = ROOT) -> Experiment:
     )
 
 
+def check_name(name: str, path: str | Path, root: Path = ROOT) -> None:
+    """Refuse an experiment whose results would belong to another file of the project.
+
+    Parameters
+    ----------
+    name : of the experiment.
+    path : its file.
+
+    Raises
+    ------
+    InputError : another file, in `experiments/` or `config.yaml`, has this name.
+    """
+    owners = [files_by_name(root).get(name), *_default_of_name(name, root / "config.yaml")]
+    for owner in filter(None, owners):
+        if not owner.samefile(path):
+            raise InputError(
+                f"{path}: experiment",
+                name,
+                f"is the name of {owner}, to which results/{name} belongs",
+                "choose another name",
+            )
+
+
+def _default_of_name(name: str, path: Path) -> list[Path]:
+    """Return the default experiment's file if the experiment has that name."""
+    settings = read(path) if path.is_file() else None
+    return [path] if isinstance(settings, dict) and settings.get("experiment") == name else []
+
+
 def files_by_name(root: Path = ROOT) -> dict[str, Path]:
     """Return the files of `experiments/` and of its folders, by the names of their experiments.
 

@@ -18,7 +18,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.data.paths import expanded_path
 from escala.experiment.plain import read
-from escala.experiment.schema import NAME_RULE, completed, in_python, is_name
+from escala.experiment.schema import NAME_RULE, completed, in_python, is_allowed, is_name
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "declarations"
 PATH = "path"
@@ -162,31 +162,43 @@ def _check_declaration(part: Part, folder: Path) -> None:
                 f"is not JSON Schema: {error.message}",
                 "write it as the declarations of the project do",
             ) from None
-    for name, knob in knobs["properties"].items():
-        if not Draft202012Validator(knob).is_valid(knob["default"]):
+    for where, value, reason, remedy in _faults(part, settings, knobs):
+        raise InputError(f"{file}: {where}", value, reason, remedy)
+    for where, schema in [*_defaults(settings, "settings"), *_defaults(knobs, "knobs")]:
+        if not is_allowed(schema["default"], schema):
             raise InputError(
-                f"{file}: knobs.{name}.default",
-                knob["default"],
-                "is not what the knob's own schema allows",
+                f"{file}: {where}.default",
+                schema["default"],
+                "is not what the schema beside it allows",
                 "give a value that it allows",
             )
-    for where, value, reason, remedy in _faults(part, settings):
-        raise InputError(f"{file}: settings{where}", value, reason, remedy)
 
 
-def _faults(part: Part, settings: dict) -> Iterator[tuple[str, object, str, str]]:
-    """Yield what a schema of settings holds that would not serve: place, value, reason, remedy."""
+def _faults(part: Part, settings: dict, knobs: dict) -> Iterator[tuple[str, object, str, str]]:
+    """Yield the place, value, reason and remedy of each fault of the declared schemas."""
     required = settings.get("required", [])
     for name, setting in settings["properties"].items():
-        where = f".properties.{name}"
+        where = f"settings.properties.{name}"
         if name == PATH and part is WORKLOADS:
             yield where, name, "names the folder of the workload", "choose another name"
         elif "default" not in setting and name not in required and part is WORKLOADS:
             remedy = "add a default, or add it to required"
             yield where, name, "is not required and has no default", remedy
-    for key, value in _pairs(settings):
-        if key == "$ref" and value not in ("#/$defs/name", "#/$defs/count_by_class"):
-            yield "", value, "is no definition of an experiment's schema", "write it out"
+    for where, schema in {"settings": settings, "knobs": knobs}.items():
+        for key, value in _pairs(schema):
+            if key == "$ref" and value not in ("#/$defs/name", "#/$defs/count_by_class"):
+                yield where, value, "is no definition of an experiment's schema", "write it out"
+
+
+def _defaults(schema: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict]]:
+    """Yield the place and the schema of every key with a default, also of keys inside others."""
+    for name, each in schema.get("properties", {}).items():
+        place = f"{where}.{name}"
+        if "default" in each:
+            yield place, each
+        yield from _defaults(each, place)
+    for alternative in schema.get("oneOf", []):
+        yield from _defaults(alternative, where)
 
 
 def _pairs(node: Any) -> Iterator[tuple[str, Any]]:

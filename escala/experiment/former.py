@@ -1,4 +1,4 @@
-"""Names that an earlier version gave to what an experiment holds."""
+"""Names of an earlier version in the file of an experiment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from escala.strategies.knobs import FORMER, renamed
 
 
 def with_present_names(settings: Any, origin: str) -> tuple[Any, list[str]]:
-    """Return settings with the present names of knobs, and a warning for each former name.
+    """Return settings with the current names of knobs, and a warning for each former name.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""An experiment, checked whole and expanded into its runs."""
+"""An experiment: its checked settings and its runs."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, significant
 from escala.workloads import WORKLOADS
 
-# Settings of a workload that a variant may give in its stead.
+# Settings of a workload that a variant may override.
 _TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
-# A layout of one node uses no network, also where the experiment defines one called `native`.
+# A layout of one node uses no network, even if the experiment defines a network `native`.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
 
 
@@ -49,11 +49,11 @@ class Experiment:
 
     Attributes
     ----------
-    warnings : on names that an earlier version gave, one sentence each.
+    warnings : one sentence for each name of an earlier version.
 
     Raises
     ------
-    InputError : a key is unknown, a value not allowed, or two of them do not fit together.
+    InputError : a key is unknown, a value is not allowed, or settings contradict each other.
     """
 
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
@@ -74,15 +74,15 @@ class Experiment:
         return self.settings["datasets"]
 
     def preparation(self, dataset: str) -> dict:
-        """Return the settings of a dataset that its arrays depend on, and no others.
+        """Return only the settings of a dataset that its arrays depend on.
 
-        They enter `dataset.json`, and with it what determines every measurement.
+        They enter `dataset.json` and so the key of every measurement.
         """
         settings = self.datasets[dataset]
         return kind_of(settings).load("settings").preparation(settings)
 
     def split_seed(self, dataset: str, repeat: int | None) -> int:
-        """Return the seed of the split that a repeat trains on; probe runs use the first."""
+        """Return the seed of a repeat's split; probe runs use the first seed."""
         seeds = self.datasets[dataset]["split"]["seeds"]
         return seeds[((repeat or 1) - 1) % len(seeds)]
 
@@ -90,8 +90,8 @@ class Experiment:
     def runs(self) -> list[Run]:
         """Every timing run, in the order of the file.
 
-        A fit draws nothing at random and its time is compared with nothing: it is repeated on
-        other splits only.
+        A fit draws no random numbers, and its time is not compared, so it is repeated only on other
+        splits.
         """
         return [
             run
@@ -107,7 +107,7 @@ class Experiment:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """The pairs of every ladder: its neighbouring rungs, and its ends if these are others."""
+        """The pairs of every ladder: neighbouring rungs, and the ends if these are others."""
         return [
             pair
             for ladder, rungs in self.settings["ladders"].items()
@@ -142,11 +142,11 @@ class Experiment:
 
     @cached_property
     def paired(self) -> list[Run]:
-        """Every run of the ladders' pairs, in the order to make them in.
+        """Every run of the ladders' pairs, in the order of execution.
 
-        Each pair is timed in a series of its own. If all rungs took turns, the ratios of
-        neighbours would multiply to that of the ends by arithmetic alone. The side of a pair that
-        comes first alternates.
+        Each pair is timed in its own series. If all rungs took turns, the product of the
+        neighbours' ratios would equal the ratio of the ends by arithmetic. The first side of a pair
+        alternates.
         """
         return [
             Run(self.name, dataset, workload, *configuration, repeat, pair=pair.name)
@@ -159,7 +159,7 @@ class Experiment:
 
     @property
     def timed(self) -> list[Run]:
-        """Every timing run, those of ladders last, in the order to make them in."""
+        """Every timing run in the order of execution; runs of ladders come last."""
         return [*self.runs, *self.paired]
 
     def probed(self, probe: str) -> list[Run]:
@@ -167,9 +167,9 @@ class Experiment:
         return self.of_instrument(probe) if self.settings[probe]["enabled"] else []
 
     def of_instrument(self, probe: str | None) -> list[Run]:
-        """Return the timing runs, or every run of a probe that may be asked for.
+        """Return the timing runs, or every possible run of a probe.
 
-        One that the whole experiment leaves out can still be asked for by its path.
+        A probe run that the whole experiment leaves out can still be requested by its path.
         """
         if probe is None:
             return self.timed
@@ -191,13 +191,18 @@ class Experiment:
             if WORKLOADS[workload].data_kind == settings["kind"]
         ]
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether any workload is scored as a classification, which takes rows of classes."""
+        return any(WORKLOADS[workload].scores is None for _, workload in self.tasks)
+
     def configurations_of(self, workload: str) -> list[Configuration]:
         """Return the configuration of every cell that a workload runs in.
 
-        Only layouts of several nodes use a network between them; others have none to choose.
+        Only layouts of several nodes use a network.
 
-        A fit is one process, and no knob changes its outcome: it runs under the first variant that
-        `single` `1x1` runs under, and nowhere else.
+        A fit is one process, and no knob changes its result. So it runs only as `single` `1x1`,
+        under the first variant of that configuration.
         """
         configurations = [
             Configuration(entry["strategy"], layout, variant, network)
@@ -223,7 +228,7 @@ class Experiment:
         return [run.file for probe in PROBES for run in self.probed(probe)]
 
     def tabulated_files(self) -> list[str]:
-        """The files of the probe runs that tables are made of."""
+        """The files of the probe runs that enter tables."""
         tabulated = (name for name, probe in PROBES.items() if probe.tabulated)
         return [run.file for name in tabulated for run in self.probed(name)]
 
@@ -231,11 +236,11 @@ class Experiment:
         return [run.file for run in self.paired]
 
     def dataset_files(self) -> list[str]:
-        """The description of every split that some repeat trains on."""
+        """The descriptions of all splits that repeats train on."""
         return sorted(self.split_folder(*split) + "/dataset.json" for split in self._splits())
 
     def _splits(self) -> set[tuple[str, int]]:
-        """Return dataset and seed of every split that some repeat trains on."""
+        """Return dataset and seed of every split that a repeat trains on."""
         return {
             (dataset, self.split_seed(dataset, repeat))
             for dataset in self.datasets
@@ -243,7 +248,7 @@ class Experiment:
         }
 
     def leakage_files(self) -> list[str]:
-        """The files with the similarity of the test rows of each split to its training rows."""
+        """For each split, the file with the similarity of its test rows to its training rows."""
         return sorted(
             f"{self.split_folder(dataset, seed)}/test_similarity.npy"
             for dataset, seed in self._splits()
@@ -251,7 +256,7 @@ class Experiment:
         )
 
     def class_files(self) -> list[str]:
-        """The files on what the classes of each dataset hold before it is split."""
+        """For each dataset, the file with the counts of its classes before the split."""
         return [
             f"{self.data_folder(name)}/classes.csv"
             for name, settings in self.datasets.items()
@@ -265,15 +270,15 @@ class Experiment:
         return f"{self.data_folder(dataset)}/split{seed}"
 
     def cores_needed(self, run: Run) -> int:
-        """Return the cores a run needs on each of its nodes."""
+        """Return the cores that a run needs on each of its nodes."""
         per_process = self.settings["variants"][run.variant]["cores_per_process"]
         return Layout.parse(run.layout).processes * per_process
 
     def compared_with(self, run: Run) -> list[str]:
-        """Return the configurations that a run is set against, each with a digest of its settings.
+        """Return the configurations compared with a run, each with a digest of its settings.
 
-        They are part of what determines its result: where one of them joins, or its settings or its
-        link change, both are measured again in one session, and so have a ratio.
+        They are part of the run's key. If such a configuration is added, or its settings or its
+        link change, both sides are measured again in one session, so that their ratio is valid.
         """
         return sorted(
             f"{configuration} {self._digest(replace(run, **configuration._asdict()))}"
@@ -281,9 +286,9 @@ class Experiment:
         )
 
     def _set_against(self, run: Run) -> set[Configuration]:
-        """Return the configurations that a run is compared with, as reference or as pair.
+        """Return the configurations that a run is compared with, as references or in pairs.
 
-        Of probe runs, only those of probes that are `compared` have any.
+        A probe run has some only if its probe is `compared`.
         """
         if not takes_steps(run) or (run.instrument and not PROBES[run.instrument].compared):
             return set()
@@ -316,7 +321,7 @@ class Experiment:
         instrument: str | None = None,
         pair: str | None = None,
     ) -> Run:
-        """Return the timing run, or the probe run, of these names.
+        """Return the timing run or the probe run with these names.
 
         Raises
         ------
@@ -334,9 +339,9 @@ class Experiment:
         return wanted
 
     def request(self, run: Run) -> dict:
-        """Return all that determines a run's result besides its data and the code.
+        """Return everything that determines a run's result, except its data and the code.
 
-        A probe run is one epoch, or some of its steps.
+        A probe run takes one epoch, or some steps of it.
         """
         return {
             **asdict(run),
@@ -356,14 +361,14 @@ class Experiment:
 
     @cached_property
     def _omitted(self) -> dict[str, dict]:
-        """What requests omit of the settings of each workload."""
+        """For each workload, the settings that requests omit at certain values."""
         return {
             name: omitted_settings(name, settings)
             for name, settings in self.settings["workloads"].items()
         }
 
     def _determining(self, run: Run) -> dict:
-        """Return how a run trains, without what requests omit."""
+        """Return how a run trains, without the settings that requests omit."""
         settings, omitted = self.settings_of(run), self._omitted[run.workload]
         training = {
             key: value
@@ -375,7 +380,7 @@ class Experiment:
     def settings_of(self, run: Run) -> dict:
         """Return how a run trains: its settings, knobs, link and number of steps."""
         training = dict(self.settings["workloads"][run.workload])
-        # What the folder holds determines the run, not where it stands.
+        # The content of the folder determines the run, not its path.
         training.pop(folders.PATH, None)
         variant = self.settings["variants"][run.variant]
         if WORKLOADS[run.workload].kind == "steps":
@@ -403,7 +408,7 @@ class Experiment:
         }
 
     def unread_knobs(self) -> list[tuple[str, str]]:
-        """Return each variant and knob that is set, though no run under the variant reads it."""
+        """Return each variant and knob that is set although no run of the variant reads it."""
         read: dict[str, set[str]] = {}
         known = all_knobs()
         for run in self.timed:
@@ -417,12 +422,12 @@ class Experiment:
         ]
 
     def require_cores(self, run: Run, available: int) -> None:
-        """Refuse a run this machine cannot start, or cannot hold unless `oversubscribe` is set.
+        """Refuse a run that this machine cannot start, or lacks cores for without `oversubscribe`.
 
         Raises
         ------
-        InputError : its layout asks for more nodes, or more cores, than there are, or SLURM is to
-            start it.
+        InputError : its layout needs more nodes or cores than the machine has, or its launcher is
+            SLURM.
         """
         key = asked_by(run)
         if self.settings["launcher"] == SRUN:
@@ -436,7 +441,7 @@ class Experiment:
             raise self.error(
                 key,
                 run.layout,
-                "asks for more than one node, and this is one machine",
+                "needs more than one node, but this is a single machine",
                 "use a layout 1xN, or run through SLURM: --profile profiles/slurm, or the lab's "
                 "--profile profiles/lab",
             )

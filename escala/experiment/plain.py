@@ -11,6 +11,7 @@ from escala.core.errors import InputError
 
 #: Entries of a file, with every alias written out.
 MOST_NODES = 100_000
+MEND = "mend this line, or close a bracket or a quote before it"
 
 
 def read(path: str | Path) -> dict:
@@ -24,11 +25,26 @@ def read(path: str | Path) -> dict:
     if not path.is_file():
         raise InputError(path, path.name, "no such file", "name an existing experiment")
     try:
-        return yaml.load(path.read_text(), _Plain)
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise InputError(path, None, f"is not text: {error}", "save it as UTF-8") from None
+    try:
+        return yaml.load(text, _Plain)
     except RecursionError:
         raise InputError(path, path.name, "is nested too deeply", "remove brackets") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(path, str(error), "is not YAML", "mend the line it names") from None
+    except yaml.YAMLError as error:
+        place, reason = _fault(error, text)
+        raise InputError(path, place, f"is not YAML: {reason}", MEND) from None
+
+
+def _fault(error: yaml.YAMLError, text: str) -> tuple[str, str]:
+    """Return the line and column of an error in a text, counted from 1, and what is wrong."""
+    if isinstance(error, yaml.reader.ReaderError):
+        before, reason = text[: error.position], error.reason
+    else:
+        before, reason = text[: error.problem_mark.index], error.problem
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    return f"line {line}, column {column}", reason
 
 
 class _Plain(yaml.SafeLoader):

@@ -1,9 +1,9 @@
-"""Which configurations a configuration is compared with.
+"""References: the configurations that a configuration is compared with.
 
 An experiment lists its references in order, the main one first. A reference names a strategy and a
-layout, and may name a variant and a network; those it leaves out are the variant and the network of
-the configuration compared. Every configuration is compared with each reference, and a reference
-with those listed before it.
+layout, and may name a variant and a network. By default it takes these from the configuration that
+is compared. Every configuration is compared with each reference; a reference is compared with those
+listed before it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from escala.runtime.layout import Layout
 
-#: The network of a layout of one node, which uses none.
+#: The name in place of a network for a layout of one node, which uses none.
 NATIVE = "native"
 
 
 class Configuration(NamedTuple):
-    """Where and how a workload is trained."""
+    """Strategy, layout, variant and network under which a workload is trained."""
 
     strategy: str
     layout: str
@@ -30,14 +30,14 @@ class Configuration(NamedTuple):
 
 
 ONE_PROCESS = ("single", "1x1")
-#: What an experiment that lists no references compares with: one process under the same variant.
+#: The reference of an experiment that lists none: one process under the same variant.
 DEFAULT = (dict(zip(("strategy", "layout"), ONE_PROCESS, strict=True)),)
 
 Reference = Mapping[str, str]
 
 
 def resolved(reference: Reference, configuration: Configuration) -> Configuration:
-    """Return the configuration that a reference stands for, beside the one that is compared."""
+    """Return the configuration that a reference means for a configuration compared with it."""
     several = Layout.parse(reference["layout"]).nodes > 1
     return Configuration(
         reference["strategy"],
@@ -48,7 +48,7 @@ def resolved(reference: Reference, configuration: Configuration) -> Configuratio
 
 
 def number_of(configuration: Configuration, references: Sequence[Reference]) -> int | None:
-    """Return which of the references, counted from 1, a configuration is, or None."""
+    """Return the number, from 1, of the reference that a configuration is, or None."""
     found = [resolved(reference, configuration) for reference in references]
     return found.index(configuration) + 1 if configuration in found else None
 
@@ -56,7 +56,7 @@ def number_of(configuration: Configuration, references: Sequence[Reference]) -> 
 def compared_with(
     configuration: Configuration, references: Sequence[Reference]
 ) -> Iterator[tuple[int, Configuration]]:
-    """Yield the number and the configuration of every reference that one is compared with."""
+    """Yield number and configuration of every reference that a configuration is compared with."""
     end = (number_of(configuration, references) or len(references) + 1) - 1
     seen = set()
     for number, reference in enumerate(references[:end], start=1):

@@ -14,7 +14,7 @@ class Run:
     """One cell of the matrix.
 
     `instrument` is the name of the probe, None for a timing run; `repeat` is None for a probe run.
-    `pair` is the name of the pair of a ladder that the run is one side of, None outside of ladders.
+    `pair` is the name of the ladder's pair to which the run belongs, None outside ladders.
     """
 
     experiment: str
@@ -50,10 +50,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two configurations that are timed in turns: neighbours on a ladder, or its two ends.
+    """Two configurations timed in turns: neighbours on a ladder, or its two ends.
 
-    `rung` counts the neighbours from 1, and is None for the ends. `before` and `after` are
-    strategy, layout, variant and network. `change` says what differs, of neighbours.
+    `rung` counts the pairs of neighbours from 1 and is None for the ends. `before` and `after` are
+    strategy, layout, variant and network. For neighbours, `change` says what differs.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Pair:
 
 
 def asked_by(run: Run) -> str:
-    """Return where in the settings a run is asked for."""
+    """Return the place in the settings that requests a run."""
     return f"{'ladders' if run.pair else 'configurations'}: {run.strategy}"
 
 

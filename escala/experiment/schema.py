@@ -88,6 +88,11 @@ def _as_omitted(node: Any) -> Any:
     return [_as_omitted(value) for value in node] if isinstance(node, list) else node
 
 
+def is_allowed(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Return whether a value is what the schema of one setting of a plug-in allows."""
+    return _Strict(in_python({"$defs": _common()["$defs"], **schema})).is_valid(value)
+
+
 def completed(settings: Any, schema: dict, origin: str) -> dict:
     """Return a copy of settings with the defaults of a schema filled in.
 
@@ -290,8 +295,27 @@ def _relevant(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
 
 
 def _urgency(error: ValidationError) -> int:
-    """Rank a misspelt key before the absence of the right one, which it causes."""
+    """Rank an error before those that it causes: a misspelt key before the lack of the right one.
+
+    The kind of a dataset decides which keys it has.
+    """
+    if _kinds_with_source(error):
+        return -1
     return {"additionalProperties": 0, "required": 2}.get(error.validator, 1)
+
+
+def _kinds_with_source(error: ValidationError) -> list[str]:
+    """Return the kinds that have the source of a dataset whose own kind does not have it."""
+    path = list(error.absolute_path)
+    if error.validator != "enum" or path[:1] != ["datasets"] or path[2:] != ["source", "type"]:
+        return []
+    return [name for name, kind in KINDS.items() if error.instance in _sources(kind)]
+
+
+def _sources(kind: Kind) -> list[str]:
+    """Return the types of source that a kind declares."""
+    settings = kind.declared["settings"]["properties"]
+    return settings.get("source", {}).get("properties", {}).get("type", {}).get("enum", [])
 
 
 NAME_RULE = "use letters, digits, _ and -, at most 64, starting with a letter or digit"
@@ -348,6 +372,12 @@ def _explained(error: ValidationError, schema: dict, origin: str) -> InputError:
     meaning = _first_sentence(_description(schema, error.absolute_schema_path))
     if asked == schema["$defs"]["name"]["pattern"]:
         return refused(path, content, "not allowed as a name", NAME_RULE + meaning)
+    if kinds := _kinds_with_source(error):
+        remedy = f"set `kind: {' or '.join(kinds)}`; without it, the kind is {DEFAULT}"
+        return refused(path, content, "is no source of this kind of dataset", remedy)
+    if error.validator == "pattern" and "examples" in error.schema:
+        [example] = error.schema["examples"]
+        return refused(path, content, f"is not written like {example}", f"write it so{meaning}")
     asked = ", ".join(asked) if isinstance(asked, list) else _TYPES.get(asked, asked)
     reason, remedy = (saying.format(asked) for saying in _SAYINGS[error.validator])
     return refused(path, content, reason.replace("\\Z", "$"), remedy + meaning)

@@ -1,4 +1,4 @@
-"""Collect what the ranks of a run measured into its result."""
+"""Collection of the ranks' measurements into the result of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREDICTIONS = "predictions.npy"
 
 
 def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
-    """Write the ranks' measurements into `result`, if the run held to what every run must."""
+    """Write the ranks' measurements into `result`, if the run kept the invariants of every run."""
     everyone = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
     ranks = [each for each in everyone if "epochs" in each]
     arrays = reader(data)
@@ -47,7 +47,7 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         for i, epoch in enumerate(ranks[0]["epochs"])
     ]
     train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
-    # What starts a step and goes on does not know how long it takes.
+    # A strategy that does not wait for a step cannot measure its time.
     asynchronous = STRATEGIES[plan["strategy"]].asynchronous
     parts = {name: max(r["seconds"][name] for r in ranks) for name in ranks[0]["seconds"]}
     result |= {
@@ -78,7 +78,7 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
 
 
 def _scored(plan: dict, arrays: Arrays, predictions: np.ndarray) -> dict:
-    """Return the scores of the predictions for the test rows, by the workload's own definition."""
+    """Return the scores of the predictions for the test rows, as the workload defines them."""
     targets, own = np.asarray(arrays.gather("test", slice(None))[1]), WORKLOADS[plan["workload"]]
     if own.scores is None:
         return import_module(EVALUATION).score(targets, predictions, arrays.description)
@@ -87,7 +87,7 @@ def _scored(plan: dict, arrays: Arrays, predictions: np.ndarray) -> dict:
 
 
 def _keep_model(plan: dict, description: dict, folder: Path, weights_sha256: str) -> None:
-    """Move the model that rank 0 saved, if it was to, beside run.json, and describe it there."""
+    """Move the model that rank 0 saved, if any, beside run.json, and describe it there."""
     saved = folder / models.WEIGHTS
     if saved.exists():
         settle(saved, folder.parent / saved.name)

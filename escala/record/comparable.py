@@ -39,14 +39,15 @@ MEMORY, RATE = 0.05, 0.1
 CONFIGURATION = ("dataset", "workload", *Configuration._fields)
 #: Packages that run around the ranks and not in them; what they prepare is compared as data.
 _AROUND = {"snakemake", "biopython", "imbalanced-learn"}
-#: Parts of `training` in run.json that are results of a run, not conditions.
-_OUTCOMES = {
+#: Parts of `training` in run.json that are results, or outside the timed region.
+_NO_CONDITIONS = {
     "epochs_done",
     "stopped_early",
     "best_epoch",
     "resumed_after",
     "optimizer",
     "parameters",
+    "validated_on",
 }
 
 Measurement = Mapping[str, Any]
@@ -82,7 +83,9 @@ def _series(one: Measurement, other: Measurement) -> Iterator[str]:
 
 def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     parts = {
-        "settings": lambda run: {k: v for k, v in run["training"].items() if k not in _OUTCOMES},
+        "settings": lambda run: {
+            k: v for k, v in run["training"].items() if k not in _NO_CONDITIONS
+        },
         "knobs": lambda run: set_knobs(run["knobs"]),
         "ranks": lambda run: run["ranks"]["asked"],
         "versions": lambda run: {k: v for k, v in run["versions"].items() if k not in _AROUND},

@@ -1,4 +1,4 @@
-"""Find why a run failed: which rank was the first, how it ended, and its last lines."""
+"""Cause of a failed run: the rank that failed first, how it ended, and its last lines."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from escala.record.outcome import Outcome
 
 
 def failure(code: int, folder: Path) -> Outcome:
-    """Name the rank that failed first, how, and its last lines."""
+    """Return the outcome of a failed run: the first failed rank, the reason and its last lines."""
     killed = _killed_rank(folder)
-    # A rank that was killed makes the others fail: their errors are not the cause.
+    # A killed rank makes the other ranks fail, so their errors are not the cause.
     if killed:
         rank, number = killed
         return Outcome("failed", f"rank {rank} was ended by signal {number}{tail(folder, rank)}")
@@ -31,7 +31,7 @@ def _killed_rank(folder: Path) -> tuple[int, int] | None:
     match = re.search(r"process rank (\d+).*?exited on\s+signal (\d+)", said, re.DOTALL)
     if match:
         return int(match[1]), int(match[2])
-    # srun; it also names the ranks that it ended because of that one, later.
+    # srun: later lines name the ranks that it ended because of this one.
     match = re.search(r"^srun: error: \S+: tasks? (\d+)\S*: ([A-Z].*)$", said, re.MULTILINE)
     by_name = {signal.strsignal(number): int(number) for number in signal.Signals}
     number = by_name.get(match[2].partition(" (")[0]) if match else None

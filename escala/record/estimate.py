@@ -1,4 +1,4 @@
-"""Estimate how long the runs of an invocation take."""
+"""Estimates of how long the runs of an invocation take."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from escala.runtime.layout import Layout
 from escala.workloads import WORKLOADS
 
 #: Rows per second and core at 1000 letters, measured for `virus-cnn` on one core of a 2-core x86
-#: virtual machine (6400 rows in 5.65 s), and the start-up of a run there. Good for an order of
-#: magnitude before anything has been measured on the machine at hand.
+#: virtual machine (6400 rows in 5.65 s), and the start-up of a run there. They give only the order
+#: of magnitude, until runs have been measured on this machine.
 REFERENCE_ROWS_PER_SECOND = 6400 / 5.65
 REFERENCE_LENGTH = 1000
 REFERENCE_STARTUP_SECONDS = 7.0
@@ -25,14 +25,14 @@ REFERENCE_FIT_STARTUP_SECONDS = 3.0
 
 
 def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
-    """Return a sentence on how long `runs` take, and from what that is known.
+    """Return a sentence on how long `runs` take, with the source of the estimate.
 
-    A run takes what the median earlier run of its configuration took, or else of its dataset and
-    workload, or else what the reference rate gives. Where not even the rows are known, as before
-    the first download, its time is unavailable.
+    The estimate of a run is the median of earlier runs of its configuration. Without these it is
+    the median for its dataset and workload, and without these it comes from the reference rate. If
+    the number of rows is unknown, as before the first download, its time is unavailable.
     """
     if not runs:
-        return "Estimated training time: none, no run is to be measured."
+        return "Estimated training time: none, no run has to be measured."
     earlier, rough, unknown = [], [], 0
     for run in runs:
         measured = _from_earlier_runs(run, experiment(run.experiment))
@@ -48,18 +48,18 @@ def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
         f"{duration(sum(seconds))} {source}"
         for seconds, source in [
             (earlier, f"for {len(earlier)} from earlier runs of the same experiment"),
-            (rough, f"for {len(rough)} from a reference rate, as to the order of magnitude"),
+            (rough, f"for {len(rough)} from a reference rate, only an order of magnitude"),
         ]
         if seconds
     ]
     if unknown:
-        parts.append(f"unavailable for {unknown}, whose rows are not known yet")
+        parts.append(f"unavailable for {unknown}, whose number of rows is not known yet")
     count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
     return f"Estimated training time of {count}: {'; '.join(parts)}."
 
 
 def duration(seconds: float) -> str:
-    """Write a duration as a person would: `42 s`, `3 min 5 s`, `2 h 4 min`."""
+    """Return a duration in readable form: `42 s`, `3 min 5 s`, `2 h 4 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -112,10 +112,10 @@ def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
 
 
 def _training_rows(run: Run, experiment: Experiment) -> float | None:
-    """Return the rows of an epoch, from the arrays if they stand, or from what is simulated."""
+    """Return the rows of an epoch, from existing arrays or from the settings."""
     seed = experiment.split_seed(run.dataset, run.repeat)
     description = Path(experiment.split_folder(run.dataset, seed)) / "dataset.json"
-    # Of an older version, it does not tell, and the arrays are made again.
+    # A description of an older version lacks the number; its arrays are made again.
     if description.is_file() and (rows := read_json(description).get("rows")):
         return rows["train"]
     dataset = experiment.datasets[run.dataset]

@@ -1,4 +1,4 @@
-"""Scores of a run on the test rows, with scikit-learn's definitions."""
+"""Scores of a run on the test rows, as scikit-learn defines them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> dict:
-    """Score the predicted classes of a dataset with that description; see `evaluate`."""
+    """Score the predicted classes of a dataset; see `evaluate`."""
     return evaluate(targets, predictions, description["classes"])
 
 
@@ -18,11 +18,11 @@ def evaluate(labels: np.ndarray, predictions: np.ndarray, classes: list[str]) ->
     Returns
     -------
     Accuracy; precision, recall, F1 and support per class; their macro and weighted averages; the
-    confusion matrix with true classes in rows and predicted ones in columns. A class never
-    predicted has precision 0. A class without test rows cannot be scored: its scores are None, and
-    averages are over the other classes.
+    confusion matrix with true classes in rows and predicted ones in columns. A class that is never
+    predicted has precision 0. A class without test rows has no scores (None), and averages are over
+    the other classes.
     """
-    # It takes a second to import, which a process that scores nothing is spared.
+    # Imported here, because it takes a second that other processes need not spend.
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
     numbers = range(len(classes))

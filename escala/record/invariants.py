@@ -1,4 +1,4 @@
-"""Check the invariants of a run before its result counts."""
+"""Invariants of a run, checked before its result counts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from escala.training.shards import row_moments
 
 
 def misplaced(plan: dict, processes: list[dict]) -> str | None:
-    """Return which hosts, cores or threads of processes were not those asked for, or None."""
+    """Return the difference between requested and obtained hosts, cores or threads, or None."""
     for part in ("host", "cores"):
         asked, obtained = [place[part] for place in plan["places"]], [p[part] for p in processes]
         if asked != obtained:
-            return f"asked for the {part} {asked}, obtained {obtained}"
+            return f"requested the {part} {asked}, obtained {obtained}"
     threads = [p["threads"] for p in processes if p["threads"] != plan["knobs"]["threads"]]
     if threads:
-        return f"asked for the threads {plan['knobs']['threads']}, obtained {threads[0]}"
+        return f"requested the threads {plan['knobs']['threads']}, obtained {threads[0]}"
     return None
 
 
 def broken_promise(
     plan: dict, ranks: list[dict], table: pd.DataFrame, test_rows: int
 ) -> str | None:
-    """Return which invariant of every run is violated, or None."""
+    """Return the violated invariant of a run, or None."""
     digests = {digest for r in ranks for digest in r["weights_sha256"]}
     if len(digests) > 1:
         return f"ranks hold {len(digests)} different sets of weights after training"

@@ -1,4 +1,4 @@
-"""Find the nodes of a run and the place of each process, and prepare the links between nodes."""
+"""Nodes of a run, places of its processes, and links between the nodes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from escala.strategies import STRATEGIES
 
 
 def placed(request: dict, plan: dict, result: dict) -> Launch:
-    """Find the nodes of a run, and put the place of every process into its plan and its result.
+    """Find the nodes of a run, and write the place of every process into its plan and its result.
 
     Raises
     ------
-    InputError : there are fewer nodes or cores than the layout asks for.
+    InputError : there are fewer nodes or cores than the layout needs.
     """
     layout, strategy = Layout.parse(request["layout"]), STRATEGIES[request["strategy"]]
     per_process = plan["knobs"]["cores_per_process"]
@@ -43,13 +43,13 @@ def placed(request: dict, plan: dict, result: dict) -> Launch:
 
 
 def _shared(started: Launch) -> bool:
-    """Return whether nodes share cores, as those of the lab may: they are one machine's."""
+    """Return whether nodes share cores; nodes of the lab may, because they are on one machine."""
     taken = [core for node in started.nodes for core in node.cores]
     return lab.location() is not None and len(set(taken)) < len(taken)
 
 
 def linked(request: dict, started: Launch, result: dict) -> Outcome:
-    """Give the links between nodes the rate that was asked for, and measure it."""
+    """Set the links between nodes to the requested rate, and measure it."""
     rate, hosts = request["link"]["rate"], [node.host for node in started.nodes]
     emulated = lab.location() is not None
     if len(hosts) == 1:
@@ -57,7 +57,7 @@ def linked(request: dict, started: Launch, result: dict) -> Outcome:
     if rate and not emulated:
         return Outcome(
             "unavailable",
-            f"the rate {rate} can be set on the links of the lab alone; docs/how-to/lab.md",
+            f"the rate {rate} can be set only on the links of the lab; see docs/how-to/lab.md",
         )
     result["link"] = request["link"] | {"mbit_per_second": None, "latency_ms": None}
     if emulated:

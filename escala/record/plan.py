@@ -1,4 +1,4 @@
-"""The plan of a run: its request with everything derived from it worked out.
+"""The plan of a run: its request with all values derived from it.
 
 The ranks read it as `ranks/request.json`.
 """
@@ -22,11 +22,11 @@ from escala.workloads import WORKLOADS
 
 
 def split_description(data: Path) -> dict:
-    """Return a split's description after checking that its arrays are those it tells of.
+    """Return a split's description after checking that its arrays match it.
 
     Raises
     ------
-    InputError : an array is missing or damaged, or nothing describes it.
+    InputError : an array is missing or damaged, or the description is missing.
     """
     description = base.description(data)
     try:
@@ -41,11 +41,11 @@ def split_description(data: Path) -> dict:
 
 
 def make_plan(request: dict, description: dict, data: Path) -> dict:
-    """Return what the ranks read: the request with everything derived from it worked out.
+    """Return the plan that the ranks read: the request with all values derived from it.
 
     Raises
     ------
-    InputError : the run is to stop by a validation loss, and the split has no validation side.
+    InputError : early stopping needs a validation loss, and the split has no validation side.
     """
     stopping = request["training"].get("early_stopping", {})
     if stopping.get("monitor") == "validation" and "validation" not in description["rows"]:
@@ -70,6 +70,7 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
         "data": str(data.resolve()),
         "train_counts": _counts(description),
         "train_rows": description["rows"]["train"],
+        "validated_on": _validated_on(request["training"], description),
         "max_steps": request.get("max_steps"),
         "instrument": request["instrument"],
         "probe_settings": request["probe_settings"],
@@ -78,15 +79,22 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
     return common | by_kind[common["kind"]](common, request["repeat"] or 1)
 
 
+def _validated_on(training: dict, description: dict) -> str | None:
+    """Return the side whose rows are evaluated after each epoch, or None."""
+    if not training.get("validate"):
+        return None
+    return "validation" if "validation" in description["rows"] else "test"
+
+
 def _counts(description: dict) -> list[int] | None:
-    """Return the training rows of each class before any was enlarged, where they are described."""
+    """Return the training rows of each class before oversampling, if the description has them."""
     if "counts" not in description:
         return None
     return [description["counts"][name]["train"] for name in description["classes"]]
 
 
 def _by_steps(plan: dict, repeat: int) -> dict:
-    """Return what the plan of a workload trained by steps holds besides."""
+    """Return the further entries of the plan of a workload trained by steps."""
     training = plan["training"]
     batch, rate = training["batch"], training["learning_rate"]
     global_batch = batch["rows"] * (plan["ranks"] if batch["per"] == "rank" else 1)
@@ -102,7 +110,7 @@ def _by_steps(plan: dict, repeat: int) -> dict:
 
 
 def _by_fit(plan: dict, repeat: int) -> dict:
-    """Return the same for a fit: one step over all rows in their order, nothing drawn at random."""
+    """Return the same entries for a fit: one step over all rows, without random numbers."""
     threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
     return {
         "knobs": plan["knobs"] | {"threads": {"intra_op": threads, "inter_op": 1}},
@@ -115,9 +123,9 @@ def _by_fit(plan: dict, repeat: int) -> dict:
 
 
 def resumption(plan: dict, description: dict, folder: Path) -> dict:
-    """Return after which epoch the run goes on, 0 if it begins, and what a checkpoint is known by.
+    """Return the epoch after which the run resumes, 0 at its start, and its checkpoints' digest.
 
-    A checkpoint of a run under other settings, on other data or by other code is removed.
+    A checkpoint of other settings, data or code is removed.
     """
     own = {key: value for key, value in plan.items() if key != "data"}
     own |= {

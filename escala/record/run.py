@@ -28,7 +28,7 @@ from escala.training import checkpoint
 from escala.training.rank import SCRATCH
 from escala.workloads import models
 
-FORMAT = 7
+FORMAT = 8
 #: A result that is not of the form of a run.json.
 INVALID = "run.invalid.json"
 #: What a run may leave beside its run.json, and what it takes away from `ranks/` in the end.
@@ -194,6 +194,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "parameters": None,
             "train_rows": plan["train_rows"],
             "test_rows": description["rows"]["test"],
+            "validated_on": plan["validated_on"],
             "target_accuracy": request["training"].get("target_accuracy"),
         },
         "link": None,

@@ -20,7 +20,7 @@ from escala.strategies.base import RAW_TIMELINE
 
 POLL_SECONDS = 0.1
 SIGNAL_SECONDS = 0.5
-#: It imports scikit-learn; a run loads it while its ranks load TensorFlow.
+#: Module that imports scikit-learn; a run loads it while its ranks load TensorFlow.
 EVALUATION = "escala.record.evaluation"
 
 
@@ -54,7 +54,7 @@ def supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: f
             return Outcome("unavailable", f"{arguments[0]} is missing")
         launcher = children.start(arguments, environment | added, folder / "launcher.log")
         beside = [launcher]
-        # It loads scikit-learn, in a second that the ranks need to load TensorFlow anyway.
+        # This loads scikit-learn, while the ranks are busy loading TensorFlow.
         import_module(EVALUATION)
         try:
             if probe and probe.scope == "node":
@@ -70,7 +70,7 @@ def supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: f
                 progress.show()
             code = launcher.poll()
             if code:
-                # A signal to a whole job ends the ranks, and is on its way to this process.
+                # A signal to a whole job ends the ranks first and then reaches this process.
                 time.sleep(SIGNAL_SECONDS)
         finally:
             children.stop(beside)
@@ -80,7 +80,7 @@ def supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: f
 
 
 class _Progress:
-    """Show on the terminal what rank 0 logs of itself."""
+    """Show rank 0's log messages on the terminal."""
 
     def __init__(self, log: Path, title: str):
         self._log, self._title, self._offset = log, title, 0
@@ -96,5 +96,5 @@ class _Progress:
         for line in whole.decode(errors="replace").splitlines():
             _, marker, message = line.partition(" escala: ")
             if marker:
-                with suppress(OSError):  # A terminal that is gone ends no run.
+                with suppress(OSError):  # A closed terminal must not end the run.
                     print(f"[{self._title}] {message}", file=sys.stderr, flush=True)

@@ -49,6 +49,7 @@ def _table(tables: Tables) -> str:
     )
     current = tables["runs"][tables["runs"]["current"]]
     settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
+    own_scores = set(tables["scores"][list(CONFIGURATION)].itertuples(index=False, name=None))
     targets = (configurations["time_to_target_kind"] != "unavailable").any()
     headings = [
         "configuration", "runs ok", "global batch", "learning rate", "training s per epoch",
@@ -76,7 +77,7 @@ def _table(tables: Tables) -> str:
                     "–" if is_fit else f"{settings.loc[key, 'learning_rate']:g}",
                     _training_seconds(series, is_fit),
                     *compared,
-                    _with_interval(series, "accuracy", digits=3),
+                    "–" if key in own_scores else _with_interval(series, "accuracy", digits=3),
                     *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
                     *(
                         _with_interval(others.loc[key], "ratio") if key in others.index else "–"

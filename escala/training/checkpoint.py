@@ -1,7 +1,7 @@
-"""Checkpoints: the state of a run after an epoch, from which it is continued.
+"""Checkpoints: the state of a run after an epoch, from which the run resumes.
 
-In the folder `checkpoint/` beside `run.json` stand one `epoch{n}/`, and `latest.json`, which names
-it and the digests of its files: a checkpoint that is not whole, or damaged, is never gone on from.
+The folder `checkpoint/` beside `run.json` holds one `epoch{n}/`, and `latest.json` with its name
+and the digests of its files. So a run never resumes from an incomplete or damaged checkpoint.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Checkpoint:
 
     Attributes
     ----------
-    folder : of the run's checkpoint.
-    every : epochs between two of them; None keeps none.
-    run : digest of what determines the run: another run's checkpoint is not its own.
+    folder : folder of the run's checkpoint.
+    every : epochs between two checkpoints; None keeps none.
+    run : digest of everything that determines the run; checkpoints of other runs are refused.
     process : number among the processes that train.
     """
 
@@ -41,7 +41,7 @@ class Checkpoint:
     process: int
 
     def due(self, epoch: int) -> bool:
-        """Return whether a checkpoint is kept after that epoch."""
+        """Return whether a checkpoint is kept after an epoch."""
         return self.every is not None and epoch % self.every == 0
 
     def keep(
@@ -53,15 +53,15 @@ class Checkpoint:
         steps: Path,
         together: Callable[[], object],
     ) -> None:
-        """Keep all that there is after an epoch; every process calls it.
+        """Keep the complete state after an epoch; every process calls this.
 
         Parameters
         ----------
-        variables : of model and optimizer, alike in all processes: the first one keeps them.
-        best : weights of the best epoch so far, alike in all processes; None if none are kept.
-        state : whatever else this process goes on with, as JSON knows it.
-        steps : its file of step times, of which a copy is kept.
-        together : waits for the other processes.
+        variables : of model and optimizer, equal in all processes; the first process keeps them.
+        best : weights of the best epoch so far, equal in all processes; None if none are kept.
+        state : any other state of this process, as JSON values.
+        steps : file of its step times, which is copied.
+        together : function that waits for the other processes.
         """
         into = self.folder / f"epoch{epoch}"
         into.mkdir(parents=True, exist_ok=True)
@@ -83,9 +83,9 @@ class Checkpoint:
                     shutil.rmtree(older)
 
     def restore(self, epoch: int, variables: Sequence[tf.Variable], steps: Path) -> dict:
-        """Give the variables the values they had after an epoch, and return the state of then.
+        """Restore the variables' values after an epoch, and return the state kept with them.
 
-        `steps` receives the step times up to there.
+        `steps` receives the step times up to this epoch.
         """
         kept = self.folder / f"epoch{epoch}"
         for variable, value in zip(variables, _read(kept / _VARIABLES), strict=True):
@@ -94,7 +94,7 @@ class Checkpoint:
         return read_json(kept / f"rank{self.process}.json")
 
     def best(self, epoch: int) -> list[np.ndarray]:
-        """Return the weights of the best epoch so far, as they were kept after an epoch."""
+        """Return the weights of the best epoch up to an epoch, as the checkpoint kept them."""
         return _read(self.folder / f"epoch{epoch}" / _BEST)
 
 
@@ -104,12 +104,12 @@ def _read(path: Path) -> list[np.ndarray]:
 
 
 def latest(folder: Path, run: str | None = None) -> int | None:
-    """Return the epoch after which a run can go on, or None: there is no checkpoint that is whole.
+    """Return the epoch after which a run can resume, or None without a complete checkpoint.
 
     Parameters
     ----------
-    folder : the run's.
-    run : digest of what determines the run; None asks for anybody's.
+    folder : folder of the run.
+    run : digest of everything that determines the run; None accepts any run's checkpoint.
     """
     try:
         found = read_json(folder / FOLDER / _LATEST)
@@ -121,5 +121,5 @@ def latest(folder: Path, run: str | None = None) -> int | None:
 
 
 def forget(folder: Path) -> None:
-    """Remove the checkpoint of the run in that folder, if there is one."""
+    """Remove the checkpoint of the run in a folder, if there is one."""
     shutil.rmtree(folder / FOLDER, ignore_errors=True)

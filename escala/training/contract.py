@@ -1,4 +1,4 @@
-"""Hold a workload to its contract where breaking it would go unseen."""
+"""Checks of a workload's contract where a violation would go unnoticed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import tensorflow as tf
 
 
 def losses_of_rows(row_losses: Callable, settings: Mapping) -> Callable:
-    """Return a function of targets and outputs that gives the loss of every row, shape (rows,).
+    """Return a function of targets and outputs that returns the loss of every row, shape (rows,).
 
     A mean over the rows, or a loss for each place in a row, would be broadcast over the weights of
-    the rows, and train to something else.
+    the rows, so that training would minimise another quantity.
 
     Parameters
     ----------
-    row_losses : of the workload. Where it gives another shape, the function raises a ValueError
-        that names its file and line.
+    row_losses : function of the workload. If it returns another shape, a ValueError names its file
+        and line.
     settings : of the workload.
     """
 
@@ -34,7 +34,7 @@ def losses_of_rows(row_losses: Callable, settings: Mapping) -> Callable:
 
 
 def of_rows(losses: tf.Tensor, targets: tf.Tensor) -> bool:
-    """Return whether losses can be one number for each row, by what is known of their shape."""
+    """Return whether losses can be one number for each row, as far as their shape is known."""
     if losses.shape.rank is None:
         return True
     return losses.shape.rank == 1 and losses.shape[0] in (None, targets.shape[0])

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-#: Of `rank{r}.steps.csv`.
+#: Columns of `rank{r}.steps.csv`.
 STEP_COLUMNS = ("epoch", "step", "rows", "input_seconds", "step_seconds", "loss_sum", "correct")
 
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 def digest(weights: Iterable[np.ndarray]) -> str:
-    """Return the SHA-256 over the bytes of all weights, in their order."""
+    """Return the SHA-256 of the bytes of all weights, in their order."""
     found = hashlib.sha256()
     for weight in weights:
         found.update(np.ascontiguousarray(weight).tobytes())

@@ -1,4 +1,4 @@
-"""One pass of a rank over its share of the training rows."""
+"""One pass of a process over its share of the training rows."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def train_epoch(
 
     Returns
     -------
-    The epoch's totals over all ranks, and the rows trained on by each rank that this process
-    drives. `train_seconds` runs from before the first batch is gathered to after the last step.
+    The epoch's totals over all ranks, and the number of rows of each rank that this process drives.
+    `train_seconds` lasts from before the first batch is gathered until after the last step.
     """
     rows_in_epoch, batch, ranks = data.rows("train"), request["global_batch"], strategy.drives
     shards = Shards(
@@ -46,7 +46,7 @@ def train_epoch(
     )
     steps = shards.steps(request["max_steps"])
     records, taken, of_ranks = [], [], np.zeros(len(ranks), np.int64)
-    # The ranks begin together: what one of them did before is not the others' training time.
+    # The ranks begin together, so that no rank's earlier work counts as training time of others.
     strategy.total(np.zeros(1))
     began = time.monotonic()
     said = start = before = time.perf_counter()
@@ -94,7 +94,7 @@ def train_epoch(
         "validation_seconds": None,
         "loss": losses / rows,
         "accuracy": right / rows,
-        "test_accuracy": None,
+        "validation_accuracy": None,
         "validation_loss": None,
         "scores": {},
         "row_moments": row_moments(np.concatenate(taken)),
@@ -103,7 +103,7 @@ def train_epoch(
 
 
 def _require_finite(records: list[tuple]) -> None:
-    """Refuse a loss that is no number; it stays none, so that the last one tells."""
+    """Refuse a loss that is not finite. It never becomes finite again, so the last one suffices."""
     if math.isfinite(float(records[-1][5])):
         return
     epoch, step, *_ = next(record for record in records if not math.isfinite(float(record[5])))

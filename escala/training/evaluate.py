@@ -69,17 +69,14 @@ def evaluated(
     return np.concatenate(predictions), sums
 
 
-def validate(evaluate: Callable, data: Arrays, strategy: Strategy) -> dict:
-    """Return the means of losses and scores over all ranks, as they enter an epoch's record.
-
-    They are those of the validation side, or of the test side where there is none.
+def validate(evaluate: Callable, data: Arrays, side: str, strategy: Strategy) -> dict:
+    """Return the means of a side's losses and scores over all ranks, for an epoch's record.
 
     Raises
     ------
     Diverged : the loss is infinite or not a number.
     """
     start = time.perf_counter()
-    side = "validation" if "validation" in data.sides else "test"
     rows = evaluation_rows(data.rows(side), *strategy.part)
     _, sums = evaluated(evaluate, data, side, rows)
     totals = strategy.total(np.array([*sums.values()], np.float64)) / data.rows(side)
@@ -88,7 +85,7 @@ def validate(evaluate: Callable, data: Arrays, strategy: Strategy) -> dict:
     if not math.isfinite(loss):
         raise Diverged(f"the {side} loss is {loss}")
     return {
-        "test_accuracy": accuracy,
+        "validation_accuracy": accuracy,
         "validation_loss": loss,
         "scores": means,
         "validation_seconds": time.perf_counter() - start,

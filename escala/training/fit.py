@@ -1,4 +1,4 @@
-"""The fit of a workload that takes no steps, in one process and without TensorFlow."""
+"""The fit of a workload without steps, in one process and without TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from escala.workloads import models, workload
 
 log = logging.getLogger("escala")
 
-#: What a fit does not have: no graph to compile, no ranks to agree.
+#: Results that a fit does not have: it compiles no graph and has no other ranks.
 _ABSENT = ("build", "first_step", "first_prediction", "broadcast", "checkpoint")
 
 
 def fit(request: dict, folder: Path) -> dict:
-    """Fit and evaluate a workload, and return what was measured, as `escala.training.train.train`.
+    """Fit and evaluate a workload; return the measurements in the form of `escala.training.train`.
 
-    A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` hold all
-    from the codes to the weights. Loss and accuracy on the training rows are taken afterwards.
+    A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` cover
+    everything from the codes to the weights. Loss and accuracy on the training rows are computed
+    afterwards.
 
     Parameters
     ----------
     request : the run's plan (`escala.record.plan`).
-    folder : the run's `ranks/` folder; receives the step's time, predictions and the model.
+    folder : the run's `ranks/` folder; receives the step's time, the predictions and the model.
 
     Raises
     ------
@@ -65,7 +66,7 @@ def fit(request: dict, folder: Path) -> dict:
         "validation_seconds": None,
         "loss": loss_sum / rows,
         "accuracy": correct / rows,
-        "test_accuracy": None,
+        "validation_accuracy": None,
         "validation_loss": None,
         "scores": {},
         "row_moments": row_moments(np.arange(rows)),
@@ -105,7 +106,7 @@ def fit(request: dict, folder: Path) -> dict:
 
 
 def _counts(request: dict, data: Arrays, targets: np.ndarray) -> np.ndarray:
-    """Return the training rows of each class before any was enlarged, int64 (classes,)."""
+    """Return the training rows of each class before oversampling, int64 (classes,)."""
     if request["train_counts"] is not None:
         return np.array(request["train_counts"])
     return np.bincount(targets, minlength=len(data.description["classes"]))

@@ -1,8 +1,7 @@
 """One process of a training run: `python -m escala.training.rank REQUEST.json`.
 
-Everything a rank has to say goes to files in the run's `ranks/` folder: its log, its step times,
-its part of the test predictions, and `rank{r}.json` with what it measured, or `rank{r}.error.json`
-if it could not finish.
+A rank writes only files in the run's `ranks/` folder: its log, its step times, its part of the test
+predictions, and `rank{r}.json` with its measurements, or `rank{r}.error.json` if it failed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from escala.strategies.shared.place import Place
 
 log = logging.getLogger("escala")
 
-#: Folder beside the request for files that are of no use after the run.
+#: Folder beside the request for files that are not needed after the run.
 SCRATCH = "scratch"
 
 
@@ -38,7 +37,7 @@ def main(request_file: str) -> int:
     place = Place.of(request, rank)
     folder = Path(request_file).parent
     _log_to(folder / f"rank{rank}.log")
-    # TensorFlow leaves files for the code it generates where a rank is killed.
+    # TensorFlow leaves files of generated code behind if a rank is killed.
     tempfile.tempdir = str(folder / SCRATCH)
     Path(tempfile.tempdir).mkdir(exist_ok=True)
     os.sched_setaffinity(0, place.cores)
@@ -52,7 +51,7 @@ def main(request_file: str) -> int:
     except Exception as error:
         log.exception("this rank failed")
         write_json(folder / f"rank{rank}.error.json", _failure(error, request), durable=False)
-        # Other ranks may wait for this one inside a collective: leave without a farewell.
+        # Other ranks may wait for this one inside a collective, so end without cleanup.
         os._exit(1)
     write_json(folder / f"rank{rank}.json", measured, durable=False)
     log.info("done")
@@ -70,13 +69,13 @@ def _run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict
 
 
 def _boot() -> str:
-    """Return what tells this run of a kernel, and with it its clock, from others (man 4 random)."""
+    """Return the identifier of this boot, and so of its clock (man 4 random)."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 @contextmanager
 def _busy_neighbours(count: int) -> Iterator[None]:
-    """Keep the cores of this process busy beside it: a rank made slow on purpose."""
+    """Keep the cores of this process busy with other processes, to slow the rank on purpose."""
     busy = [sys.executable, "-c", "while True: pass"]
     started = [children.start(busy, os.environ, None) for _ in range(count)]
     try:
@@ -100,7 +99,7 @@ def _by_steps(request: dict, folder: Path, place: Place, probe: Probe | None) ->
     ranks, total = strategy.start()
     if (ranks, total) != (place.ranks, request["ranks"]):
         raise RuntimeError(
-            f"asked for rank {_listed(place.ranks)} of {request['ranks']}, "
+            f"requested rank {_listed(place.ranks)} of {request['ranks']}, "
             f"obtained rank {_listed(ranks)} of {total}"
         )
     startup = _startup_seconds(place.process, place.processes)
@@ -122,10 +121,10 @@ def _by_steps(request: dict, folder: Path, place: Place, probe: Probe | None) ->
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Pause the collector of reference cycles, and keep it away from what the block makes.
+    """Pause the collector of reference cycles, and exclude the block's objects from it afterwards.
 
-    Importing TensorFlow allocates millions of objects that live as long as the process: searching
-    them again and again takes a fifth of the import.
+    Importing TensorFlow allocates millions of objects that live as long as the process. Searching
+    them repeatedly takes a fifth of the import.
     """
     gc.disable()
     try:
@@ -145,7 +144,7 @@ def _by_fit(request: dict, folder: Path, place: Place, _: Probe | None) -> dict:
     from escala.training.fit import fit
     from escala.workloads import workload
 
-    workload(request["workload"])  # The pools of its libraries exist from here on.
+    workload(request["workload"])  # The thread pools of its libraries exist from here on.
     with threadpool_limits(request["knobs"]["threads"]["intra_op"]):
         startup = _startup_seconds(place.process, 1)
         measured = fit(request, folder)
@@ -163,8 +162,8 @@ def _startup_seconds(rank: int, ranks: int) -> float:
 
 
 def _failure(error: Exception, request: dict) -> dict:
-    """Return the status and the reason of an error, with the place in the workload's code."""
-    # Not imported where nothing has: a fit needs no TensorFlow.
+    """Return the status and the reason of an error, with its place in the workload's code."""
+    # Use TensorFlow only if it is imported already: a fit does not need it.
     tensorflow = sys.modules.get("tensorflow")
     exhausted = (tensorflow.errors.ResourceExhaustedError,) if tensorflow else ()
     if isinstance(error, Diverged):
@@ -180,7 +179,7 @@ def _failure(error: Exception, request: dict) -> dict:
 
 
 def _place(error: Exception, workload: str) -> str:
-    """Return where in the folder of the workload, or of a user's kind, an error was raised."""
+    """Return where an error was raised in the folder of the workload or of a user's kind."""
     from escala.workloads import WORKLOADS
 
     folders = [WORKLOADS[workload].folder, *plugins.folders(plugins.KINDS).values()]
@@ -189,7 +188,7 @@ def _place(error: Exception, workload: str) -> str:
 
 
 def _log_to(path: Path) -> None:
-    """Send everything this process prints, from C++ too, to its own log."""
+    """Send all output of this process, including that of C++, to its own log."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

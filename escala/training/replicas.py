@@ -1,8 +1,9 @@
-"""The differences between the ranks of one model: moving statistics and random numbers.
+"""Differences between the ranks of one model: moving statistics and random numbers.
 
-Trainable variables and those of the optimizer are *replicated*: equal on all ranks after any step.
-The others, as the moving statistics of batch normalisation, are a rank's *own* during an epoch, for
-each rank updates them by its own rows. At the end of every epoch `average` makes them equal again.
+Trainable variables and variables of the optimizer are *replicated*: equal on all ranks after any
+step. Other variables, such as the moving statistics of batch normalisation, are a rank's *own*
+during an epoch, because each rank updates them with its own rows. At the end of every epoch
+`average` makes them equal again.
 """
 
 from __future__ import annotations
@@ -16,23 +17,22 @@ from escala.strategies import Strategy
 
 
 def own_variables(model: tf.keras.Model) -> list[tf.Variable]:
-    """Return the variables that a model updates by itself: floats that no optimizer could train.
+    """Return the variables that a model updates by itself: floats that are not trainable.
 
-    A layer that is frozen updates nothing, and its weights remain trainable variables.
+    Weights of a frozen layer are not among them: they remain trainable variables.
     """
     variables = model.non_trainable_variables
     return [v for v in variables if not v.trainable and v.dtype.is_floating]
 
 
 def average(variables: Sequence[tf.Variable], rows: Sequence[int], strategy: Strategy) -> None:
-    """Give variables of all ranks their mean, each rank weighted by the rows it was trained on.
+    """Set variables of all ranks to their mean, weighted by the rows of each rank.
 
-    A rank without rows has not updated its variables, and counts for nothing. Every process calls
-    this.
+    A rank without rows has not updated its variables and has weight 0. Every process calls this.
 
     Parameters
     ----------
-    rows : of each rank that this process drives, in the epoch.
+    rows : number of rows in the epoch, of each rank that this process drives.
     """
     if not variables:
         return
@@ -50,15 +50,15 @@ def average(variables: Sequence[tf.Variable], rows: Sequence[int], strategy: Str
 
 
 def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
-    """Let the random layers of a model, as `Dropout`, begin anew with numbers drawn by a seed.
+    """Seed the random layers of a model, such as `Dropout`, anew.
 
-    So what an epoch draws does not depend on what was drawn before it, and a run that is resumed
-    draws what it would have drawn. Within one `tf.distribute` strategy each replica draws numbers
-    of its own from the same state.
+    So the random numbers of an epoch do not depend on earlier ones, and a resumed run draws the
+    same numbers as an uninterrupted one. Within one `tf.distribute` strategy each replica draws its
+    own numbers from the same state.
 
     Parameters
     ----------
-    seed : non-negative integers, of the run, the process and the epoch.
+    seed : non-negative integers that identify the run, the process and the epoch.
     """
     for number, layer in enumerate(_random_layers(model)):
         [key] = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)
@@ -68,7 +68,7 @@ def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
 def use_generators() -> None:
     """Make Keras's random layers draw from generators whose state can be set.
 
-    The operations that they use otherwise hide their state. It is called before a model is built.
+    The operations that they use by default hide their state. Call this before a model is built.
     """
     tf.keras.backend.experimental.enable_tf_random_generator()
 

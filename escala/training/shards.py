@@ -1,4 +1,4 @@
-"""Which rows a rank trains on: disjoint, together complete, in an order all ranks agree on."""
+"""Rows of each rank: disjoint, together complete, in an order that all ranks agree on."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def epoch_order(rows: int, seed: int | Sequence[int], epoch: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Shards:
-    """Which rows each rank takes, step by step.
+    """The rows of each rank, step by step.
 
     Parameters
     ----------
-    seed : of the order of the rows, the same on every rank.
-    rows : of the training side.
+    seed : seed of the order of the rows, the same on every rank.
+    rows : number of training rows.
     global_batch : rows of a step over all ranks.
     shares : part of a step that each rank takes, summing to 1.
-    disjoint : whether the ranks share the rows of an epoch. Otherwise each goes through all of them
-        in an order of its own, so that an epoch holds every row once per rank that takes any.
+    disjoint : whether the ranks divide the rows of an epoch. Otherwise each rank goes through all
+        rows in its own order, so that an epoch holds every row once for each rank that takes any.
     """
 
     seed: int
@@ -34,10 +34,10 @@ class Shards:
     disjoint: bool = True
 
     def steps(self, at_most: int | None) -> int:
-        """Return the steps of an epoch, which may be cut to some."""
+        """Return the number of steps of an epoch, at most `at_most`."""
         taken = self.global_batch
         if not self.disjoint:
-            # The rank that takes the fewest rows of a step goes through all of them last.
+            # The rank with the fewest rows per step is the last to go through all rows.
             sizes = parts(self.global_batch, self.shares)
             taken = int(sizes[sizes > 0].min())
         steps = -(-self.rows // taken)
@@ -64,9 +64,9 @@ def batches(
 ) -> Iterator[list[np.ndarray]]:
     """Yield, for each step of an epoch, the row numbers of every rank.
 
-    A step takes the next `global_batch` rows of `order`, and its ranks share them in contiguous
-    parts. So the union over the ranks is what one rank with the global batch would take, every rank
-    makes the same number of steps, and the parts of the last step may be uneven or empty.
+    A step takes the next `global_batch` rows of `order`, and the ranks divide them into contiguous
+    parts. Together the ranks take the same rows as one rank with the global batch, and every rank
+    makes the same number of steps. The parts of the last step may be uneven or empty.
 
     Parameters
     ----------
@@ -80,12 +80,12 @@ def batches(
 def parts(rows: int, shares: Sequence[float]) -> np.ndarray:
     """Divide rows among ranks in proportion to their shares, int64 of shape (ranks,).
 
-    By the method of largest remainders, the lower rank first among equals: equal shares differ by
-    one row at most.
+    The method is largest remainders, with the lower rank first among equals. So equal shares differ
+    by one row at most.
     """
     exact = rows * np.asarray(shares, np.float64)
     whole = np.floor(exact + 1e-9).astype(np.int64)
-    # Rounded, so that float's last digit does not decide among equals.
+    # Rounded, so that rounding errors do not decide among equals.
     first = np.argsort(-np.round(exact - whole, 9), kind="stable")
     whole[first[: rows - whole.sum()]] += 1
     return whole
@@ -97,13 +97,13 @@ def balanced_shares(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.
     Parameters
     ----------
     rows : two different numbers of rows.
-    seconds : float64 of shape (ranks, 2): what a step of that many rows takes each rank.
+    seconds : float64 of shape (ranks, 2), the time of a step of `rows` rows on each rank.
 
     Returns
     -------
-    float64 of shape (ranks,), summing to 1. A step of n rows is taken to last a + b n seconds, and
-    the shares solve a + b n = T for every rank with the n summing to `batch`. A rank whose a
-    exceeds T takes no rows.
+    float64 of shape (ranks,), summing to 1. In the model, a step of n rows lasts a + b n seconds.
+    The shares solve a + b n = T for every rank, where the n sum to `batch`. A rank whose a exceeds
+    T takes no rows.
     """
     slope = np.maximum((seconds[:, 1] - seconds[:, 0]) / (rows[1] - rows[0]), 1e-9)
     fixed = seconds[:, 0] - slope * rows[0]
@@ -119,8 +119,8 @@ def balanced_shares(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.
 def row_moments(rows: np.ndarray) -> list[int]:
     """Return the sum of row numbers and of their squares.
 
-    Ranks add theirs up to those of the whole epoch if every row was taken once. The converse holds
-    but for a coincidence, so this is a check of each run and no proof.
+    The sums of all ranks equal those of the whole epoch if every row was taken once. The converse
+    fails only by coincidence, so this is a check of each run and no proof.
     """
     numbers = rows.astype(np.uint64)
     return [int(numbers.sum()), int((numbers**2).sum())]

@@ -1,4 +1,4 @@
-"""One step of a rank: its rows to gradients, exchanged and applied."""
+"""One step of a rank: compute the gradients of its rows, exchange them and apply them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from escala.workloads.models import given
 
 
 def factored(model, request: dict, strategy: Strategy, ranks: int) -> list[tf.keras.layers.Layer]:
-    """Return the layers whose gradients stay factors until they are exchanged."""
+    """Return the layers whose gradients are exchanged as factors."""
     if not (request["knobs"]["factors"] and strategy.gathers):
         return []
     rows = min(request["global_batch"], request["train_rows"])
@@ -30,16 +30,16 @@ def computing(
     apart: Sequence[tf.keras.layers.Layer],
     own: Sequence[tf.Variable],
 ) -> Callable:
-    """Return what takes a rank's arrays of a step to gradients and sums of losses and scores.
+    """Return a function from a rank's arrays of a step to gradients and sums of losses and scores.
 
-    These arrays are the inputs and the targets of some rows, the weight of each, and what the sum
-    of the losses is divided by. `correct` scores each row. `own` are the variables that the model
-    itself updates; a rank without rows leaves them as they are.
+    These arrays are the inputs and targets of some rows, the weight of each row, and the divisor of
+    the sum of the losses. `correct` scores each row. `own` are the variables that the model itself
+    updates; a rank without rows does not change them.
 
-    The gradients of layers `apart` are their factors. What regularisers and layers add to the loss
-    (`model.losses`) counts as part of the loss of every row. So the mean over the rows of a step
-    holds it once, however many ranks, shares and parts these rows are divided into. As in Keras, a
-    regulariser of a layer's output is a mean over the rows that the layer is given at once.
+    The gradients of the layers `apart` are returned as factors. Losses of regularisers and layers
+    (`model.losses`) are added to the loss of every row. So the mean over the rows of a step holds
+    them once, for any number of ranks, shares and parts. As in Keras, a regulariser of a layer's
+    output is a mean over the rows that the layer receives at once.
     """
 
     def compute(*arguments):
@@ -65,9 +65,9 @@ def computing(
 
 
 def accumulated(compute: Callable, parts: int) -> Callable:
-    """Compute a rank's rows in that many parts, one after the other, and sum what they give.
+    """Return a function that computes a rank's rows in parts and sums the results.
 
-    Fewer rows than parts are as many parts as rows.
+    Fewer rows than parts give one part per row.
     """
     if parts == 1:
         return compute
@@ -83,7 +83,7 @@ def accumulated(compute: Callable, parts: int) -> Callable:
             return list(map(factors.dense, gradients)), *sums
 
         def add(start, *sums):
-            # Parts at the same time would take the memory of all of them.
+            # Parts computed at the same time would need the memory of all parts.
             with tf.control_dependencies(tf.nest.flatten(sums)):
                 next_one = tf.identity(start)
             added = tf.nest.map_structure(tf.add, sums, part(next_one))
@@ -96,15 +96,15 @@ def accumulated(compute: Callable, parts: int) -> Callable:
 
 
 def slowed(compute: Callable, factor: float) -> Callable:
-    """Make what computes tensors take `factor` times as long, as on a slower processor.
+    """Return a function that takes `factor` times as long, as on a slower processor.
 
-    It sleeps: the core is free meanwhile, and nothing that follows is slowed.
+    It sleeps, so the core is free meanwhile, and later operations are not slowed.
     """
     if factor == 1:
         return compute
 
     def now() -> np.float64:
-        # Outside a graph TensorFlow makes a float32 of a plain float.
+        # Outside a graph TensorFlow converts a plain float to float32.
         return np.float64(time.perf_counter())
 
     def sleep(started: float) -> float:
@@ -134,7 +134,7 @@ def train_step(
     exchange: Callable,
     recorder: Recorder | None = None,
 ) -> Callable:
-    """Return the compiled step, from what `gather` returns of each rank to losses and scores."""
+    """Return the compiled step, a function from each rank's `gather` to losses and scores."""
     weights, divisor = tf.TensorSpec((None,), tf.float32), tf.TensorSpec((), tf.float32)
     signature = (*row_signature(data), weights, divisor)
 
@@ -170,10 +170,10 @@ def row_signature(data: Arrays) -> list[tf.TensorSpec]:
 
 
 def gather(data: Arrays, rows: np.ndarray, divisor: float) -> tuple:
-    """Return inputs, targets and weights of a rank's rows, and what its loss is divided by.
+    """Return inputs, targets and weights of a rank's rows, and the divisor of its loss.
 
-    An empty share becomes one row of weight 0: the rank takes part in the exchange and adds
-    nothing, and TensorFlow's convolutions are spared a batch without rows, which they reject.
+    An empty share becomes one row of weight 0: the rank takes part in the exchange but adds
+    nothing. TensorFlow's convolutions reject a batch without rows.
     """
     inputs, targets = data.gather("train", rows if len(rows) else np.zeros(1, np.int64))
     weights = np.full(len(targets), float(len(rows) > 0), np.float32)
@@ -186,10 +186,10 @@ def most_probable_is_right(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 
 
 def divisors(of_rank: list[np.ndarray], weighting: str) -> list[float]:
-    """Return what each rank divides the sum of its losses by, so that the sum over ranks is a mean.
+    """Return the divisor of each rank's sum of losses, so that the sum over ranks is a mean.
 
-    By `rows` every row counts the same. By `ranks` every rank does, however few its rows are: what
-    averaging the ranks' own means comes to. The mean of a rank without rows is 0.
+    With `rows` every row counts the same. With `ranks` every rank counts the same, even with few
+    rows: this is the mean of the ranks' own means. The mean of a rank without rows is 0.
     """
     if weighting == "rows":
         return [sum(map(len, of_rank))] * len(of_rank)

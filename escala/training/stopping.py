@@ -1,4 +1,4 @@
-"""When training ends before its last epoch, and with which weights."""
+"""Early stopping: the epoch after which training ends, and the weights that it keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-#: The field of an epoch that each choice of `monitor` stands for.
+#: The field of an epoch for each value of `monitor`.
 MONITORED = {"training": "loss", "validation": "validation_loss"}
 
 Weights = list[np.ndarray]
@@ -17,16 +17,17 @@ Weights = list[np.ndarray]
 class EarlyStopping:
     """Stop when a loss has not fallen by more than `min_delta` for `patience` epochs.
 
-    The loss is the total over all ranks, so all of them decide alike.
+    The loss is the total over all ranks, so all ranks decide the same.
 
     Parameters
     ----------
-    settings : `monitor`, `patience`, `min_delta` and `restore_best`; None never stops.
+    settings : `monitor`, `patience`, `min_delta` and `restore_best`; with None training never stops
+        early.
 
     Attributes
     ----------
-    best_epoch : the last one after which the loss had fallen, 0 before the first.
-    best_weights : those after that epoch if they are to be restored, otherwise None.
+    best_epoch : the last epoch in which the loss fell by more than `min_delta`, 0 before the first.
+    best_weights : the weights after this epoch if `restore_best` is set, otherwise None.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None):
@@ -39,12 +40,12 @@ class EarlyStopping:
         self.best_weights: Weights | None = None
 
     def see(self, epoch: Mapping[str, Any], weights: Callable[[], Weights]) -> bool:
-        """Take note of an epoch's losses, and return whether training ends after it.
+        """Record an epoch's losses, and return whether training ends after it.
 
         Parameters
         ----------
-        epoch : its number as `epoch`, and its losses.
-        weights : returns the weights after it.
+        epoch : the number of the epoch as `epoch`, and its losses.
+        weights : function that returns the weights after the epoch.
         """
         loss = epoch[self._monitored]
         if loss < self._best - self._min_delta:

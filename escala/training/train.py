@@ -31,7 +31,7 @@ from escala.workloads import models, workload
 log = logging.getLogger("escala")
 
 #: Fields of an epoch that TensorBoard shows.
-BOARD = ("loss", "accuracy", "validation_loss", "test_accuracy", "train_seconds")
+BOARD = ("loss", "accuracy", "validation_loss", "validation_accuracy", "train_seconds")
 
 
 def train(
@@ -119,8 +119,8 @@ def train(
                 number, step, data, request, strategy, shares, writer, recorder
             )
             replicas.average(own, trained, strategy)
-            if settings["validate"]:
-                epoch |= validate(evaluate, data, strategy)
+            if request["validated_on"]:
+                epoch |= validate(evaluate, data, request["validated_on"], strategy)
             board(epoch)
             epoch["epoch_wall_seconds"] = time.perf_counter() - wall
             epochs.append(epoch)

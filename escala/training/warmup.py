@@ -16,13 +16,13 @@ from escala.training.step import gather
 
 log = logging.getLogger("escala")
 
-#: Steps of each size that a rank's speed is the median of.
+#: Steps of each size; the median of their times gives a rank's speed.
 SPEED_STEPS = 9
 
 
 @contextmanager
 def unchanged(variables) -> Iterator[None]:
-    """Put every variable back to the value it had before."""
+    """Restore the earlier value of every variable when the block ends."""
     saved = [v.numpy() for v in variables]
     yield
     for variable, value in zip(variables, saved, strict=True):
@@ -32,7 +32,7 @@ def unchanged(variables) -> Iterator[None]:
 def warm_up(
     step: Callable, data: Arrays, request: dict, strategy: Strategy, shares: np.ndarray
 ) -> None:
-    """Trace, compile and connect by real steps, of a whole batch and of a last one."""
+    """Trace, compile and connect by real steps, of a full batch and of a smaller last one."""
     rows, ranks = min(request["global_batch"], data.rows("train")), strategy.drives
     for size in (rows, max(1, rows // 2), rows):
         for of_rank in batches(np.arange(size), size, shares):
@@ -43,9 +43,9 @@ def warm_up(
 def shares_by_speed(
     alone: Callable, data: Arrays, request: dict, strategy: Strategy, ranks: int
 ) -> np.ndarray:
-    """Return the shares of a batch that every rank does in the same time, measured before training.
+    """Return the shares of a batch that take every rank the same time, measured before training.
 
-    All ranks work at the same time, each by itself, so that what they take from each other counts.
+    All ranks work at the same time without exchange, so that contention between them counts.
     """
     batch = min(request["global_batch"], data.rows("train"))
     sizes = (max(1, batch // (2 * ranks)), batch)

@@ -1,8 +1,8 @@
-"""Workloads: what is trained. Each is a folder of this package; adding one is adding a folder.
+"""Workloads: models with their training. Each workload is a folder of this package.
 
-A folder outside the project serves the same way, where an experiment names it by its path.
+An experiment may also name a folder outside the project by its path.
 
-A workload is found by its `workload.yaml`, which declares it without importing anything:
+Every folder has a `workload.yaml`, which declares the workload without importing anything:
 
 `description`
     one sentence on the model;
@@ -11,27 +11,26 @@ A workload is found by its `workload.yaml`, which declares it without importing 
 `data_kind`
     the kind of the datasets that it reads;
 `settings`
-    the JSON Schema of its settings in an experiment, an object whose properties have a
-    `description` and, unless they are required, a `default`. A workload trained by steps has the
-    common training settings (`epochs`, `batch`, …) besides;
+    the JSON Schema of its settings in an experiment: an object whose properties have a
+    `description` and, unless they are required, a `default`. A workload trained by steps also has
+    the common training settings (`epochs`, `batch`, …);
 `knobs`
     optional: the knobs that a variant may set, each declared as in `escala.strategies.knobs`;
 `example`
-    optional: inputs and targets in the form of `dataset.json`. Whole numbers also have `below`, an
+    optional: inputs and targets in the form of `dataset.json`. Integer arrays also give `below`, an
     exclusive upper limit. `scripts/check_workload.py` draws such rows at random.
 
-Its name in experiments is that of the folder, with `-` for `_`. The folder is a package. Its module
-`model` is imported where the workload is trained. What it offers depends on how it is trained.
-`specs` are the specs of the inputs, `outputs` the shape of what the model gives for one row; see
-`escala.data.base`. `settings` are those of the experiment.
+A workload has the name of its folder, with `-` for `_`. The folder is a package. Its module `model`
+is imported only where the workload is trained or loaded. The functions of `model` depend on how the
+workload is trained. `specs` are the specs of the inputs, `outputs` the shape of the model's output
+for one row; see `escala.data.base`. `settings` are those of the experiment.
 
 By *steps*:
 
 `build(specs, outputs, settings, knobs)`
-    an untrained `keras.Model`. It is called with one tensor for one input, with a list for several,
-    in the dtypes of the specs, and casts them as it likes. `knobs` are the values of those that the
-    workload declares. The same arguments must give the same
-    variables in the same order;
+    an untrained `keras.Model`. It is called with one tensor for one input and with a list for
+    several, in the dtypes of the specs, and may cast them. `knobs` are the values of the knobs that
+    the workload declares. The same arguments must give the same variables in the same order;
 `optimizer(settings, learning_rate, knobs)`
     a `keras.optimizers.Optimizer`;
 `row_losses(targets, outputs, settings)`
@@ -40,31 +39,32 @@ By *steps*:
 It may also offer
 
 `predict(outputs)`
-    what is predicted, kept and scored; otherwise the number of the most probable class, int64;
+    the predictions, which are kept and scored; by default the number of the most probable class,
+    int64;
 `correct(targets, outputs)`
-    how right each row is, float32 (rows,) from 0 to 1, whose mean is recorded as accuracy;
-    otherwise whether the most probable class is the target;
+    the correctness of each row, float32 (rows,) from 0 to 1, whose mean is recorded as accuracy; by
+    default whether the most probable class is the target;
 `row_scores(targets, outputs)`
-    further scores of every row, float32 (rows,) by name. Their means are recorded after each epoch
-    where `validate` is set;
+    further scores of every row, float32 (rows,) by name. With `validate`, their means are recorded
+    after each epoch;
 
-and a module `scores` beside it, imported without it and so without TensorFlow, with
+and a module `scores`, which is imported without `model` and so without TensorFlow, with
 
 `score(targets, predictions, description)`
-    the scores of a run, numbers by name; `description` is the dataset's. Otherwise they are those
-    of a classification.
+    the scores of a run, numbers by name; `description` is that of the dataset. By default the
+    scores are those of a classification.
 
-By one *fit* in one process, without TensorFlow, to targets that are numbers of classes:
+By one *fit* in one process, without TensorFlow; the targets are numbers of classes:
 
 `OPTIMIZER`
     the name of the method;
 `fit(inputs, targets, counts, settings)`
-    the trained weights, float arrays by name; `inputs` is a tuple of arrays, `counts` int64
-    (classes,) the training rows of each class before it was enlarged;
+    the trained weights, float arrays by name; `inputs` is a tuple of arrays; `counts`, int64
+    (classes,), are the training rows of each class before oversampling;
 `shapes(specs, outputs, settings)`
-    the shapes of these weights by name: a kept model with others is refused;
+    the shapes of these weights by name: a kept model with other shapes is refused;
 `probabilities(weights, inputs)`
-    float32 (rows, classes), in memory that does not grow with the rows.
+    the probabilities, float32 (rows, classes), computed in memory that does not grow with the rows.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ DECLARATION = plugins.DECLARATIONS[plugins.WORKLOADS]
 
 @dataclass(frozen=True)
 class Workload:
-    """The declaration of a workload, known without importing it.
+    """The declaration of a workload, read without importing it.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Workload:
 
     @property
     def scores(self) -> str | None:
-        """The dotted name of the module that scores its runs, if it brings one."""
+        """The dotted name of the module that scores its runs, if there is one."""
         return f"{self.package}.scores" if (self.folder / "scores.py").is_file() else None
 
 
@@ -129,7 +129,7 @@ def _outside(name: str, folder: Path) -> Workload:
 
 
 def declared(file: Path) -> Workload:
-    """Return what a `workload.yaml` in the folder of a package here declares."""
+    """Return the workload that a `workload.yaml` in a package's folder declares."""
     content = read_yaml(file)
     return Workload(
         content["description"],

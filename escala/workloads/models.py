@@ -1,4 +1,4 @@
-"""Trained models on disk, and classifying with them, whatever trained them."""
+"""Trained models on disk, and classification with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from escala.core.files import read_json, sha256_file, write_json
 from escala.data.base import Spec, is_class_name, output_shape, specs
 
 FORMAT = 3
-#: What is kept of a model: what it is, and the arrays it was trained to. Neither can hold code.
+#: Files of a model: its description and its trained arrays. Neither can hold code.
 DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
 _KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
 PREDICTION_ROWS = 256
@@ -30,11 +30,11 @@ class Classifier:
     Attributes
     ----------
     workload : its name.
-    classes : their names, in the order of the columns of the probabilities; none where the model
-        predicts numbers, which then stand in the place of probabilities.
-    inputs : specs of the arrays that it reads.
-    description : the content of its `model.json`; `data` in it is the `dataset.json` of the split
-        it was trained on.
+    classes : their names, in the order of the columns of the probabilities; empty if the model
+        predicts numbers, which `probabilities` then returns.
+    inputs : specs of its inputs.
+    description : the content of its `model.json`; its `data` is the `dataset.json` of the training
+        split.
     """
 
     workload: str
@@ -48,12 +48,11 @@ class Classifier:
 
         Parameters
         ----------
-        inputs : an array for each of `inputs`, its shape and dtype those of the rows that the model
-            was trained on.
+        inputs : an array for each of `inputs`, with the shape and dtype of the training rows.
 
         Raises
         ------
-        ValueError : an array is of another dtype or shape.
+        ValueError : an array has another dtype or shape.
         """
         for array, spec in zip(inputs, self.inputs, strict=True):
             if (array.dtype, array.shape[1:]) != (spec.dtype, spec.shape):
@@ -74,14 +73,14 @@ def describe(
     data: dict,
     weights_sha256: str,
 ) -> None:
-    """Write `model.json` beside a model's weights: all that it takes to build the model again.
+    """Write `model.json` beside a model's weights: all that is needed to build the model again.
 
     Parameters
     ----------
     folder : holds `model.npz`, and receives `model.json`.
-    knobs : those of the variant that the workload may have read.
+    knobs : knobs of the variant that the workload may read.
     settings : of the workload.
-    data : the `dataset.json` of the split it was trained on.
+    data : the `dataset.json` of the training split.
     weights_sha256 : digest of the weights, as in `run.json`.
     """
     content = {
@@ -97,16 +96,15 @@ def describe(
 
 
 def load(folder: str | Path) -> Classifier:
-    """Return the model that a run has left in its folder.
+    """Return the model in the folder of a run.
 
-    The workload's own code builds the model, and the file gives it nothing but numbers: whoever
-    wrote the folder can make it classify wrongly, and cannot run code
-    (docs/decisions/022-weights-only.md).
+    The workload's own code builds the model, and the files give it only numbers. So whoever wrote
+    the folder can make the model wrong, but cannot run code (docs/decisions/022-weights-only.md).
 
     Raises
     ------
-    InputError : the folder holds no model, one of an older version, or one whose weights are
-        damaged or do not fit what `model.json` describes.
+    InputError : the folder holds no model, a model of an older version, or weights that are damaged
+        or do not fit `model.json`.
     """
     from escala.workloads import WORKLOADS
 
@@ -119,7 +117,7 @@ def load(folder: str | Path) -> Classifier:
     try:
         with np.load(file, allow_pickle=False) as stored:
             probabilities = restore(described, dict(stored))
-    # What is wrong with a file from anywhere may show as any error.
+    # A file from an unknown source may raise any error.
     except Exception as error:
         raise InputError(
             file, WEIGHTS, f"does not hold the weights of this model: {error}", _again(folder)
@@ -134,22 +132,22 @@ def load(folder: str | Path) -> Classifier:
 
 
 def row_blocks(rows: slice) -> Iterator[slice]:
-    """Yield consecutive parts of rows, few enough for a network's activations."""
+    """Yield consecutive parts of rows, small enough for the memory of a network's activations."""
     for start in range(rows.start, rows.stop, PREDICTION_ROWS):
         yield slice(start, min(start + PREDICTION_ROWS, rows.stop))
 
 
 def given(inputs: Sequence[Any]) -> Any:
-    """Return inputs as a Keras model is called with them: one as it is, several as a list."""
+    """Return inputs in the form that a Keras model is called with: a single one, or a list."""
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
 def _again(folder: Path) -> str:
-    return f"remove {folder}/run.json and run again, or have the model sent again"
+    return f"remove {folder}/run.json and run again, or get the model's folder again"
 
 
 def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
-    """Return the content of a folder's `model.json`, once it is one that `load` can use."""
+    """Return the content of a folder's `model.json`, checked for `load`."""
     path = folder / DESCRIPTION
     if not path.is_file():
         raise InputError(
@@ -166,8 +164,8 @@ def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
         raise InputError(
             path,
             found.get("format") if isinstance(found, dict) else None,
-            f"is not a description of format {FORMAT}; a model.keras of an older one is not "
-            "opened, for such a file can run code",
+            f"is not a description of format {FORMAT}; the model.keras of an older format is not "
+            "opened, because such a file can run code",
             _again(folder),
         )
     for key, kind in _KEYS.items():
@@ -187,7 +185,7 @@ def _description(folder: Path, workloads: Mapping[str, Any]) -> dict:
 
 
 def _faults(described: dict) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a description whose values no run writes, each with the reason."""
+    """Yield the keys of a description whose values are invalid, each with the reason."""
     data = described["data"]
     classes = data.get("classes", ["of", "numbers"])
     if not isinstance(classes, list) or len(classes) < 2:
@@ -208,11 +206,11 @@ def _faults(described: dict) -> Iterator[tuple[str, str]]:
 
 
 def _require_shapes(shapes: Mapping[str, tuple], arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays that are not of the names and shapes given, or hold other than numbers.
+    """Refuse arrays that differ from the given names and shapes, or do not hold numbers.
 
     Raises
     ------
-    ValueError : with the first of them.
+    ValueError : about the first of them.
     """
     if shapes.keys() != arrays.keys():
         unlike = sorted(shapes.keys() ^ arrays.keys())
@@ -235,7 +233,7 @@ def _network(described: dict, arrays: dict[str, np.ndarray]) -> Callable[[Inputs
     from escala.workloads import workload
 
     model = workload(described["workload"]).build(*_form(described), described["knobs"])
-    # The names that `np.savez` gives: those of variables depend on what else a process has built.
+    # The names that `np.savez` gives: names of variables depend on what the process built before.
     shapes = {f"arr_{number}": tuple(v.shape) for number, v in enumerate(model.weights)}
     _require_shapes(shapes, arrays)
     model.set_weights([arrays[name] for name in shapes])

@@ -1,4 +1,4 @@
-# What the rules of data and of predictions are given.
+# Inputs and parameters of the rules for data and predictions.
 
 from escala.data import kind_of
 from escala.data.genomes.settings import letters_kept
@@ -21,7 +21,7 @@ def source_files(wildcards):
 
 
 def prepared_from(wildcards):
-    """Return the files that a dataset's arrays are made of, by name."""
+    """Return the files that a dataset's arrays are made from, by name."""
     files = of_settings(wildcards, "prepared_from", Path(DATA.format(**wildcards)))
     return {name: str(path) for name, path in files.items()}
 

@@ -1,8 +1,8 @@
-# The experiment asked for, the grammar of paths, and the names behind a job's wildcards.
+# The requested experiment, the grammar of paths, and the objects that wildcards stand for.
 #
 # An experiment is one complete file. `results/NAME/…` belongs to NAME.yaml in experiments/ or in a
-# folder of it, or to config.yaml if that is the one called NAME; `--configfile FILE` makes another
-# one the default.
+# folder of it, or to config.yaml if its name is NAME. `--configfile FILE` selects another default
+# experiment.
 
 import sys
 from functools import cache
@@ -33,12 +33,14 @@ if workflow.is_main_process:
 
 
 def default_experiment():
-    """Return the experiment of `--configfile`, or of config.yaml, with what `--config` changes."""
+    """Return the experiment of `--configfile`, or of config.yaml, as changed by `--config`."""
     path = [ROOT / "config.yaml", *workflow.config_settings.configfiles][-1]
     settings = experiments.read(path)
     if isinstance(settings, dict):
         update_config(settings, workflow.config_settings.config)
-    return experiments.Experiment(settings, path)
+    found = experiments.Experiment(settings, path)
+    experiments.check_name(found.name, path, ROOT)
+    return found
 
 
 @cache
@@ -118,7 +120,7 @@ def run_of(wildcards):
 
 
 def module_of(wildcards, part):
-    """Return the dotted name of a module of a dataset's kind, which must have it."""
+    """Return the dotted name of a module of a dataset's kind; refuse a missing one."""
     kind = kind_of(dataset(wildcards))
     if not kind.has(part):
         raise WorkflowError(

@@ -1,4 +1,4 @@
-# The files of a report.
+# Files of a report.
 
 from escala.report.figures import DECLARED, FIGURES, SOME_FIGURES
 from escala.runtime.layout import Layout
@@ -11,6 +11,7 @@ TABLES = sorted(path.name.split(".")[0] for path in (ROOT / "schemas" / "tables"
 def drawn_files(e):
     """Return the figures of an experiment, as SVG."""
     has = {
+        "classes": e.has_classes,
         "several nodes": any(Layout.parse(run.layout).nodes > 1 for run in e.runs),
         "ladders": bool(e.pairs),
         **{probe: bool(e.probed(probe)) for probe in PROBES},

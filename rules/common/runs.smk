@@ -1,4 +1,4 @@
-# What the rules of runs are given: requests, cores, limits of time, priorities.
+# Parameters of the rules for runs: requests, cores, time limits, priorities.
 
 import json
 from math import ceil
@@ -69,7 +69,7 @@ def job_minutes(wildcards):
 def refuse_if_failed(run):
     """Refuse a request for one run that has failed already.
 
-    Its run.json stands, so Snakemake would call it done: a failure must not pass for success.
+    Its run.json exists, so Snakemake would report success.
     """
     targets = workflow.dag_settings.targets if workflow.is_main_process else ()
     if Path(run.file) in map(Path, targets) and Path(run.file).is_file():

@@ -1,4 +1,4 @@
-# What happens at the start and at the end of a call: estimate, refusals, interrupts, lost runs.
+# Handlers at the start and the end of a call: estimate, refusals, interrupts, lost runs.
 
 import atexit
 import subprocess
@@ -61,8 +61,8 @@ def end_local_jobs():
 
 
 onstart:
-    # Snakemake's own answer to SIGTERM is to wait until the jobs end by themselves, and to SIGHUP to
-    # end without them. A job that is interrupted is not among the failed ones below.
+    # By default Snakemake waits for its jobs after SIGTERM, and leaves them running after SIGHUP.
+    # An interrupted job is not among the failed jobs below.
     interrupts.handle(end_local_jobs)
     if workflow.local_exec:
         refuse_impossible_layouts()
@@ -94,7 +94,7 @@ onerror:
 
 
 onsuccess:
-    # The whole experiment ends with the same check, as the last job.
+    # `rule all` makes the same check in its last job.
     names = {job.rule.name for job in workflow.dag.jobs}
     files = [run.file for run in requested_runs(needed_only=False)]
     if files and "all" not in names:

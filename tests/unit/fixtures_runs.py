@@ -217,14 +217,14 @@ class FakeExperiment:
                 "train_seconds": (seconds := epoch_seconds * random.uniform(0.95, 1.05)),
                 "epoch_wall_seconds": seconds + 0.7, "validation_seconds": 0.65,
                 "loss": 1.2 / n**2, "accuracy": 1 - 0.35 / n**2 * random.uniform(0.8, 1.2),
-                "test_accuracy": 1 - 0.2 / n**2 * random.uniform(0.8, 1.2),
+                "validation_accuracy": 1 - 0.2 / n**2 * random.uniform(0.8, 1.2),
             }
             for n in range(1, 4)
         ]  # fmt: skip
         ok, train = status == "ok", sum(e["train_seconds"] for e in epochs)
         step = epoch_seconds / epochs[0]["steps"]
         return {
-            "format": 7, "status": status, "reason": reason, "experiment": self.name,
+            "format": 8, "status": status, "reason": reason, "experiment": self.name,
             "dataset": self.dataset, "workload": "virus-cnn", "strategy": strategy,
             "layout": layout, "variant": variant, "network": "native", "repeat": repeat,
             "pair": None, "instrument": None, "session": session,
@@ -247,7 +247,7 @@ class FakeExperiment:
                 "epochs_done": 3 if ok else 0, "stopped_early": False,
                 "resumed_after": [], "parameters": 2067181 if ok else None,
                 "train_rows": rows, "test_rows": 705,
-                "target_accuracy": 0.95,
+                "validated_on": "test", "target_accuracy": 0.95,
             },
             "epochs": epochs if ok else [],
             "seconds": {
@@ -279,12 +279,12 @@ def as_fit(run: dict, workload: str) -> None:
     run |= {"workload": workload, "seeds": {"weights": None, "shuffle": None}}
     run["training"] |= {
         "kind": "fit", "learning_rate": None, "epochs_asked": 1, "steps_per_epoch": 1,
-        "target_accuracy": None,
+        "validated_on": None, "target_accuracy": None,
         "global_batch": run["training"]["train_rows"],
     }  # fmt: skip
     if run["status"] == "ok":
         rows = run["training"]["train_rows"]
-        run["epochs"] = [run["epochs"][0] | {"steps": 1, "rows": rows, "test_accuracy": None}]
+        run["epochs"] = [run["epochs"][0] | {"steps": 1, "rows": rows, "validation_accuracy": None}]
         run["training"] |= {"optimizer": "lbfgs", "epochs_done": 1}
         run["seconds"] |= {
             **dict.fromkeys(("build", "first_step", "first_prediction", "broadcast", "checkpoint")),
@@ -362,6 +362,21 @@ def three_configurations(root: Path, repeats: int = 3, **keywords) -> FakeExperi
         .add("horovod-mpi", "1x2", 3.2, repeats, accuracy=0.985)
         .add("horovod-gloo", "1x2", 3.6, repeats, failed)
     )
+
+
+#: The error of each run of `regression`, by its configuration.
+ERRORS = {"single": (0.5, 0.4, 0.6), "horovod-mpi": (0.75, 0.5, 0.55)}
+
+
+def regression(root: Path) -> FakeExperiment:
+    """Return two configurations of a workload that brings a score of its own, on no classes."""
+    experiment = FakeExperiment(root, leaky=True)
+    experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 4.0)
+    errors = (error for of_configuration in ERRORS.values() for error in of_configuration)
+    for path, error in zip(experiment.runs, errors, strict=True):
+        scores = {"rows": len(LABELS), "scores": {"rmse": error}}
+        changed([path], workload="regression", evaluation=scores)
+    return experiment
 
 
 #: Of `fair`: one process on one core, and one with two cores as threads.

@@ -309,7 +309,7 @@ def test_accessions_come_from_a_list_or_a_file_with_or_without_version(ncbi, tmp
     ("lines", "reason"),
     [
         ("", "no accession"),
-        ("CO000000.1\nCO000000.1\n", r"CO000000\.1.*stands there twice"),
+        ("CO000000.1\nCO000000.1\n", r"CO000000\.1.*is listed twice"),
         ("CO000000.1 CO000001.1\n", "is no accession"),
         ("CO000000.1\nCO000000\n", "with and without version"),
     ],

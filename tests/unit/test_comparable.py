@@ -161,6 +161,8 @@ def test_what_older_formats_did_not_record_is_taken_to_be_as_on_the_launching_ho
     old = changed(runs["across"], "format", 5)
     del old["ranks"]["machines"], old["link"]["interface"]
     old["training"]["kind"] = "gradient"
+    for epoch in old["epochs"]:
+        epoch["test_accuracy"] = epoch.pop("validation_accuracy")
     write_json(tmp_path / "run.json", old)
     found = read_run(tmp_path / "run.json")
     assert [machine["cpu"] for machine in found["ranks"]["machines"]] == [MACHINE["cpu"]] * 2

@@ -98,7 +98,7 @@ def test_a_configuration_never_run_takes_what_others_of_its_dataset_took(experim
 def test_without_earlier_runs_the_rate_is_named_as_rough(experiment):
     """Five classes of 900 × 0.7 rows, three epochs: 9450 rows; 6400 take 5.65 s, a start 7 s."""
     single = said([of(experiment, "single", 1)], experiment)
-    assert ": 15 s for 1 from a reference rate, as to the order of magnitude." in single
+    assert ": 15 s for 1 from a reference rate, only an order of magnitude." in single
     two_ranks = said([of(experiment, "horovod-mpi", 1)], experiment)
     assert ": 11 s for 1 from a reference rate" in two_ranks
 
@@ -149,10 +149,10 @@ def test_a_fit_has_a_reference_rate_of_its_own(tmp_path, monkeypatch):
     tiles = demo() | {"workloads": {"kmer-logreg": {}}}
     tiles["datasets"]["demo-1000"]["window"] = {"method": "tiles"}
     tiled = Experiment(tiles, "config.yaml")
-    assert "unavailable for 1, whose rows are not known" in said(tiled.runs[:1], tiled)
+    assert "unavailable for 1, whose number of rows is not known" in said(tiled.runs[:1], tiled)
     settings["datasets"]["demo-1000"]["source"] = {"type": "files", "folder": "x"}
     files = Experiment(settings, "config.yaml")
-    assert "unavailable for 1, whose rows are not known" in said(files.runs[:1], files)
+    assert "unavailable for 1, whose number of rows is not known" in said(files.runs[:1], files)
 
 
 def test_runs_that_failed_say_nothing_about_the_time(experiment):
@@ -179,7 +179,7 @@ def test_what_is_unknown_is_counted_apart_and_has_no_figure(experiment):
     both = Experiment(settings, "config.yaml")
     other = [run for run in both.runs if run.dataset == "other"][:3]
     text = said(other, both)
-    assert "unavailable for 3, whose rows are not known yet" in text
+    assert "unavailable for 3, whose number of rows is not known yet" in text
     assert not re.search(r"\d+ (s|min|h)\b", text)
     measured(of(both, "single", 1), 10)
     text = said([of(both, "single", 2), of(both, "single", 3), *other], both)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escala.core.errors import InputError
-from escala.experiment import Experiment, Pair, Run, load, named, read
+from escala.experiment import Experiment, Pair, Run, check_name, load, named, read
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
@@ -133,20 +133,22 @@ def test_the_schema_closes_every_mapping():
     ("content", "reason"),
     [
         (None, "no such file"),
-        (b"a: [", "not YAML"),
-        (b"\xff\xfe", "YAML"),
-        (b"a: 1\na: 2", "stands twice.*line 2"),
-        (b"a: 1\nb: &x [*x]", "an alias stands within what it names.*line 2"),
-        (b"a: 1\nb: &x {c: *x}", "an alias stands within what it names.*line 2"),
-        (b"a: 1\n? [b, c]\n: 2", "a list or a mapping stands as a key.*line 2"),
-        (b"a: 1\n? {b: c}\n: 2", "a list or a mapping stands as a key.*line 2"),
-        (b"a: 1\nb: 2020-13-45", "2020-13-45 is no such value.*line 2"),
-        (b"a: !!timestamp x", "x is no such value.*line 1"),
+        (b"a: [", "line 1, column 5.*not YAML"),
+        (b"a: 1\nb: 'x\n", "line 3, column 1.*not YAML: found unexpected end"),
+        (b"a: 1\nb: x\x00\n", "line 2, column 5.*not YAML.*not allowed"),
+        (b"\xff\xfe", "is not text.*UTF-8"),
+        (b"a: 1\na: 2", "line 2.*stands twice"),
+        (b"a: 1\nb: &x [*x]", "line 2.*an alias stands within what it names"),
+        (b"a: 1\nb: &x {c: *x}", "line 2.*an alias stands within what it names"),
+        (b"a: 1\n? [b, c]\n: 2", "line 2.*a list or a mapping stands as a key"),
+        (b"a: 1\n? {b: c}\n: 2", "line 2.*a list or a mapping stands as a key"),
+        (b"a: 1\nb: 2020-13-45", "line 2.*2020-13-45 is no such value"),
+        (b"a: !!timestamp x", "line 1.*x is no such value"),
         (b"a: " + b"[" * 3000 + b"]" * 3000, "nested too deeply"),
         (
             b"a0: &a0 []\n"
             + b"".join(b"a%d: &a%d [%s]\n" % (n, n, b"*a%d," % (n - 1) * 10) for n in range(1, 9)),
-            "its aliases stand for more than 100,000 entries.*line 6",
+            "line 6.*its aliases stand for more than 100,000 entries",
         ),
     ],
 )
@@ -264,7 +266,7 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(path, value, reason, 
         (
             {"split": {"by": "cluster"}, "oversample": {"order": "before-split"}},
             "oversample.order",
-            "breaks up",
+            "separates genomes",
         ),
         (
             {"deduplicate": "encoded", "window": {"method": "tiles"}},
@@ -278,6 +280,16 @@ def test_settings_of_a_dataset_that_do_not_fit_together_are_refused(settings, ke
     error = refusal(small(lambda content: content["datasets"]["d"].update(settings | split)))
     assert error.where == f"e.yaml: datasets.d.{key}"
     assert reason in error.reason
+
+
+@pytest.mark.parametrize("more", [{}, {"missing": "drop"}])
+def test_a_source_of_another_kind_is_refused_with_that_kind(more):
+    table = {"source": {"type": "csv", "path": "t.csv"}, "split": {"seeds": [4]}} | more
+    error = refusal(small(put("datasets.d", table)))
+    assert (error.where, error.value) == ("e.yaml: datasets.d.source.type", "csv")
+    assert error.remedy == "set `kind: tabular`; without it, the kind is genomes"
+    error = refusal(small(put("datasets.d.kind", "tabular")))
+    assert "set `kind: genomes`" in error.remedy
 
 
 def test_simulated_genomes_know_their_groups():
@@ -311,7 +323,8 @@ def test_a_slowdown_of_a_strategy_that_cannot_have_one_is_refused(strategy):
 def test_what_is_no_layout_is_refused_with_the_form(layout):
     error = refusal(small(put("configurations.1.layouts", ["1x2", layout])))
     assert (error.where, error.value) == ("e.yaml: configurations.1.layouts.1", layout)
-    assert "NODESxPROCS" in error.remedy
+    assert error.reason == "is not written like 1x2"
+    assert "two numbers from 1, written `NODESxPROCS`" in error.remedy
 
 
 @pytest.mark.parametrize("name", [2024, True, None, 1.5])
@@ -406,7 +419,7 @@ def test_what_is_no_address_is_refused(email):
     ("changes", "where", "value", "reason"),
     [
         ([put("datasets.d.classes", ["A"]), drop("datasets.d.source.records.B")],
-         "datasets.d.classes", ["A"], "one class only"),
+         "datasets.d.classes", ["A"], "a single class"),
         ([put("datasets.d.classes", ["A", "C"])],
          "datasets.d.source.records", ["B"], "not among the classes"),
         ([put("datasets.d.classes", ["A", "B", "C"])],
@@ -897,6 +910,28 @@ def test_two_files_of_one_name_are_refused(root):
     assert "own.yaml" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["demo", "own"])
+def test_the_name_of_another_file_of_the_project_is_refused(root, name):
+    other = root / "other.yaml"
+    other.write_text("")
+    with pytest.raises(InputError, match=f"to which results/{name} belongs"):
+        check_name(name, other, root)
+
+
+def test_a_file_of_the_project_and_a_new_name_are_taken(root):
+    (root / "link.yaml").symlink_to(root / "config.yaml")
+    (root / "other.yaml").write_text("")
+    for name, path in [
+        ("demo", "config.yaml"),
+        ("demo", "link.yaml"),
+        ("own", "experiments/virus/own.yaml"),
+        ("new", "other.yaml"),
+    ]:
+        check_name(name, root / path, root)
+    with pytest.raises(InputError, match="results/own belongs"):
+        check_name("own", root / "config.yaml", root)
+
+
 def test_former_names_of_knobs_are_taken_with_a_warning():
     former = small(put("variants", {"tuned": {"stem": "lookup", "update": "fused"}}))
     present = {"tuned": {"convolution": "lookup-table", "optimizer": "fused"}}
@@ -995,7 +1030,7 @@ def test_both_sides_of_a_pair_are_timed_again_when_one_changes():
     [
         (put("ladders.way.1.strategy", "mpi"), "ladders.way.1.strategy", "no such strategy"),
         (put("ladders.way.1.variant", "d"), "ladders.way.1.variant", "no such variant"),
-        (put("ladders.way.1.layout", "two"), "ladders.way.1.layout", "does not match"),
+        (put("ladders.way.1.layout", "two"), "ladders.way.1.layout", "is not written like 1x2"),
         (put("ladders.way.0.strategy", "single"), "ladders.way.0.layout", "one process"),
         (put("ladders.way.2.variant", "a"), "ladders.way.2", "stands on this ladder already"),
         (lambda s: s["ladders"]["way"].__delitem__(slice(1, 3)), "ladders.way", "too few"),

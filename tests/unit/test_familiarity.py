@@ -65,7 +65,7 @@ def test_the_threshold_lets_the_stated_share_of_held_out_rows_be_flagged(tmp_pat
 @pytest.mark.parametrize("false_alarms", [-0.1, 1, float("nan")])
 def test_false_alarms_are_a_share(false_alarms):
     row = codes_of("ACGTTGCAAGCTTAGC")
-    with pytest.raises(InputError, match="no share"):
+    with pytest.raises(InputError, match="not from 0 to below 1"):
         Familiarity.learn([row[None]], [row[None]]).threshold(false_alarms)
 
 

@@ -13,6 +13,7 @@ from fixtures_runs import (
     FakeExperiment,
     clocked,
     laddered,
+    regression,
     sampled,
     three_configurations,
     timeline_text,
@@ -23,10 +24,20 @@ from escala.core.files import read_json, write_json
 from escala.probes import timeline
 from escala.probes.timeline import OTHER, family
 from escala.report import tables
-from escala.report.figures import FIGURES, TIMELINE_FIGURES, classification_reports, common, figure
+from escala.report.figures import (
+    DECLARED,
+    FIGURES,
+    SOME_FIGURES,
+    TIMELINE_FIGURES,
+    classification_reports,
+    common,
+    figure,
+)
 from escala.report.figures.timeline_allreduce import largest_allreduce
 from escala.report.figures.timeline_run import covered_seconds
 
+#: Those of an experiment on rows of classes.
+DRAWN = (*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs == "classes"))
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
 
 
@@ -69,15 +80,15 @@ def base(tmp_path_factory):
 @pytest.fixture(scope="module")
 def drawn(base):
     """The words of every figure of `base`."""
-    return {name: _drawn(name, base) for name in FIGURES}
+    return {name: _drawn(name, base) for name in DRAWN}
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", DRAWN)
 def test_simulated_data_are_called_so(drawn, name):
     assert "demo-1000 (simulated)" in drawn[name]
 
 
-@pytest.mark.parametrize("name", [name for name in FIGURES if name != "class_distribution"])
+@pytest.mark.parametrize("name", [name for name in DRAWN if name != "class_distribution"])
 def test_a_failed_run_is_named(drawn, name):
     assert FAILED in drawn[name]
 
@@ -106,7 +117,7 @@ def nothing(tmp_path_factory):
     return _tables(experiment)
 
 
-@pytest.mark.parametrize("name", [name for name in FIGURES if name != "class_distribution"])
+@pytest.mark.parametrize("name", [name for name in DRAWN if name != "class_distribution"])
 def test_a_figure_without_data_says_why(nothing, name):
     words = _drawn(name, nothing).replace("\n", " ").lower()
     assert "demo-1000 (simulated, leaky split)" in words
@@ -130,7 +141,7 @@ def one(tmp_path_factory):
     return _tables(experiment.add("single", "1x1", 5.6, repeats=1))
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", DRAWN)
 def test_one_run_is_drawn_without_interval(one, name):
     assert "Without result" not in _drawn(name, one)
 
@@ -170,7 +181,7 @@ def hard(tmp_path_factory):
     return _hard(_tables(second))
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", DRAWN)
 def test_long_names_stand_whole_in_figures_of_many_configurations(hard, name):
     words = "".join(_drawn(name, hard).split())
     assert f"{LONG['published']}(files,leakysplit)" in words
@@ -189,7 +200,7 @@ def fits(tmp_path_factory):
     """The words of every figure where two workloads are fitted at once."""
     folder = tmp_path_factory.mktemp("fits")
     frames = _tables(with_fits(folder))
-    return {name: _drawn(name, frames) for name in FIGURES}
+    return {name: _drawn(name, frames) for name in DRAWN}
 
 
 @pytest.mark.parametrize("name", BY_EPOCH)
@@ -222,6 +233,25 @@ def test_a_class_without_test_rows_is_named(tmp_path, fits, name):
     words = _drawn(name, _tables(experiment)).replace("\n", " ")
     assert "No test rows, hence no scores: SARS (demo-1000)." in words
     assert "No test rows" not in fits[name]
+
+
+@pytest.fixture(scope="module")
+def without_classes(tmp_path_factory):
+    """The tables of a workload that brings a score of its own."""
+    return _tables(regression(tmp_path_factory.mktemp("regression")))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_of_data_without_classes_do_not_call_their_runs_failed(without_classes, name):
+    words = _drawn(name, without_classes).replace("\n", " ")
+    assert "horovod-mpi" in words
+    assert "ended ok" not in words
+
+
+@pytest.mark.parametrize("name", ["confusion_matrices", "classification_reports", "splits"])
+def test_runs_that_ended_ok_are_not_called_failed_where_they_have_no_scores(without_classes, name):
+    words = _drawn(name, without_classes).replace("\n", " ")
+    assert "No run that ended ok has" in words
 
 
 def test_averages_are_over_the_classes_that_have_test_rows():

@@ -112,7 +112,8 @@ def test_a_setting_is_refused_as_one_of_a_workload_of_the_project(own_workload):
         ("workload.yaml", "type: integer", "type: whole", "is not JSON Schema"),
         ("workload.yaml", "type: integer", '$ref: "#/$defs/no"', "is no definition"),
         ("workload.yaml", "type: integer", "pattern: '('", "is not JSON Schema"),
-        ("workload.yaml", "trained_by: steps", "trained_by: [", "is not YAML"),
+        ("workload.yaml", "trained_by: steps", "trained_by: [", "'line 4, column 9': is not YAML"),
+        ("workload.yaml", "default: 16", "default: many", "words.default: 'many': is not what"),
         ("letters.py", "LETTERS = 5", "LETTERS = = 5", "letters.py, line 5"),
     ],
 )
@@ -146,6 +147,7 @@ def test_a_workload_declares_knobs_of_its_own(own_workload):
         ("shard: {description: d., type: integer, default: 1}", "a knob of other values elsewhere"),
         ("batch: {description: d., type: integer, default: 1}", "is a setting that variants have"),
         ("width: {description: d., type: whole, default: 1}", "is not JSON Schema"),
+        ("width: {description: d., $ref: '#/$defs/no', default: 1}", "is no definition"),
         ("width: {description: d., type: integer}", "default"),
         ("width: {description: d., type: integer, default: many}", "default"),
     ],

@@ -65,7 +65,7 @@ def test_any_other_row_is_told_by_its_accession(written, data):
 
 def test_another_order_is_told():
     one, two = locked("X", "A1"), locked("X", "A2")
-    with pytest.raises(InputError, match="'A1': A2 stands in its place"):
+    with pytest.raises(InputError, match="'A1': A2 is in its place"):
         require_locked([two, one], {"X": [one, two]}, Path("lock.tsv"))
 
 
@@ -121,10 +121,10 @@ def test_files_must_be_those_of_the_lock(genomes, kind, monkeypatch):
     assert (genomes.parent / "lock.tsv").read_bytes() == lock.read_bytes()
     before = (output / "X.fasta").read_bytes()
     for text, reason in (
-        (">A1 first\nACGA\n>A2\nacgtn\n", "A1: not of the length and digest"),
+        (">A1 first\nACGA\n>A2\nacgtn\n", "A1: of another length or digest"),
         (">A1 first\nACGT\n", "A2: missing"),
         (">A1 first\nACGT\n>A2\nacgtn\n>A3\nACGT\n", "A3: not in the lock"),
-        (">A2\nacgtn\n>A1 first\nACGT\n", "'A1': A2 stands in its place"),
+        (">A2\nacgtn\n>A1 first\nACGT\n", "'A1': A2 is in its place"),
     ):
         (genomes / "X.fasta").write_text(text)
         with pytest.raises(InputError, match=reason):

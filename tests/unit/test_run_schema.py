@@ -21,7 +21,7 @@ THREADS = {"intra_op": 1, "inter_op": 1}
 def ok() -> dict:
     """A run of two ranks that ended well."""
     return {
-        "format": 7,
+        "format": 8,
         "status": "ok",
         "reason": None,
         "experiment": "demo",
@@ -66,6 +66,7 @@ def ok() -> dict:
             "parameters": 2067181,
             "train_rows": 210,
             "test_rows": 6,
+            "validated_on": None,
             "target_accuracy": None,
         },
         "epochs": [
@@ -78,7 +79,7 @@ def ok() -> dict:
                 "validation_seconds": None,
                 "loss": 1.6,
                 "accuracy": 0.2,
-                "test_accuracy": None,
+                "validation_accuracy": None,
             }
         ],
         "seconds": dict.fromkeys(

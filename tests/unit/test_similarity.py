@@ -194,7 +194,7 @@ RECORDS = pd.DataFrame({"accession": ["a", "b", "NA"], "class": ["X", "X", "Y"]}
         ('accession\tclass\tgroup\na\tX\t"g\n', "groups.tsv", "is no TSV"),
         ("accession\tclass\n", ["accession", "class"], "no column group"),
         ("accession,class,group\n", ["accession,class,group"], "no column accession"),
-        ("accession\tclass\tgroup\na\tX\tg\na\tX\th\n", "a", "stands there twice"),
+        ("accession\tclass\tgroup\na\tX\tg\na\tX\th\n", "a", "is listed twice"),
         ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\n", "NA", "has no group"),
         ("accession\tclass\tgroup\na\tX\tg\nb\tX\t\nNA\tY\th\n", "b", "has no group"),
         ("accession\tclass\tgroup\na\tX\tg\nb\tX\tg\nNA\tY\tg\n", "g", "several classes"),

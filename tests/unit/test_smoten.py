@@ -345,8 +345,8 @@ CODES, LABELS = np.zeros((20, 3), np.uint8), np.repeat([0, 1], [14, 6])
         (CODES[:, 0], LABELS, {}, "X", "no table of codes"),
         (CODES[:0], LABELS[:0], {}, "X", "no table of codes"),
         (CODES, LABELS[1:], {}, "y", "labels for 20 rows"),
-        (CODES, LABELS, {"k_neighbors": 0}, "k_neighbors", "no count"),
-        (CODES, LABELS, {"k_neighbors": 2.5}, "k_neighbors", "no count"),
+        (CODES, LABELS, {"k_neighbors": 0}, "k_neighbors", "no number"),
+        (CODES, LABELS, {"k_neighbors": 2.5}, "k_neighbors", "no number"),
         (CODES, LABELS, {"block_bytes": 23}, "block_bytes", "take 24 bytes"),
     ],
 )

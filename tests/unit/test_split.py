@@ -146,8 +146,8 @@ def test_the_groups_left_out_are_the_test_rows():
     ("left_out", "value", "reason"),
     [
         (["g0.9"], "g0.9", "no such group"),
-        (["g2.0", "g2.1"], ["g2.0", "g2.1"], "all there is of class C"),
-        (["g1.0"], ["g1.0"], "all there is of class B"),
+        (["g2.0", "g2.1"], ["g2.0", "g2.1"], "the whole class C"),
+        (["g1.0"], ["g1.0"], "the whole class B"),
     ],
 )
 def test_groups_that_cannot_be_left_out_are_refused(left_out, value, reason):

@@ -13,6 +13,7 @@ from fixtures_runs import (
     changed,
     clocked,
     fair,
+    regression,
     three_configurations,
     with_fits,
 )
@@ -206,6 +207,31 @@ def test_different_quality_is_said(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset()
     experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 4.0, accuracy=0.7)
     assert "do not all overlap for the precision of COVID" in _sentences(experiment)[3]
+
+
+def test_scores_of_a_workload_that_brings_its_own_are_said(tmp_path):
+    experiment = regression(tmp_path)
+    frames = tables.tables(experiment.runs)
+    text = summary(frames, "demo", "A title")
+    assert (
+        "The median of rmse is 0.5 for single 1x1 (range 0.4 to 0.6, 3 runs) and 0.55 for "
+        "horovod-mpi 1x2 (range 0.5 to 0.75, 3 runs); scores on demo-1000 are too good"
+    ) in text
+    assert "All 6 timing runs ended ok." in text
+    assert "no run ended ok" not in text and "unavailable" not in text
+    both = three_configurations(tmp_path / "classes")
+    frames = tables.tables([*both.runs, *experiment.runs], both.dataset_files)
+    text = summary(frames, "demo", "A title")
+    assert "lowest precision of a class is" in text
+    assert "the median of rmse is 0.5 for single 1x1 regression (range" in text
+
+
+def test_runs_that_ended_ok_are_not_called_failed_where_nothing_is_known_of_them(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    changed(experiment.runs, training={"steps_per_epoch": 1000, "resumed_after": [1]})
+    _, _, elsewhere, quality, *_ = _sentences(experiment)
+    assert elsewhere.endswith("is unavailable: no run ended ok at one sitting.")
+    assert quality.endswith("is unavailable: no run that ended ok trained over whole epochs.")
 
 
 def test_it_says_how_far_scores_can_differ(tmp_path, three):

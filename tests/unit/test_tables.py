@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 from fixtures_runs import (
     CLASSES,
+    ERRORS,
     SESSION,
     FakeExperiment,
     changed,
+    regression,
     sampled,
     three_configurations,
     with_fits,
@@ -85,12 +87,22 @@ def test_a_class_without_test_rows_has_no_rates(tmp_path):
 
 def test_runs_of_the_first_format_are_read(tmp_path):
     experiment = three_configurations(tmp_path)
+    present = _tables(experiment)
     for path in experiment.runs:
         run = read_json(path)
-        del run["training"]["kind"]
+        del run["training"]["kind"], run["training"]["validated_on"]
+        for epoch in run["epochs"]:
+            epoch["test_accuracy"] = epoch.pop("validation_accuracy")
         for file in (path, *path.parent.glob("sessions/*.json")):
             write_json(file, run | {"format": 1})
-    assert (_tables(experiment)["runs"]["training_kind"] == "steps").all()
+    former = _tables(experiment)
+    assert (former["runs"]["training_kind"] == "steps").all()
+    pd.testing.assert_frame_equal(
+        former["epochs"].drop(columns="validated_on"),
+        present["epochs"].drop(columns="validated_on"),
+    )
+    assert former["epochs"]["validated_on"].isna().all()
+    assert former["epochs"]["validation_accuracy"].notna().all()
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
@@ -250,11 +262,11 @@ def test_nothing_at_all_ended_ok(tmp_path):
     assert (row["kind"], row["reason"]) == ("unavailable", "rep 1, 2: out-of-memory")
 
 
-def _with_test_accuracy(experiment: FakeExperiment, accuracies: list[list[float]]) -> None:
+def _with_validation_accuracy(experiment: FakeExperiment, accuracies: list[list[float]]) -> None:
     for path, values in zip(experiment.runs, accuracies, strict=True):
         run = read_json(path)
         for epoch, value in zip(run["epochs"], values, strict=True):
-            epoch |= {"test_accuracy": value, "train_seconds": 10.0}
+            epoch |= {"validation_accuracy": value, "train_seconds": 10.0}
         path.write_text(json.dumps(run))
 
 
@@ -273,7 +285,7 @@ def test_time_to_accuracy_is_censored_where_it_was_not_reached(tmp_path, reached
         [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
         for epoch in reached_in
     ]
-    _with_test_accuracy(experiment, accuracies)
+    _with_validation_accuracy(experiment, accuracies)
     row = _row(_tables(experiment)["configurations"], "single", "1x1")
     assert row["time_to_target_seconds"] == pytest.approx(seconds)
     assert row["time_to_target_kind"] == kind
@@ -297,7 +309,7 @@ def test_times_to_accuracy_are_compared_in_pairs(tmp_path, single, parallel, fou
         [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
         for epoch in (*single, *parallel)
     ]
-    _with_test_accuracy(experiment, accuracies)
+    _with_validation_accuracy(experiment, accuracies)
     row = _row(_tables(experiment)["speedup"], "horovod-mpi")
     names = [f"time_to_target_ratio{end}" for end in ("", "_low", "_high")]
     assert [None if pd.isna(value) else value for value in row[names]] == list(found)
@@ -347,6 +359,23 @@ def test_an_epoch_that_was_cut_is_estimated_and_has_no_scores(tmp_path):
     others = after["configurations"][after["configurations"]["strategy"] == "single"]
     assert set(others["kind"]) == {"measured"}
     tables.write(after, tmp_path)
+
+
+def test_scores_of_a_workload_that_brings_its_own_are_a_table(tmp_path, three):
+    experiment = regression(tmp_path)
+    frames = _tables(experiment)
+    scores = frames["scores"]
+    assert set(scores["score"]) == {"rmse"} and set(scores["workload"]) == {"regression"}
+    by_strategy = scores.groupby("strategy")["value"].agg(tuple).to_dict()
+    assert by_strategy == ERRORS
+    assert scores["repeat"].tolist() == [1, 2, 3] * 2
+    for name in ("pooled", "reports", "confusion", "leakage"):
+        assert frames[name].empty
+    assert three[1]["scores"].empty
+    tables.write(frames, tmp_path / "tables")
+    pd.testing.assert_frame_equal(tables.read(tmp_path / "tables")["scores"], scores)
+    changed(experiment.runs[:1], training={"steps_per_epoch": 1000})
+    assert len(_tables(experiment)["scores"]) == 5, "an epoch that was cut has no scores"
 
 
 def test_resources_have_a_row_for_each_process_and_one_for_a_run_that_failed(tmp_path):

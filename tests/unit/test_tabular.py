@@ -96,7 +96,18 @@ def test_blocks_join_without_a_seam(file, monkeypatch):
         ("1,2,x\n3,inf,y\n", "feature-2", "is no finite number"),
         ("1,2,x\n3,4,\n", "row 2", "has no class"),
         ("a,a,c\n1,2,x\n", "a", "names two columns"),
-        ('1,2,"x\n3,4,y\n', None, "cannot be read as CSV"),
+        ("1,2,x\n3,1_000,y\n", "feature-2", "is no finite number: '1_000' in row 2"),
+        ("1,2,x\n3,\uff11,y\n", "feature-2", "is no finite number: '\uff11' in row 2"),
+        ("1,2,x\n1,2,\x003,x\n", "row 2, column 3", "holds a NUL character"),
+        ("1,2,x\n3,\x00,y\n", "row 2, column 2", "holds a NUL character"),
+        ("1,2,x\n3,4,y\x00z\n", "row 2, column 3", "holds a NUL character"),
+        ("\x001,2,x\n3,4,y\n", "first line, column 1", "holds a NUL character"),
+        ("class,u\na,1\nb,2\n", "class", "is no finite number: 'a' in row 1"),
+        ("1;2;x\n", "1;2;x", "one column only: semicolons separate"),
+        ("1\t2\tx\n", "1\t2\tx", "one column only: tabs separate"),
+        ("# 3 rows\n1,2,x\n", "# 3 rows", "one column only: it is a comment"),
+        ("u,v,class\n", None, "holds no rows"),
+        ('1,2,"x\n3,4,y\n', None, "a quote is not closed"),
     ],
 )
 def test_what_is_no_table_is_refused_with_its_place(file, text, value, reason):
@@ -105,6 +116,29 @@ def test_what_is_no_table_is_refused_with_its_place(file, text, value, reason):
         read(path)
     assert (caught.value.where, caught.value.value) == (path, value)
     assert reason in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason", "remedy"),
+    [
+        ("no.csv", None, "no such file", "name a CSV file that exists"),
+        (".", None, "is a directory", "name a CSV file in it"),
+        ("t.csv.gz", b"1,2,x\n", "is not valid gzip", "remove .gz from its name"),
+        ("t.csv.gz", gzip.compress(b"1,2,x\n" * 99)[:-9], "ends early", "copy the file again"),
+        ("t.csv.gz", gzip.compress(b"1,2,x\n" * 99)[:9] + b"xxx", "is damaged", "copy the file"),
+        ("t.csv", gzip.compress(b"1,2,x\n"), "is not text in UTF-8", "in .gz"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_with_a_remedy_for_its_cause(
+    tmp_path, name, content, reason, remedy
+):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert caught.value.where == path
+    assert reason in caught.value.reason and remedy in caught.value.remedy
 
 
 def test_classes_are_in_the_order_of_numbers_or_of_letters():
@@ -164,7 +198,7 @@ def test_missing_values_are_refused_dropped_or_filled(prepared, tmp_path):
     lines = rows_of(40).splitlines()
     lines[3] = "?" + lines[3][lines[3].index(",") :]
     text = "\n".join(lines) + "\n"
-    with pytest.raises(InputError, match="row 3, column 1") as caught:
+    with pytest.raises(InputError, match="row 3, column 1, u") as caught:
         prepared(text)
     assert "missing: drop" in caught.value.remedy
     for folder in ("source", "split"):
@@ -198,7 +232,7 @@ def test_constant_features_are_refused_dropped_or_kept(prepared, tmp_path):
 
 def test_a_class_of_too_few_rows_is_refused(prepared):
     text = rows_of(40) + "1,2,rare\n"
-    with pytest.raises(InputError, match="rare: 1 rows"):
+    with pytest.raises(InputError, match=r"rare: 1 rows.*set header: yes"):
         prepared(text)
 
 
@@ -224,7 +258,9 @@ def test_queries_are_scaled_as_the_table_was(prepared, tmp_path):
         ("v,u\n1,2\n", "stands where the model reads u"),
         ("1,2,3,4\n", "the model reads 2 features"),
         ("1,2,c\n", "is no class that the model knows"),
-        ("1,,a\n", "a value is missing"),
+        ("1,,a\n", "row 1, v.*a value is missing"),
+        ("", "holds no rows"),
+        ("u,v\n", "holds no rows"),
     ],
 )
 def test_queries_of_another_table_are_refused(prepared, tmp_path, text, reason):

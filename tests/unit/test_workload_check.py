@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from escala import workload_check
 from escala.core.errors import InputError
 from escala.workload_check import FIT_CHECKS, STEPS_CHECKS, Refused
 from tests.conftest import ROOT
-from tests.folders import changed
+from tests.folders import GUIDE, changed
 
 LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"
 BUILD = 'settings["words"]'
@@ -30,6 +31,8 @@ def subject(folder: Path, **data: Path) -> workload_check.Subject:
     ("check", "old", "new", "reason"),
     [
         ("build", BUILD, f"next(iter(NUMBERS)) + {BUILD}", "two calls of build"),
+        ("build", "def optimizer", "def optimiser", "model.py has no optimizer"),
+        ("build", "Dense(*outputs", "Dense(3", r"shape \(3,\) for a row, .* outputs is \(5,\)"),
         ("row losses", LOSS, f"tf.reduce_mean({LOSS})", r"gives the shape \(\) for 8 rows"),
         ("row losses", LOSS, f"{LOSS} / tf.reduce_sum({LOSS})", "among 8 rows, and 1 by itself"),
         (
@@ -50,6 +53,42 @@ def test_a_broken_promise_is_refused(own_workload, check, old, new, reason):
     found = subject(own_workload)
     with pytest.raises(Refused, match=reason):
         STEPS_CHECKS[check](found)
+
+
+def test_after_wrong_losses_of_rows_nothing_more_is_checked(own_workload, tmp_path):
+    changed(own_workload / "model.py", LOSS, f"tf.reduce_mean({LOSS})")
+    (tmp_path / "scratch").mkdir()
+    found = workload_check.answers(own_workload, tmp_path / "scratch")
+    assert [(answer.name, answer.able) for answer in found] == [
+        ("declaration", True),
+        ("build", True),
+        ("row losses", False),
+    ]
+
+
+def test_numbers_instead_of_classes_need_predictions_and_scores(tmp_path, registries):
+    _, section = GUIDE.read_text().split("## Several inputs, and numbers instead of classes\n")
+    (tmp_path / "line").mkdir()
+    for name, text in re.findall(r"`([a-z.]+)`[^`]*\n\n```\w+\n(.*?)^```$", section, re.M | re.S):
+        (tmp_path / "line" / name).write_text(text)
+    found = subject(tmp_path / "line")
+    assert all(STEPS_CHECKS[name](found) for name in ("build", "row losses", "gradients"))
+    del found.module.predict
+    (tmp_path / "line" / "scores.py").unlink()
+    with pytest.raises(Refused, match=r"outputs are \(\) and there are no classes") as refused:
+        STEPS_CHECKS["build"](found)
+    assert refused.value.reason.endswith("has no predict, scores.py")
+
+
+@pytest.mark.parametrize(("below", "most"), [(256, None), (257, 256)])
+def test_whole_numbers_are_drawn_as_far_as_their_dtype_goes(own_workload, below, most):
+    changed(own_workload / "workload.yaml", "below: 5", f"below: {below}")
+    if most:
+        with pytest.raises(InputError, match=rf"too large for uint8.*give at most {most}"):
+            subject(own_workload)
+    else:
+        (codes,), _ = subject(own_workload).arrays.gather("train", slice(None))
+        assert codes.max() > 127
 
 
 def test_batch_normalisation_is_told(own_workload):

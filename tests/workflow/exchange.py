@@ -98,6 +98,7 @@ def request(data: Path, strategy: str, knobs: dict, instrument: str | None) -> d
         "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}} | knobs,
         "data": str(data),
         "train_rows": ROWS,
+        "validated_on": None,
         "max_steps": None,
         "instrument": instrument,
         "probe_settings": {} if instrument else None,

@@ -78,5 +78,6 @@ def test_numbers_are_predicted_from_several_inputs_and_scored_by_the_workload(
     np.testing.assert_allclose(found, predictions, rtol=1e-5, atol=1e-6)
     found = model.probabilities(arrays["validation.signal"], arrays["validation.word"])
     errors = np.abs(found - arrays["validation.numbers"])
+    assert result["training"]["validated_on"] == "validation"
     assert last["validation_loss"] == pytest.approx((errors**2).mean(), rel=1e-4)
-    assert last["test_accuracy"] == pytest.approx((errors < 1).all(axis=1).mean())
+    assert last["validation_accuracy"] == pytest.approx((errors < 1).all(axis=1).mean())

@@ -19,6 +19,7 @@ from tests.kinds import GUIDE as KIND_GUIDE
 from tests.kinds import WORKLOAD as DENSE
 from tests.workflow.conftest import SIMULATED, experiment_of
 
+OF_CLASSES = {"classification_reports", "confusion_matrices", "class_distribution", "splits"}
 RUN = "results/mine/runs/simulated/words/mirrored/1x2/plain/native/rep1/run.json"
 
 
@@ -79,6 +80,17 @@ def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake):
     assert json.loads((tmp_path / run).read_text())["status"] == "ok"
     split = tmp_path / "results/plane/data/plane/split4"
     assert json.loads((split / "dataset.json").read_text())["rows"] == {"train": 60, "test": 20}
+
+    shown = "results/plane/summary.md"
+    assert _figures(snakemake(shown, "--dry-run", experiment=settings).stdout) >= OF_CLASSES
+    (tmp_path / "dense" / "scores.py").write_text("def score(targets, predictions, description): 1")
+    figures = _figures(snakemake(shown, "--dry-run", experiment=settings).stdout)
+    assert "speedup" in figures and not figures & OF_CLASSES
+
+
+def _figures(planned: str) -> set[str]:
+    """Return the names of the figures that a dry run lists."""
+    return set(re.findall(r"results/plane/figures/(\w+)\.svg", planned))
 
 
 LOSS = "tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)"

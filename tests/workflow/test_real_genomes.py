@@ -17,7 +17,7 @@ from tests.workflow.conftest import run_snakemake
 
 pytestmark = pytest.mark.real_data
 
-RUN = "results/genomes/runs/genomes-1000/kmer-logreg/single/1x1/tuned/native/rep1/run.json"
+RUN = "results/fewer/runs/genomes-1000/kmer-logreg/single/1x1/tuned/native/rep1/run.json"
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +27,13 @@ def trained(tmp_path_factory) -> Path:
     experiment = yaml.safe_load((ROOT / "experiments" / "virus" / "genomes.yaml").read_text())
     [dataset] = experiment["datasets"].values()
     dataset["oversample"]["rows"] = dict.fromkeys(CLASSES, 500)
-    done = run_snakemake(folder, RUN, experiment=experiment)
+    done = run_snakemake(folder, RUN, experiment=experiment | {"experiment": "fewer"})
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
 def test_every_record_is_read_and_locked(trained):
-    data = trained / "results" / "genomes" / "data" / "genomes-1000"
+    data = trained / "results" / "fewer" / "data" / "genomes-1000"
     lock = pd.read_csv(data / "lock.tsv", sep="\t", keep_default_na=False).set_index("accession")
     report = pd.read_csv(data / "classes.csv").set_index("class")
     for name in CLASSES:

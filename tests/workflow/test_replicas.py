@@ -211,7 +211,8 @@ def test_a_run_says_what_it_obtained(trained, strategy):
         assert epoch["train_seconds"] >= spent[:, epoch["epoch"]].max()
         assert epoch["epoch_wall_seconds"] >= epoch["train_seconds"]
     final = result["evaluation"]["accuracy"]
-    assert result["epochs"][-1]["test_accuracy"] == pytest.approx(final)
+    assert result["epochs"][-1]["validation_accuracy"] == pytest.approx(final)
+    assert result["training"]["validated_on"] == "test"
 
 
 def test_predictions_of_several_ranks_are_in_the_order_of_the_rows(trained, small_split):

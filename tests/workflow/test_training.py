@@ -270,7 +270,7 @@ def test_early_stopping_on_the_validation_side_restores_the_best_model_which_is_
     assert first["validation_loss"] == pytest.approx(expected, rel=1e-5)
     assert first["validation_loss"] != pytest.approx(second["validation_loss"], rel=1e-5)
     right = (probabilities.argmax(axis=1) == labels).mean()
-    assert first["test_accuracy"] == pytest.approx(right)
+    assert first["validation_accuracy"] == pytest.approx(right)
 
 
 def assert_kept_as_evaluated(run: Path, split: Path, result: dict) -> None:

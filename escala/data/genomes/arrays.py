@@ -1,4 +1,4 @@
-"""Codes to the arrays a model trains on and is tested with, in blocks of bounded size."""
+"""Training and test arrays made from codes, in blocks of bounded size."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FORMAT = 4
 KIND = "genomes"
 #: The files of a side.
 ROWS, LABELS = "{side}.npy", "{side}_labels.npy"
-#: Number in the place of a genome's for rows that SMOTEN made.
+#: Genome number of rows that SMOTEN made.
 SYNTHETIC = -1
 
 
 @dataclass(frozen=True)
 class Genomes:
-    """The genomes of a dataset: letters one after the other, and what each of them is.
+    """The genomes of a dataset: their concatenated codes, and a record of each.
 
     Parameters
     ----------
@@ -71,11 +71,11 @@ def split(records: pd.DataFrame, preparation: dict, seed: int, groups: Path | No
 
     Parameters
     ----------
-    groups : the group of every record, for a split that keeps groups whole.
+    groups : file with the group of every record, for a split that keeps groups together.
 
     Raises
     ------
-    InputError : a class is too small, or the groups do not allow what is asked for.
+    InputError : a class is too small, or the groups do not allow this split.
     """
     settings, classes = preparation["split"], preparation["classes"]
     labels = records["label"].to_numpy(np.int64)
@@ -94,8 +94,8 @@ def prepare(
 
     Parameters
     ----------
-    inputs : as `escala.data.genomes.settings.prepared_from`; the groups of simulated genomes stand
-        in their folder.
+    inputs : files as `escala.data.genomes.settings.prepared_from` returns them. For simulated
+        genomes, `groups` is the folder that holds `lineages.tsv`.
     """
     groups = inputs.get("groups")
     if groups and groups.is_dir():
@@ -124,8 +124,8 @@ def write_arrays(
     seed : of the split.
     source : folder with `codes.npy`, `records.tsv` and `classes.csv`.
     output : folder that receives `train.npy` and `test.npy` (uint8, rows × length), their labels
-        (int64), the genome behind each row (`*_genomes.npy`, int32 number of a row in
-        `records.tsv`, or `SYNTHETIC`) and `dataset.json`.
+        (int64), the genome of each row (`*_genomes.npy`, int32: its row in `records.tsv`, or
+        `SYNTHETIC`) and `dataset.json`.
     groups : see `split`.
 
     Returns
@@ -190,7 +190,7 @@ def write_arrays(
 
 
 def _described(name: str, shape: tuple[int, ...], dtype: type, file: str) -> dict:
-    """Return the description of an array by which `escala.data.base.Arrays` reads it."""
+    """Return the entry of an array in `dataset.json`."""
     return {"name": name, "shape": list(shape), "dtype": np.dtype(dtype).name, "file": file}
 
 
@@ -200,7 +200,7 @@ Sides = dict[str, tuple[np.ndarray, np.ndarray]]
 def _split_first(
     genomes: Genomes, preparation: dict, seed: int, groups: Path | None, paths: dict[str, Path]
 ) -> tuple[Sides, tuple[int, ...], np.ndarray]:
-    """Write both sides; nothing derived from a test genome is trained on.
+    """Split first, then balance the training side: no training row derives from a test genome.
 
     Returns
     -------
@@ -227,7 +227,7 @@ def _split_first(
 def _balanced_first(
     genomes: Genomes, preparation: dict, seed: int, groups: Path | None, paths: dict[str, Path]
 ) -> tuple[Sides, tuple[int, ...], np.ndarray]:
-    """Write both sides of a split of the balanced rows, as the source work did: copies leak.
+    """Balance first, then split, as the source work did: copies of a genome reach both sides.
 
     Returns
     -------
@@ -257,7 +257,7 @@ def _balanced_first(
 def _write_balanced(
     genomes: Genomes, rows: np.ndarray, preparation: dict, path: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Write rows and what enlarges their classes; return the labels and genomes of all of them."""
+    """Write rows and the rows that enlarge their classes; return the label and genome of each."""
     length, oversample = preparation["length"], preparation["oversample"]
     labels = genomes.labels[rows["genome"]]
     strategy = balance.wanted(labels, preparation["classes"], oversample)

@@ -1,9 +1,9 @@
-"""How much of a sequence a model has seen before: the share of its k-mers that were trained on.
+"""Familiarity of a sequence: the share of its k-mers that occur in the training rows.
 
-A classifier gives class probabilities for anything, however unlike its training rows. A sequence of
-which few k-mers were trained on is flagged as unlike anything seen. The threshold is the share that
-a stated part of the held-out test rows falls below: these are false alarms by construction, and
-their rate is measured on the same rows.
+A classifier gives class probabilities for any sequence, even for one unlike its training rows. A
+sequence with a low share is flagged as unlike the training rows. The threshold is a chosen quantile
+of the shares of the held-out test rows. Test rows below it are false alarms, and their rate is
+measured on the same rows.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.data.genomes.prepare.kmers import canonical_kmers
 
-#: Letters of a k-mer. There are 4**12 = 16.8 million: a set of them takes 2 MiB as bits, and a
-#: random sequence hits few of those that some hundred thousand letters of genomes hold.
+#: Letters of a k-mer. A set of the 4**12 = 16.8 million k-mers takes 2 MiB as bits. A random
+#: sequence shares few k-mers with some hundred thousand letters of genomes.
 K = 12
 #: Rows that are held in memory at a time.
 ROWS = 1024
@@ -28,7 +28,7 @@ ROWS = 1024
 
 @dataclass(frozen=True)
 class Familiarity:
-    """The k-mers trained on, and what share of theirs held-out rows found among them.
+    """The k-mers of the training rows, and the share of them in each held-out row.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Familiarity:
 
     @classmethod
     def learn(cls, trained: Iterable[np.ndarray], held_out: Iterable[np.ndarray]) -> Familiarity:
-        """Collect the k-mers of training rows, and the shares of held-out ones.
+        """Collect the k-mers of training rows, and measure the share of each held-out row.
 
         Parameters
         ----------
@@ -58,9 +58,9 @@ class Familiarity:
         return cls(seen, np.sort(measured))
 
     def share(self, codes: np.ndarray) -> float:
-        """Return the share of the k-mers of codes (uint8 of shape (n,)) that were trained on.
+        """Return the share of a sequence's k-mers that occur in the training rows.
 
-        It is NaN where there is no k-mer: fewer than K letters without an ambiguous one.
+        `codes` are uint8 of shape (n,). Without K consecutive unambiguous letters the share is NaN.
         """
         kmers = canonical_kmers(codes, K)
         if not len(kmers):
@@ -73,11 +73,11 @@ class Familiarity:
 
         Raises
         ------
-        InputError : `false_alarms` is no share from 0 to below 1.
+        InputError : `false_alarms` is not from 0 to below 1.
         """
         if not 0 <= false_alarms < 1:
             raise InputError(
-                "false_alarms", false_alarms, "is no share from 0 to below 1", "give 0.05, say"
+                "false_alarms", false_alarms, "is not from 0 to below 1", "set for example 0.05"
             )
         if not len(self.held_out):
             return float("nan")
@@ -101,7 +101,7 @@ class Familiarity:
 
 
 def learn(split: Path, output: Path) -> Familiarity:
-    """Learn from a split's arrays what its training rows hold, and write it.
+    """Write the k-mers of a split's training rows and the shares of its test rows.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def learn(split: Path, output: Path) -> Familiarity:
         np.load(split / f"{side}.npy", mmap_mode="r", allow_pickle=False)
         for side in ("train", "test")
     )
-    # What SMOTEN made is no sequence that anything has.
+    # Rows that SMOTEN made are sequences of no genome.
     real = np.load(split / "train_genomes.npy", allow_pickle=False) >= 0
     familiarity = Familiarity.learn(
         _blocks(train, np.flatnonzero(real), "trained on"),
@@ -126,15 +126,15 @@ def learn(split: Path, output: Path) -> Familiarity:
         raise InputError(
             split,
             "test.npy",
-            f"holds no row with {K} letters in a row that are A, C, G or T: false alarms cannot be "
+            f"holds no row with {K} consecutive letters A, C, G or T: false alarms cannot be "
             "measured",
-            "choose a split with such test rows",
+            "choose a split that has such test rows",
         )
     familiarity.save(output)
     return familiarity
 
 
 def _blocks(array: np.ndarray, rows: np.ndarray, what: str) -> Iterator[np.ndarray]:
-    """Yield blocks of those rows of an array that are named, and show how far it is."""
+    """Yield the given rows of an array in blocks, with a progress bar."""
     for first in tqdm(range(0, len(rows), ROWS), desc=what, unit=" blocks", disable=None):
         yield array[rows[first : first + ROWS]]

@@ -1,4 +1,4 @@
-"""A user's FASTA file, cut into rows as the genomes that a model was trained on."""
+"""A user's FASTA file, cut into rows in the same way as a model's training genomes."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from escala.data.genomes.prepare.encode import encode
 from escala.data.genomes.prepare.fasta import nucleotides
 from escala.data.queries import Query
 
-#: How rows can have been cut, as `window.method` of a dataset allows.
+#: Allowed values of a dataset's `window.method`.
 WINDOW_METHODS = ("start", "random", "tiles")
-#: Most windows a record is cut into; longer records are sampled evenly.
+#: Maximum number of windows of a record; longer records are sampled evenly.
 WINDOWS = 64
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     """Yield the records of a FASTA file, each cut as the model's rows were.
 
-    A model of rows that begin where genomes do (`window.method: start`) is given the beginning of
-    each record and no other part of it; others are given tiles of the whole record. The columns of
-    a record are `accession`, `letters` and `windows`, its evidence the codes that were cut.
+    A model trained on the starts of genomes (`window.method: start`) gets only the beginning of
+    each record. Other models get tiles of the whole record. Each record has the columns
+    `accession`, `letters` and `windows`; its evidence is the codes that the rows are cut from.
 
     Parameters
     ----------
-    path : plain or gzipped, letters in either case; either strand, if the model knows both. For a
-        model of `start`, whole genomes, or their beginnings.
+    path : FASTA file, plain or gzipped, in upper or lower case; in either strand if the model was
+        trained on both. A model of `start` needs whole genomes or their beginnings.
 
     Raises
     ------
-    InputError : the file is no nucleotide FASTA, or the model's rows were cut in an unknown way.
+    InputError : the file is not nucleotide FASTA, or the model's rows were cut in an unknown way.
     """
     window = _window(description)
     [spec] = specs(description)
@@ -53,7 +53,7 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
 
 
 def _window(description: Mapping[str, Any]) -> dict:
-    """Return how the model's rows were cut: a model may come from anywhere."""
+    """Return the checked window settings of a model: the model may come from an unknown source."""
     window = description.get("window")
     if not isinstance(window, dict) or window.get("method") not in WINDOW_METHODS:
         raise _refused("data.window.method", f"none of {', '.join(WINDOW_METHODS)}")
@@ -67,15 +67,15 @@ def _refused(key: str, wrong: str) -> InputError:
         "model.json",
         key,
         f"is missing, or {wrong}",
-        "have the model sent again, or train it again",
+        "get the model's folder again, or train the model again",
     )
 
 
 def _pieces(codes: np.ndarray, length: int, window: dict) -> np.ndarray:
-    """Return the rows that a model of a dataset's `window` is given of a sequence.
+    """Return the rows of a sequence for a model trained with a dataset's `window`.
 
-    Of `start` they are its rows, the other strand included if it was trained on. Random windows and
-    tiles begin anywhere, so tiles that meet show all of the sequence, on the strand it is given on.
+    For `start` they are cut as in training, with the other strand if the model was trained on it.
+    For `random` and `tiles` they are adjacent tiles of the whole sequence on the given strand.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The settings of a dataset of genomes: what fits together, and what its arrays depend on."""
+"""The settings of a dataset of genomes: checks, and the part that its arrays depend on."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from escala.data.genomes import acquire
 from escala.data.genomes.acquire.queries import QUERIES
 from escala.data.paths import expanded_path
 
-# What its arrays depend on, besides its source and its split.
+# Settings that the arrays depend on, in addition to source and split.
 _PREPARED_BY = ("classes", "length", "window", "deduplicate", "oversample")
-#: What `rule codes` makes of the sequences.
+#: Files that `rule codes` makes from the sequences.
 ENCODED = ("codes.npy", "records.tsv", "classes.csv")
 #: Key, value, reason and remedy of an error in an experiment.
 Error = Callable[[str, object, str, str], InputError]
 
 
 def check(name: str, settings: Mapping[str, Any], error: Error) -> None:
-    """Refuse settings that do not fit together.
+    """Refuse settings that contradict each other.
 
     Raises
     ------
-    InputError : as `error` makes it.
+    InputError : made by `error`.
     """
     _check_classes(f"datasets.{name}", settings, error)
     _check_split(f"datasets.{name}", settings, error)
@@ -36,7 +36,7 @@ def _check_classes(key: str, settings: Mapping[str, Any], error: Error) -> None:
         raise error(
             f"{key}.classes",
             classes,
-            "one class only: there is nothing to tell apart",
+            "a single class leaves nothing to classify",
             "name at least two classes",
         )
     by_class = {
@@ -88,14 +88,14 @@ def _check_split(key: str, settings: Mapping[str, Any], error: Error) -> None:
         raise error(
             f"{key}.oversample.order",
             order,
-            f"balancing first breaks up what a split by {by} keeps whole",
+            f"balancing before the split separates genomes that a split by {by} keeps together",
             "use after-split, or split.by: random",
         )
     if settings["deduplicate"] == "encoded" and settings["window"]["method"] != "start":
         raise error(
             f"{key}.deduplicate",
             "encoded",
-            "compares the starts of genomes, and rows begin elsewhere",
+            "compares the starts of genomes, but rows begin elsewhere",
             "use genome or none, or window.method: start",
         )
 
@@ -103,8 +103,8 @@ def _check_split(key: str, settings: Mapping[str, Any], error: Error) -> None:
 def preparation(settings: Mapping[str, Any]) -> dict:
     """Return the settings that the arrays depend on, and no others.
 
-    Clusters are linked by `similarity`; for other splits it is where the leakage report begins to
-    count.
+    In a split by clusters, `similarity` links genomes. For other splits it is only the threshold of
+    the leakage report.
     """
     split = {k: v for k, v in settings["split"].items() if k not in ("seeds", "groups")}
     if split["by"] == "cluster":
@@ -122,7 +122,7 @@ def inputs(settings: Mapping[str, Any]) -> list[Path]:
 
 
 def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
-    """Return what the arrays are made of; `groups` where the split keeps groups whole.
+    """Return the files that the arrays are made from; `groups` only if the split uses groups.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def _groups(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
 
 
 def letters_kept(settings: Mapping[str, Any]) -> int | None:
-    """Return the letters of each genome that rows are cut from; None is all of them."""
+    """Return how many letters of each genome the rows are cut from; None means all."""
     oversample, within = settings["oversample"], 0
     if oversample["method"] == "windows":
         within = oversample.get("within")
@@ -155,7 +155,7 @@ def letters_kept(settings: Mapping[str, Any]) -> int | None:
 
 
 def size(settings: Mapping[str, Any]) -> tuple[float | None, int]:
-    """Return the training rows, if they are known without the genomes, and the letters of a row."""
+    """Return the number of training rows, None if unknown, and the letters of a row."""
     length, oversample, window = (settings[key] for key in ("length", "oversample", "window"))
     records = settings["source"].get("records")
     if records is None or window["method"] != "start":

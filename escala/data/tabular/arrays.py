@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from escala.data.tabular.scaling import learn, row_blocks
 from escala.data.writer import written
 
 KIND = "tabular"
+_IF_ONE = "if this row is the first line and names the columns, set header: yes"
 
 
 def prepare(
@@ -47,11 +48,9 @@ def prepare(
     names, classes = described["features"], described["classes"]
     features = np.load(source / "features.npy", mmap_mode="r", allow_pickle=False)
     labels = np.load(source / "labels.npy", allow_pickle=False)
-    usable = usable_rows(features, preparation["missing"])
-    sides = {
-        side: usable[rows]
-        for side, rows in stratified(labels[usable], preparation["split"], classes, seed).items()
-    }
+    usable = usable_rows(features, preparation["missing"], names)
+    divided = stratified(labels[usable], preparation["split"], classes, seed, _IF_ONE)
+    sides = {side: usable[rows] for side, rows in divided.items()}
     scaling = learn(
         features,
         sides["train"],
@@ -83,12 +82,15 @@ def prepare(
         )
 
 
-def usable_rows(features: np.ndarray, missing: Literal["refuse", "drop", "mean"]) -> np.ndarray:
+def usable_rows(
+    features: np.ndarray, missing: Literal["refuse", "drop", "mean"], names: Sequence[str]
+) -> np.ndarray:
     """Return the numbers of the rows to use, int64.
 
     Parameters
     ----------
     features : float64 (rows, features), NaN where a value is missing.
+    names : of the features.
 
     Raises
     ------
@@ -105,7 +107,7 @@ def usable_rows(features: np.ndarray, missing: Literal["refuse", "drop", "mean"]
         column = int(np.isnan(features[row]).argmax())
         raise InputError(
             "missing",
-            f"row {row + 1}, column {column + 1}",
+            f"row {row + 1}, column {column + 1}, {names[column]}",
             "a value is missing",
             "set missing: drop to leave such rows out, or missing: mean to fill them",
         )

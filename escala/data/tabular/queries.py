@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from escala.core.errors import InputError
@@ -37,9 +38,13 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     for features, labels in tqdm(table.blocks(path, columns), desc=path.name, disable=None):
         for row, label in zip(features, labels, strict=True):
             number += 1
-            if description["missing"] != "mean" and table.is_missing(row):
+            missing = np.flatnonzero(np.isnan(row))
+            if missing.size and description["missing"] != "mean":
                 raise InputError(
-                    path, f"row {number}", "a value is missing", "complete it, or leave it out"
+                    path,
+                    f"row {number}, {names[missing[0]]}",
+                    "a value is missing",
+                    "complete it, or leave the row out",
                 )
             if columns.labelled and label not in classes:
                 raise InputError(

@@ -24,7 +24,7 @@ TIMELINES = "Timelines"
 #: Headings of the report, in the order in which figures are listed.
 CATEGORIES = ("Data", "Quality", "Time", "Resources", TIMELINES)
 #: Conditions that not every experiment meets.
-OCCASIONS = ("several nodes", "ladders", *PROBES)
+OCCASIONS = ("classes", "several nodes", "ladders", *PROBES)
 
 
 class Figure(NamedTuple):

@@ -1,4 +1,4 @@
-"""Draw the accuracy of each epoch, on the training rows and, if validated, on the test rows."""
+"""Draw the accuracy of each epoch in training and, if the runs validate, after it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ from escala.report.tables.views import by_gradient, labelled
 
 CATEGORY = "Quality"
 WHAT = "Accuracy per epoch"
-KINDS = {
-    "accuracy": "training accuracy\n(while training)",
-    "test_accuracy": "test accuracy\n(after the epoch)",
-}
+KINDS = ("accuracy", "validation_accuracy")
 
 
 def draw(tables: Tables) -> Figure:
@@ -42,7 +39,7 @@ def draw(tables: Tables) -> Figure:
     epochs = labelled(tables["epochs"], tables["runs"])
     epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
     if epochs.empty:
-        return without_data(WHAT, tables)
+        return without_data(WHAT, tables, "epochs")
     rows, kinds = panels(epochs), [kind for kind in KINDS if epochs[kind].notna().any()]
     figure = new(3.4 * len(kinds) + 2.2, 3.0 * len(rows))
     shown = looks(labelled(tables["runs"], tables["runs"]))
@@ -79,4 +76,12 @@ def _panel(axes: Axes, frame: pd.DataFrame, kind: str, shown_as: dict[str, Look]
         )  # fmt: skip
         axes.scatter(runs["epoch"] + shift, runs[kind], s=9, color=look.colour, alpha=0.45)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.set(xlabel="epoch", ylabel=KINDS[kind])
+    axes.set(xlabel="epoch", ylabel=_words(kind, frame))
+
+
+def _words(kind: str, frame: pd.DataFrame) -> str:
+    """Return the label of an axis, which names the rows that were validated on."""
+    if kind == "accuracy":
+        return "training accuracy\n(while training)"
+    sides = frame["validated_on"].dropna().unique()
+    return f"{sides[0] if len(sides) == 1 else 'validation'} accuracy\n(after the epoch)"

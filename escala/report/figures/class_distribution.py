@@ -24,6 +24,7 @@ from escala.report.figures.common import (
 from escala.report.tables.classes import STAGES
 
 CATEGORY = "Data"
+NEEDS = "classes"
 WHAT = "Class distribution"
 STAGE_NAMES = {
     "records": "read",

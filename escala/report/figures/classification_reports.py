@@ -27,6 +27,7 @@ from escala.report.figures.common import (
 from escala.report.tables.views import labelled
 
 CATEGORY = "Quality"
+NEEDS = "classes"
 WHAT = "Classification reports, pooled over runs and splits"
 SCORES = ("precision", "recall", "f1")
 #: Lower scores share a colour: with those of a useless model, others would look alike.
@@ -39,7 +40,7 @@ def draw(tables: Tables) -> Figure:
     """Draw a heat map per configuration: a row per class, its test rows beside its name."""
     pooled = in_order(labelled(tables["pooled"], tables["runs"]))
     if pooled.empty:
-        return without_data(WHAT, tables)
+        return without_data(WHAT, tables, "scores of classes")
     groups = list(pooled.groupby(list(CONFIGURATION), sort=False))
     names = [_name(row["class"], row["actual"]) for _, row in pooled.iterrows()]
     row = max(0.32, name_height(names) + 0.05)

@@ -23,7 +23,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
 from escala.core.files import atomic
-from escala.report.tables.views import fitted_workloads, labelled, untested
+from escala.report.tables.views import any_ok, fitted_workloads, labelled, untested
 from escala.strategies import STRATEGIES
 
 Tables = Mapping[str, pd.DataFrame]
@@ -362,9 +362,16 @@ def not_scored(tables: Tables) -> list[str]:
     return [f"No test rows, hence no scores: {', '.join(names)}."] if names else []
 
 
-def without_data(what: str, tables: Tables) -> Figure:
-    """Return a figure with the reason why there is nothing to show."""
+def without_data(what: str, tables: Tables, lacking: str) -> Figure:
+    """Return a figure with the reason why there is nothing to show.
+
+    Parameters
+    ----------
+    lacking : what the runs that ended ok do not have, if any ended ok.
+    """
     runs = tables["runs"]
+    if any_ok(tables):
+        return empty(what, described(runs), f"No run that ended ok has {lacking}.")
     why = "; ".join(
         f"{label}: {status}" + ("" if pd.isna(reason) else f" ({reason})")
         for label, status, reason in labelled(runs, runs)[["label", "status", "reason"]]

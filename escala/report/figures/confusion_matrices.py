@@ -27,6 +27,7 @@ from escala.report.figures.common import (
 from escala.report.tables.views import labelled
 
 CATEGORY = "Quality"
+NEEDS = "classes"
 WHAT = "Confusion matrices, pooled over repeats"
 COLOURS = "Blues"
 
@@ -35,7 +36,7 @@ def draw(tables: Tables) -> Figure:
     """Draw a panel per configuration: counts, coloured by the share of the true class."""
     confusion = in_order(labelled(tables["confusion"], tables["runs"]))
     if confusion.empty:
-        return without_data(WHAT, tables)
+        return without_data(WHAT, tables, "scores of classes")
     groups = list(confusion.groupby(list(CONFIGURATION), sort=False))
     written = {name: wrap(name, 1.4, LABEL) for name in confusion["true_class"].unique()}
     # Names below the columns are rotated, so their lines take more than their height.

@@ -39,7 +39,7 @@ def draw(tables: Tables) -> Figure:
         return nothing_by_epochs(WHAT, everything)
     configurations = labelled(tables["configurations"], tables["runs"])
     if not (configurations["kind"] != "unavailable").any():
-        return without_data(WHAT, tables)
+        return without_data(WHAT, tables, "times measured at one sitting")
     runs = labelled(tables["runs"], tables["runs"])
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
     parts = [(names, in_order(frame)) for names, frame in panels(configurations)]
@@ -69,8 +69,9 @@ def _panel(axes: Axes, frame: pd.DataFrame, runs: pd.DataFrame) -> None:
     for row in frame.itertuples():
         colour = strategy_look(row.strategy).colour
         if row.kind == "unavailable":
+            why = "no run ended ok" + " at one sitting" * bool(row.runs_ok)
             axes.text(
-                0.01, row.Index, "no run ended ok", va="center", style="italic",
+                0.01, row.Index, why, va="center", style="italic",
                 transform=axes.get_yaxis_transform(),
             )  # fmt: skip
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escala.report.findings.words import Tables, with_labels
-from escala.report.tables.views import by_gradient, is_main_reference
+from escala.report.tables.views import any_ok, by_gradient, is_main_reference
 
 POSITION = 30
 
@@ -16,7 +16,8 @@ def sentence(tables: Tables, name: str) -> str:
     if tables["runs"].empty:
         return "No workload was trained over epochs."
     if timed.empty:
-        return "Where the time goes outside the training steps is unavailable: no run ended ok."
+        why = "no run ended ok" + " at one sitting" * any_ok(tables)
+        return f"Where the time goes outside the training steps is unavailable: {why}."
     shown = []
     for _, group in timed.groupby(["dataset", "workload"], sort=False):
         main = is_main_reference(group, tables["configurations"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from escala.report.findings.words import Tables, joined
+from escala.report.tables.views import any_ok
 
 POSITION = 70
 
@@ -12,7 +13,7 @@ POSITION = 70
 def sentence(tables: Tables, name: str) -> str:
     """Describe, for each split, how scores depend on similar genomes in training."""
     leakage = tables["leakage"]
-    if leakage.empty and (tables["runs"]["status"] == "ok").any():
+    if leakage.empty and any_ok(tables):
         return ""
     if leakage.empty:
         return "What near-duplicates in training add to the scores is unavailable: no run ended ok."

@@ -1,25 +1,35 @@
-"""Describe how well the models classify."""
+"""Describe how good the models are."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from escala.report.findings.words import Tables, joined, score_differences, with_labels
-from escala.report.tables.views import by_gradient, untested
+from escala.report.findings.words import (
+    Tables,
+    joined,
+    score_differences,
+    with_labels,
+)
+from escala.report.tables.views import any_ok, by_gradient, untested
 
 POSITION = 60
 
 
 def sentence(tables: Tables, name: str) -> str:
-    """Describe how well the models classify, and whether configurations differ in it."""
-    if tables["pooled"].empty:
-        return "The quality of the models is unavailable: no run ended ok."
-    leaky = sorted(tables["pooled"].loc[tables["pooled"]["leaky"], "dataset"].unique())
+    """Describe how good the models are, and whether configurations differ in it."""
+    scored = pd.concat([tables[name][["dataset", "leaky"]] for name in ("pooled", "scores")])
+    if scored.empty:
+        why = "no run ended ok"
+        if any_ok(tables):
+            why = "no run that ended ok trained over whole epochs"
+        return f"The quality of the models is unavailable: {why}."
+    leaky = sorted(scored.loc[scored["leaky"].astype(bool), "dataset"].unique())
     unscored = untested(tables["pooled"])
     parts = [
         *_of_networks(by_gradient(tables)),
         _of_pairs(by_gradient(tables)),
         *_of_fits(tables),
+        *_of_own_scores(tables),
         f"no test rows and hence no scores: {joined(unscored)}" if unscored else "",
         f"scores on {joined(leaky)} are too good: its split is leaky" if leaky else "",
     ]
@@ -78,6 +88,25 @@ def _of_fits(tables: Tables) -> list[str]:
         + joined(f"{row.accuracy:.3f} is reached by {row.workload}" for row in group.itertuples())
         for dataset, group in fits.groupby("dataset", sort=False)
     ]
+
+
+def _of_own_scores(tables: Tables) -> list[str]:
+    """Describe each score of workloads that bring their own, by its medians and ranges."""
+    scores = with_labels(tables["scores"], tables)
+    return [
+        f"the median of {name} is "
+        + joined(
+            f"{values.median():.4g} for {label} ({_range(values)})"
+            for label, values in of_score.groupby("label", sort=False)["value"]
+        )
+        for name, of_score in scores.groupby("score", sort=False)
+    ]
+
+
+def _range(values: pd.Series) -> str:
+    if len(values) == 1:
+        return "one run"
+    return f"range {values.min():.4g} to {values.max():.4g}, {len(values)} runs"
 
 
 def _lowest(pooled: pd.DataFrame, rate: str) -> str:

@@ -65,16 +65,18 @@ class Evidence:
         return [run for run in runs if run["instrument"] == name]
 
     @cached_property
-    def scored(self) -> list[Measurement]:
-        """The current runs whose scores count: classifications after whole epochs that ended ok."""
+    def evaluated(self) -> list[Measurement]:
+        """The current runs after whole epochs that ended ok: those whose scores count."""
         return [
             run
             for run in self.found
-            if run["current"]
-            and run["status"] == "ok"
-            and not is_cut(run)
-            and "classes" in run["evaluation"]
+            if run["current"] and run["status"] == "ok" and not is_cut(run)
         ]
+
+    @property
+    def scored(self) -> list[Measurement]:
+        """Those of them that are classifications."""
+        return [run for run in self.evaluated if "classes" in run["evaluation"]]
 
     @cached_property
     def runs(self) -> pd.DataFrame:

@@ -15,5 +15,6 @@ def rows(evidence: Evidence) -> Iterator[dict]:
                 **names_of(run),
                 **{key: run[key] for key in ("current", "status")},
                 **epoch,
+                "validated_on": run["training"]["validated_on"],
                 **data_of(run),
             }

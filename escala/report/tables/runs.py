@@ -86,6 +86,7 @@ def _time_to_target(run: Measurement) -> dict:
     spent = 0.0
     for epoch in run["epochs"]:
         spent += epoch["train_seconds"]
-        if epoch["test_accuracy"] is not None and epoch["test_accuracy"] >= target:
+        accuracy = epoch["validation_accuracy"]
+        if accuracy is not None and accuracy >= target:
             return row | {"time_to_target_seconds": spent, "time_to_target_kind": "measured"}
     return row | {"time_to_target_seconds": spent, "time_to_target_kind": "censored"}

@@ -10,6 +10,12 @@ from escala.experiment.references import Configuration
 from escala.record.comparable import CONFIGURATION
 
 
+def any_ok(frames: Mapping[str, pd.DataFrame]) -> bool:
+    """Return whether the current measurement of any run ended ok."""
+    runs = frames["runs"]
+    return bool((runs["current"] & (runs["status"] == "ok")).any())
+
+
 def by_gradient(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return tables without the workloads that are trained by a fit.
 

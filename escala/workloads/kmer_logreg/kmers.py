@@ -1,4 +1,4 @@
-"""Counts of canonical k-mers: a k-mer and its reverse complement are one."""
+"""Counts of canonical k-mers: a k-mer and its reverse complement count as one."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from functools import cache
 import numpy as np
 from scipy import sparse
 
-#: Letters, and cells of the table of counts, that are worked on at a time: some 100 MB.
+#: Letters, and cells of the table of counts, that are processed at a time: some 100 MB.
 BLOCK_LETTERS, BLOCK_CELLS = 2**22, 2**22
 LETTERS = 4
 #: Longest k-mer that is counted.
 MOST_LETTERS = 8
-#: With code 0, which stands for every other letter and for padding.
+#: Number of codes, with code 0 for every other letter and for padding.
 CODES = LETTERS + 1
 
 
 def columns(k: int) -> int:
-    """Return how many canonical k-mers there are: 32, 136, 512, 2080 for k from 3 to 6.
+    """Return the number of canonical k-mers: 32, 136, 512, 2080 for k from 3 to 6.
 
-    Of the 4^k words, those of even k hold 4^(k/2) that are their own reverse complement.
+    If k is even, 4^(k/2) of the 4^k words are their own reverse complement.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def columns(k: int) -> int:
 
 
 def letters(kmers: int) -> int:
-    """Return k, given how many canonical k-mers there are."""
+    """Return k for a number of canonical k-mers."""
     return next(k for k in range(1, MOST_LETTERS + 1) if columns(k) == kmers)
 
 
@@ -46,8 +46,8 @@ def frequencies(codes: np.ndarray, k: int) -> np.ndarray | sparse.csr_array:
 
     Returns
     -------
-    float32 of shape (rows, columns(k)); sparse where a row is too short to hold half of them, so
-    that it takes the less memory.
+    float32 of shape (rows, columns(k)); sparse, to save memory, if a row is too short to hold half
+    of the k-mers.
     """
     shape = (len(codes), columns(k))
     if 2 * (codes.shape[1] - k + 1) < shape[1]:
@@ -68,7 +68,7 @@ def frequency_blocks(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
 
 
 def counts(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
-    """Yield how often every canonical k-mer stands in each row, some rows at a time.
+    """Yield how often every canonical k-mer occurs in each row, some rows at a time.
 
     k-mers that hold code 0 are skipped. The memory taken does not grow with the rows.
 
@@ -79,8 +79,8 @@ def counts(codes: np.ndarray, k: int) -> Iterator[np.ndarray]:
 
     Yields
     ------
-    int64 of shape (some rows, columns(k)); columns in alphabetical order of the lesser of a k-mer
-    and its reverse complement.
+    int64 of shape (some rows, columns(k)). A column is named by the alphabetically lesser of a
+    k-mer and its reverse complement; the columns are in the order of these names.
     """
     rows, length = codes.shape
     width = columns(k) + 1

@@ -1,7 +1,6 @@
-"""k-mer counts and logistic regression: what can be told without positions and without a network.
+"""Logistic regression on k-mer counts: a baseline without positions and without a network.
 
-Counts of canonical k-mers are the same wherever a genome begins and on whichever strand it is
-written.
+Counts of canonical k-mers depend neither on where a genome begins nor on its strand.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def fit(
 
     Parameters
     ----------
-    inputs, targets, counts, settings : described in `escala.workloads`; the only input are codes,
+    inputs, targets, counts, settings : described in `escala.workloads`; the only input is codes,
         uint8 (rows, length).
 
     Returns
@@ -42,7 +41,7 @@ def fit(
     model.fit(kmers.frequencies(codes, k), np.asarray(targets))
     coefficients, intercepts = model.coef_, model.intercept_
     if len(model.classes_) == 2:
-        # Of two classes scikit-learn keeps the second's logit alone.
+        # For two classes scikit-learn keeps only the logit of the second.
         coefficients = np.concatenate([np.zeros_like(coefficients), coefficients])
         intercepts = np.concatenate([[0.0], intercepts])
     weights = np.zeros((classes, kmers.columns(k)), np.float32)

@@ -1,1 +1,1 @@
-"""The workload `majority`: the most frequent class, always."""
+"""The workload `majority`: it always predicts the most frequent class."""

@@ -1,4 +1,4 @@
-"""The most frequent class, whatever the sequence: the score that needs no learning."""
+"""Prediction of the most frequent class for any sequence: a baseline that learns nothing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ OPTIMIZER = "counting"
 def fit(
     inputs: tuple[np.ndarray], targets: np.ndarray, counts: np.ndarray, settings: Mapping
 ) -> dict[str, np.ndarray]:
-    """Return the share of each class among the training rows before any was enlarged.
+    """Return the share of each class among the training rows before oversampling.
 
-    Enlarged classes are often of equal size, which would leave the choice to chance. Where
-    classes are enlarged before the split, the counts are those after it. Of classes that tie the
+    Oversampled classes are often of equal size, which would leave the choice to chance. If classes
+    are oversampled before the split, the counts are those after it. Of equally frequent classes the
     first is predicted.
 
     Returns
@@ -33,5 +33,5 @@ def shapes(specs: Sequence[Spec], outputs: tuple[int], settings: Mapping) -> dic
 
 
 def probabilities(weights: dict[str, np.ndarray], inputs: tuple[np.ndarray]) -> np.ndarray:
-    """Return those shares for every row, float32 (rows, classes)."""
+    """Return the shares for every row, float32 (rows, classes)."""
     return np.tile(weights["shares"], (len(inputs[0]), 1))

@@ -1,4 +1,4 @@
-"""A multilayer perceptron: dense layers of one activation, trained by plain gradient descent."""
+"""A multilayer perceptron: dense layers with one activation, trained by plain gradient descent."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Two convolutions over letters, looked up in tables computed from the weights at each step.
+"""Two convolutions over letters, looked up in tables that each step computes from the weights.
 
-Embedding → Conv1D → ReLU → MaxPool → Conv1D → ReLU → MaxPool, over few letters. What stands behind
-the first pooling at one position depends on a k-mer of `kernel + pool - 1` letters, so it has one
-value for each k-mer: a table, of 125 rows for five letters and a kernel and a pool of two. The
-second convolution is the sum of one row for each tap of its kernel, from tables that are that one
-times the tap's weights; where it stays small, one table for the k-mer that all taps see together
-holds the sum. Nothing is approximated: results differ from those of the plain layers by the
-rounding of sums taken in another order.
+The layers are Embedding → Conv1D → ReLU → MaxPool → Conv1D → ReLU → MaxPool, over a small alphabet.
+Each position after the first pooling depends only on a k-mer of `kernel + pool - 1` letters. So a
+table with one row for each k-mer holds all its values: 125 rows for five letters and a kernel and a
+pool of two. For each tap of the second kernel, another table is the product of this table and the
+tap's weights. The second convolution is the sum of one row from each of these tables. If it stays
+small, a single table holds these sums for the longer k-mer that all taps see together. Nothing is
+approximated: the results differ from those of the plain layers only by the order of sums.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.keras import layers
 
-#: The largest table, float32. Beyond it the plain layers compute.
+#: Maximum bytes of a table, float32. Beyond it the plain layers are used.
 TABLE_BYTES = 2**22
 
 
 class Lookup(layers.Layer):
-    """Five plain layers, computed by lookups where their tables stay small.
+    """Five plain layers, computed by lookups if their tables stay small.
 
-    It has the weights of the plain layers, under the same names, in the same order and with the
-    same initial values, and their gradients. Where it cannot look up it calls them one after the
-    other.
+    It has the weights of the plain layers, with the same names, order and initial values, and the
+    same gradients. If lookups are impossible, it calls the plain layers one after the other.
 
     Parameters
     ----------
     stem : an `Embedding`, a `Conv1D`, a `MaxPool1D`, a `Conv1D` and a `MaxPool1D`, not yet built.
-        They can be looked up if both convolutions have a bias, ReLU, no padding, and neither
-        strides, dilation nor groups, and pools neither overlap nor pad.
-    table_bytes : the largest table.
+        Lookups are possible if both convolutions have a bias and ReLU, but no padding, strides,
+        dilation or groups, and if the pools neither overlap nor pad.
+    table_bytes : maximum bytes of a table.
 
     It takes codes, integers of shape (rows, length), and gives floats of shape (rows, positions,
-    filters). A code that is none of the alphabet is refused on a CPU, as by `Embedding`.
+    filters). On a CPU a code outside the alphabet is an error, as in `Embedding`.
     """
 
     def __init__(self, stem: list[layers.Layer], table_bytes: int = TABLE_BYTES, **options):
@@ -43,7 +42,7 @@ class Lookup(layers.Layer):
 
     def build(self, shape: tf.TensorShape) -> None:
         for layer in self.stem:
-            # An absolute scope, so that the weights have the names they have without this layer.
+            # An absolute scope gives the weights the same names as without this layer.
             with tf.name_scope(f"{layer.name}/"):
                 layer.build(shape)
             shape = layer.compute_output_shape(shape)
@@ -73,7 +72,7 @@ class Lookup(layers.Layer):
         tables, k, offsets = self._tables(), self._k, [stride * tap for tap in range(taps)]
         joined = _bytes(alphabet, k + offsets[-1], convolution.filters) <= self.table_bytes
         if joined:
-            # ReLU of a table is cheaper than ReLU of all that is looked up in it.
+            # ReLU of a table is cheaper than ReLU of all looked-up rows.
             tables = [tf.nn.relu(_joined(tables, alphabet, k, stride))]
             k, offsets = k + offsets[-1], [0]
         # As in `Embedding`, a code beyond the alphabet is an error, not another k-mer.
@@ -82,7 +81,7 @@ class Lookup(layers.Layer):
         (pooled,) = last_pool.pool_size
 
         def convolved(start: int) -> tf.Tensor:
-            """Return what every last pool sees at its position `start`."""
+            """Return the convolution at position `start` of every last pool."""
             numbers = [
                 _kmers(letters, alphabet, k, stride * start + offset, stride * pooled, positions)
                 for offset in offsets
@@ -94,14 +93,14 @@ class Lookup(layers.Layer):
 
     @property
     def _k(self) -> int:
-        """Letters that a position behind the first pooling depends on."""
+        """Number of letters that a position after the first pooling depends on."""
         _, convolution, pool, *_ = self.stem
         return convolution.kernel_size[0] + pool.pool_size[0] - 1
 
     def _tables(self) -> list[tf.Tensor]:
-        """Return what each tap of the second kernel makes of every k-mer, (k-mers, filters).
+        """Return for each tap of the second kernel its table of all k-mers, (k-mers, filters).
 
-        The first has the bias.
+        The first table includes the bias.
         """
         embedding, first, pool, second, _ = self.stem
         pooled = pool(first(embedding(_all_kmers(embedding.input_dim, self._k))))
@@ -128,12 +127,12 @@ def _tabulable(stem: list[layers.Layer]) -> bool:
 
 
 def _bytes(alphabet: int, k: int, width: int) -> int:
-    """Return the bytes of a float32 table of so many columns that has a row for every k-mer."""
+    """Return the bytes of a float32 table with `width` columns and a row for every k-mer."""
     return 4 * width * alphabet**k
 
 
 def _all_kmers(alphabet: int, k: int) -> tf.Tensor:
-    """Return the letters of every k-mer, int32 (alphabet**k, k), in the order of their numbers."""
+    """Return the letters of every k-mer, int32 (alphabet**k, k), ordered by the k-mers' numbers."""
     places = alphabet ** tf.range(k - 1, -1, -1)
     return tf.range(alphabet**k)[:, tf.newaxis] // places % alphabet
 
@@ -149,7 +148,7 @@ def _kmers(
 
 
 def _joined(tables: list[tf.Tensor], alphabet: int, k: int, stride: int) -> tf.Tensor:
-    """Return the sum of all tables' rows for every k-mer that they see together."""
+    """Return the sum of the tables' rows for every longer k-mer that all taps see together."""
     filters = tables[0].shape[1]
     ends = [alphabet ** (stride * tap) for tap in range(len(tables))]
     return tf.add_n(
@@ -167,7 +166,7 @@ def _joined(tables: list[tf.Tensor], alphabet: int, k: int, stride: int) -> tf.T
 
 @tf.custom_gradient
 def _rows(table: tf.Tensor, numbers: tf.Tensor):
-    """Return rows of a table by their numbers; the gradient adds up into a dense table."""
+    """Return rows of a table by their numbers; the gradient is summed into a dense table."""
 
     def gradient(upstream):
         flat = tf.reshape(upstream, (-1, table.shape[1]))
@@ -178,10 +177,10 @@ def _rows(table: tf.Tensor, numbers: tf.Tensor):
 
 @tf.custom_gradient
 def _largest(*values: tf.Tensor):
-    """Return the elementwise maximum; its gradient goes to the first of those that are equal.
+    """Return the elementwise maximum; among equal values, the first gets the gradient.
 
-    ReLU's gradient passes on what stands where another tensor is positive: the one selection that
-    TensorFlow computes several elements at a time.
+    The gradient of ReLU selects the elements where another tensor is positive. It is the only
+    selection that TensorFlow computes with vector instructions.
     """
     maxima = [values[0]]
     for value in values[1:]:

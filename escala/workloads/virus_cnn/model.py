@@ -27,9 +27,9 @@ def network(
 ) -> tf.keras.Model:
     """Return the network for sequences of `length` codes (uint8, 0 to 4).
 
-    At length 1000 and 5 classes it has 2 067 181 parameters, 98 % of them in the first dense
-    layer. By `lookup-table` the layers up to the second pooling are computed from tables. The
-    weights and the results are the same.
+    At length 1000 and 5 classes it has 2 067 181 parameters, 98 % of them in the first dense layer.
+    With `lookup-table`, the layers up to the second pooling are computed from tables. The weights
+    and the results are the same.
     """
     convolutions = [
         layers.Embedding(CODES, 8),
@@ -60,7 +60,7 @@ def optimizer(
     """
     chosen = tf.keras.optimizers.RMSprop(learning_rate)
     if knobs["optimizer"] == "fused":
-        # Keras heeds this option of the constructor only where there is a GPU.
+        # Keras uses this option of the constructor only if there is a GPU.
         chosen.jit_compile = True
     return chosen
 

@@ -1,4 +1,4 @@
-"""From a source of genomes to one FASTA file per class and a lock file of checksums."""
+"""Acquisition of genomes: one FASTA file per class, and a lock file of checksums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from escala.core.files import atomic
 from escala.data.genomes.acquire.paths import class_files, list_files
 from escala.data.paths import expanded_path
 
-#: The module of each type of source, whose `fetch` gets the genomes; known without importing it.
+#: The module of each type of source, imported on demand. Its `fetch` gets the genomes.
 SOURCES = {
     "files": "escala.data.genomes.acquire.files",
     "ncbi": "escala.data.genomes.acquire.entrez",
@@ -20,13 +20,13 @@ SOURCES = {
 
 
 def inputs(source: dict, classes: list[str]) -> list[Path]:
-    """Return the files a source reads, so that a change of them is seen.
+    """Return the files that a source reads, so that the workflow sees when they change.
 
     They are a file of genomes per class, or files that list accessions, and a lock file.
 
     Raises
     ------
-    InputError : the source is a folder, and lacks one of them, or a variable is not set.
+    InputError : the source's folder lacks the file of a class, or a variable is not set.
     """
     genomes = class_files(source, classes) if "folder" in source else []
     return [*genomes, *list_files(source, classes), *filter(None, [_given_lock(source)])]
@@ -40,16 +40,16 @@ def acquire(
     Parameters
     ----------
     source : the `source` of a dataset in the config; its `type` names a key of `SOURCES`. If its
-        `lock` names an earlier lock file, the records are exactly those, in that order.
+        `lock` names an earlier lock file, the records are exactly those of that file, in its order.
     classes : class names, in the order of their labels.
     folder : replaced if it exists.
     lock : TSV of class, accession, length and sha256, see `lock.Locked`.
-    partial : folder that keeps what a download has received while it is not complete. It stays when
-        that fails and is removed when it is done. None keeps nothing.
+    partial : folder that keeps the received records of an incomplete download. It stays after a
+        failure and is removed after success. None keeps nothing.
 
     Raises
     ------
-    InputError : the source cannot give the genomes asked for, or they are not those locked.
+    InputError : the source cannot give the genomes, or they differ from the lock file.
     """
     from escala.data.genomes.acquire.lock import lock_rows, read_lock, require_locked, write_lock
     from escala.data.genomes.acquire.partial import forget

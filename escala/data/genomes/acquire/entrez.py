@@ -1,11 +1,11 @@
-"""Genomes from NCBI's nucleotide database: by query, by accession, or as a lock file says.
+"""Genomes from NCBI's nucleotide database: by query, by accession or by lock file.
 
-Which records are wanted is known before any of them is fetched. A query is searched with the result
-on NCBI's history server, and the accessions are listed from there. Sequences are then fetched by
-accession, in batches, and every answer is compared with what was asked for. A record counts as
-received once it is whole. The last one of an answer may have been cut where nobody can tell: it is
-believed when another record follows it in a later answer, or when a lock file or a second answer
-gives it the same digest.
+The wanted records are listed before the first one is fetched. A query leaves its result on NCBI's
+history server, from which the accessions are listed. Sequences are then fetched by accession in
+batches, and every answer is compared with its request. A record counts as received once it is
+complete. The last record of an answer may have been cut without a sign. It is accepted when another
+record follows it in a later answer, or when a lock file or a second answer gives it the same
+digest.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from escala.data.genomes.acquire.paths import list_files
 from escala.data.genomes.acquire.queries import QUERIES
 from escala.data.paths import expanded, expanded_path
 
-#: Records of one request. From 200 on Bio.Entrez sends the accessions in the body.
+#: Records of one request. With 200 or more, Bio.Entrez sends the accessions in the body.
 BATCH = 200
-#: Records of one listing. EFetch gives 10 000 at once (NBK25499), and positions beyond 9998 are
-#: refused with "out of acceptable range [9999,9998]" (Biopython, issue 4189): a longer result is
-#: divided into searches that have no more, and no position but 0 is asked for.
+#: Records of one listing. EFetch gives 10 000 at once (NBK25499) and refuses positions beyond 9998
+#: with "out of acceptable range [9999,9998]" (Biopython, issue 4189). So a longer result is divided
+#: into searches of at most this many records, each listed from position 0.
 PAGE = 9999
-#: How often NCBI must say that it has not got a record asked for alone.
+#: Number of refused requests for one record after which it counts as absent.
 ALONE = 4
 #: Letters of nucleotides (IUPAC), with U for T.
 NUCLEOTIDES = re.compile("[ACGTURYKMSWBDHVN]+", re.I)
 ACCESSION = re.compile(r"\w+(\.\d+)?", re.A)
-REMEDY = "check the query and the connection, and run the same again"
+REMEDY = "check the query and the connection, then run the same command again"
 
 
 def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None = None) -> None:
     """Download the records of each class to `{class}.fasta`, in upper case.
 
-    The records are sorted by accession, or stand in the order of the lock file; their headers are
+    The records are sorted by accession, or are in the order of the lock file. Their headers are
     accessions with versions, because descriptions change. So the same list gives the same bytes.
 
     Parameters
@@ -61,13 +61,13 @@ def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None =
         are listed: `lock` (path of a lock file), else `accessions` (class → list, or path of a file
         with one a line), else `queries` (class → Entrez query), else `queries.QUERIES`. For queries
         `max_records` (class → int).
-    partial : folder for records that are verified. It outlives a failure, an interrupt and a kill,
-        and the next call asks for the others only. None keeps nothing.
+    partial : folder for verified records. It survives a failure, an interrupt and a kill, and the
+        next call requests only the other records. None keeps nothing.
 
     Raises
     ------
-    InputError : nothing matches, a record does not exist (any more) or has changed, NCBI refuses,
-        or gave no usable answer `eutils.TRIES` times in a row.
+    InputError : no record matches, a record does not exist (any more) or has changed, NCBI refuses,
+        or it gave no usable answer `eutils.TRIES` times in a row.
     """
     address = source["email"]
     if address.startswith("$"):
@@ -88,14 +88,14 @@ def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None =
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Which records of a class are wanted.
+    """The wanted records of a class.
 
     Attributes
     ----------
-    where, value : the key of the config, and what stands there, for messages.
-    accessions : what to fetch, or None if that is to be searched for.
+    where, value : the key in the config and its value, for messages.
+    accessions : records to fetch; None if a search must list them first.
     digests : SHA-256 of sequences, by accession, where they are known.
-    limit : most records to take of a search.
+    limit : maximum number of records from a search.
     """
 
     where: str
@@ -125,7 +125,7 @@ def _wanted(source: dict, name: str, classes: list[str]) -> _Wanted:
         f"source.queries.{name}",
         None,
         "the class has neither a query nor accessions",
-        f"add one; without, there are queries for {', '.join(QUERIES)}",
+        f"add one; only {', '.join(QUERIES)} have a query by default",
     )
 
 
@@ -137,20 +137,20 @@ def _lines(path: Path) -> list[str]:
 
 
 def _named(accessions: list[str], where: object) -> list[str]:
-    """Return accessions sorted, if they are such and each is there once."""
+    """Return accessions in sorted order; refuse malformed and repeated ones."""
     if not accessions:
         raise InputError(where, accessions, "no accession", "give at least one")
     for accession in accessions:
         if not ACCESSION.fullmatch(accession):
-            raise InputError(where, accession, "is no accession", "write one a line, as AB123456.1")
+            raise InputError(where, accession, "is no accession", "write one per line: AB123456.1")
     twice = {accession for accession, count in Counter(accessions).items() if count > 1}
     if twice:
-        raise InputError(where, listed(twice), "stands there twice", "remove one")
+        raise InputError(where, listed(twice), "is listed twice", "remove one")
     return sorted(accessions)
 
 
 def _received(client: eutils.Client, wanted: _Wanted, name: str, kept: Partial) -> list[str]:
-    """Fetch the records of a class that are not kept yet; return all, in the order to write."""
+    """Fetch the missing records of a class; return all its accessions in the order to write."""
     client.faults.clear()
     try:
         accessions = wanted.accessions or _searched(client, wanted)
@@ -168,18 +168,18 @@ def _received(client: eutils.Client, wanted: _Wanted, name: str, kept: Partial) 
             print(f"{name}: tried again after: {fault} ({count} times)", file=sys.stderr)
     for lacking, reason in (
         (download.absent, "NCBI has no such record (any more)"),
-        (download.changed, "the record has changed, its digest is not the one locked"),
+        (download.changed, "the record has changed: its digest differs from the lock file"),
     ):
         if lacking:
             raise wanted.error(f"{listed(lacking)}: {reason}", "remove or replace these accessions")
     found = [kept.find(accession) for accession in accessions]
     if len(set(found)) < len(found):
-        raise wanted.error("an accession stands there with and without version", "remove one")
+        raise wanted.error("an accession is listed with and without version", "remove one")
     return found
 
 
 def _progress(name: str, total: int, initial: int) -> tqdm:
-    """Show records and the time left: steadily on a terminal, twice a minute in a log."""
+    """Return a progress bar, updated steadily on a terminal and twice a minute in a log."""
     return tqdm(
         desc=name,
         total=total,
@@ -191,12 +191,12 @@ def _progress(name: str, total: int, initial: int) -> tqdm:
 
 
 class _Download:
-    """The records of a list that are still to come.
+    """The records of a list that are not yet received.
 
     Attributes
     ----------
-    waiting : accessions to ask for, in this order.
-    absent, changed : accessions that cannot be had as asked for.
+    waiting : accessions to request, in this order, each with its number of refusals.
+    absent, changed : accessions that NCBI lacks, or whose digest differs from the locked one.
     """
 
     def __init__(
@@ -215,21 +215,21 @@ class _Download:
         self._companion = kept.any()
 
     def attempt(self) -> None:
-        """Ask once for the next records, and keep those that arrive whole.
+        """Request the next records once, and keep the complete ones of the answer.
 
         Raises
         ------
-        Failure : none did. After that fewer are asked for at once.
+        Failure : the answer held no complete record; the next request is smaller.
         """
         asked = list(islice(self.waiting, self._size))
-        # A record that is alone in its answers stays the last one: another is to follow it.
+        # A single record is always the last of its answer, so request another one after it.
         alone = len(asked) == 1 and asked[0] in self._doubtful
         companion = [self._companion] if alone and self._companion else []
         cut = None
         try:
             received = self._ask(asked + companion)
         except eutils.Cut as failure:
-            # What was received of the last record is known to be too little.
+            # The last record of a cut answer is incomplete.
             received, cut = failure.text.rpartition("\n>")[0], failure
             self.client.faults[str(cut)] += 1
         except eutils.Unknown as failure:
@@ -238,7 +238,7 @@ class _Download:
         if whole:
             self._size = min(BATCH, 4 * self._size)
             for accession in asked:
-                # Others go first, so that a record that never comes holds up none.
+                # Missing records go to the end, so that they do not delay the others.
                 if accession in self.waiting and accession not in self._doubtful:
                     self.client.faults["a record missing"] += 1
                     self.waiting[accession] = self.waiting.pop(accession)
@@ -257,7 +257,7 @@ class _Download:
         return text
 
     def _refused(self, asked: list[str], reason: str) -> None:
-        """Narrow down which record NCBI has not got; give up one that is asked for alone."""
+        """Narrow the requests down to the record that NCBI lacks, and give this record up."""
         if len(asked) > 1:
             self._size = max(1, len(asked) // 4)
             raise eutils.Passing(reason)
@@ -269,7 +269,7 @@ class _Download:
         self.absent.add(accession)
 
     def _whole(self, asked: list[str], text: str) -> tuple[bool, bool]:
-        """Keep what is whole; return whether anything new came, and whether anything was not."""
+        """Keep the complete records; return whether any is new, and whether any is damaged."""
         copies, damaged = self._sorted_out(asked, text)
         certain: dict[str, str] = {}
         new = False
@@ -295,10 +295,10 @@ class _Download:
     def _sorted_out(
         self, asked: list[str], text: str
     ) -> tuple[dict[str, tuple[str, str, bool]], bool]:
-        """Return the usable records of an answer, and whether there were others.
+        """Return the usable records of an answer, and whether any was damaged.
 
-        A usable record is accession asked for → accession received, sequence, whether it is the
-        last one of the answer.
+        The usable records map the requested accession to the received accession, the sequence, and
+        whether the record is the last one of the answer.
         """
         usable: dict[str, tuple[str, str, bool]] = {}
         faults = self.client.faults
@@ -375,7 +375,7 @@ def _letters(low: int, high: int) -> str:
     return f"{low}:{high}[SLEN]"
 
 
-#: What a long result is divided by: the day a record was published, then its length in letters.
+#: Fields that divide a long result: first the day of publication, then the length in letters.
 SPANS = (
     _Span(date(1970, 1, 1).toordinal(), date(2099, 12, 31).toordinal(), _days),
     _Span(1, 10**9, _letters),
@@ -388,7 +388,7 @@ def _pieces(
     spans: tuple[_Span, ...] = SPANS,
     chosen: tuple[_Span, ...] = (),
 ) -> Iterator[str]:
-    """Yield the accessions that match; where there are more than `PAGE`, older ones first."""
+    """Yield the accessions that match; if there are more than `PAGE`, older ones first."""
     query = " AND ".join([f"({wanted.value})", *map(str, chosen)]) if chosen else str(wanted.value)
     most = PAGE if wanted.limit is None else min(PAGE, wanted.limit)
     count, accessions = client.patiently(
@@ -417,7 +417,7 @@ def _pieces(
 def _listing(
     client: eutils.Client, query: str, most: int, all_of_them: bool
 ) -> tuple[int, list[str] | None]:
-    """Search, and list the accessions found; at another try both are done again.
+    """Search, and list the matching accessions; a retry repeats both.
 
     Returns
     -------
@@ -463,7 +463,7 @@ def _listing(
 
 
 def _say_what_was_ignored(query: str, result: dict) -> None:
-    """Print the parts of a query that NCBI left out: what it found is then something else."""
+    """Print the parts of a query that NCBI ignored, because they change the result."""
     for part in ("errorlist", "warninglist"):
         for kind, phrases in result.get(part, {}).items():
             if phrases:

@@ -1,15 +1,15 @@
-"""Requests to NCBI's E-utilities through Bio.Entrez, tried again while that may help.
+"""Requests to NCBI's E-utilities through Bio.Entrez, with retries.
 
-Bio.Entrez builds the requests and keeps to NCBI's rate: a request at most every 0.37 s, or every
-0.1 s with an API key. It would repeat a refused request at once, so it is told to try but once, and
-every try made here is a request to it that keeps the rate.
+Bio.Entrez builds the requests and keeps NCBI's rate: at most one request every 0.37 s, or every 0.1
+s with an API key. Its own retries would follow at once, so they are switched off. Every retry here
+is a new request through Bio.Entrez, and so keeps the rate.
 
 Environment
 -----------
-NCBI_API_KEY : the key; read at each request, and part of nothing that is shown.
-ESCALA_EUTILS_URL : address that stands in for https://eutils.ncbi.nlm.nih.gov, of a mirror or a
-    test. It is sent the key. NCBI's rate is not kept there.
-ESCALA_EUTILS_WAIT : seconds of the first wait before trying again, 1 unless set; not for NCBI.
+NCBI_API_KEY : the API key, read at each request and never shown.
+ESCALA_EUTILS_URL : address of a mirror or a test, used in place of https://eutils.ncbi.nlm.nih.gov.
+    It receives the key. NCBI's rate is not kept there.
+ESCALA_EUTILS_WAIT : seconds of the first wait before a retry, 1 by default; not for NCBI.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ from escala.core.errors import InputError
 
 NCBI = "https://eutils.ncbi.nlm.nih.gov"
 KEY, ADDRESS, FIRST_WAIT = "NCBI_API_KEY", "ESCALA_EUTILS_URL", "ESCALA_EUTILS_WAIT"
-#: Tries in a row that may fail, and the longest waits: by itself, and as NCBI asks for.
+#: Maximum failed tries in a row, longest wait between two, and longest wait that NCBI may ask for;
+#: waits in seconds.
 TRIES, LONGEST_WAIT, LONGEST_RETRY_AFTER = 8, 60, 600
-#: Without a byte for so long, a request has failed.
+#: A request fails after so many seconds without a byte.
 TIMEOUT_SECONDS = 60
 BACKEND = re.compile(r"backend|temporarily|try again", re.I)
 TOO_MANY = re.compile(r"rate limit", re.I)
 EXPIRED = re.compile(r"unable to obtain query|webenv|query_key|history", re.I)
-#: NCBI says so for identifiers it does not know, and now and then for some that it knows.
+#: NCBI's answers for identifiers that it does not know, and sometimes for known ones.
 NO_SUCH = re.compile(r"id list is empty|id.parameter.is.empty|failed to understand id", re.I)
 BAD_KEY = re.compile(r"api.key.{0,20}invalid|invalid.{0,20}api.key", re.I | re.S)
 
@@ -55,15 +56,15 @@ T = TypeVar("T")
 
 
 class Failure(Exception):
-    """A request did not give what was asked for, and why. The text never holds the key."""
+    """A failed request with its reason. The text never holds the key."""
 
 
 class Final(Failure):
-    """Asking again would not help."""
+    """A failure that a retry would not cure."""
 
 
 class Passing(Failure):
-    """It may go by itself; `wait` is for how many seconds the server asks."""
+    """A failure that a retry may cure; `wait` is the number of seconds that the server asks for."""
 
     def __init__(self, reason: str, wait: float = 0):
         self.wait = wait
@@ -71,7 +72,7 @@ class Passing(Failure):
 
 
 class Cut(Passing):
-    """The answer ended before its end; `text` is what arrived."""
+    """An answer that ended too early; `text` is the part that arrived."""
 
     def __init__(self, text: str):
         self.text = text
@@ -79,7 +80,7 @@ class Cut(Passing):
 
 
 class Unknown(Failure):
-    """NCBI says that it has none of the records asked for."""
+    """An answer that NCBI has none of the requested records."""
 
 
 class Client:
@@ -91,7 +92,7 @@ class Client:
 
     Attributes
     ----------
-    faults : how often each fault was met that asking again may mend.
+    faults : how often each fault occurred that led to a retry.
     """
 
     def __init__(self, address: str):
@@ -105,9 +106,9 @@ class Client:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait until no other process of this user on this machine asks NCBI: its rate is for all.
+        """Hold the lock of this user's requests on this machine, which share NCBI's rate.
 
-        A mirror is not waited for.
+        A mirror needs no lock.
         """
         if not self._is_ncbi:
             yield
@@ -124,14 +125,13 @@ class Client:
             os.close(handle)
 
     def ask(self, utility: Callable[..., Any], **parameters: Any) -> str:
-        """Return the text that one request to a function of Bio.Entrez gives; it is tried once.
+        """Return the answer to one request through a function of Bio.Entrez, without retries.
 
         Raises
         ------
-        Failure : of the kind that says whether asking again may help; `Cut` with what arrived.
+        Failure : its class tells whether a retry may help; `Cut` holds the part that arrived.
         """
-        # Failures are raised outside of the handlers: the exceptions behind them hold the address
-        # asked for, and with it the key.
+        # Raise outside of the handlers: the original exceptions hold the URL, and with it the key.
         try:
             with (
                 self._configured(),
@@ -154,7 +154,7 @@ class Client:
         return _text(body)
 
     def patiently(self, attempt: Callable[[], T]) -> T:
-        """Return what `attempt` returns, trying again after each `Passing`, ever more slowly.
+        """Return the result of `attempt`; retry after each `Passing`, with growing waits.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class Client:
 
     @contextmanager
     def _configured(self) -> Iterator[None]:
-        """Set up Bio.Entrez, which has neither an address nor a timeout to set."""
+        """Patch Bio.Entrez, which has no setting for the address or the timeout."""
         before = Entrez.urlopen, Entrez.max_tries
 
         def opened(request: Request):
@@ -187,7 +187,7 @@ class Client:
 
         Entrez.urlopen, Entrez.max_tries = opened, 1
         if not self._is_ncbi:
-            # When it last asked: the rate is NCBI's.
+            # Time of its last request: a mirror need not keep NCBI's rate.
             Entrez._open.previous = 0
         try:
             yield
@@ -196,13 +196,13 @@ class Client:
 
 
 def require_no_error(text: str) -> None:
-    """Raise what an answer means that holds none of what was asked for.
+    """Raise the failure that an answer without records reports.
 
     Raises
     ------
     Unknown : it says that NCBI has no such record.
     Final : it says that the key is not valid.
-    Passing : anything else, an answer without content among them.
+    Passing : anything else, also an empty answer.
     """
     if BAD_KEY.search(text):
         raise Final(f"NCBI does not accept the key in {KEY}")
@@ -216,11 +216,11 @@ def require_no_error(text: str) -> None:
 
 
 def parsed(text: str) -> dict:
-    """Return an answer in JSON.
+    """Return the content of a JSON answer.
 
     Raises
     ------
-    Failure : it is not JSON, or holds nothing but an error.
+    Failure : it is not JSON, or holds only an error.
     """
     try:
         content = json.loads(text)
@@ -232,7 +232,7 @@ def parsed(text: str) -> dict:
 
 
 def _judged(error: HTTPError) -> Failure:
-    """Return what an HTTP status and the text with it mean."""
+    """Return the failure that an HTTP status and its text stand for."""
     with error:
         try:
             text = _text(error.read(4000))
@@ -256,7 +256,7 @@ def _judged(error: HTTPError) -> Failure:
 def _retry_after(headers: Message) -> float:
     """Return the seconds that a Retry-After header asks for, as a number or a date (RFC 9110).
 
-    A date is set against the one that the answer was sent at, by the same clock.
+    A date is compared with the `Date` header of the same answer, which is of the same clock.
     """
     value = headers.get("Retry-After", "0")
     try:
@@ -269,7 +269,7 @@ def _retry_after(headers: Message) -> float:
 
 
 def _own_folder() -> Path:
-    """Return a folder that only this user writes to: nobody else can hold up a lock in it.
+    """Return a folder that only this user can write to, so that nobody else can block its lock.
 
     Raises
     ------
@@ -283,7 +283,7 @@ def _own_folder() -> Path:
             "the folder of the lock for NCBI",
             str(folder),
             "is another user's, or others may write to it",
-            "run chown and chmod 700 on it, or name a parent of your own by XDG_CACHE_HOME",
+            "run chown and chmod 700 on it, or set XDG_CACHE_HOME to a folder of your own",
         )
     return folder
 
@@ -305,7 +305,7 @@ def _text(body: str | bytes) -> str:
 
 
 def shown(text: str, limit: int = 120) -> str:
-    """Return an answer as one short line. NCBI repeats the key in some of them."""
+    """Return an answer as one short line, without the key that NCBI repeats in some."""
     plain = " ".join(re.sub(r"<[^>]*>", " ", _without_key(text)).split())
     return plain[:limit] or "nothing"
 

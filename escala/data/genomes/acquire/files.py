@@ -1,4 +1,4 @@
-"""Genomes from a folder of the user's: one FASTA file per class, plain or gzipped."""
+"""Genomes from a user's folder: one FASTA file per class, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from escala.core.errors import InputError
 from escala.data.genomes.acquire.paths import class_files
 
 LINE = 70
-#: Letters of a record, and records of a file, that are read at most: 40 times the largest genome
-#: of a virus (Pandoravirus salinus, 2.5 million), and twice the genomes of SARS-CoV-2 in GenBank.
-#: A gzipped file of some megabytes can unpack to more than there is memory for.
+#: Maximum letters of a record and records of a file: 40 times the largest genome of a virus
+#: (Pandoravirus salinus, 2.5 million), and twice the number of SARS-CoV-2 genomes in GenBank.
+#: Without limits, a gzipped file of some megabytes could fill the memory.
 RECORD_LETTERS, FILE_RECORDS = 100_000_000, 20_000_000
-# A spreadsheet takes what begins so for a formula (OWASP, CSV injection); no accession does.
+# A spreadsheet takes text that begins with these for a formula (OWASP, CSV injection); no accession
+# does.
 _FORMULA = tuple("=+-@＝＋－＠")
 
 
 class Lines(Iterator[str]):
-    """The lines of a FASTA file, no more of them than its records may have.
+    """The lines of a FASTA file, with limits on its records.
 
     Attributes
     ----------
@@ -33,7 +34,7 @@ class Lines(Iterator[str]):
     Raises
     ------
     InputError : a record has more letters than `RECORD_LETTERS`, or the file more records than
-        `FILE_RECORDS`; no more than that is read.
+        `FILE_RECORDS`; reading stops there.
     """
 
     def __init__(self, handle: TextIO, path: Path):
@@ -54,7 +55,7 @@ class Lines(Iterator[str]):
         return line
 
     def _too_much(self, reason: str) -> InputError:
-        remedy = "see whether the file is what it should be; it may be made to fill the memory"
+        remedy = "check the file: it may have been made to fill the memory"
         return InputError(self.name, f"record {self._records}", reason, remedy)
 
 
@@ -66,13 +67,13 @@ def fetch(
 ) -> None:
     """Copy the file of each class in `source["folder"]` to `{class}.fasta`, unpacked and wrapped.
 
-    Headers and letters stay as they are. An accession (the first word of a header) may occur once
-    in a class: a record is identified by its class and accession from here on.
+    Headers and letters stay as they are. An accession, the first word of a header, may occur only
+    once in a class: class and accession identify a record.
 
     Raises
     ------
-    InputError : the folder, or the file of a class, is missing, twofold, empty, damaged or not
-        FASTA, or an accession is missing or occurs twice in it.
+    InputError : the folder is missing; a class has no file or two, or one that is empty, damaged or
+        not FASTA; or an accession is missing or occurs twice in a file.
     """
     for name, path in zip(classes, class_files(source, classes), strict=True):
         with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
@@ -105,11 +106,11 @@ def records(path: Path, parser: Parser = SimpleFastaParser) -> Iterator[tuple[st
 
 
 def distinct(records: Iterator[tuple[str, str]], where: object) -> Iterator[tuple[str, str]]:
-    """Pass on headers and sequences, each with an accession of its own.
+    """Yield the headers and sequences, and check that every accession is unique.
 
     Raises
     ------
-    InputError : an accession is missing, begins as a formula does, or occurs again.
+    InputError : an accession is missing, begins like a formula, or occurs again.
     """
     seen = set()
     for header, sequence in records:
@@ -143,7 +144,7 @@ def write_record(handle: TextIO, header: str, sequence: str) -> None:
 
 
 def _require_fasta(handle: TextIO, path: Path) -> None:
-    """Refuse what the parser would skip: it looks for the first `>`, however late."""
+    """Refuse text before the first header, which the parser would skip silently."""
     first = next((line for line in Lines(handle, path) if line.strip()), None)
     if first is None:
         raise InputError(path, path.name, "is empty", "give at least one record")

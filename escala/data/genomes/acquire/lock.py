@@ -1,4 +1,4 @@
-"""The lock file of a dataset: which records it consists of, without their sequences."""
+"""The lock file of a dataset: its records with their digests, without sequences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from escala.core.files import atomic
 from escala.data.genomes.acquire.files import records
 
 COLUMNS = ["class", "accession", "length", "sha256"]
-#: Accessions that a message names at most.
+#: Maximum number of accessions in a message.
 NAMED = 10
 
 
@@ -53,7 +53,7 @@ def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
 
     Raises
     ------
-    InputError : the file is missing or not a lock file, an accession stands twice in a class, or a
+    InputError : the file is missing or not a lock file, an accession occurs twice in a class, or a
         class of the dataset has no row.
     """
     if not path.is_file():
@@ -63,7 +63,7 @@ def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
         table = csv.reader(handle, delimiter="\t")
         if next(table, None) != COLUMNS:
             raise InputError(
-                path, "line 1", "is not the head of a lock file", f"have {', '.join(COLUMNS)} there"
+                path, "line 1", "is not the head of a lock file", f"start with {', '.join(COLUMNS)}"
             )
         for row in table:
             locked = _row(row, path, table.line_num)
@@ -85,11 +85,11 @@ def require_locked(made: list[Locked], locked: dict[str, list[Locked]], lock: Pa
 
     Raises
     ------
-    InputError : names the accessions that are missing, changed or added, or the first that stands
-        elsewhere.
+    InputError : records are missing, changed or added, or their order differs; the message names
+        their accessions.
     """
     remedy = (
-        "get the records back, or write a new lock: run without source.lock and take the lock.tsv "
+        "restore the records, or make a new lock: run without source.lock and use the lock.tsv "
         "beside the sequences"
     )
     for name, expected in locked.items():
@@ -98,14 +98,14 @@ def require_locked(made: list[Locked], locked: dict[str, list[Locked]], lock: Pa
         both = have.keys() & want.keys()
         for reason, accessions in (
             ("missing", want.keys() - have.keys()),
-            ("not of the length and digest locked", {a for a in both if have[a] != want[a]}),
+            ("of another length or digest", {a for a in both if have[a] != want[a]}),
             ("not in the lock", have.keys() - want.keys()),
         ):
             if accessions:
                 raise InputError(lock, name, f"{listed(accessions)}: {reason}", remedy)
         for one, other in zip_longest(have, want):
             if one != other:
-                raise InputError(lock, other, f"{one} stands in its place", remedy)
+                raise InputError(lock, other, f"{one} is in its place", remedy)
 
 
 def listed(accessions: set[str] | dict[str, str]) -> str:
@@ -126,6 +126,6 @@ def _row(row: list[str], path: Path, line: int) -> Locked:
             path,
             f"line {line}",
             "is not class, accession, length and SHA-256",
-            "take the lock.tsv that Escala writes as it is",
+            "use the lock.tsv that Escala wrote, unchanged",
         )
     return locked

@@ -1,4 +1,4 @@
-"""Verified records, kept on disk so that a download can be taken up again."""
+"""Verified records on disk, with which an interrupted download goes on."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.data.genomes.acquire.files import write_record
 
-#: Files whose content is kept in memory while records are read in any order.
+#: Number of files whose content stays in memory while records are read in any order.
 KEPT_IN_MEMORY = 4
-# A file, or the temporary folder of one that was being written.
+# Name of a file, or of the temporary folder in which a file is written.
 _NAME = re.compile(r"[0-9a-f]{64}\.fasta|\.[0-9a-f]{64}\.fasta\.[a-z0-9_]{8}")
 
 
 class Partial:
     """A folder of verified records, in files that are named by the SHA-256 of their bytes.
 
-    A file appears whole or not at all. One that is not what its name says is removed and its
-    records count as not received. The records of a version of an accession never change, so it does
-    not matter which download they came from.
+    Files are written atomically. A file whose digest differs from its name is removed, and its
+    records count as not received. The record of an accession with version never changes, so it may
+    come from any earlier download.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Partial:
 
     Raises
     ------
-    InputError : the folder holds what was not written here.
+    InputError : the folder holds files of another origin.
     """
 
     def __init__(self, folder: Path):
@@ -54,9 +54,9 @@ class Partial:
         return len(self._files)
 
     def find(self, accession: str) -> str | None:
-        """Return the accession with version that is kept for one, or None.
+        """Return the kept accession with version for an accession, or None.
 
-        Without a version, the latest kept is meant.
+        An accession without version stands for its latest kept version.
         """
         return accession if accession in self._files else self._latest.get(accession)
 
@@ -76,16 +76,16 @@ class Partial:
         self._note(records, path)
 
     def sequence(self, accession: str) -> str:
-        """Return the sequence kept for an accession with version, verified again.
+        """Return the kept sequence of an accession with version, verified again.
 
         Raises
         ------
-        InputError : its file was damaged since.
+        InputError : its file has been damaged since.
         """
         path = self._files[accession]
         content = self._content(path)
         if content is None:
-            raise InputError(path, accession, "was damaged on disk", "check the disk, run again")
+            raise InputError(path, accession, "was damaged on disk", "check the disk and run again")
         return content[accession]
 
     def _note(self, records: dict[str, str], path: Path) -> None:
@@ -98,11 +98,11 @@ class Partial:
 
 
 def forget(folder: Path) -> None:
-    """Remove what a `Partial` wrote into a folder, and the folder.
+    """Remove the files of a `Partial` and their folder.
 
     Raises
     ------
-    InputError : the folder holds what was not written here.
+    InputError : the folder holds files of another origin.
     """
     if folder.is_dir():
         for path in _own(folder):
@@ -111,15 +111,15 @@ def forget(folder: Path) -> None:
 
 
 def _own(folder: Path) -> list[Path]:
-    """Return the files of a folder, and what killed writers of them left."""
+    """Return the files of a folder, and the remains of writers that were killed."""
     found = sorted(folder.iterdir())
     foreign = [path.name for path in found if not _NAME.fullmatch(path.name)]
     if foreign:
         raise InputError(
             folder,
             foreign[0],
-            "is not of a download, and this folder is removed when one is complete",
-            "name a folder of its own for the download, or move the file",
+            "is not of a download, and this folder is removed when the download is complete",
+            "name a separate folder for the download, or move the file",
         )
     return found
 
@@ -129,7 +129,7 @@ def _remove(path: Path) -> None:
 
 
 def _verified(path: Path) -> dict[str, str] | None:
-    """Return the records of a file, or None if it is not one that was written here, unchanged."""
+    """Return the records of a file, or None if the file is damaged or of another origin."""
     if not path.is_file():
         return None
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The paths that a source names: files of genomes, lists of accessions.
+"""Paths in a source: files of genomes, lists of accessions.
 
 The workflow calls these functions at every start, so this module imports no heavy library.
 """
@@ -18,7 +18,7 @@ def class_files(source: dict, classes: list[str]) -> list[Path]:
 
     Raises
     ------
-    InputError : the folder, or the file of a class, is missing, or there are two for a class.
+    InputError : the folder is missing, or a class has no file or two.
     """
     origin = Path(expanded_path(source["folder"], "source.folder"))
     if not origin.is_dir():

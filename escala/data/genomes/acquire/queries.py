@@ -1,8 +1,8 @@
-"""Entrez queries for the classes that come with Escala; an experiment may give its own instead.
+"""Default Entrez queries of some classes; an experiment may give its own instead.
 
-Taxids are those of NCBI's taxonomy; the fields of a query are told in the help of NCBI's sequence
-databases (NBK49540). Lengths in letters are bounds around the reference genomes: they leave out
-fragments that call themselves complete, and assemblies with long additions.
+Taxids are those of NCBI's taxonomy; the help of NCBI's sequence databases (NBK49540) describes the
+fields of a query. The bounds on the length, in letters, lie around the reference genomes: they
+exclude fragments that are titled complete, and assemblies with long additions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QUERIES = {
     "EBOLA": _complete(_any_of(186538, 186540, 186539, 186541, 565995, 2010960), 18_000, 19_500),
     # MERS-CoV; reference NC_019843, 30 119 letters.
     "MERS": _complete(_any_of(1335626), 29_000, 31_000),
-    # The species of SARS-CoV without what stands below it in the taxonomy, SARS-CoV-2 above all.
-    # Related viruses of bats may be among them. Reference NC_004718, 29 751 letters.
+    # The species of SARS-CoV without its descendants in the taxonomy, such as SARS-CoV-2. Related
+    # viruses of bats may be included. Reference NC_004718, 29 751 letters.
     "SARS": _complete("txid694009[Organism:noexp] NOT txid2697049[Organism:exp]", 29_000, 30_500),
 }

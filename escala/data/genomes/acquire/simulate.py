@@ -1,8 +1,9 @@
 """Outbreak-like genomes evolved along coalescent trees, with known lineages.
 
-A class starts from a root genome. A coalescent tree of lineages grows from the root, and from the
-ancestor of each lineage a coalescent tree of its records; genomes change along the branches and are
-then read as a sequencer would: incomplete, ambiguous here and there, in either case.
+A class starts from a root genome. A coalescent tree of lineages grows from the root, and a
+coalescent tree of records grows from the ancestor of each lineage. Genomes mutate along the
+branches. Simulated sequencing then leaves them incomplete, with some ambiguous letters, and in
+upper or lower case.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tqdm import tqdm
 from escala.data.genomes.acquire.files import write_record
 
 LETTERS = np.frombuffer(b"ACGT", np.uint8)
-# IUPAC letters for two bases (Cornish-Bowden 1985), by the code of a base each of them includes.
+# IUPAC letters for two bases (Cornish-Bowden 1985): row i holds those that include base i.
 AMBIGUOUS = np.frombuffer(b"RWMYSMRSKYWK", np.uint8).reshape(4, 3)
 UNKNOWN, LOWER_CASE = ord("N"), 0x20
 
@@ -34,7 +35,7 @@ class Profile:
     ----------
     length : letters of the root genome.
     composition : shares of A, C, G, T.
-    relative : the class whose root this one's is derived from, if any.
+    relative : the class from whose root this root is derived, if any.
     """
 
     length: int
@@ -55,15 +56,15 @@ GENERIC = Profile(15_000, (0.25, 0.25, 0.25, 0.25))
 
 @dataclass(frozen=True)
 class Difficulty:
-    """How hard a set of genomes is to classify, as the quantities that make it so.
+    """The quantities that decide how hard a set of genomes is to classify.
 
     Each grows linearly with the `difficulty` setting, from 0 to 1.
 
     Parameters
     ----------
     kinship : share of a root's positions taken from the ancestor common to all classes, 0 to 0.8:
-        unrelated roots differ at 0.74 of their positions, at difficulty 1 at 0.30 to 0.45.
-    close_kinship : the same for a root derived from that of a relative, 0.70 to 0.82: SARS differs
+        unrelated roots differ at 0.74 of their positions, roots of difficulty 1 at 0.30 to 0.45.
+    close_kinship : the same for a root derived from a relative's root, 0.70 to 0.82: SARS differs
         from COVID at 0.24 of its positions, 0.20 at difficulty 0.5, 0.16 at difficulty 1.
     divergence : substitutions per site from the root of a class to each record, 0.005 to 0.105.
     ends : mean number of letters missing at each end of a record, 1 to 41.
@@ -106,8 +107,8 @@ LOWER_CASE_RECORDS, SOFT_MASKED_RECORDS = 0.1, 0.05
 def fetch(source: dict, classes: list[str], folder: Path) -> None:
     """Write `{class}.fasta` for every class, and `lineages.tsv` (accession, class, lineage).
 
-    The same `seed`, `difficulty`, class name and number of its records give the same bytes,
-    whatever other classes there are. Memory is bounded by a few genomes.
+    The same `seed`, `difficulty`, class name and number of records give the same bytes, independent
+    of other classes. Memory is bounded by a few genomes.
 
     Parameters
     ----------
@@ -152,8 +153,8 @@ def root(name: str, seed: int, level: Difficulty) -> np.ndarray:
 def _quantiles(name: str, seed: int, level: Difficulty) -> np.ndarray:
     """Return a number in [0, 1) per position of a root, float64.
 
-    Related roots share some of these numbers, not letters: each class then maps them to letters
-    by its own composition, so that kinship leaves the composition of every class as it is.
+    Related roots share some of these numbers, not letters. Each class maps its numbers to letters
+    by its own composition, so that kinship does not change the composition.
     """
     profile = PROFILES.get(name, GENERIC)
     rng = _stream(seed, name, "root")
@@ -169,7 +170,7 @@ def _quantiles(name: str, seed: int, level: Difficulty) -> np.ndarray:
 
 
 def _stream(seed: int, *names: str) -> np.random.Generator:
-    """Return a random stream of its own for each seed and sequence of names."""
+    """Return an independent random stream for a seed and a sequence of names."""
     digest = hashlib.sha256("\0".join(names).encode()).digest()
     return np.random.default_rng(np.random.SeedSequence([seed, int.from_bytes(digest, "big")]))
 
@@ -225,8 +226,7 @@ def _mutated(genome: np.ndarray, divergence: float, rng: np.random.Generator) ->
     indels = rng.poisson(divergence * len(genome) * INDELS_PER_SUBSTITUTION)
     genome = genome.copy()
     places = rng.integers(len(genome), size=substitutions)
-    # With codes A, C, G, T = 0..3, flipping bit 1 is a transition; the two other flips of the
-    # low bit are the transversions.
+    # With codes A, C, G, T = 0..3, XOR with 2 is a transition, XOR with 1 or 3 a transversion.
     transition = rng.random(substitutions) < KAPPA / (KAPPA + 2)
     genome[places] ^= np.where(transition, 2, rng.choice([1, 3], substitutions)).astype(np.uint8)
     for _ in range(indels):

@@ -12,11 +12,11 @@ from escala.data.genomes.acquire import files
 
 
 def fetch(source: dict, classes: list[str], folder: Path) -> None:
-    """Import the exported file of each class in `source["folder"]`, named and checked as `files`.
+    """Import each class's exported file in `source["folder"]`; names and checks as in `files`.
 
     Raises
     ------
-    InputError : as in `files.fetch`, or a file is not laid out as ViruSurf exports it.
+    InputError : as in `files.fetch`, or a file does not have the layout of ViruSurf's exports.
     """
     files.fetch(source, classes, folder, _exported_records)
 
@@ -27,7 +27,7 @@ def _exported_records(lines: files.Lines) -> Iterator[tuple[str, str]]:
     except (UnicodeDecodeError, InputError):
         raise
     except ValueError:
-        # The parser's message holds the offending line, which may be a whole genome.
+        # The parser's message would repeat the wrong line, which may be a whole genome.
         raise InputError(
             lines.name,
             "a record",

@@ -1,6 +1,6 @@
-"""Small classes enlarged: by windows of their own genomes, or by SMOTEN.
+"""Enlargement of small classes, by windows of their own genomes or by SMOTEN.
 
-What SMOTEN needs is imported where it is asked for: that takes a second.
+The libraries of SMOTEN take a second to import and are imported on demand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from escala.data.genomes.prepare.windows import random_windows
 
 
 def wanted(labels: np.ndarray, classes: list[str], oversample: dict) -> dict[int, int]:
-    """Return how many rows each class to enlarge is to have, by label.
+    """Return the wanted number of rows of each class to enlarge, by label.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def wanted(labels: np.ndarray, classes: list[str], oversample: dict) -> dict[int
 
     Raises
     ------
-    InputError : SMOTEN is asked for, and a class to enlarge has no more rows than `neighbours`.
+    InputError : the method is SMOTEN, and a class to enlarge has no more rows than `neighbours`.
     """
     if oversample["method"] == "none":
         return {}
@@ -53,20 +53,21 @@ def more_rows(
     oversample: dict,
     length: int,
 ) -> np.ndarray:
-    """Return the rows to add that are pieces of genomes: windows, or copies of rows there are.
+    """Return the rows to add that are pieces of genomes: windows, or copies of existing rows.
 
-    Copies are what SMOTEN makes with `features: sequence`, the whole genome as one nominal feature,
-    as the source work had it.
+    With `features: sequence`, as in the source work, SMOTEN treats the whole genome as one nominal
+    feature, and so makes only copies.
 
     Parameters
     ----------
     rows : array of `escala.data.genomes.prepare.windows.ROW`, with their `labels`.
-    letters, identities : of every genome: its letters, and a number equal for equal genomes.
+    letters, identities : of every genome: its number of letters, and a number that equal genomes
+        share.
     strategy : as `wanted` returns it.
 
     Returns
     -------
-    Array of `ROW`, class after class; empty where SMOTEN is to make new rows of letters.
+    Array of `ROW`, class by class; empty if SMOTEN makes new rows position by position.
     """
     added = [rows[:0]]
     if oversample["method"] == "windows":
@@ -93,7 +94,7 @@ def more_rows(
 def synthetic(
     codes: np.ndarray, labels: np.ndarray, strategy: dict[int, int], oversample: dict
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield label and block of the rows SMOTEN adds where each position is a nominal feature.
+    """Yield the rows that SMOTEN makes with each position as a nominal feature, in blocks.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ def synthetic(
 
     Yields
     ------
-    A label, and codes of that class, uint8 of shape (some rows, length).
+    A label, and codes of this class, uint8 of shape (some rows, length).
     """
     if not strategy or (oversample["method"], oversample["features"]) != ("smoten", "positions"):
         return

@@ -1,4 +1,4 @@
-"""Letters to codes: A 1, C 2, G 3, T and U 4, anything else and padding 0, in either case."""
+"""Codes of letters: A 1, C 2, G 3, T and U 4, anything else and padding 0; case is ignored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 NUCLEOTIDES = b"ACGTUMRWSYKVHDBN-."
 _CODES = {"A": 1, "C": 2, "G": 3, "T": 4, "U": 4}
 
-# Tables for bytes.translate, which is the fastest way to look up a byte that Python has.
+# Tables for bytes.translate, Python's fastest lookup of bytes.
 _TABLE = bytes(_CODES.get(chr(letter).upper(), 0) if letter < 128 else 0 for letter in range(256))
 _EITHER_CASE = NUCLEOTIDES + NUCLEOTIDES.lower()
 #: The code of the complementary base, by code (Watson and Crick, 1953); 0 stays 0.
@@ -16,7 +16,7 @@ COMPLEMENT = np.array([0, 4, 3, 2, 1], np.uint8)
 
 
 def letters(sequence: str) -> bytes:
-    """Return a sequence as bytes, one a letter; letters outside ASCII become `?`."""
+    """Return a sequence as bytes, one per letter; letters outside ASCII become `?`."""
     return sequence.encode("ascii", "replace")
 
 
@@ -26,7 +26,7 @@ def encode(sequence: bytes) -> bytes:
 
 
 def foreign_letters(sequence: bytes) -> str:
-    """Return the letters of a sequence that no nucleotide code uses, each once, sorted."""
+    """Return the letters of a sequence that are not in `NUCLEOTIDES`, each once, sorted."""
     return "".join(map(chr, sorted(set(sequence.translate(None, _EITHER_CASE)))))
 
 

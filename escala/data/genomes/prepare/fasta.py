@@ -1,4 +1,4 @@
-"""FASTA to codes: parsed, checked, freed of duplicates, and counted per class."""
+"""Encoding of FASTA files: parse, check, drop duplicates, count per class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORD_COLUMNS = ["class", "label", "accession", "length", "genome", "offset", "
 
 
 def records(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield accession and letters (ASCII, in the case they have) of each record of a FASTA file.
+    """Yield accession and letters (ASCII, case unchanged) of each record of a FASTA file.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def records(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield accession and letters of each header and sequence, which `path` holds.
+    """Yield accession and letters of each parsed record of the file `path`.
 
     Raises
     ------
@@ -102,17 +102,17 @@ def encode_classes(
 ) -> pd.DataFrame:
     """Encode one FASTA file per class and drop exact duplicates within each class.
 
-    One genome is held at a time, besides two digests and a row of the table of each record.
+    Memory holds one genome at a time, and for each record two digests and a row of the table.
 
     Parameters
     ----------
     folder : holds `CLASS.fasta` for each of `classes`; a class's label is its position.
-    length : letters of a row, which `encoded` compares.
+    length : letters of a row; with `encoded`, so many letters are compared.
     deduplicate : `none`, `genome` (compare whole sequences, upper case) or `encoded`.
     letters_kept : letters to keep from the start of each genome; None keeps all of them.
-    output : receives `codes.npy` (uint8 of shape (letters,), the genomes kept one after the other),
-        `records.tsv` (a row per genome: what it is, and where in `codes.npy` it begins, `offset`,
-        and how many letters of it stand there, `letters`) and `classes.csv`.
+    output : receives `codes.npy` (uint8 of shape (letters,), the kept genomes concatenated),
+        `records.tsv` (a row per genome, with its start `offset` and its number of `letters` in
+        `codes.npy`) and `classes.csv`.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def encode_classes(
 
     Raises
     ------
-    InputError : as `records`, or the same genome stands in two classes.
+    InputError : as `records`, or the same genome is in two classes.
     """
     rows, summaries, home, offset = [], [], {}, 0
     with atomic(output / "codes.npy") as temporary, open(temporary, "wb") as codes_file:
@@ -136,7 +136,7 @@ def encode_classes(
                     raise InputError(
                         path,
                         accession,
-                        f"the same genome stands in {home[genome]}",
+                        f"the same genome is in {home[genome]}",
                         "keep it in one class only",
                     )
                 encoded = hashlib.sha256(codes[:length].ljust(length, b"\0")).digest()
@@ -172,6 +172,6 @@ def _write_header(handle: BinaryIO, size: int) -> None:
 
 
 def read_records(path: Path) -> pd.DataFrame:
-    """Read `records.tsv`; a class, or a record, may be called NA or 1."""
+    """Read `records.tsv`; names of classes and records such as NA or 1 stay text."""
     as_written = dict.fromkeys(("class", "accession", "genome"), str)
     return pd.read_csv(path, sep="\t", dtype=as_written, keep_default_na=False)

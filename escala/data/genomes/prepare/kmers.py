@@ -1,4 +1,4 @@
-"""The k-mers of encoded sequences, a k-mer and its reverse complement being one."""
+"""The k-mers of encoded sequences; a k-mer and its reverse complement count as one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 def canonical_kmers(codes: np.ndarray, k: int) -> np.ndarray:
     """Return the number of every k-mer of a sequence, in order of its start.
 
-    A k-mer is read as a number in base 4, A 0, C 1, G 2 and T 3; of it and its reverse complement
-    the smaller one stands for both. K-mers that hold an ambiguous letter or padding are left out.
+    A k-mer is read as a number in base 4 with the digits A 0, C 1, G 2 and T 3. The smaller one of
+    the numbers of a k-mer and of its reverse complement stands for both. K-mers with an ambiguous
+    letter or padding are left out.
 
     Parameters
     ----------
@@ -33,7 +34,7 @@ def canonical_kmers(codes: np.ndarray, k: int) -> np.ndarray:
 def _numbers(digits: np.ndarray, k: int) -> np.ndarray:
     """Return the number that each `k` digits in base 4 make, int64 of shape (n - k + 1,).
 
-    Numbers of twice as many digits are made of two neighbours, as in exponentiation by squaring.
+    Two neighbours make a number of twice as many digits, as in exponentiation by squaring.
     """
     if k == 1:
         return digits

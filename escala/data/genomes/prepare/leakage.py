@@ -1,4 +1,4 @@
-"""How similar the test genomes of a split are to those trained on."""
+"""Similarity of the test genomes of a split to its training genomes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
     Parameters
     ----------
     split : folder with `train_genomes.npy` and `test_genomes.npy`.
-    sketches : what `escala.data.genomes.prepare.similarity.sketches` made of the dataset.
+    sketches : file of the dataset's sketches, see `escala.data.genomes.prepare.similarity`.
     output : `.npy` to write.
 
     Returns
     -------
-    float32 of shape (test rows,); NaN, unknown, for a row that SMOTEN made, which is no genome, and
-    for a genome of which no k-mer was kept.
+    float32 of shape (test rows,). NaN means unknown: a row that SMOTEN made, which is no genome, or
+    a genome without a kept k-mer.
     """
     train, test = (
         np.load(split / f"{side}_genomes.npy", allow_pickle=False) for side in ("train", "test")

@@ -1,11 +1,10 @@
-"""How many k-mers genomes have in common: sketches, clusters of near-duplicates, nearest relatives.
+"""Similarity of genomes by common k-mers: sketches, clusters of near-duplicates, nearest genomes.
 
-The similarity of two genomes is the share of canonical 21-mers of the one with fewer that the other
-holds too (containment, which an incomplete end does not lower). It is estimated on sketches: of all
-21-mers those whose hash is in the lowest 1 / SCALE of its range, the same for every genome
-(FracMinHash: Irber et al. 2022, doi 10.1101/2022.01.11.475838). On sketches everything is exact:
-all pairs are compared. What that costs, and how near the estimate comes, is told in
-docs/decisions/011-similarity.md.
+The similarity of two genomes is a containment: the share of the canonical 21-mers of the genome
+with fewer of them that the other genome holds too. An incomplete end does not lower it. It is
+estimated on sketches, which keep the 21-mers whose hash is in the lowest 1 / SCALE of its range
+(FracMinHash: Irber et al. 2022, doi 10.1101/2022.01.11.475838). All pairs of sketches are compared
+exactly. docs/decisions/011-similarity.md gives the cost and the error of the estimate.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ K = 21
 SCALE = 20
 #: Memory for one block of similarities, float32.
 BLOCK_BYTES = 32 * 2**20
-#: K-mers that so large a share of genomes holds are counted by a dense product, the others by a
-#: sparse one; the dense matrix has at most DENSE_BYTES.
+#: K-mers in at least this share of genomes are counted by a dense product, the others by a sparse
+#: one. The dense matrix has at most DENSE_BYTES.
 COMMON, DENSE_BYTES = 1 / 16, 256 * 2**20
 
 
@@ -94,7 +93,7 @@ def sketches(folder: Path, records: pd.DataFrame) -> Sketches:
 
     Raises
     ------
-    InputError : a file no longer holds the records that were kept of it.
+    InputError : a file no longer holds the kept records.
     """
     parts = []
     for name, group in records.groupby("class", sort=False):
@@ -112,7 +111,7 @@ def sketches(folder: Path, records: pd.DataFrame) -> Sketches:
                 path,
                 wanted[-1][0],
                 "the record is not there any more, or has changed",
-                "let the dataset be encoded again",
+                "run the encoding of the dataset again",
             )
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     return Sketches(np.concatenate([np.empty(0, np.uint64), *parts]), ends)
@@ -129,8 +128,8 @@ def clusters(matrix: sparse.csr_matrix, labels: np.ndarray, threshold: float) ->
 
     Returns
     -------
-    int64, the number of each genome's cluster in its class, from 1, larger clusters first and of
-    equal ones that with the earlier genome.
+    int64, the number of each genome's cluster in its class, from 1. Larger clusters come first;
+    among equal ones, the cluster with the earlier genome.
     """
     numbers = np.zeros(len(labels), np.int64)
     for label in np.unique(labels):
@@ -145,7 +144,7 @@ def clusters(matrix: sparse.csr_matrix, labels: np.ndarray, threshold: float) ->
 
 
 def _linked(matrix: sparse.csr_matrix, threshold: float) -> np.ndarray:
-    """Return a number for every row, the same for those that a chain of similar pairs connects."""
+    """Return a number for every row; rows connected by a chain of similar pairs share it."""
     component = np.arange(matrix.shape[0])
     for first, block in _similarities(matrix, matrix):
         own = component[first : first + len(block)]
@@ -172,8 +171,8 @@ def nearest(
 
     Returns
     -------
-    The similarity, float32 of shape (len(test),), 0 where nothing is in common, and the number of
-    the training genome, the first of equally similar ones.
+    The similarity, float32 of shape (len(test),), 0 without a common k-mer, and the number of the
+    training genome, the first one among equals.
     """
     similarity, place = np.zeros(len(test), np.float32), np.zeros(len(test), np.int64)
     for first, block in _similarities(matrix[test], matrix[train]):
@@ -190,7 +189,7 @@ def leakage(similarity: np.ndarray, threshold: float) -> float:
     ----------
     similarity : of the nearest training genome, float32 of shape (test rows,); NaN, unknown, counts
         as a near-duplicate.
-    threshold : similarity from which a genome is one.
+    threshold : lowest similarity of a near-duplicate.
     """
     return float((~(similarity < np.float32(threshold))).mean())
 
@@ -198,10 +197,10 @@ def leakage(similarity: np.ndarray, threshold: float) -> float:
 def _similarities(
     rows: sparse.csr_matrix, others: sparse.csr_matrix
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield, block by block, the number of its first row and the similarity of `rows` to `others`.
+    """Yield the similarity of `rows` to `others` in blocks, each after the number of its first row.
 
-    Counts are sums of ones below 2**24 and hence exact in float32. A k-mer that many genomes hold
-    costs least in a dense product, one that few do in a sparse product.
+    Counts are below 2**24 and hence exact in float32. A dense product is faster for common k-mers,
+    a sparse one for rare k-mers.
     """
     held = np.bincount(others.indices, minlength=others.shape[1])
     useful = (held > 0) & (np.bincount(rows.indices, minlength=rows.shape[1]) > 0)
@@ -238,7 +237,7 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     Parameters
     ----------
     path : TSV with the columns accession, class and group (or lineage, as simulated genomes have).
-    records : `class` and `accession` of the genomes that need one.
+    records : `class` and `accession` of the genomes that need a group.
 
     Returns
     -------
@@ -253,7 +252,7 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
         raise InputError(path, path.name, "no such file", "name a group file in split.groups")
     remedy = "give a TSV with the columns accession, class and group"
     try:
-        # A spreadsheet may end lines in a tab, which is no reason to take accessions for an index.
+        # A spreadsheet may end lines in a tab; pandas would then take the accessions for an index.
         table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, index_col=False)
     except ValueError as error:
         raise InputError(path, path.name, f"is no TSV ({str(error).strip()})", remedy) from None
@@ -266,7 +265,7 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     twice = table[table.duplicated(["accession", "class"])]
     if len(twice):
         raise InputError(
-            path, twice["accession"].iloc[0], "stands there twice", "give each record one group"
+            path, twice["accession"].iloc[0], "is listed twice", "give each record one group"
         )
     mixed = table.groupby("group")["class"].nunique()
     if (mixed > 1).any():
@@ -278,7 +277,7 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     lacking = pd.isna(found) | (found == "")
     if lacking.any():
         record = records["accession"].to_numpy()[lacking][0]
-        raise InputError(path, record, "has no group there", "add the record with its group")
+        raise InputError(path, record, "has no group in it", "add the record with its group")
     return found
 
 

@@ -1,15 +1,15 @@
-"""SMOTEN on codes of one byte: what imbalanced-learn's does, faster and in bounded memory.
+"""SMOTEN on one-byte codes: as in imbalanced-learn, but faster and in bounded memory.
 
-A synthetic row takes, position by position, the most frequent code among a row of the class and its
-nearest neighbours in that class (Chawla, Bowyer, Hall and Kegelmeyer, 2002, section 6.2). The
-distance between rows x and y is the value-difference metric with the exponents that
-imbalanced-learn sets, k = 1 and r = 2:
+At each position, a synthetic row takes the most frequent code of a base row and its nearest
+neighbours in the class (Chawla, Bowyer, Hall and Kegelmeyer, 2002, section 6.2). The distance
+between rows x and y is the value-difference metric with the exponents that imbalanced-learn sets, k
+= 1 and r = 2:
 
     D(x, y) = Σ_f T_f[x_f, y_f]        T_f[a, b] = (Σ_c |p(c | f holds a) - p(c | f holds b)|)²
 
-over positions f and classes c, where the probabilities are shares of the rows of all classes. It is
-a matrix product, of the rows' one-hot codes with each base's line of the tables, and so taken from
-BLAS. Why it is still exact is told in docs/decisions/010-smoten.md.
+over positions f and classes c, where the probabilities are shares of the rows of all classes. BLAS
+computes it as a product of the rows' one-hot codes with each base's line of the tables.
+docs/decisions/010-smoten.md explains why the result is still exact.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from sklearn.utils.multiclass import check_classification_targets
 from escala.core.errors import InputError
 
 BLOCK_BYTES = 256 * 2**20
-#: Pairs of a position and a code that one matrix product sums over.
+#: Number of pairs of a position and a code that one matrix product sums over.
 PRODUCT = 512
 
 
 class SMOTEN:
     """Synthetic minority over-sampling for nominal features of one byte each.
 
-    Definition, defaults and random stream are those of `imblearn.over_sampling.SMOTEN` 0.14. Rows
-    come out identical wherever the distance of the last neighbour taken is not also that of the
-    first one left out. Where it is, imbalanced-learn takes what its sort happens to put first; here
-    a base's own row comes first, then those after it in the class, and after the last the first.
+    Definition, defaults and random stream are those of `imblearn.over_sampling.SMOTEN` 0.14. The
+    rows are identical unless the last neighbour taken and the first one left out are equally far.
+    In this case imbalanced-learn takes whichever its sort puts first. Here a base's own row comes
+    first, then the rows after it in the class, and after the last row the first.
 
     Parameters
     ----------
     sampling_strategy : as imbalanced-learn's: `auto`, `all`, `minority`, `not minority`,
         `not majority`, rows wanted by label, a share of the majority (two classes), or a function
         of the labels that returns rows wanted by label.
-    random_state : a seed, with which every class starts anew; a `numpy.random.RandomState`, which
-        the classes draw from in turn; None is NumPy's global one.
-    k_neighbors : neighbours that vote beside the row itself.
-    block_bytes : memory to work in, beside what is given and returned, some 100 bytes a row and 8
-        bytes for each position and pair of codes. A block is never less than one row.
+    random_state : a seed, from which every class starts anew; or a `numpy.random.RandomState`, from
+        which the classes draw in turn; None is NumPy's global one.
+    k_neighbors : neighbours that vote in addition to the row itself.
+    block_bytes : working memory, in addition to arguments and results, about 100 bytes per row, and
+        8 bytes per position and pair of codes. A block has at least one row.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SMOTEN:
         self.block_bytes = block_bytes
 
     def fit_resample(self, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows given followed by the new ones, class after class, and their labels.
+        """Return the given rows followed by the new ones, class by class, and their labels.
 
         Parameters
         ----------
@@ -101,8 +101,8 @@ class SMOTEN:
     def new_rows(self, X: np.ndarray, y: np.ndarray) -> Iterator[tuple[object, np.ndarray]]:
         """Return an iterator over the new rows only: label and uint8 block (some rows, positions).
 
-        Parameters, order of the rows and errors are those of `fit_resample`. What can be refused is
-        refused, and all random numbers are drawn, before this returns.
+        Parameters, order of the rows and errors are those of `fit_resample`. All checks and all
+        random draws are done before this returns.
         """
         if not (isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim == 2 and X.size):
             given = (getattr(X, "dtype", type(X)), getattr(X, "shape", None))
@@ -118,7 +118,7 @@ class SMOTEN:
             raise InputError("y", len(y), f"labels for {len(X)} rows", "give a label for each row")
         if not isinstance(self.k_neighbors, Integral) or self.k_neighbors < 1:
             raise InputError(
-                "k_neighbors", self.k_neighbors, "is no count of neighbours", "give 1 or more"
+                "k_neighbors", self.k_neighbors, "is no number of neighbours", "give 1 or more"
             )
         self.sampling_strategy_ = check_sampling_strategy(
             self.sampling_strategy, y, "over-sampling"
@@ -159,14 +159,14 @@ class Metric:
     ----------
     X : uint8 of shape (rows, positions).
     y : labels of shape (rows,).
-    block_bytes : memory to work in.
+    block_bytes : working memory.
 
     Attributes
     ----------
     alphabet : the codes of `X`, ascending.
-    index : for every code of one byte, its place in `alphabet`.
-    tables : float64 of shape (positions, codes, codes), T_f[a, b] of the module's description. Its
-        numbers are those of imbalanced-learn to the last bit.
+    index : the place in `alphabet` of every one-byte code.
+    tables : float64 of shape (positions, codes, codes), T_f[a, b] of the module's description, bit
+        by bit the numbers of imbalanced-learn.
 
     Raises
     ------
@@ -197,9 +197,9 @@ class Metric:
 def value_counts(
     X: np.ndarray, rows: np.ndarray, alphabet: np.ndarray, block_bytes: int
 ) -> np.ndarray:
-    """Return in how many of `rows` each position holds each code, int64 (positions, codes)."""
+    """Return how often each code occurs at each position of `rows`, int64 (positions, codes)."""
     counts = np.zeros((len(alphabet), X.shape[1]), np.int64)
-    # Sums of at most 255 ones stay within a byte, which is what makes them fast.
+    # Sums of at most 255 ones fit into a byte, which is fast.
     for part in _slices(len(rows), min(255, block_bytes // (4 * X.shape[1]))):
         block = X[rows[part]]
         for count, code in zip(counts, alphabet, strict=True):
@@ -208,7 +208,7 @@ def value_counts(
 
 
 def difference_tables(counts: np.ndarray, block_bytes: int) -> np.ndarray:
-    """Return T_f[a, b], float64 (positions, codes, codes), of counts (positions, codes, classes).
+    """Return T_f[a, b], float64 (positions, codes, codes), from counts (positions, codes, classes).
 
     A code that a position never holds has probability 0 in every class, as in imbalanced-learn.
     """
@@ -229,19 +229,19 @@ def neighbours(
     metric: Metric,
     block_bytes: int,
 ) -> np.ndarray:
-    """Return the rows of a class nearest to some of them, int64 of shape (bases, count).
+    """Return the nearest rows of some rows within their class, int64 of shape (bases, count).
 
     Parameters
     ----------
     members : row numbers of the class, ascending.
-    bases : places in `members` of the rows whose neighbours are wanted.
-    count : neighbours of each, among which is the row itself.
+    bases : places of these rows in `members`.
+    count : neighbours of each row, the row itself included.
 
     Returns
     -------
-    Row numbers of `X`, the nearest first. Of rows at the same distance (float64, terms added in the
-    order of the positions) the base comes first, then those after it in `members`, and after the
-    last the first.
+    Row numbers of `X`, the nearest first. Among rows at the same distance (float64, terms added in
+    the order of the positions) the base comes first, then the rows after it in `members`, and after
+    the last row the first.
     """
     columns = Columns.of(metric, value_counts(X, members, metric.alphabet, block_bytes))
     group_of = _alike(X, members, columns.positions, block_bytes)
@@ -267,7 +267,7 @@ def neighbours(
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of one-hot codes of a class that add to distances within it.
+    """The columns of a class's one-hot codes that contribute to distances within the class.
 
     Parameters
     ----------
@@ -279,9 +279,9 @@ class Columns:
 
     @classmethod
     def of(cls, metric: Metric, counts: np.ndarray) -> Columns:
-        """Return the columns of a class whose `value_counts` are given.
+        """Return the columns of a class, from its `value_counts`.
 
-        A position adds something if two codes it holds within the class are apart.
+        A position contributes if two of its codes in the class have a distance above 0.
         """
         held = counts > 0
         apart = (metric.tables > 0) & held[:, :, None] & held[:, None]
@@ -294,13 +294,13 @@ class Columns:
 
     @property
     def relative_error(self) -> float:
-        """How far a distance from float32 products may be from the true one, as a share of it.
+        """Bound on the relative error of a distance from float32 products.
 
         All terms are at least 0, so a sum is off by at most n u / (1 - n u) of itself after n
         roundings, in whichever order it is taken (Higham, Accuracy and Stability of Numerical
         Algorithms, 2002, section 4.2), u = 2⁻²⁴. A product with the 0 of a one-hot code is exact. A
-        term is rounded once as it leaves float64 and at most once for each column of its product,
-        then once for each product; two more stand for float64's own roundings and for that of a
+        term is rounded once in the conversion from float64, at most once for each column of its
+        product, and once for each product. Two more roundings stand for those of float64 and of the
         limit that distances are compared with.
         """
         roundings = 1 + PRODUCT + -(-len(self.position) // PRODUCT) + 2
@@ -308,12 +308,12 @@ class Columns:
 
 
 def modes(voters: np.ndarray, alphabet: np.ndarray) -> np.ndarray:
-    """Return the most frequent code along the first axis, the smallest of equally frequent ones.
+    """Return the most frequent code along the first axis, the smallest one among equals.
 
     Parameters
     ----------
     voters : uint8 of shape (votes, rows, positions).
-    alphabet : the codes there are, ascending.
+    alphabet : the codes that occur, ascending.
     """
     votes = np.empty(voters.shape[1:], np.min_scalar_type(len(voters)))
     most, winner = np.zeros_like(votes), np.zeros(votes.shape, np.uint8)
@@ -329,7 +329,7 @@ def modes(voters: np.ndarray, alphabet: np.ndarray) -> np.ndarray:
 def _alike(
     X: np.ndarray, members: np.ndarray, positions: np.ndarray, block_bytes: int
 ) -> np.ndarray:
-    """Return a number for each member, the same for those with the same codes at `positions`."""
+    """Return a number for each member; members with equal codes at `positions` share it."""
     digests = np.empty(len(members), "S32")
     for part in _slices(len(members), block_bytes // (4 * X.shape[1])):
         for place, codes in enumerate(X[members[part]].take(positions, axis=1), part.start):
@@ -346,7 +346,7 @@ def rough_distances(
     block_bytes: int,
 ) -> Iterator[np.ndarray]:
     """Yield, for each of `bases`, the distances of `rows` from it, float32 of shape (rows,)."""
-    # Half of the memory is for the sums, a quarter for what is multiplied, on either side.
+    # Half of the memory is for the sums, a quarter for each of the two factors.
     row_parts = _slices(len(rows), block_bytes // 4 // (8 * PRODUCT))
     step = min(block_bytes // 2 // (4 * len(rows)), block_bytes // 4 // (20 * PRODUCT))
     for part in _slices(len(bases), step):
@@ -371,13 +371,13 @@ def _sums(
         for rows, total in zip(row_parts, sums, strict=True):
             letters = np.ascontiguousarray(X[np.ix_(rows, positions)].T)
             one_hot = (letters[line] == metric.alphabet[code][:, None]).astype(np.float32)
-            # Transposed, the arrays are as BLAS wants them, and `total` is added to in place.
+            # Transposed, the arrays have the layout of BLAS, and `total` is updated in place.
             sgemm(1, one_hot.T, weights.T, 1, total, trans_b=True, overwrite_c=True)
     return sums
 
 
 def within_reach(distances: np.ndarray, count: int, relative_error: float) -> np.ndarray:
-    """Return which of `distances` may be among the `count` smallest of the true ones."""
+    """Return the places of `distances` that may be among the `count` smallest true distances."""
     last = min(count, len(distances)) - 1
     limit = float(np.partition(distances, last)[last])
     return np.flatnonzero(distances <= limit * (1 + relative_error) / (1 - relative_error))

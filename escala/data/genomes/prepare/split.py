@@ -1,4 +1,4 @@
-"""Which genomes are trained on and which are tested, stratified by class."""
+"""Splits of genomes into a training and a test side, stratified by class."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sklearn.model_selection import train_test_split
 
 from escala.core.errors import InputError
 
-#: How far the test side of a class may be from the rows wanted, as a share of them, so that seeds
-#: have several sets of groups to draw from even if a single one is nearest.
+#: Tolerated deviation of a class's test rows from the wanted number, as a share of it. It lets
+#: seeds draw from several sets of groups even if a single set is nearest.
 SLACK = 0.1
 
 
@@ -21,7 +21,7 @@ class Split:
     Parameters
     ----------
     train, test : int arrays.
-    not_separable : labels of the classes that are of one group alone, and all in `train`.
+    not_separable : labels of the classes with a single group, which is in `train`.
     """
 
     train: np.ndarray
@@ -40,7 +40,7 @@ def stratified_split(
 
     Raises
     ------
-    InputError : a class has too few records to stand on both sides.
+    InputError : a class has too few records for both sides.
     """
     counts = np.bincount(labels, minlength=len(classes))
     try:
@@ -57,7 +57,7 @@ def stratified_split(
             f"class {classes[lacking]}",
             int(counts[lacking]),
             f"records are too few for a split with test_fraction {test_fraction:g}: "
-            "each class needs at least one row on either side",
+            "each class needs at least one row on each side",
             "add records, change test_fraction, or drop the class",
         )
     return Split(*map(np.sort, sides))
@@ -66,11 +66,11 @@ def stratified_split(
 def group_split(
     labels: np.ndarray, groups: np.ndarray, classes: list[str], test_fraction: float, seed: int
 ) -> Split:
-    """Split rows so that each group is on one side as a whole.
+    """Split rows so that each group is entirely on one side.
 
-    Of each class, groups are drawn at random so that the test side gets `test_fraction` of its rows
-    give or take `SLACK` of that, or as near to it as groups allow; at least one group stands on
-    either side. A class of one group goes to the training side.
+    In each class, groups are drawn at random until the test side has `test_fraction` of its rows,
+    within a share `SLACK` of that number or as near as the groups allow. Each side gets at least
+    one group. A class with a single group goes to the training side.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def group_split(
 
     Raises
     ------
-    InputError : every class is of one group.
+    InputError : every class has a single group.
     """
     random = np.random.default_rng(seed)
     chosen, whole = [], []
@@ -96,10 +96,10 @@ def group_split(
 def _drawn(
     names: np.ndarray, sizes: np.ndarray, wanted: float, random: np.random.Generator
 ) -> list[str]:
-    """Return groups, some but not all, whose rows add up to what is wanted, or nearly.
+    """Return some groups, never all, whose rows add up to about the wanted number.
 
-    Bit n of an integer says whether n rows can be had. Groups are taken in random order wherever
-    what is left can still add up to a number that is near enough.
+    Bit n of an integer tells whether some groups add up to n rows. Groups are tried in random
+    order. A group is taken if the remaining ones can still complete an allowed sum.
     """
     order, rows = random.permutation(len(names)), int(sizes.sum())
     left = [1]
@@ -120,7 +120,7 @@ def _drawn(
 def split_leaving_out(
     labels: np.ndarray, groups: np.ndarray, classes: list[str], left_out: list[str]
 ) -> Split:
-    """Train on all groups but those named, which are tested.
+    """Split rows so that the test side is the named groups.
 
     Parameters
     ----------
@@ -129,12 +129,12 @@ def split_leaving_out(
 
     Returns
     -------
-    A split in which classes of one group are not separable; other classes of which no group is
-    named have no test rows either.
+    The split. A class with a single group is not separable. A class without a named group has no
+    test rows either.
 
     Raises
     ------
-    InputError : there is no such group, or it is all that there is of its class.
+    InputError : a group does not exist, or the named groups are all groups of a class.
     """
     unknown = sorted(set(left_out) - set(groups))
     if unknown:
@@ -148,7 +148,7 @@ def split_leaving_out(
             raise InputError(
                 "split.leave_out",
                 sorted(own),
-                f"is all there is of class {name}: nothing would be left to train on",
+                f"is the whole class {name}: no rows would be left to train on",
                 "leave some of its groups in",
             )
         if len(own) == 1:
@@ -163,7 +163,7 @@ def _of_groups(
         raise InputError(
             "split.by",
             ", ".join(classes),
-            "every class is of one group: none can be split",
+            "every class has a single group: none can be split",
             "raise similarity, give a finer group file, or set split.by: random",
         )
     tested = np.isin(groups.astype(str), np.asarray(chosen, str))

@@ -1,4 +1,4 @@
-"""Which piece of which genome becomes a row: the starts, random windows or tiles, either strand."""
+"""Pieces of genomes that become rows: starts, random windows or tiles, on either strand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK_BYTES = 64 * 2**20
 def windows(
     genomes: np.ndarray, letters: np.ndarray, length: int, window: dict, seed: int
 ) -> np.ndarray:
-    """Return the rows that a window setting makes of genomes.
+    """Return the rows that a window setting cuts from genomes.
 
     Parameters
     ----------
@@ -31,8 +31,8 @@ def windows(
 
     Returns
     -------
-    Array of `ROW`, in the order of `genomes`. A genome shorter than a row gives one row, whatever
-    the method, per window asked for.
+    Array of `ROW`, in the order of `genomes`. A genome shorter than a row gives one padded row,
+    with `random` the same one `per_genome` times.
     """
     room = np.maximum(letters[genomes].astype(np.int64) - length, 0)
     if window["method"] == "start":
@@ -55,7 +55,7 @@ def windows(
 def random_windows(
     rows: np.ndarray, letters: np.ndarray, length: int, count: int, within: int | None, seed: int
 ) -> np.ndarray:
-    """Return `count` more rows of the genomes that `rows` are of, which begin at random.
+    """Return `count` more rows from the genomes of `rows`, with random starts.
 
     Genomes of one virus begin at different letters, as sequencing gave them, so a model that
     weighs positions must see each of them shifted (docs/decisions/009-windows.md).
@@ -66,8 +66,8 @@ def random_windows(
 
     Returns
     -------
-    Array of `ROW`. The genomes give windows in turn, so that each of them gives the same number,
-    give or take one; strands are drawn where `rows` holds both.
+    Array of `ROW`. The genomes take turns, so their numbers of windows differ by at most one.
+    Strands are drawn if `rows` holds both.
     """
     random = np.random.default_rng(seed)
     genomes = np.resize(random.permutation(np.unique(rows["genome"])), count)
