@@ -57,6 +57,11 @@ def _genomes() -> str | None:
     return None if folder and Path(folder).is_dir() else "ESCALA_GENOMES does not name a folder"
 
 
+def _pictures() -> str | None:
+    folder = os.environ.get("ESCALA_PICTURES")
+    return None if folder and Path(folder).is_dir() else "ESCALA_PICTURES does not name a folder"
+
+
 def _chromium() -> str | None:
     return None if shutil.which("chromedriver") else "no ChromeDriver on the PATH"
 
@@ -74,6 +79,11 @@ def _cluster() -> str | None:
 # marker -> its name in ESCALA_REQUIRE, what is lacking (or None), the remedy
 NEEDS = {
     "real_data": ("real-data", _genomes, "set it to a folder of CLASS.fasta[.gz] files"),
+    "real_pictures": (
+        "real-pictures",
+        _pictures,
+        "set it to a folder with mnist/ (idx files) and cifar-10/ (binary files)",
+    ),
     "cluster": ("cluster", _cluster, "docs/how-to/lab.md tells what the lab takes"),
     "browser": (
         "browser",
@@ -84,7 +94,7 @@ NEEDS = {
 
 
 #: Settings of the user's that tests read; they start without any other.
-DECLARED = ("ESCALA_REQUIRE", "ESCALA_GENOMES")
+DECLARED = ("ESCALA_REQUIRE", "ESCALA_GENOMES", "ESCALA_PICTURES")
 #: Folders of tests in the order to start them: what takes long first, so that no worker is left
 #: with it while the others have nothing to do.
 ORDER = ("cluster", "workflow", "browser", "unit")

@@ -1,4 +1,4 @@
-"""Writer of splits whose arrays fit into memory."""
+"""Division of rows among sides, and writer of splits whose arrays fit into memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from escala.core.errors import InputError
 from escala.core.files import atomic, sha256_file, write_json
 
 FORMAT = 1
@@ -88,6 +89,61 @@ def write_split(
     }
     write_json(output / "dataset.json", description)
     return description
+
+
+def stratified(
+    labels: np.ndarray,
+    settings: Mapping[str, float],
+    classes: list[str],
+    seed: int,
+    if_one: str = "",
+) -> dict[str, np.ndarray]:
+    """Divide rows among the sides, each class in proportion.
+
+    Parameters
+    ----------
+    labels : int64 (rows,).
+    settings : `test_fraction` and `validation_fraction` of the rows.
+    seed : of the shuffle.
+    if_one : what else may help if a class has a single row.
+
+    Returns
+    -------
+    Row numbers of each side, int64, ascending; `validation` where its fraction is not 0.
+
+    Raises
+    ------
+    InputError : a class has too few rows for every side.
+    """
+    # Reading a split takes no scikit-learn.
+    from sklearn.model_selection import train_test_split
+
+    fractions = {
+        side: settings[f"{side}_fraction"]
+        for side in ("test", "validation")
+        if settings[f"{side}_fraction"]
+    }
+    rest, sides = np.arange(len(labels)), {}
+    for side, fraction in fractions.items():
+        try:
+            rest, taken = train_test_split(
+                rest,
+                test_size=max(1, round(fraction * len(labels))),
+                stratify=labels[rest],
+                random_state=seed,
+            )
+        except ValueError as error:
+            counts = np.bincount(labels, minlength=len(classes))
+            fewest = int(counts.argmin())
+            remedy = "give more rows of each class, leave a class out, or use other fractions"
+            raise InputError(
+                "split",
+                f"{classes[fewest]}: {counts[fewest]} rows",
+                f"are too few to divide among {len(fractions) + 1} sides by these fractions",
+                f"{remedy}; {if_one}" if if_one and counts[fewest] == 1 else remedy,
+            ) from error
+        sides[side] = np.sort(taken)
+    return {"train": np.sort(rest)} | sides
 
 
 def _spec(name: str, array: np.ndarray, file: str) -> dict:

@@ -8,15 +8,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.data.splits import Side, write_split
+from escala.data.splits import Side, stratified, write_split
 from escala.data.tabular.scaling import learn, row_blocks
 from escala.data.writer import written
 
 KIND = "tabular"
+_IF_ONE = "if this row is the first line and names the columns, set header: yes"
 
 
 def prepare(
@@ -49,10 +49,8 @@ def prepare(
     features = np.load(source / "features.npy", mmap_mode="r", allow_pickle=False)
     labels = np.load(source / "labels.npy", allow_pickle=False)
     usable = usable_rows(features, preparation["missing"], names)
-    sides = {
-        side: usable[rows]
-        for side, rows in split(labels[usable], preparation["split"], classes, seed).items()
-    }
+    divided = stratified(labels[usable], preparation["split"], classes, seed, _IF_ONE)
+    sides = {side: usable[rows] for side, rows in divided.items()}
     scaling = learn(
         features,
         sides["train"],
@@ -118,52 +116,3 @@ def usable_rows(
             "missing", "drop", "leaves no row: each has a missing value", "set missing: mean"
         )
     return rows[~incomplete]
-
-
-def split(
-    labels: np.ndarray, settings: Mapping[str, float], classes: list[str], seed: int
-) -> dict[str, np.ndarray]:
-    """Divide rows among the sides, each class in proportion.
-
-    Parameters
-    ----------
-    labels : int64 (rows,).
-    settings : `test_fraction` and `validation_fraction` of the rows.
-    seed : of the shuffle.
-
-    Returns
-    -------
-    Row numbers of each side, int64, ascending; `validation` where its fraction is not 0.
-
-    Raises
-    ------
-    InputError : a class has too few rows for every side.
-    """
-    fractions = {
-        side: settings[f"{side}_fraction"]
-        for side in ("test", "validation")
-        if settings[f"{side}_fraction"]
-    }
-    rest, sides = np.arange(len(labels)), {}
-    for side, fraction in fractions.items():
-        try:
-            rest, taken = train_test_split(
-                rest,
-                test_size=max(1, round(fraction * len(labels))),
-                stratify=labels[rest],
-                random_state=seed,
-            )
-        except ValueError as error:
-            counts = np.bincount(labels, minlength=len(classes))
-            fewest = int(counts.argmin())
-            remedy = "give more rows of each class, leave a class out, or use other fractions"
-            if counts[fewest] == 1:
-                remedy += "; if this row is the first line and names the columns, set header: yes"
-            raise InputError(
-                "split",
-                f"{classes[fewest]}: {counts[fewest]} rows",
-                f"are too few to divide among {len(fractions) + 1} sides by these fractions",
-                remedy,
-            ) from error
-        sides[side] = np.sort(taken)
-    return {"train": np.sort(rest)} | sides

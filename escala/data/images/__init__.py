@@ -1,0 +1,1 @@
+"""The kind `images`: pictures of classes."""

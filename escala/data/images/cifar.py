@@ -1,0 +1,133 @@
+"""Read the binary version of CIFAR-10: records of a label and a picture, colour by colour."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from escala.core.errors import InputError
+
+OFFICIAL = "https://www.cs.toronto.edu/~kriz/cifar.html"
+#: MD5 of cifar-10-binary.tar.gz, as that page gives it.
+ARCHIVE = "c32a1d4ab5d03f1284b67883e8d87530"
+#: Height, width, colours; bytes of a record; records of a whole file.
+SHAPE, RECORD, RECORDS = (32, 32, 3), 1 + 32 * 32 * 3, 10000
+NAMES = "batches.meta.txt"
+_BATCH = re.compile(r"data_batch_([1-9]\d*)\.bin")
+_TEST = "test_batch.bin"
+
+
+def sides(
+    path: Path, accept_cut: bool, official: bool
+) -> tuple[list[str], Iterator[tuple[str, np.ndarray, np.ndarray]]]:
+    """Return the names of the classes, and an iterator over the files.
+
+    Yields
+    ------
+    `train` or `test`; uint8 (pictures, 32, 32, 3); uint8 (pictures,).
+
+    Raises
+    ------
+    InputError : a file is missing or not whole, a label has no class, or the archive has another
+        digest.
+    """
+    if official:
+        _require_official(path)
+    with _files(path) as files:
+        if NAMES not in files:
+            raise _missing(path, NAMES)
+        classes = files[NAMES].decode().split()
+        batches = sorted(
+            (name for name in files if _BATCH.fullmatch(name)),
+            key=lambda name: int(_BATCH.fullmatch(name)[1]),
+        )
+        if not batches or _TEST not in files:
+            raise _missing(path, _TEST if batches else "data_batch_1.bin")
+    read = (
+        (side, *_read(path, name, files[name], len(classes), accept_cut))
+        for side, names in (("train", batches), ("test", [_TEST]))
+        for name in names
+    )
+    return classes, read
+
+
+@contextmanager
+def _files(path: Path) -> Iterator[dict[str, bytes]]:
+    """Yield the content of the files by name, of a folder or an archive."""
+    wanted = {NAMES, _TEST}
+
+    def serves(name: str) -> bool:
+        return name in wanted or bool(_BATCH.fullmatch(name))
+
+    if path.is_dir():
+        yield {file.name: file.read_bytes() for file in path.iterdir() if serves(file.name)}
+        return
+    try:
+        with tarfile.open(path) as archive:
+            members = {
+                PurePosixPath(member.name).name: member
+                for member in archive
+                if member.isfile() and serves(PurePosixPath(member.name).name)
+            }
+            # Read by name into memory: nothing is unpacked to a path that the archive names.
+            yield {name: archive.extractfile(each).read() for name, each in members.items()}
+    except FileNotFoundError:
+        raise InputError(path, path.name, "no such folder or archive", _REMEDY) from None
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise InputError(path, path.name, f"cannot be unpacked: {error}", _REMEDY) from error
+
+
+_REMEDY = f"get cifar-10-binary.tar.gz from {OFFICIAL}, and name it or the folder it unpacks to"
+
+
+def _missing(path: Path, name: str) -> InputError:
+    return InputError(path, name, "no such file in it", _REMEDY)
+
+
+def _require_official(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(
+            path, "official: true", "needs the archive", f"{_REMEDY}; or set official: false"
+        )
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "md5").hexdigest()
+    if digest != ARCHIVE:
+        raise InputError(
+            path, f"MD5 {digest}", f"is not {ARCHIVE}, that of the official archive", _REMEDY
+        )
+
+
+def _read(
+    path: Path, name: str, content: bytes, classes: int, accept_cut: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    whole, rest = divmod(len(content), RECORD)
+    if whole > RECORDS or not whole:
+        raise InputError(
+            path / name,
+            f"{len(content)} bytes",
+            f"is not 1 to {RECORDS} records of {RECORD}",
+            _REMEDY,
+        )
+    if (whole < RECORDS or rest) and not accept_cut:
+        raise InputError(
+            path / name,
+            f"{whole} of {RECORDS}",
+            "is cut short: it has fewer pictures than the standard file",
+            f"{_REMEDY}; or set cut_short: accept",
+        )
+    records = np.frombuffer(content, np.uint8, whole * RECORD).reshape(whole, RECORD)
+    labels = records[:, 0]
+    if labels.max() >= classes:
+        row = int(labels.argmax())
+        raise InputError(
+            path / name, f"picture {row + 1}", f"has the label {labels[row]} of {classes}", _REMEDY
+        )
+    height, width, colours = SHAPE
+    pictures = records[:, 1:].reshape(whole, colours, height, width).transpose(0, 2, 3, 1)
+    return pictures, labels

@@ -1,0 +1,132 @@
+"""Read idx files, the format of MNIST: a header of big-endian numbers, and bytes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from escala.core.errors import InputError
+
+#: Stems of the files of images and labels, by side.
+FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+OFFICIAL = "https://yann.lecun.com/exdb/mnist/"
+#: MD5 of MNIST's files, as torchvision.datasets.MNIST lists them.
+DIGESTS = {
+    "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
+}
+#: The code of unsigned bytes, the only type that is read.
+_BYTES = 8
+#: Pictures that are yielded at a time.
+ROWS = 4096
+
+
+def sides(folder: Path, accept_cut: bool, official: bool) -> Iterator[tuple[str, np.ndarray, str]]:
+    """Yield side, pictures and labels of the files in a folder, a side after the other.
+
+    Yields
+    ------
+    `train` or `test`; uint8 (pictures, height, width, 1); uint8 (pictures,).
+
+    Raises
+    ------
+    InputError : a file is missing or not whole, is no idx file of bytes, or has another digest.
+    """
+    for side, stems in FILES.items():
+        paths = [_found(folder, stem) for stem in stems]
+        if official:
+            for stem, path in zip(stems, paths, strict=True):
+                _require_official(stem, path)
+        images, labels = (
+            _read(path, dimensions, accept_cut)
+            for path, dimensions in zip(paths, (3, 1), strict=True)
+        )
+        if len(images) != len(labels) and not accept_cut:
+            raise InputError(
+                paths[1],
+                f"{len(labels)} labels",
+                f"are not those of the {len(images)} pictures in {paths[0].name}",
+                f"get both files again, from {OFFICIAL}",
+            )
+        whole = min(len(images), len(labels))
+        yield side, images[:whole, ..., None], labels[:whole]
+
+
+def _found(folder: Path, stem: str) -> Path:
+    for path in (folder / stem, folder / f"{stem}.gz"):
+        if path.is_file():
+            return path
+    raise InputError(
+        folder, stem, "no such file, nor with .gz", f"get it from {OFFICIAL} and name its folder"
+    )
+
+
+def _require_official(stem: str, path: Path) -> None:
+    digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    if digest != DIGESTS[stem]:
+        raise InputError(
+            path,
+            f"MD5 {digest}",
+            f"is not {DIGESTS[stem]}, that of MNIST's file",
+            f"get {stem}.gz from {OFFICIAL}, or set official: false",
+        )
+
+
+def _read(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
+    """Return the content of a file, uint8 of so many dimensions."""
+    content = _bytes(path, accept_cut)
+    header = 4 * (1 + dimensions)
+    if len(content) < header or content[:4] != bytes([0, 0, _BYTES, dimensions]):
+        raise InputError(
+            path,
+            f"begins with {content[:4].hex(' ') or 'nothing'}",
+            f"is no idx file of bytes in {dimensions} dimensions (00 00 08 {dimensions:02x})",
+            f"get it again, from {OFFICIAL}",
+        )
+    rows, *shape = np.frombuffer(content[4:header], ">u4").tolist()
+    body = content[header:]
+    each = int(np.prod(shape, dtype=np.int64)) if shape else 1
+    if not each or (len(body) > rows * each):
+        raise InputError(
+            path,
+            f"{len(body)} bytes",
+            f"do not fit its header: {rows} of {' × '.join(map(str, shape)) or 1} bytes",
+            f"get it again, from {OFFICIAL}",
+        )
+    if len(body) < rows * each and not accept_cut:
+        raise InputError(
+            path,
+            f"{len(body) // each} of {rows}",
+            "is cut short: its header counts more than it holds",
+            f"get it again, from {OFFICIAL}, or set cut_short: accept",
+        )
+    whole = min(rows, len(body) // each)
+    return np.frombuffer(body[: whole * each], np.uint8).reshape(whole, *shape)
+
+
+def _bytes(path: Path, accept_cut: bool) -> bytes:
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    unpacked = zlib.decompressobj(wbits=31)
+    try:
+        content = unpacked.decompress(path.read_bytes())
+        if not unpacked.eof and not accept_cut:
+            raise zlib.error("it ends early")
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(
+            path,
+            path.name,
+            f"cannot be unpacked: {error}",
+            f"get it again, from {OFFICIAL}, or set cut_short: accept",
+        ) from error
+    return content

@@ -1,0 +1,99 @@
+"""Read pictures with Pillow, and bring them to one size and colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from escala.core.errors import InputError
+
+ENDINGS = (".png", ".jpg", ".jpeg")
+#: Modes of Pillow that hold a byte a colour, and the mode that each is read as.
+_MODES = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGB"}
+_COLOURS = {"grey": "L", "rgb": "RGB"}
+
+Colour = Literal["as-is", "grey", "rgb"]
+
+
+def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
+    """Return a PNG or JPEG file, uint8 (height, width, 1 or 3).
+
+    Raises
+    ------
+    InputError : it is no picture, or one of other than 8 bits a colour in grey, palette or RGB.
+    """
+    try:
+        with Image.open(path) as picture:
+            if picture.mode not in _MODES:
+                raise InputError(
+                    path,
+                    f"mode {picture.mode}",
+                    "is not grey, palette or RGB with 8 bits a colour",
+                    "convert it, as by Pillow's convert('RGB')",
+                )
+            return _array(picture.convert(_MODES[picture.mode]), colour, size)
+    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = "is empty" if not path.stat().st_size else f"is no PNG or JPEG: {error}"
+        raise InputError(path, path.name, reason, "mend the file, or take it away") from error
+
+
+def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
+    """Return pictures, uint8 (pictures, height, width, 1 or 3), in a colour and a size."""
+    colours = {"grey": 1, "rgb": 3}.get(colour, pictures.shape[-1])
+    wanted = (*(size or pictures.shape[1:3]), colours)
+    if pictures.shape[1:] == wanted:
+        return pictures
+    images = (Image.fromarray(each[..., 0] if each.shape[-1] == 1 else each) for each in pictures)
+    return np.stack([_array(image, colour, size) for image in images])
+
+
+def classes_of(folder: Path) -> list[str]:
+    """Return the names of the folders of classes in a folder, in alphabetical order.
+
+    Raises
+    ------
+    InputError : there is no such folder, or it holds fewer than two.
+    """
+    if not folder.is_dir():
+        raise InputError(folder, folder.name, "no such folder", "name the one with the classes")
+    found = sorted(each.name for each in folder.iterdir() if each.is_dir() and _visible(each))
+    if len(found) < 2:
+        raise InputError(
+            folder, found, "holds fewer than two folders of classes", "add a folder for each class"
+        )
+    return found
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    """Yield the PNG and JPEG files of a class's folder, by name.
+
+    Raises
+    ------
+    InputError : it holds none, or another file.
+    """
+    found = sorted(each for each in folder.iterdir() if each.is_file() and _visible(each))
+    for path in found:
+        if path.suffix.lower() not in ENDINGS:
+            raise InputError(
+                path, path.name, "is no PNG or JPEG", f"take it away; {', '.join(ENDINGS)} are read"
+            )
+    if not found:
+        raise InputError(folder, folder.name, "holds no picture", "add some, or remove the class")
+    yield from found
+
+
+def _visible(path: Path) -> bool:
+    return not path.name.startswith(".")
+
+
+def _array(picture: Image.Image, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
+    if colour in _COLOURS:
+        picture = picture.convert(_COLOURS[colour])
+    if size is not None:
+        picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    array = np.asarray(picture)
+    return array[..., None] if array.ndim == 2 else array

@@ -1,0 +1,149 @@
+"""A source to pictures of one size: `SIDE_images.npy`, `SIDE_labels.npy`, and `images.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from escala.core.errors import InputError
+from escala.core.files import write_json
+from escala.data.base import SIDES
+from escala.data.images import cifar, idx
+from escala.data.images.pictures import brought_to, classes_of, files_of, read_picture
+from escala.data.writer import ArrayWriter, written
+
+Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
+
+
+def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
+    """Read pictures into `folder`, some at a time.
+
+    Parameters
+    ----------
+    acquisition : the settings of the source, without its paths, with `colour` and `size`.
+    inputs : the user's folder, archive or files.
+    folder : receives for each side `SIDE_images.npy`, uint8 (pictures, height, width, colours), and
+        `SIDE_labels.npy`, int64 (pictures,); and `images.json` with the names of the `classes` and
+        the `sides`. Pictures that the source does not divide are the side `train`.
+
+    Raises
+    ------
+    InputError : a file is missing, damaged, or no picture of that size.
+    """
+    size = tuple(acquisition["size"]) if acquisition["size"] else None
+    classes, found = _read(acquisition, inputs, size)
+    labels: dict[str, list[np.ndarray]] = {}
+    with ExitStack() as files:
+        writers: dict[str, ArrayWriter] = {}
+        shape = None
+        for side, pictures, numbers in found:
+            pictures = brought_to(pictures, acquisition["colour"], size)
+            shape = shape or pictures.shape[1:]
+            if pictures.shape[1:] != shape:
+                raise _unlike(inputs[0], shape, pictures.shape[1:])
+            if side not in writers:
+                path = folder / f"{side}_images.npy"
+                writers[side] = files.enter_context(written(path, shape, np.uint8))
+            writers[side].append(pictures)
+            labels.setdefault(side, []).append(numbers)
+    counts = {side: np.concatenate(parts).astype(np.int64) for side, parts in labels.items()}
+    for side, numbers in counts.items():
+        np.save(folder / f"{side}_labels.npy", numbers, allow_pickle=False)
+    named = classes or [str(n) for n in range(1 + max(int(n.max()) for n in counts.values()))]
+    if len(named) < 2:
+        raise InputError(inputs[-1], named, "is one class only", "give pictures of two or more")
+    write_json(folder / "images.json", {"classes": named, "sides": list(counts)})
+
+
+def _read(
+    acquisition: Mapping[str, Any], inputs: Sequence[Path], size: tuple[int, int] | None
+) -> tuple[list[str] | None, Pictures]:
+    """Return the names of the classes, None if they are numbers, and the pictures."""
+    kind = acquisition["type"]
+    if kind in ("idx", "cifar"):
+        accept, official = acquisition["cut_short"] == "accept", acquisition["official"]
+        if kind == "idx":
+            return None, idx.sides(inputs[0], accept, official)
+        return cifar.sides(inputs[0], accept, official)
+    if kind == "arrays":
+        return None, _arrays(*inputs)
+    return _folders(inputs[0], acquisition["colour"], size)
+
+
+def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[list[str], Pictures]:
+    divided = (folder / "train").is_dir() and (folder / "test").is_dir()
+    sides = [side for side in SIDES if (folder / side).is_dir()] if divided else [""]
+    classes = classes_of(folder / sides[0])
+    for side in sides[1:]:
+        others = set(classes_of(folder / side)) - set(classes)
+        if others:
+            raise InputError(
+                folder / side,
+                sorted(others),
+                "is no class of the training side",
+                "add it there, or take it away",
+            )
+
+    def read() -> Pictures:
+        shape = None
+        for side in sides:
+            present = (name for name in classes if (folder / side / name).is_dir())
+            for name in present:
+                paths = list(files_of(folder / side / name))
+                for path in tqdm(paths, desc=f"{side} {name}".strip(), disable=None):
+                    picture = read_picture(path, colour, size)
+                    shape = shape or picture.shape
+                    if picture.shape != shape:
+                        raise _unlike(path, shape, picture.shape)
+                    yield side or "train", picture[None], np.array([classes.index(name)])
+
+    return classes, read()
+
+
+def _unlike(path: Path, wanted: tuple[int, ...], found: tuple[int, ...]) -> InputError:
+    def words(shape: tuple[int, ...]) -> str:
+        return " × ".join(map(str, shape))
+
+    return InputError(
+        path,
+        words(found),
+        f"is another height, width or number of colours than that of the first, {words(wanted)}",
+        "set size, and colour: grey or rgb, to bring all pictures to one form",
+    )
+
+
+def _arrays(images: Path, labels: Path) -> Pictures:
+    pictures, numbers = map(_mapped, (images, labels))
+    if pictures.ndim == 3:
+        pictures = pictures[..., None]
+    if pictures.ndim != 4 or pictures.dtype != np.uint8 or pictures.shape[-1] not in (1, 3):
+        raise InputError(
+            images,
+            f"{pictures.dtype} of shape {pictures.shape}",
+            "is not uint8 of shape (pictures, height, width[, 1 or 3])",
+            "save it so, with numpy.save",
+        )
+    if numbers.shape != pictures.shape[:1] or numbers.dtype.kind not in "iu" or numbers.min() < 0:
+        raise InputError(
+            labels,
+            f"{numbers.dtype} of shape {numbers.shape}",
+            f"is not a class number from 0 for each of the {len(pictures)} pictures",
+            "save it so, with numpy.save",
+        )
+    for begin in range(0, len(pictures), idx.ROWS):
+        rows = slice(begin, begin + idx.ROWS)
+        yield "train", pictures[rows], numbers[rows]
+
+
+def _mapped(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            path, path.name, f"cannot be read: {error}", "give a .npy file without objects"
+        ) from error

@@ -1,0 +1,1 @@
+"""The kind `motifs`: DNA sequences with or without an instance of a motif."""

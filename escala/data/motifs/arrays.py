@@ -1,0 +1,95 @@
+"""Sequences with and without a motif to the arrays that a model trains on and is tested with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from escala.core.errors import InputError
+from escala.data.base import SIDES
+from escala.data.motifs.motif import TAL1, read_motif
+from escala.data.motifs.sequences import one_hot, read_sequences
+from escala.data.motifs.simulate import chance_sites, sequences
+from escala.data.splits import Side, stratified, write_split
+
+KIND = "motifs"
+CLASSES = ["background", "motif"]
+
+
+def prepare(
+    name: str, preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path], output: Path
+) -> dict:
+    """Simulate sequences, or read them from two FASTA files, and write the arrays of a split.
+
+    Parameters
+    ----------
+    name : of the dataset.
+    preparation : as `escala.data.motifs.settings.preparation` gives it.
+    seed : of the split, and of a simulation.
+    inputs : as `escala.data.motifs.settings.prepared_from`.
+    output : folder that receives `{side}_sequence.npy`, uint8 (rows, length, 4), one-hot;
+        `{side}_labels.npy`, int64 (rows,); and `dataset.json`.
+
+    Returns
+    -------
+    The description that `dataset.json` holds: with `class_means`, the share of sequences with the
+    motif on each side; and of a simulation `chance_sites`, the share of the sequences without it
+    that hold a site by chance.
+
+    Raises
+    ------
+    InputError : a file is not what it should be, the motif is longer than a sequence, or a class
+        has too few sequences.
+    """
+    if preparation["provenance"] == "simulated":
+        sides, more = _simulated(preparation, seed, inputs)
+    else:
+        sides, more = _read(preparation, seed, inputs), {"split": preparation["split"]}
+    return write_split(
+        output,
+        sides,
+        kind=KIND,
+        name=name,
+        seed=seed,
+        provenance=preparation["provenance"],
+        classes=CLASSES,
+        class_means={side: float(rows.targets.mean()) for side, rows in sides.items()},
+        **more,
+    )
+
+
+def _simulated(
+    preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path]
+) -> tuple[dict[str, Side], dict]:
+    matrix = read_motif(inputs["motif"], preparation["motif"]) if "motif" in inputs else TAL1
+    length = preparation["length"]
+    if len(matrix) > length:
+        raise InputError(
+            "length", length, f"is less than the {len(matrix)} letters of the motif", "raise it"
+        )
+    sides, by_chance, negative = {}, 0, 0
+    for number, side in enumerate(SIDES):
+        rows = preparation["rows"][side]
+        if rows:
+            random = np.random.default_rng([seed, number])
+            letters, labels = sequences(matrix, rows, length, random)
+            sides[side] = Side({"sequence": one_hot(letters + np.uint8(1))}, labels)
+            without = letters[labels == 0]
+            by_chance += int(chance_sites(without, matrix).sum())
+            negative += len(without)
+    share = by_chance / negative if negative else None
+    return sides, {"motif": matrix.tolist(), "chance_sites": share}
+
+
+def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path]) -> dict[str, Side]:
+    codes, labels = [], []
+    for label, name in enumerate(("negative", "positive")):
+        found = [codes for _, codes in read_sequences(inputs[name], preparation["length"])]
+        codes += found
+        labels += [label] * len(found)
+    targets, encoded = np.array(labels, np.int64), one_hot(np.stack(codes))
+    rows = stratified(targets, preparation["split"], CLASSES, seed)
+    return {side: Side({"sequence": encoded[of]}, targets[of]) for side, of in rows.items()}

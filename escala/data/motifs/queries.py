@@ -1,0 +1,30 @@
+"""A user's FASTA file, encoded as the sequences that a model was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from escala.data.base import specs
+from escala.data.motifs.sequences import one_hot, read_sequences
+from escala.data.queries import Query
+
+
+def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
+    """Yield the records of a FASTA file; the column of a record is its `accession`.
+
+    Parameters
+    ----------
+    path : plain or gzipped; every sequence has as many letters as those trained on.
+
+    Raises
+    ------
+    InputError : the file is no nucleotide FASTA, or a sequence has another length.
+    """
+    [spec] = specs(description)
+    found = read_sequences(path, spec.shape[0])
+    for accession, codes in tqdm(found, desc=path.name, unit=" records", disable=None):
+        yield Query({"accession": accession}, (one_hot(codes[None]),))

@@ -1,0 +1,36 @@
+"""Read the sequences of a FASTA file, and encode letters for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from escala.core.errors import InputError
+from escala.data.genomes.acquire.files import records
+from escala.data.genomes.prepare.encode import encode
+from escala.data.genomes.prepare.fasta import nucleotides
+
+
+def read_sequences(path: Path, length: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and codes, uint8 (length,), of each record: 1 to 4 for A, C, G, T, else 0.
+
+    Raises
+    ------
+    InputError : the file is missing or no nucleotide FASTA, or a sequence has another length.
+    """
+    for name, letters in nucleotides(records(path), path):
+        if len(letters) != length:
+            raise InputError(
+                path,
+                name,
+                f"has {len(letters)} letters, and the others {length}",
+                f"cut it to {length} letters, or set length",
+            )
+        yield name, np.frombuffer(encode(letters), np.uint8)
+
+
+def one_hot(codes: np.ndarray) -> np.ndarray:
+    """Return uint8 (rows, length, 4) of codes (rows, length), 1 to 4; of code 0 all are 0."""
+    return (codes[..., None] == np.arange(1, 5, dtype=np.uint8)).astype(np.uint8)

@@ -1,0 +1,62 @@
+"""The settings of a dataset of motifs: what fits together, and what its arrays depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from escala.core.errors import InputError
+from escala.data.paths import expanded_path
+
+#: Numbers of a row for each letter: one for each of A, C, G and T.
+LETTERS = 4
+
+
+def check(
+    name: str, settings: Mapping[str, Any], error: Callable[[str, object, str, str], InputError]
+) -> None:
+    """Refuse fractions that leave no sequence to train on.
+
+    Raises
+    ------
+    InputError : as `error` makes it.
+    """
+    fractions = [settings["split"][f"{side}_fraction"] for side in ("test", "validation")]
+    if settings["source"]["type"] == "fasta" and sum(fractions) >= 1:
+        raise error(
+            f"datasets.{name}.split",
+            fractions,
+            "the test and validation sides leave no sequence to train on",
+            "give fractions whose sum is below 1",
+        )
+
+
+def preparation(settings: Mapping[str, Any]) -> dict:
+    """Return the settings that the arrays depend on, and no others."""
+    source = settings["source"]
+    found = {"provenance": source["type"], "length": settings["length"]}
+    if source["type"] == "fasta":
+        return found | {"split": {k: v for k, v in settings["split"].items() if k != "seeds"}}
+    motif = {"motif": source["motif"]["format"]} if "motif" in source else {}
+    return found | {"rows": source["rows"]} | motif
+
+
+def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+    """Return the user's files, by name: `motif`, or `positive` and `negative`.
+
+    Raises
+    ------
+    InputError : a variable in a path is not set.
+    """
+    source = settings["source"]
+    paths = {f"source.{key}": source[key] for key in ("positive", "negative") if key in source}
+    if "motif" in source:
+        paths["source.motif.path"] = source["motif"]["path"]
+    return {key.split(".")[1]: Path(expanded_path(path, key)) for key, path in paths.items()}
+
+
+def size(settings: Mapping[str, Any]) -> tuple[float | None, int | None]:
+    """Return the training rows, None for FASTA files, and the numbers of a row."""
+    rows = settings["source"].get("rows", {}).get("train")
+    return rows, LETTERS * settings["length"]

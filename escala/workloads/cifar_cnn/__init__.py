@@ -1,0 +1,1 @@
+"""The workload `cifar-cnn`: a convolutional network for small colour pictures."""

@@ -1,0 +1,1 @@
+"""The workload `mnist-mlp`: a dense network for small pictures."""

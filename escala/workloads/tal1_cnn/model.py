@@ -1,0 +1,45 @@
+"""The motif classifier of Ben Abdallah, Ben Zinouba and Elkhadiri (2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+from tensorflow.keras import layers
+
+from escala.data.base import Spec
+
+
+def build(
+    specs: Sequence[Spec], outputs: tuple[int], settings: Mapping, knobs: Mapping
+) -> tf.keras.Model:
+    """Build convolution, global maximum, and one sigmoid unit: 993 parameters by default.
+
+    The output of the model is the probability of both classes, of which the sigmoid gives the
+    second.
+
+    Parameters
+    ----------
+    specs : one, uint8 of shape (length, 4), one-hot letters.
+    outputs : (2,).
+    """
+    [sequence] = specs
+    given = layers.Input(sequence.shape, dtype=sequence.dtype)
+    letters = layers.Rescaling(1.0)(given)
+    found = layers.Conv1D(settings["filters"], settings["width"], activation="relu")(letters)
+    motif = layers.Dense(1, activation="sigmoid")(layers.GlobalMaxPooling1D()(found))
+    background = layers.Rescaling(-1.0, offset=1.0)(motif)
+    return tf.keras.Model(given, layers.Concatenate()([background, motif]), name="tal1_cnn")
+
+
+def optimizer(
+    settings: Mapping, learning_rate: float, knobs: Mapping
+) -> tf.keras.optimizers.Optimizer:
+    """Return Adam."""
+    return tf.keras.optimizers.Adam(learning_rate)
+
+
+def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
+    """Return the binary cross-entropy of every row in nats, float32 (rows,)."""
+    labels = tf.cast(targets[:, None], outputs.dtype)
+    return tf.keras.losses.binary_crossentropy(labels, outputs[:, 1:])

@@ -1,0 +1,401 @@
+"""Pictures of classes: what is read of each format, what is refused, and what a model is given."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import struct
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from escala.core.errors import InputError
+from escala.core.files import read_json
+from escala.data.base import Arrays
+from escala.data.images import arrays, cifar, idx, settings, source
+from escala.data.images.queries import queries
+
+PREPARATION = {
+    "provenance": "folders",
+    "store": "uint8",
+    "split": {"test_fraction": 0.25, "validation_fraction": 0.25},
+}
+NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+def acquired(tmp_path: Path, inputs: list[Path], **acquisition) -> dict[str, np.ndarray]:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    form = {"colour": "as-is", "size": None} | acquisition
+    source.acquire(form, inputs, folder)
+    found = {path.stem: np.load(path) for path in folder.glob("*.npy")}
+    return found | {"described": read_json(folder / "images.json")}
+
+
+def write_idx(folder: Path, pictures: dict[str, np.ndarray], packed: bool = False) -> None:
+    """Write pictures, uint8 (n, height, width), with labels 0, 1, 2, 0, … of both sides."""
+    folder.mkdir(exist_ok=True)
+    for side, (of_images, of_labels) in idx.FILES.items():
+        labels = (np.arange(len(pictures[side])) % 3).astype(np.uint8)
+        for name, array in ((of_images, pictures[side]), (of_labels, labels)):
+            header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+            content = header + array.tobytes()
+            path = folder / (f"{name}.gz" if packed else name)
+            path.write_bytes(gzip.compress(content) if packed else content)
+
+
+@pytest.fixture
+def pictures() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(1)
+    return {
+        "train": random.integers(0, 256, (12, 5, 4), dtype=np.uint8),
+        "test": random.integers(0, 256, (6, 5, 4), dtype=np.uint8),
+    }
+
+
+IDX = {"type": "idx", "cut_short": "refuse", "official": False}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_files_are_read_whole(tmp_path, pictures, packed):
+    write_idx(tmp_path / "mnist", pictures, packed)
+    found = acquired(tmp_path, [tmp_path / "mnist"], **IDX)
+    assert found["described"] == {"classes": ["0", "1", "2"], "sides": ["train", "test"]}
+    for side in ("train", "test"):
+        np.testing.assert_array_equal(found[f"{side}_images"], pictures[side][..., None])
+        np.testing.assert_array_equal(found[f"{side}_labels"], np.arange(len(pictures[side])) % 3)
+
+
+IMAGES, LABELS = idx.FILES["train"]
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (IMAGES, None, "no such file, nor with .gz"),
+        (IMAGES, lambda b: b"", "begins with nothing"),
+        (IMAGES, lambda b: b"\0\0\x0d\x03" + b[4:], "begins with 00 00 0d 03"),
+        (IMAGES, lambda b: b"\x89PNG" + b[4:], "is no idx file of bytes in 3 dimensions"),
+        (IMAGES, lambda b: b[:-30], "'10 of 12': is cut short"),
+        (IMAGES, lambda b: b + b"\0", "do not fit its header"),
+        (IMAGES, lambda b: b[:8] + b"\0\0\0\0" + b[12:], "do not fit its header"),
+        (IMAGES, lambda b: b[:4] + b"\xff\xff\xff\xff" + b[8:], "of 4294967295': is cut short"),
+        (LABELS, lambda b: b[:4] + b"\0\0\0\x0b" + b[8:-1], "are not those of the 12 pictures"),
+        (LABELS, lambda b: b[:-1], "'11 of 12': is cut short"),
+    ],
+)
+def test_an_idx_file_that_is_not_whole_is_refused(tmp_path, pictures, file, change, message):
+    folder = tmp_path / "mnist"
+    write_idx(folder, pictures)
+    content = (folder / file).read_bytes()
+    (folder / file).unlink()
+    if change:
+        (folder / file).write_bytes(change(content))
+    with pytest.raises(InputError) as refused:
+        acquired(tmp_path, [folder], **IDX)
+    assert message in str(refused.value)
+    assert not (tmp_path / "source" / "images.json").exists()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_idx_file_that_is_cut_short_gives_its_whole_pictures_when_told(
+    tmp_path, pictures, packed
+):
+    folder = tmp_path / "mnist"
+    write_idx(folder, pictures)
+    path = folder / IMAGES
+    if packed:
+        # Random pictures do not compress, so half of the file holds some of them.
+        content = gzip.compress(path.read_bytes(), compresslevel=0)
+        path.unlink()
+        path = path.with_name(f"{IMAGES}.gz")
+        path.write_bytes(content[: 10 + 5 + 16 + 20 * 7 + 3])
+        with pytest.raises(InputError, match="cannot be unpacked: it ends early"):
+            acquired(tmp_path, [folder], **IDX)
+        (tmp_path / "source").rmdir() if not any((tmp_path / "source").iterdir()) else None
+    else:
+        path.write_bytes(path.read_bytes()[: 16 + 20 * 7 + 3])
+    found = acquired(tmp_path, [folder], **IDX | {"cut_short": "accept"})
+    np.testing.assert_array_equal(found["train_images"], pictures["train"][:7, ..., None])
+    assert len(found["train_labels"]) == 7 and len(found["test_labels"]) == 6
+
+
+def test_mnists_own_digests_are_required_when_told(tmp_path, pictures):
+    write_idx(tmp_path / "mnist", pictures, packed=True)
+    with pytest.raises(InputError, match=r"f68b3c2dcbeaaa9fbdd348bbdeb94873.*official: false"):
+        acquired(tmp_path, [tmp_path / "mnist"], **IDX | {"official": True})
+
+
+CIFAR = {"type": "cifar", "cut_short": "accept", "official": False}
+
+
+def write_cifar(folder: Path, records: dict[str, np.ndarray]) -> None:
+    """Write files of records, uint8 (n, 3073)."""
+    folder.mkdir()
+    (folder / cifar.NAMES).write_text("\n".join(NAMES) + "\n\n")
+    for name, content in records.items():
+        (folder / name).write_bytes(content.tobytes())
+
+
+@pytest.fixture
+def records() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(2)
+    made = {
+        name: random.integers(0, 256, (rows, 3073), dtype=np.uint8)
+        for name, rows in (("data_batch_2.bin", 2), ("data_batch_10.bin", 3), ("test_batch.bin", 2))
+    }
+    for content in made.values():
+        content[:, 0] = np.arange(len(content)) % 10
+    return made
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_cifar_files_are_read_in_their_order(tmp_path, records, archived):
+    path = tmp_path / "cifar"
+    write_cifar(path, records)
+    if archived:
+        with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as archive:
+            archive.add(path, "cifar-10-batches-bin")
+        path = tmp_path / "cifar.tar.gz"
+    found = acquired(tmp_path, [path], **CIFAR)
+    assert found["described"] == {"classes": NAMES, "sides": ["train", "test"]}
+    train = np.concatenate([records["data_batch_2.bin"], records["data_batch_10.bin"]])
+    np.testing.assert_array_equal(found["train_labels"], train[:, 0])
+    # Of row 3, column 7: red, green and blue stand 1024 apart.
+    where = 1 + 3 * 32 + 7 + 1024 * np.arange(3)
+    np.testing.assert_array_equal(found["train_images"][:, 3, 7], train[:, where])
+    assert found["test_images"].shape == (2, 32, 32, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"test_batch.bin": None}, {}, "'test_batch.bin': no such file in it"),
+        ({"batches.meta.txt": None}, {}, "'batches.meta.txt': no such file in it"),
+        ({"data_batch_2.bin": None, "data_batch_10.bin": None}, {}, "'data_batch_1.bin'"),
+        ({}, {"cut_short": "refuse"}, "'2 of 10000': is cut short"),
+        ({"test_batch.bin": b"\0" * 100}, {}, "is not 1 to 10000 records of 3073"),
+        ({"test_batch.bin": b"\x0b" * 3073}, {}, "'picture 1': has the label 11 of 10"),
+        ({}, {"official": True}, "needs the archive"),
+    ],
+)
+def test_cifar_files_that_are_not_whole_are_refused(tmp_path, records, change, options, message):
+    folder = tmp_path / "cifar"
+    write_cifar(folder, records)
+    for name, content in change.items():
+        (folder / name).unlink()
+        if content:
+            (folder / name).write_bytes(content)
+    with pytest.raises(InputError) as refused:
+        acquired(tmp_path, [folder], **CIFAR | options)
+    assert message in str(refused.value) and cifar.OFFICIAL in str(refused.value)
+
+
+def test_an_archive_that_is_cut_short_or_another_is_refused(tmp_path, records):
+    path = tmp_path / "cifar.tar.gz"
+    content = io.BytesIO()
+    write_cifar(tmp_path / "cifar", records)
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        archive.add(tmp_path / "cifar")
+    path.write_bytes(content.getvalue()[:5000])
+    with pytest.raises(InputError, match="cannot be unpacked"):
+        acquired(tmp_path, [path], **CIFAR)
+    with pytest.raises(InputError, match=f"is not {cifar.ARCHIVE}"):
+        source.acquire(
+            CIFAR | {"official": True, "colour": "as-is", "size": None}, [path], tmp_path / "source"
+        )
+    with pytest.raises(InputError, match="no such folder or archive"):
+        list(cifar.sides(tmp_path / "none", True, False))
+
+
+def picture(random: np.random.Generator, height: int, width: int, mode: str = "RGB") -> Image.Image:
+    shape = (height, width, 3) if mode in ("RGB", "CMYK") else (height, width)
+    return Image.fromarray(random.integers(0, 256, shape, dtype=np.uint8)).convert(mode)
+
+
+@pytest.fixture
+def folders(tmp_path) -> Path:
+    random = np.random.default_rng(3)
+    for name in ("cat", "dog"):
+        folder = tmp_path / "pets" / name
+        folder.mkdir(parents=True)
+        for number in range(8):
+            ending = "png" if number % 2 else "JPG"
+            picture(random, 6, 5).save(folder / f"{number}.{ending}", quality=100)
+    return tmp_path / "pets"
+
+
+def test_folders_of_png_and_jpeg_are_classes(tmp_path, folders):
+    found = acquired(tmp_path, [folders], type="folders")
+    assert found["described"] == {"classes": ["cat", "dog"], "sides": ["train"]}
+    assert found["train_images"].shape == (16, 6, 5, 3)
+    np.testing.assert_array_equal(found["train_labels"], [0] * 8 + [1] * 8)
+    expected = np.asarray(Image.open(folders / "dog" / "1.png"))
+    np.testing.assert_array_equal(found["train_images"][9], expected)
+
+
+def test_sides_may_be_folders_too(tmp_path, folders):
+    (tmp_path / "all" / "test").mkdir(parents=True)
+    folders.rename(tmp_path / "all" / "train")
+    (tmp_path / "all" / "train" / "dog").rename(tmp_path / "all" / "test" / "dog")
+    (tmp_path / "all" / "train" / "dog").mkdir()
+    for number in (1, 3):
+        old = tmp_path / "all" / "test" / "dog" / f"{number}.png"
+        old.rename(tmp_path / "all" / "train" / "dog" / old.name)
+    (tmp_path / "all" / "test" / "cat").mkdir()
+    (tmp_path / "all" / "train" / "cat" / "0.JPG").rename(
+        tmp_path / "all" / "test" / "cat" / "0.JPG"
+    )
+    found = acquired(tmp_path, [tmp_path / "all"], type="folders")
+    assert found["described"]["sides"] == ["train", "test"]
+    np.testing.assert_array_equal(found["train_labels"], [0] * 7 + [1] * 2)
+    np.testing.assert_array_equal(found["test_labels"], [0] + [1] * 6)
+    (tmp_path / "all" / "test" / "cow").mkdir()
+    with pytest.raises(InputError, match=r"cow.*is no class of the training side"):
+        source.acquire(
+            {"type": "folders", "colour": "as-is", "size": None}, [tmp_path / "all"], tmp_path
+        )
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "1"])
+def test_pictures_of_every_common_mode_are_brought_to_one_form(tmp_path, folders, mode):
+    picture(np.random.default_rng(4), 9, 12).convert(mode).save(folders / "cat" / "9.png")
+    with pytest.raises(InputError, match=r"9.png.*set size, and colour: grey or rgb"):
+        acquired(tmp_path, [folders], type="folders")
+    (tmp_path / "source").rename(tmp_path / "failed")
+    found = acquired(tmp_path, [folders], type="folders", colour="grey", size=[3, 4])
+    assert found["train_images"].shape == (17, 3, 4, 1)
+    first = Image.open(folders / "cat" / "1.png").convert("L")
+    scaled = first.resize((4, 3), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(found["train_images"][1, ..., 0], np.asarray(scaled))
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("x.jpg", lambda p: p.touch(), "is empty"),
+        ("x.png", lambda p: p.write_text("no picture"), "is no PNG or JPEG"),
+        ("x.jpg", lambda p: picture(np.random.default_rng(0), 6, 5, "CMYK").save(p), "mode CMYK"),
+        ("x.png", lambda p: Image.fromarray(np.ones((6, 5), np.uint16)).save(p), "mode I;16"),
+        ("x.txt", lambda p: p.write_text("notes"), "is no PNG or JPEG"),
+        ("x.png", lambda p: (picture(np.random.default_rng(0), 60, 50).save(p),
+                             p.write_bytes(p.read_bytes()[:900])), "is no PNG or JPEG"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_picture_is_refused_by_its_name(tmp_path, folders, name, make, message):
+    make(folders / "dog" / name)
+    with pytest.raises(InputError) as refused:
+        acquired(tmp_path, [folders], type="folders", colour="rgb", size=[6, 5])
+    assert f"dog/{name}" in str(refused.value) and message in str(refused.value)
+    assert not (tmp_path / "source" / "images.json").exists()
+
+
+def test_folders_that_hold_no_classes_or_no_pictures_are_refused(tmp_path, folders):
+    for path, message in [
+        (tmp_path / "none", "no such folder"),
+        (folders / "cat", "holds fewer than two folders of classes"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            source.acquire({"type": "folders", "colour": "as-is", "size": None}, [path], tmp_path)
+    (folders / "cow").mkdir()
+    with pytest.raises(InputError, match=r"cow.*holds no picture"):
+        acquired(tmp_path, [folders], type="folders")
+
+
+@pytest.mark.parametrize("shape", [(9, 4, 5), (9, 4, 5, 1), (9, 4, 5, 3)])
+def test_arrays_of_pictures_are_taken_as_they_are(tmp_path, shape):
+    given = np.random.default_rng(5).integers(0, 256, shape, dtype=np.uint8)
+    np.save(tmp_path / "i.npy", given)
+    np.save(tmp_path / "l.npy", np.arange(9) % 3)
+    found = acquired(tmp_path, [tmp_path / "i.npy", tmp_path / "l.npy"], type="arrays")
+    np.testing.assert_array_equal(found["train_images"].reshape(shape), given)
+    assert found["described"]["classes"] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (np.zeros((4, 5, 5), np.float32), np.arange(4), "float32 of shape"),
+        (np.zeros((4, 5, 5, 2), np.uint8), np.arange(4), "is not uint8 of shape"),
+        (np.zeros((4, 5, 5), np.uint8), np.arange(5), "for each of the 4 pictures"),
+        (np.zeros((4, 5, 5), np.uint8), np.arange(4) - 1, "is not a class number from 0"),
+        (np.zeros((4, 5, 5), np.uint8), np.zeros(4, int), "is one class only"),
+        (np.array([{}]), np.arange(1), "cannot be read"),
+    ],
+)
+def test_arrays_of_another_form_are_refused(tmp_path, images, labels, message):
+    np.save(tmp_path / "i.npy", images, allow_pickle=True)
+    np.save(tmp_path / "l.npy", labels)
+    with pytest.raises(InputError, match=message):
+        acquired(tmp_path, [tmp_path / "i.npy", tmp_path / "l.npy"], type="arrays")
+
+
+@pytest.mark.parametrize("store", ["uint8", "float16"])
+def test_pictures_are_divided_in_proportion_and_stored_as_told(tmp_path, folders, store):
+    found = acquired(tmp_path, [folders], type="folders")
+    output = tmp_path / "split"
+    output.mkdir()
+    settings_of = PREPARATION | {"store": store}
+    described = arrays.prepare("pets", settings_of, 3, {"source": tmp_path / "source"}, output)
+    assert described["rows"] == {"train": 8, "test": 4, "validation": 4}
+    assert described["counts"]["cat"] == {"balanced": 4, "train": 4, "test": 2, "validation": 2}
+    split = Arrays(output)
+    everything = [split.gather(side, slice(None)) for side in split.sides]
+    pictures = np.concatenate([inputs[0] for inputs, _ in everything])
+    assert pictures.dtype == store
+    values = pictures if store == "uint8" else np.rint(pictures.astype(np.float64) * 255)
+    wanted = {(image.tobytes(), label) for image, label in zip(
+        found["train_images"], found["train_labels"], strict=True)}  # fmt: skip
+    labels = np.concatenate([targets for _, targets in everything])
+    assert {
+        (image.astype(np.uint8).tobytes(), label)
+        for image, label in zip(values, labels, strict=True)
+    } == wanted
+
+
+def test_sides_of_the_source_stay_and_only_validation_is_taken_from_training(tmp_path, pictures):
+    write_idx(tmp_path / "mnist", pictures)
+    acquired(tmp_path, [tmp_path / "mnist"], **IDX)
+    described = arrays.prepare("m", PREPARATION, 3, {"source": tmp_path / "source"}, tmp_path)
+    assert described["rows"] == {"train": 9, "validation": 3, "test": 6}
+    (images,), _ = Arrays(tmp_path).gather("test", slice(None))
+    np.testing.assert_array_equal(images[..., 0], pictures["test"])
+
+
+def test_queries_are_pictures_in_the_form_of_those_trained_on(tmp_path, folders):
+    description = {"inputs": [{"name": "image", "shape": [4, 4, 1], "dtype": "float16"}]}
+    found = list(queries(folders / "cat", description))
+    assert [query.columns["file"] for query in found] == sorted(
+        path.name for path in (folders / "cat").iterdir()
+    )
+    [image] = found[0].inputs
+    assert image.shape == (1, 4, 4, 1) and image.dtype == np.float16 and image.max() <= 1
+    [one] = queries(folders / "cat" / "1.png", description)
+    np.testing.assert_array_equal(one.inputs[0], found[1].inputs[0])
+
+
+def test_the_size_of_a_full_set_is_known_before_it_is_read():
+    common = {"size": None, "colour": "as-is", "split": {"validation_fraction": 0.1}}
+    assert settings.size(common | {"source": {"type": "idx"}}) == (54000, 784)
+    grey = common | {"source": {"type": "cifar"}, "colour": "grey", "size": [16, 20]}
+    assert settings.size(grey) == (45000, 320)
+    assert settings.size(common | {"source": {"type": "folders"}}) == (None, None)
+
+
+@pytest.mark.real_pictures
+def test_real_samples_of_mnist_and_cifar_are_read(tmp_path):
+    folder = Path(os.environ["ESCALA_PICTURES"])
+    for name, path, form, shape, rows in [
+        ("m", folder / "mnist", IDX, (28, 28, 1), (6000, 2000)),
+        ("c", folder / "cifar-10", CIFAR, (32, 32, 3), (2700, 800)),
+    ]:
+        (tmp_path / name).mkdir()
+        found = acquired(tmp_path / name, [path], **form)
+        for side, count in zip(("train", "test"), rows, strict=True):
+            assert found[f"{side}_images"].shape == (count, *shape)
+            assert np.bincount(found[f"{side}_labels"]).min() > count / 20
+        assert len(found["described"]["classes"]) == 10

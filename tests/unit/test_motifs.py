@@ -1,0 +1,287 @@
+"""Sequences with and without a motif: their simulation, the files of users, and the model."""
+
+from __future__ import annotations
+
+import gzip
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+from Bio import motifs
+from Bio.Seq import Seq
+
+from escala.core.errors import InputError
+from escala.data.base import Arrays, Spec
+from escala.data.motifs import arrays, settings
+from escala.data.motifs.motif import ALPHABET, TAL1, read_motif
+from escala.data.motifs.queries import queries
+from escala.data.motifs.sequences import one_hot
+from escala.data.motifs.simulate import ADDED, BACKGROUND, KEPT, chance_sites, sequences
+from escala.experiment import Experiment
+from escala.workloads.tal1_cnn import model
+from tests.conftest import ROOT
+
+SETTINGS = {"filters": 16, "width": 15}
+SIMULATED = {
+    "provenance": "simulated",
+    "length": 60,
+    "rows": {"train": 40, "validation": 10, "test": 20},
+}
+READ = {
+    "provenance": "fasta",
+    "length": 8,
+    "split": {"test_fraction": 0.2, "validation_fraction": 0.2},
+}
+JASPAR = ">MA1 own\nA [ 0 9 1 ]\nC [ 4 0 1 ]\nG [ 0 0 1 ]\nT [ 4 1 7 ]\n"
+MEME = """MEME version 4
+
+ALPHABET= ACGT
+
+Background letter frequencies
+A 0.3 C 0.2 G 0.2 T 0.3
+
+MOTIF own
+letter-probability matrix: alength= 4 w= 3 nsites= 20
+ 0.00 0.50 0.00 0.50
+ 0.90 0.00 0.00 0.10
+ 0.10 0.10 0.10 0.70
+"""
+
+
+def text_of(letters: np.ndarray) -> str:
+    return "".join(ALPHABET[letter] for letter in letters)
+
+
+def test_the_shares_of_letters_labels_and_sites_are_those_of_the_source():
+    """Figures of docs/systems/tal1.md; standard deviations below a tenth of each tolerance."""
+    letters, labels = sequences(TAL1, 20000, 500, np.random.default_rng(5))
+    assert np.bincount(letters.ravel()) / letters.size == pytest.approx(BACKGROUND, abs=0.003)
+    assert labels.mean() == pytest.approx(0.5, abs=0.02)
+    by_chance = chance_sites(letters[labels == 0], TAL1).mean()
+    # A window fits with the product of its positions' shares, on either strand.
+    fits = prod(float(BACKGROUND[row > 0].sum()) for row in TAL1)
+    assert fits == pytest.approx(4.032e-5)
+    assert by_chance == pytest.approx(1 - (1 - fits) ** (2 * 491), abs=0.008)
+    assert 0.985 < chance_sites(letters[labels == 1], TAL1).mean() < 0.998
+
+
+def test_instances_follow_the_matrix_on_both_strands():
+    """A motif of one certain letter at each position stands where nothing else does."""
+    matrix = np.eye(4)[[0, 1, 1, 2, 3, 3]]
+    letters, labels = sequences(matrix, 4000, 6, np.random.default_rng(1))
+    texts = [text_of(row) for row in letters[labels == 1]]
+    forward, backward = "ACCGTT", str(Seq("ACCGTT").reverse_complement())
+    exact = (KEPT + ADDED) ** 6
+    share = sum(text in (forward, backward) for text in texts) / len(texts)
+    assert share == pytest.approx(exact, abs=0.01)
+    assert texts.count(forward) / len(texts) == pytest.approx(exact / 2, abs=0.05)
+
+
+def test_sites_are_those_that_biopython_finds():
+    """A window fits where its log-odds are finite, on either strand."""
+    matrix = TAL1[3:8]
+    letters, _ = sequences(matrix, 300, 40, np.random.default_rng(2))
+    motif = motifs.Motif(
+        alphabet=ALPHABET,
+        counts={letter: list(matrix[:, number]) for number, letter in enumerate(ALPHABET)},
+    )
+    pssm = motif.counts.normalize().log_odds()
+    fits = [
+        any(
+            np.isfinite(strand.calculate(Seq(text_of(row)))).any()
+            for strand in (pssm, pssm.reverse_complement())
+        )
+        for row in letters
+    ]
+    np.testing.assert_array_equal(chance_sites(letters, matrix), fits)
+    assert 0 < sum(fits) < len(fits)
+
+
+def test_a_split_is_drawn_anew_by_its_seed_and_no_two_sides_are_alike(tmp_path):
+    described = {}
+    for name, seed in (("one", 3), ("same", 3), ("other", 4)):
+        (tmp_path / name).mkdir()
+        described[name] = arrays.prepare("d", SIMULATED, seed, {}, tmp_path / name)
+    assert described["one"] == described["same"] != described["other"]
+    found = Arrays(tmp_path / "one")
+    assert found.sides == ("train", "validation", "test")
+    rows = {side: found.gather(side, slice(None)) for side in found.sides}
+    (train,), labels = rows["train"]
+    assert (train.shape, train.dtype, labels.dtype) == ((40, 60, 4), np.uint8, np.int64)
+    assert (train.sum(axis=-1) == 1).all()
+    assert not (train[:10] == rows["validation"][0][0][:10]).all(axis=(1, 2)).any()
+    assert described["one"]["class_means"]["train"] == labels.mean()
+    assert 0 <= described["one"]["chance_sites"] <= 1
+
+
+def test_a_side_of_no_rows_is_not_made(tmp_path):
+    rows = {"train": 9, "validation": 0, "test": 5}
+    arrays.prepare("d", SIMULATED | {"rows": rows}, 1, {}, tmp_path)
+    assert Arrays(tmp_path).sides == ("train", "test")
+
+
+@pytest.mark.parametrize(("form", "text"), [("jaspar", JASPAR), ("meme", MEME)])
+def test_a_motif_of_ones_own_is_read(tmp_path, form, text):
+    (tmp_path / "motif").write_text(text)
+    matrix = read_motif(tmp_path / "motif", form)
+    expected = {
+        "jaspar": [[0, 0.5, 0, 0.5], [0.9, 0, 0, 0.1], [0.1, 0.1, 0.1, 0.7]],
+        "meme": [[0, 0.5, 0, 0.5], [0.9, 0, 0, 0.1], [0.1, 0.1, 0.1, 0.7]],
+    }[form]
+    np.testing.assert_allclose(matrix, expected)
+    described = arrays.prepare(
+        "d", SIMULATED | {"motif": form}, 1, {"motif": tmp_path / "motif"}, tmp_path
+    )
+    np.testing.assert_allclose(described["motif"], expected)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "message"),
+    [
+        ("jaspar", None, "no such file"),
+        ("jaspar", "", "is not one motif"),
+        ("jaspar", JASPAR + JASPAR, "'2 motifs': is not one motif"),
+        ("jaspar", JASPAR.replace("[ 0 9 1 ]", "[ 0 0 1 ]").replace("[ 4 1 7 ]", "[ 4 0 7 ]"),
+         "'position 2': has no letter"),
+        ("jaspar", "no motif", "cannot be read as a motif in the format jaspar"),
+        ("meme", JASPAR, "cannot be read as a motif in the format meme"),
+        ("meme", MEME.replace("0.90 0.00 0.00 0.10", "0.00 0.00 0.00 0.00"),
+         "'position 2': has no letter"),
+    ],
+)  # fmt: skip
+def test_a_file_that_holds_no_motif_is_refused(tmp_path, form, text, message):
+    path = tmp_path / "motif"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError) as refused:
+        read_motif(path, form)
+    assert message in str(refused.value) and str(path) in str(refused.value)
+
+
+def test_a_motif_longer_than_a_sequence_is_refused(tmp_path):
+    with pytest.raises(InputError, match="less than the 10 letters of the motif"):
+        arrays.prepare("d", SIMULATED | {"length": 9}, 1, {}, tmp_path)
+
+
+def fasta(path: Path, sequences: list[str]) -> Path:
+    path.write_text("".join(f">s{number}\n{text}\n" for number, text in enumerate(sequences)))
+    return path
+
+
+def test_two_fasta_files_are_the_two_classes(tmp_path):
+    random = np.random.default_rng(7)
+    texts = ["".join(random.choice(list("ACGT"), 8)) for _ in range(30)]
+    texts[0] = "acgtNRAC"
+    inputs = {"negative": fasta(tmp_path / "n.fa", texts[:20])}
+    inputs["positive"] = tmp_path / "p.fa.gz"
+    with gzip.open(inputs["positive"], "wt") as file:
+        file.write("".join(f">p{n}\n{text}\n" for n, text in enumerate(texts[20:])))
+    described = arrays.prepare("d", READ, 1, inputs, tmp_path)
+    assert described["counts"] == {
+        "background": {"balanced": 12, "train": 12, "test": 4, "validation": 4},
+        "motif": {"balanced": 6, "train": 6, "test": 2, "validation": 2},
+    }
+    found = Arrays(tmp_path)
+    rows = [found.gather(side, slice(None)) for side in found.sides]
+    seen = {
+        ("".join("NACGT"[code] for code in (row * [1, 2, 3, 4]).sum(axis=1)), int(label))
+        for (inputs_of,), labels in rows
+        for row, label in zip(inputs_of, labels, strict=True)
+    }
+    assert seen == {(t.upper().replace("R", "N"), int(n >= 20)) for n, t in enumerate(texts)}
+
+
+@pytest.mark.parametrize(
+    ("sequences_of", "message"),
+    [
+        (["ACGTACGT", "ACGT"], "'s1': has 4 letters, and the others 8"),
+        (["MKTLLQEF"], "not nucleotides"),
+        ([], "n.fa"),
+        (["ACGTACGT"], "too few to divide"),
+    ],
+)
+def test_fasta_files_that_do_not_serve_are_refused(tmp_path, sequences_of, message):
+    inputs = {
+        "negative": fasta(tmp_path / "n.fa", sequences_of),
+        "positive": fasta(tmp_path / "p.fa", ["ACGTACGT"] * 9),
+    }
+    with pytest.raises(InputError) as refused:
+        arrays.prepare("d", READ, 1, inputs, tmp_path)
+    assert message in str(refused.value)
+    assert not (tmp_path / "dataset.json").exists()
+
+
+def test_queries_are_encoded_as_the_rows_were(tmp_path):
+    description = arrays.prepare("d", SIMULATED, 1, {}, tmp_path)
+    path = fasta(tmp_path / "q.fa", ["ACGTN" * 12])
+    [query] = queries(path, description)
+    assert query.columns == {"accession": "s0"}
+    codes = np.array([[1, 2, 3, 4, 0] * 12], np.uint8)
+    np.testing.assert_array_equal(query.inputs[0], one_hot(codes))
+    with pytest.raises(InputError, match="has 5 letters"):
+        list(queries(fasta(tmp_path / "r.fa", ["ACGTN"]), description))
+
+
+def test_the_experiment_is_whole_and_its_files_are_part_of_what_is_prepared(monkeypatch, tmp_path):
+    file = ROOT / "experiments" / "motif" / "tal1.yaml"
+    found = Experiment(yaml.safe_load(file.read_text()), file)
+    [name] = found.datasets
+    dataset = found.datasets[name]
+    assert settings.size(dataset) == (12800, 2000)
+    assert settings.prepared_from(dataset, tmp_path) == {}
+    assert found.preparation(name)["rows"] == {"train": 12800, "validation": 3200, "test": 4000}
+    monkeypatch.setenv("OWN", "/own")
+    own = dataset | {"source": {"type": "fasta", "positive": "$OWN/p.fa", "negative": "n.fa"}}
+    paths = settings.prepared_from(own, tmp_path)
+    assert paths == {"positive": Path("/own/p.fa"), "negative": Path("n.fa")}
+    motif = dataset["source"] | {"motif": {"path": "$OWN/m", "format": "meme"}}
+    assert settings.prepared_from(dataset | {"source": motif}, tmp_path) == {
+        "motif": Path("/own/m")
+    }
+    assert settings.preparation(dataset | {"source": motif})["motif"] == "meme"
+
+
+@pytest.fixture(scope="module")
+def network() -> tf.keras.Model:
+    tf.keras.utils.set_random_seed(1)
+    return model.build((Spec("sequence", (500, 4), "uint8"),), (2,), SETTINGS, {})
+
+
+def test_the_network_has_the_parameters_of_the_source(network):
+    assert [w.shape for w in network.weights] == [(15, 4, 16), (16,), (16, 1), (1,)]
+    assert network.count_params() == 993
+
+
+def test_losses_and_gradients_are_those_of_kerass_own_network(network):
+    """The same layers ending in one sigmoid unit, trained by Keras's binary cross-entropy."""
+    letters, labels = sequences(TAL1, 32, 500, np.random.default_rng(3))
+    rows = one_hot(letters + np.uint8(1))
+    layers = tf.keras.layers
+    plain = tf.keras.Sequential(
+        [
+            layers.Input((500, 4)),
+            layers.Conv1D(16, 15, activation="relu"),
+            layers.GlobalMaxPooling1D(),
+            layers.Dense(1, activation="sigmoid"),
+        ]
+    )
+    plain.set_weights(network.get_weights())
+    with tf.GradientTape() as tape:
+        losses = model.row_losses(tf.constant(labels), network(rows), {})
+        loss = tf.reduce_mean(losses)
+    found = tape.gradient(loss, network.trainable_variables)
+    with tf.GradientTape() as tape:
+        expected_loss = tf.keras.losses.BinaryCrossentropy()(
+            labels[:, None].astype(np.float32), plain(rows.astype(np.float32))
+        )
+    expected = tape.gradient(expected_loss, plain.trainable_variables)
+    assert losses.shape == (32,)
+    assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+    outputs = network(rows).numpy()
+    np.testing.assert_allclose(outputs.sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(outputs[:, 1:], plain(rows.astype(np.float32)), rtol=1e-6)
