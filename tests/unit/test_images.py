@@ -16,7 +16,7 @@ from PIL import Image
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.base import Arrays
-from escala.data.images import arrays, cifar, idx, settings, source
+from escala.data.images import arrays, cifar, idx, outlines, settings, source
 from escala.data.images.queries import queries
 
 PREPARATION = {
@@ -86,6 +86,7 @@ IMAGES, LABELS = idx.FILES["train"]
         (IMAGES, lambda b: b[:4] + b"\xff\xff\xff\xff" + b[8:], "of 4294967295': is cut short"),
         (LABELS, lambda b: b[:4] + b"\0\0\0\x0b" + b[8:-1], "are not those of the 12 pictures"),
         (LABELS, lambda b: b[:-1], "'11 of 12': is cut short"),
+        (IMAGES, lambda b: b[:16], "'0 of 12': is cut short"),
     ],
 )
 def test_an_idx_file_that_is_not_whole_is_refused(tmp_path, pictures, file, change, message):
@@ -128,6 +129,13 @@ def test_mnists_own_digests_are_required_when_told(tmp_path, pictures):
     write_idx(tmp_path / "mnist", pictures, packed=True)
     with pytest.raises(InputError, match=r"f68b3c2dcbeaaa9fbdd348bbdeb94873.*official: false"):
         acquired(tmp_path, [tmp_path / "mnist"], **IDX | {"official": True})
+
+
+def test_files_without_a_picture_are_refused(tmp_path):
+    none = np.zeros((0, 5, 4), np.uint8)
+    write_idx(tmp_path / "mnist", {"train": none, "test": none})
+    with pytest.raises(InputError, match="side train.*holds no picture"):
+        acquired(tmp_path, [tmp_path / "mnist"], **IDX)
 
 
 CIFAR = {"type": "cifar", "cut_short": "accept", "official": False}
@@ -384,6 +392,34 @@ def test_the_size_of_a_full_set_is_known_before_it_is_read():
     grey = common | {"source": {"type": "cifar"}, "colour": "grey", "size": [16, 20]}
     assert settings.size(grey) == (45000, 320)
     assert settings.size(common | {"source": {"type": "folders"}}) == (None, None)
+
+
+OUTLINES = {"type": "outlines", "per_class": 4, "seed": 1, "difficulty": 0.5}
+
+
+def test_outlines_are_filled_grey_pictures_of_nine_classes(tmp_path):
+    found = acquired(tmp_path, [], **OUTLINES)
+    pictures, labels = found["train_images"], found["train_labels"]
+    assert pictures.shape == (36, 148, 197, 1) and set(np.unique(pictures)) == {0, 255}
+    np.testing.assert_array_equal(np.bincount(labels), [4] * 9)
+    inside = (pictures == 255).mean(axis=(1, 2, 3))
+    assert inside.min() > 0.03 and inside.max() < 0.6
+    edges = [pictures[:, 0], pictures[:, -1], pictures[:, :, 0], pictures[:, :, -1]]
+    assert np.mean([edge.any(axis=(1, 2)).mean() for edge in edges]) < 0.1
+    again = list(outlines.outlines(4, (148, 197), 0.5, 1))
+    np.testing.assert_array_equal(again[0][0], pictures)
+    assert (next(outlines.outlines(4, (148, 197), 0.5, 2))[0] != pictures).any()
+
+
+def test_outlines_of_a_class_are_more_alike_than_those_of_others_and_less_so_the_harder():
+    """The radii of one class spread less than the means of classes lie apart, without noise not."""
+    for difficulty, smallest, largest in [(0.0, 0, 1e-9), (0.5, 0.05, 0.8), (1.0, 0.3, 3)]:
+        random = np.random.default_rng(1)
+        labels = np.repeat(np.arange(9), 50)
+        radii = outlines.radii_of(labels, difficulty, random).reshape(9, 50, -1)
+        within = radii.std(axis=1).mean()
+        between = radii.mean(axis=1).std(axis=0).mean()
+        assert smallest <= within / between <= largest
 
 
 @pytest.mark.real_pictures

@@ -1,4 +1,4 @@
-"""The networks for MNIST and CIFAR-10: their parameters, and that they compute what Keras does."""
+"""Networks for pictures: their parameters, and that they compute what Keras does."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from escala.core.errors import InputError
 from escala.data.base import Spec
 from escala.workloads.cifar_cnn import model as cifar_cnn
 from escala.workloads.mnist_mlp import model as mnist_mlp
+from escala.workloads.resnet34 import model as resnet34
 
 DIGITS, COLOURS = Spec("image", (28, 28, 1), "uint8"), Spec("image", (32, 32, 3), "uint8")
 MLP, CNN = {"neurons": [512, 512], "dropout": 0.2}, {"dropout": 0.25}
@@ -74,3 +75,25 @@ def test_pictures_too_small_for_three_blocks_are_refused():
         cifar_cnn.build((small,), (10,), CNN, {})
     smallest = Spec("image", (22, 22, 3), "uint8")
     assert cifar_cnn.build((smallest,), (10,), CNN, {}).output_shape == (None, 10)
+
+
+MASK = Spec("image", (148, 197, 1), "float16")
+
+
+def test_resnet_34_has_the_parameters_of_the_source():
+    network = resnet34.build((MASK,), (9,), {"depth": 34, "width": 64}, {})
+    trained = sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)
+    moving = sum(int(np.prod(variable.shape)) for variable in network.non_trainable_variables)
+    assert (trained, moving) == (21_283_017, 17_024)
+    shapes = [layer.output_shape[1:] for layer in network.layers]
+    assert (74, 99, 64) in shapes and (5, 7, 512) in shapes
+
+
+@pytest.mark.parametrize(("depth", "convolutions"), [(10, 12), (18, 20)])
+def test_smaller_resnets_have_the_layers_of_their_name(depth, convolutions):
+    """Convolutions with those of shortcuts: the name counts them without, and the dense layer."""
+    network = resnet34.build((MASK,), (9,), {"depth": depth, "width": 8}, {})
+    found = [each for each in network.layers if isinstance(each, tf.keras.layers.Conv2D)]
+    shortcuts = [each for each in found if each.kernel_size == (1, 1)]
+    assert (len(found), len(shortcuts)) == (convolutions, 3)
+    assert len(found) - len(shortcuts) + 1 == depth

@@ -14,8 +14,12 @@ from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data.base import SIDES
 from escala.data.images import cifar, idx
+from escala.data.images.outlines import CLASSES, outlines
 from escala.data.images.pictures import brought_to, classes_of, files_of, read_picture
 from escala.data.writer import ArrayWriter, written
+
+#: Height and width of simulated outlines, those of the source work (docs/systems/fish.md).
+OUTLINES = (148, 197)
 
 Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
@@ -53,6 +57,8 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
             labels.setdefault(side, []).append(numbers)
     counts = {side: np.concatenate(parts).astype(np.int64) for side, parts in labels.items()}
     for side, numbers in counts.items():
+        if not len(numbers):
+            raise InputError(inputs[0], f"side {side}", "holds no picture", "give some")
         np.save(folder / f"{side}_labels.npy", numbers, allow_pickle=False)
     named = classes or [str(n) for n in range(1 + max(int(n.max()) for n in counts.values()))]
     if len(named) < 2:
@@ -70,9 +76,18 @@ def _read(
         if kind == "idx":
             return None, idx.sides(inputs[0], accept, official)
         return cifar.sides(inputs[0], accept, official)
+    if kind == "outlines":
+        return _simulated(acquisition)
     if kind == "arrays":
         return None, _arrays(*inputs)
     return _folders(inputs[0], acquisition["colour"], size)
+
+
+def _simulated(acquisition: Mapping[str, Any]) -> tuple[list[str], Pictures]:
+    size = tuple(acquisition["size"] or OUTLINES)
+    found = outlines(acquisition["per_class"], size, acquisition["difficulty"], acquisition["seed"])
+    names = [f"outline{number}" for number in range(1, CLASSES + 1)]
+    return names, (("train", pictures, labels) for pictures, labels in found)
 
 
 def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[list[str], Pictures]:

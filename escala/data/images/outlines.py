@@ -1,0 +1,80 @@
+"""Simulate outlines of nine classes as filled pictures, each in a pose and a form of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+#: Classes, each a body with a height, a tail, and fins.
+CLASSES = 9
+#: Harmonics that give a class its form, and a single outline its own.
+HARMONICS = 7
+#: Points of an outline, and seed of the forms of the classes: they are the same in every data set.
+POINTS, FORMS = 160, 2021
+#: How far the harmonics of classes lie apart, and those of single outlines of one class at
+#: difficulty 1, as shares of the radius.
+BETWEEN, WITHIN = 0.10, 0.14
+
+
+def outlines(
+    per_class: int, size: tuple[int, int], difficulty: float, seed: int, rows: int = 512
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield pictures and classes, some at a time; classes take turns.
+
+    Parameters
+    ----------
+    size : height and width in pixels.
+    difficulty : from 0, outlines of a class differ in their pose only, to 1.
+
+    Yields
+    ------
+    uint8 (pictures, height, width, 1), 0 outside and 255 inside; int64 (pictures,).
+    """
+    random = np.random.default_rng(seed)
+    labels = np.tile(np.arange(CLASSES), per_class)
+    for begin in range(0, len(labels), rows):
+        some = labels[begin : begin + rows]
+        radii = radii_of(some, difficulty, random)
+        drawn = [_drawn(each, size, random) for each in radii]
+        yield np.stack(drawn)[..., None], some
+
+
+def radii_of(labels: np.ndarray, difficulty: float, random: np.random.Generator) -> np.ndarray:
+    """Return the radii of outlines of these classes, float64 (outlines, POINTS)."""
+    own = random.normal(0, WITHIN * difficulty, (len(labels), 2, HARMONICS)) / _ORDERS
+    return _radii(_forms()[labels] + own)
+
+
+#: Higher harmonics are smaller, so that outlines are smooth.
+_ORDERS = np.sqrt(np.arange(1, HARMONICS + 1))
+
+
+def _forms() -> np.ndarray:
+    """Return the harmonics of the classes, cosines and sines, float64 (classes, 2, HARMONICS)."""
+    random = np.random.default_rng(FORMS)
+    return random.normal(0, BETWEEN, (CLASSES, 2, HARMONICS)) / _ORDERS
+
+
+def _radii(harmonics: np.ndarray) -> np.ndarray:
+    """Return the radius of every outline at `POINTS` angles, about 1 and at least 0.2."""
+    angles = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
+    orders = np.arange(2, HARMONICS + 2)[:, None] * angles
+    found = 1 + harmonics[:, 0] @ np.cos(orders) + harmonics[:, 1] @ np.sin(orders)
+    return np.maximum(found, 0.2)
+
+
+def _drawn(radii: np.ndarray, size: tuple[int, int], random: np.random.Generator) -> np.ndarray:
+    """Return one filled outline, twice as long as high, turned, scaled and moved at random."""
+    height, width = size
+    angles = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
+    x, y = 2 * radii * np.cos(angles), radii * np.sin(angles)
+    turn, mirror = random.uniform(-0.4, 0.4), random.choice([-1, 1])
+    scale = random.uniform(0.16, 0.24) * min(height * 1.33, width)
+    turned = x * mirror * np.cos(turn) - y * np.sin(turn), x * mirror * np.sin(turn) + y * np.cos(turn)
+    centre = random.uniform(0.44, 0.56, 2) * (width, height)
+    points = np.stack(turned, axis=1) * scale + centre
+    picture = Image.new("L", (width, height))
+    ImageDraw.Draw(picture).polygon([tuple(point) for point in points], fill=255)
+    return np.asarray(picture)

@@ -1,0 +1,1 @@
+"""The workload `resnet34`: a residual network for pictures."""
