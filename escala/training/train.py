@@ -106,7 +106,8 @@ def train(
         strategy.broadcast(variables)
 
     first = process == 0
-    board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and first)
+    rate = request["learning_rate"]
+    board = _tensorboard(folder.parent / "tensorboard", settings["tensorboard"] and first, rate)
     with open(steps_file, "a", newline="") as handle:
         writer = csv.writer(handle)
         if not done:
@@ -178,7 +179,8 @@ def train(
     }
 
 
-def _tensorboard(folder: Path, wanted: bool) -> Callable[[dict], None]:
+def _tensorboard(folder: Path, wanted: bool, learning_rate: float) -> Callable[[dict], None]:
+    """Return the function that writes an epoch for TensorBoard, if it is wanted."""
     if not wanted:
         return lambda epoch: None
     summary = tf.summary.create_file_writer(str(folder))
@@ -186,6 +188,8 @@ def _tensorboard(folder: Path, wanted: bool) -> Callable[[dict], None]:
     def write(epoch: dict) -> None:
         with summary.as_default(step=epoch["epoch"]):
             shown = {name: epoch[name] for name in BOARD} | epoch["scores"]
+            shown["learning_rate"] = learning_rate
+            shown["step_seconds"] = epoch["train_seconds"] / epoch["steps"]
             for name, value in shown.items():
                 if value is not None:
                     tf.summary.scalar(name, value)

@@ -34,6 +34,9 @@ def rows(evidence: Evidence) -> Iterator[dict]:
             "kind": poorest(timed["kind"]),
             "reason": None if len(timed) else reasons(failed),
             **over(timed, "train_seconds_per_epoch").columns("train", "_seconds_per_epoch"),
+            **over(timed[timed["kind"] == "measured"], "train_seconds").columns(
+                "total_train", "_seconds"
+            ),
             **over(timed, "step_median_seconds").columns("step", "_seconds"),
             **over(timed, "samples_per_second").columns("samples_per_second"),
             **over(scored, "accuracy").columns("accuracy"),
