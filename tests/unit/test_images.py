@@ -134,7 +134,7 @@ def test_mnists_own_digests_are_required_when_told(tmp_path, pictures):
 def test_files_without_a_picture_are_refused(tmp_path):
     none = np.zeros((0, 5, 4), np.uint8)
     write_idx(tmp_path / "mnist", {"train": none, "test": none})
-    with pytest.raises(InputError, match="side train.*holds no picture"):
+    with pytest.raises(InputError, match=r"side train.*holds no picture"):
         acquired(tmp_path, [tmp_path / "mnist"], **IDX)
 
 

@@ -71,8 +71,11 @@ def _drawn(radii: np.ndarray, size: tuple[int, int], random: np.random.Generator
     angles = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
     x, y = 2 * radii * np.cos(angles), radii * np.sin(angles)
     turn, mirror = random.uniform(-0.4, 0.4), random.choice([-1, 1])
-    scale = random.uniform(0.16, 0.24) * min(height * 1.33, width)
-    turned = x * mirror * np.cos(turn) - y * np.sin(turn), x * mirror * np.sin(turn) + y * np.cos(turn)
+    scale = random.uniform(0.11, 0.17) * min(height * 1.33, width)
+    turned = (
+        x * mirror * np.cos(turn) - y * np.sin(turn),
+        x * mirror * np.sin(turn) + y * np.cos(turn),
+    )
     centre = random.uniform(0.44, 0.56, 2) * (width, height)
     points = np.stack(turned, axis=1) * scale + centre
     picture = Image.new("L", (width, height))

@@ -1,8 +1,8 @@
 """ResNet (He et al. 2016, arXiv 1512.03385) of basic blocks, as Cruz Varona (2021) trained it.
 
 A 7 × 7 stem, four stages of basic blocks, 1 × 1 shortcuts with batch normalisation where a stage
-begins, and one dense layer. Convolutions have no bias. Decay and constant of batch normalisation are
-those of PyTorch, in which the source work was written.
+begins, and one dense layer. Convolutions have no bias. Batch normalisation has the decay and the
+constant of PyTorch, in which the source work was written.
 """
 
 from __future__ import annotations
