@@ -95,7 +95,7 @@ def test_a_class_without_a_file_is_refused(genomes):
 
 def test_two_files_for_a_class_are_refused(genomes):
     (genomes / "X.fna.gz").write_bytes(gzip.compress(TWO_LINES))
-    with pytest.raises(InputError, match=r"X\.fasta.*X\.fna\.gz.*two files for the class X"):
+    with pytest.raises(InputError, match=r"X\.fasta.*X\.fna\.gz.*several files for the class X"):
         taken(genomes)
 
 
