@@ -22,12 +22,12 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def die_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process when the thread that started it ends.
 
-    The request holds for this process only: its own children live on unless they make it too.
+    The request holds for this process only. Its own children live on unless they ask for the same.
 
     Parameters
     ----------
-    parent : process id of the parent. If another process is the parent by now, this one was
-        orphaned before its request and is killed at once. None: not checked.
+    parent : process id of the parent. If it has ended already, this process is killed at once,
+        because the kernel would not do so any more. None: not checked.
 
     Raises
     ------

@@ -113,8 +113,8 @@ def _draw_groups(
     """Return some groups, never all, whose rows add up to about the wanted number.
 
     Groups are tried in random order. A group is taken if the groups after it can still complete an
-    allowed sum. A set of sums is an integer whose bit n is set if n is in the set; those of all
-    groups together take up to groups × rows / 8 bytes.
+    allowed sum. A set of sums is an integer: bit n is set if the set holds n. Memory: up to
+    groups × rows / 8 bytes.
     """
     order, rows = random.permutation(len(names)), int(sizes.sum())
     # sums_of_last[k]: the numbers of rows that some of the last k groups add up to.
@@ -135,8 +135,8 @@ def _draw_groups(
 
 def _members(sums: int, largest: int) -> np.ndarray:
     """Return the numbers up to `largest` in a set of sums, in ascending order."""
-    held = sums.to_bytes(largest // 8 + 1, "little")
-    return np.flatnonzero(np.unpackbits(np.frombuffer(held, np.uint8), bitorder="little"))
+    data = sums.to_bytes(largest // 8 + 1, "little")
+    return np.flatnonzero(np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"))
 
 
 def _set_of(numbers: np.ndarray) -> int:
