@@ -605,7 +605,7 @@ def test_what_is_no_address_is_refused(email):
         ([put("configurations.1.variants", ["fast"])],
          "configurations.1.variants", "fast", "no such variant"),
         ([put("configurations.0.layouts", ["1x1", "1x2"])],
-         "configurations: single", "1x2", "one process"),
+         "configurations.0.layouts.1", "1x2", "one process"),
         ([put("workloads.virus-cnn.target_accuracy", 0.9)],
          "workloads.virus-cnn.target_accuracy", 0.9, "after each epoch"),
         ([put("workloads.virus-cnn.early_stopping", {"patience": 1, "monitor": "validation"})],
@@ -618,9 +618,9 @@ def test_what_is_no_address_is_refused(email):
                                                              "layouts": ["2x1"]})],
          "launcher", "local", "cannot start horovod-gloo 2x1"),
         ([put("variants.tuned.slowdown", [1, 1, 2])],
-         "variants.tuned.slowdown", [1, 1, 2], "names rank 2"),
+         "variants.tuned.slowdown", [1, 1, 2], "applies to rank 2, which no layout"),
         ([put("variants.tuned.busy_neighbours", [0, 7])],
-         "variants.tuned.busy_neighbours", [0, 7], "names rank 7"),
+         "variants.tuned.busy_neighbours", [0, 7], "applies to rank 7, which no layout"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_together(changes, where, value, reason):
@@ -633,6 +633,7 @@ def test_the_same_run_twice_is_refused():
     twice = {"strategy": "horovod-mpi", "layouts": ["1x4", "1x2"]}
     error = refusal(small(lambda s: s["configurations"].append(twice)))
     assert "horovod-mpi/1x2/tuned" in error.value
+    assert error.reason == "this run is listed twice"
 
 
 @pytest.mark.parametrize(
@@ -1040,6 +1041,24 @@ def test_a_reference_that_changes_is_measured_again_with_all_that_is_compared_wi
     assert of_variant <= changes
 
 
+@pytest.mark.parametrize(
+    ("part", "known"),
+    [("strategy", "single"), ("variant", "tuned, threads"), ("network", "native")],
+)
+def test_a_reference_with_an_unknown_part_is_refused_with_those_known(part, known):
+    error = refusal(with_threads(**{part: "unknown"}))
+    assert (error.where, error.value) == (f"e.yaml: references.1.{part}", "unknown")
+    assert error.reason == f"no such {part}"
+    assert known in error.remedy
+
+
+def test_a_reference_of_one_node_may_name_a_network():
+    settings = with_threads(network="native")
+    settings["references"][0]["network"] = "slow"
+    settings["networks"] = {"slow": {"rate": "10mbit"}}
+    assert Experiment(settings, "e.yaml").references == settings["references"]
+
+
 def test_a_reference_that_is_never_measured_is_refused():
     error = refusal(with_threads(layout="1x2"))
     assert error.where == "e.yaml: references.1"
@@ -1200,17 +1219,26 @@ def test_both_sides_of_a_pair_are_timed_again_when_one_changes():
         (put("ladders.way.1.variant", "d"), "ladders.way.1.variant", "no such variant"),
         (put("ladders.way.1.layout", "two"), "ladders.way.1.layout", "is not written like 1x2"),
         (put("ladders.way.0.strategy", "single"), "ladders.way.0.layout", "one process"),
-        (put("ladders.way.2.variant", "a"), "ladders.way.2", "stands on this ladder already"),
+        (put("ladders.way.2.variant", "a"), "ladders.way.2", "is already a rung of this ladder"),
         (lambda s: s["ladders"]["way"].__delitem__(slice(1, 3)), "ladders.way", "too few"),
         (put("ladders.way.1.network", "slow"), "ladders.way.1.network", "no such network"),
         (put("workloads", {"majority": {}}), "ladders", "no workload is trained by gradient"),
-        (put("variants.c.busy_neighbours", [7]), "variants.c.busy_neighbours", "names rank 7"),
+        (
+            put("variants.c.busy_neighbours", [7]),
+            "variants.c.busy_neighbours",
+            "applies to rank 7, which no layout",
+        ),
     ],
 )
 def test_what_is_no_ladder_is_refused(change, where, reason):
     error = refusal(laddered(change))
     assert error.where == f"e.yaml: {where}"
     assert reason in error.reason
+
+
+def test_a_ladder_of_fits_is_refused_with_the_workloads_of_the_data():
+    settings = laddered(put("workloads", {"majority": {}}))
+    assert refusal(settings).remedy == "add one of the workloads virus-cnn, or leave ladders out"
 
 
 def test_a_ladder_needs_whole_epochs():
