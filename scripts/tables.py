@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from escala import cli
-from escala.experiment.references import DEFAULT
+from escala.experiment.references import DEFAULT_REFERENCES
 from escala.probes import PROBES
 
 #: Arrays about the test rows; they depend on the kind of data.
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument(
         "--references",
         type=json.loads,
-        default=DEFAULT,
+        default=DEFAULT_REFERENCES,
         metavar="JSON",
         help="the references of configurations, the main one first",
     )

@@ -171,6 +171,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(NO_IDS, 400)
             case "expired under 400":
                 self._send(XML.replace("Search Backend failed", "Unable to obtain query #1"), 400)
+            case "unknown error under 400":
+                self._send(XML.replace("Search Backend failed", "No connection to PubOne"), 400)
             case "empty":
                 self._send("")
             case "no answer":

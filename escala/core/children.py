@@ -1,9 +1,10 @@
-"""Processes that never outlive the one that started them."""
+"""Start child processes that die with their parent, and stop them."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -14,21 +15,40 @@ from pathlib import Path
 import psutil
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# Loaded here, because loading a library between fork and exec can deadlock a process with threads.
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies, even by SIGKILL."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(parent: int | None = None) -> None:
+    """Ask the kernel to kill this process when the thread that started it ends.
+
+    The request holds for this process only. Its own children live on unless they ask for the same.
+
+    Parameters
+    ----------
+    parent : process id of the parent. If it has ended already, this process is killed at once,
+        because the kernel would not do so any more. None: not checked.
+
+    Raises
+    ------
+    OSError : the kernel refuses.
+    """
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if parent not in (None, os.getppid()):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def start(
     command: Sequence[str], environment: Mapping[str, str], output: Path | None
 ) -> subprocess.Popen:
-    """Start a command in a process group of its own.
+    """Start a command in a new session, so that it leads a process group of its own.
+
+    It is killed when the calling thread ends.
 
     Parameters
     ----------
-    output : file to append the output to; None leaves it where this process prints.
+    output : file to append its stdout and stderr to. None: it inherits those of this process.
     """
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(open(output, "ab")) if output else None
@@ -39,34 +59,41 @@ def start(
             stdout=log,
             stderr=subprocess.STDOUT if log else None,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )
 
 
 def stop(processes: Sequence[subprocess.Popen], grace_seconds: float = 3.0) -> None:
-    """End processes and all their descendants: SIGTERM, and SIGKILL after a grace time."""
-    family = [p for process in processes for p in _family(process)]
+    """Send SIGTERM to the processes' groups; after a grace time, kill all that still run.
+
+    Descendants outside these groups get only SIGKILL. They are listed before SIGTERM and again
+    after the grace time; a descendant whose parent ended before it was listed is missed.
+    """
+    listed = [psutil.Process(process.pid) for process in processes if process.poll() is None]
+    listed += _descendants(listed)
     for process in processes:
         _signal_group(process, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
     while any(p.poll() is None for p in processes) and time.monotonic() < deadline:
         time.sleep(0.05)
+    listed += _descendants(listed)
     for process in processes:
         _signal_group(process, signal.SIGKILL)
-    for member in family:
+    for process in listed:
         with contextlib.suppress(psutil.NoSuchProcess):
-            member.kill()
+            process.kill()
     for process in processes:
         process.wait()
 
 
-def _family(process: subprocess.Popen) -> list[psutil.Process]:
-    try:
-        return psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+def _descendants(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    descendants = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            descendants += process.children(recursive=True)
+    return descendants
 
 
-def _signal_group(process: subprocess.Popen, number: int) -> None:
+def _signal_group(process: subprocess.Popen, signal_number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal_number)

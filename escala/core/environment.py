@@ -1,4 +1,4 @@
-"""The environment that the jobs of a workflow inherit from the process that starts them."""
+"""Environment variables that the jobs of a workflow inherit from the process that starts them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,36 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-SESSION = "ESCALA_SESSION"
+#: Environment variable that holds the name of the session.
+SESSION_VARIABLE = "ESCALA_SESSION"
 
 
-def prepare(root: Path) -> None:
-    """Let jobs that call `python` find this interpreter first, and the library and its scripts.
+def prepend_search_paths(root: Path) -> None:
+    """Put this interpreter first on PATH, and the project folder first on PYTHONPATH.
 
     Parameters
     ----------
-    root : folder that holds `escala/` and `scripts/`.
+    root : the project folder, which holds `escala/` and `scripts/`.
     """
     _prepend("PATH", Path(sys.executable).parent)
     _prepend("PYTHONPATH", root)
 
 
 def start_session() -> None:
-    """Name the series of measurements that this process begins."""
-    os.environ[SESSION] = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+    """Start a session, the runs that one call of the workflow measures.
+
+    Its name is written into the environment, which the jobs inherit.
+    """
+    os.environ[SESSION_VARIABLE] = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
 def session() -> str:
-    """Return the name of the session, a new one if no workflow has begun it."""
-    if not os.environ.get(SESSION):
+    """Return the name of the session; start a session if there is none."""
+    if not os.environ.get(SESSION_VARIABLE):
         start_session()
-    return os.environ[SESSION]
+    return os.environ[SESSION_VARIABLE]
 
 
 def _prepend(variable: str, folder: Path) -> None:
-    kept = os.environ.get(variable)
-    os.environ[variable] = os.pathsep.join(filter(None, [str(folder), kept]))
+    current = os.environ.get(variable)
+    os.environ[variable] = os.pathsep.join(filter(None, [str(folder), current]))

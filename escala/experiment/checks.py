@@ -1,15 +1,15 @@
-"""Check that the settings of an experiment fit together, which its schema cannot express.
+"""Checks of an experiment that its schema cannot express: whether its settings fit together.
 
 A check takes an experiment and raises `InputError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from escala.data import kind_of
-from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration
+from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration, resolve
 from escala.experiment.runs import asked_by, configuration_of, takes_steps
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
@@ -28,17 +28,23 @@ def _check_datasets(experiment: Experiment) -> None:
 def _check_kinds(experiment: Experiment) -> None:
     """Refuse a dataset that no workload reads, and a workload without a dataset that it reads."""
     kinds = {settings["kind"] for settings in experiment.datasets.values()}
-    read = {name: WORKLOADS[name].data_kind for name in experiment.settings["workloads"]}
+    kind_read_by = {name: WORKLOADS[name].data_kind for name in experiment.settings["workloads"]}
     for name, settings in experiment.datasets.items():
-        if settings["kind"] not in read.values():
-            able = [w for w, each in WORKLOADS.items() if each.data_kind == settings["kind"]]
+        if settings["kind"] not in kind_read_by.values():
+            candidates = [
+                name
+                for name, workload in WORKLOADS.items()
+                if workload.data_kind == settings["kind"]
+            ]
             raise experiment.error(
                 f"datasets.{name}.kind",
                 settings["kind"],
                 "no workload of the experiment reads data of this kind",
-                f"add one of {', '.join(able)} to workloads" if able else "add a workload for it",
+                f"add one of {', '.join(candidates)} to workloads"
+                if candidates
+                else "add a workload for it",
             )
-    for name, kind in read.items():
+    for name, kind in kind_read_by.items():
         if kind not in kinds:
             raise experiment.error(
                 f"workloads.{name}",
@@ -49,6 +55,7 @@ def _check_kinds(experiment: Experiment) -> None:
 
 
 def _check_configurations(experiment: Experiment) -> None:
+    """Refuse unknown strategies, variants and networks, and runs that are listed twice."""
     for position, entry in enumerate(experiment.settings["configurations"]):
         if entry["strategy"] not in STRATEGIES:
             raise experiment.error(
@@ -73,93 +80,108 @@ def _check_configurations(experiment: Experiment) -> None:
         raise experiment.error(
             "configurations",
             min(repeated),
-            "asked for twice",
-            "name each strategy, layout and variant once",
+            "this run is listed twice",
+            "name each strategy, layout, variant and network once",
         )
 
 
 def _check_references(experiment: Experiment) -> None:
-    """Refuse a reference that is never measured: nothing would be compared with it."""
+    """Refuse a reference with an unknown part, and one that no run measures."""
     configurations = {run.configuration for run in experiment.runs if takes_steps(run)}
-    known = {"strategy": STRATEGIES, "variant": experiment.settings["variants"]}
     for position, reference in enumerate(experiment.settings.get("references", [])):
-        for part, names in known.items():
-            if part in reference and reference[part] not in names:
-                raise experiment.error(
-                    f"references.{position}.{part}",
-                    reference[part],
-                    f"no such {part}",
-                    f"use one of {', '.join(names)}",
-                )
+        key = f"references.{position}"
+        _check_names(experiment, key, reference)
         if configurations and not any(
-            reference.items() <= configuration._asdict().items() for configuration in configurations
+            resolve(reference, configuration) == configuration for configuration in configurations
         ):
             measured = ", ".join(sorted(map(str, configurations)))
             raise experiment.error(
-                f"references.{position}",
+                key,
                 " ".join(reference[part] for part in Configuration._fields if part in reference),
                 "is not among the configurations",
                 f"add it there, or name one of {measured}",
             )
 
 
+def _check_names(experiment: Experiment, key: str, parts: Mapping[str, str]) -> None:
+    """Refuse a reference or a rung that names an unknown strategy, variant or network.
+
+    Parameters
+    ----------
+    key : its place in the settings.
+    parts : its layout, and the names of some of its other parts.
+    """
+    networks = experiment.settings["networks"]
+    multi_node = Layout.parse(parts["layout"]).nodes > 1
+    known = {
+        "strategy": STRATEGIES,
+        "variant": experiment.settings["variants"],
+        "network": networks if multi_node else dict.fromkeys([NATIVE, *networks]),
+    }
+    for part, names in known.items():
+        if part in parts and parts[part] not in names:
+            raise experiment.error(
+                f"{key}.{part}", parts[part], f"no such {part}", f"use one of {', '.join(names)}"
+            )
+
+
 def _check_ladders(experiment: Experiment) -> None:
+    """Refuse ladders without epochs to compare, and rungs that are unknown, cut short or equal."""
     settings = experiment.settings
     for name, rungs in settings["ladders"].items():
         for position, rung in enumerate(rungs):
-            several = Layout.parse(rung["layout"]).nodes > 1
-            networks = settings["networks"] if several else {NATIVE, *settings["networks"]}
-            known = {"strategy": STRATEGIES, "variant": settings["variants"]}
-            for part, names in (known | {"network": networks}).items():
-                if rung[part] not in names:
-                    raise experiment.error(
-                        f"ladders.{name}.{position}.{part}",
-                        rung[part],
-                        f"no such {part}",
-                        f"use one of {', '.join(names)}",
-                    )
             key = f"ladders.{name}.{position}"
+            _check_names(experiment, key, rung)
             _check_layout(experiment, f"{key}.layout", rung["strategy"], rung["layout"])
-            if several and settings["networks"][rung["network"]]["steps"]:
+            multi_node = Layout.parse(rung["layout"]).nodes > 1
+            if multi_node and settings["networks"][rung["network"]]["steps"]:
                 raise experiment.error(
                     f"{key}.network",
                     rung["network"],
-                    "has steps: an epoch is cut short there, and a ladder compares whole ones",
+                    "sets `steps`, so its epochs are cut short; a ladder needs whole epochs",
                     f"name another network, or leave networks.{rung['network']}.steps out",
                 )
             if configuration_of(rung) in map(configuration_of, rungs[:position]):
                 raise experiment.error(
                     key,
                     " ".join(configuration_of(rung)),
-                    "stands on this ladder already, and nothing lies between it and itself",
+                    "is already a rung of this ladder",
                     "name each strategy, layout, variant and network once",
                 )
     if settings["ladders"] and not experiment.paired:
+        kinds = {dataset["kind"] for dataset in experiment.datasets.values()}
+        candidates = [
+            name
+            for name, workload in WORKLOADS.items()
+            if workload.kind == "steps" and workload.data_kind in kinds
+        ]
+        adding = f"add one of the workloads {', '.join(candidates)}, or " if candidates else ""
         raise experiment.error(
             "ladders",
             list(settings["ladders"]),
             "no workload is trained by gradient steps, and a fit has no epochs to compare",
-            "add the workload virus-cnn, or leave ladders out",
+            f"{adding}leave ladders out",
         )
 
 
 def _check_layouts(experiment: Experiment) -> None:
-    for entry in experiment.settings["configurations"]:
-        for layout in entry["layouts"]:
-            key = f"configurations: {entry['strategy']}"
+    for position, entry in enumerate(experiment.settings["configurations"]):
+        for number, layout in enumerate(entry["layouts"]):
+            key = f"configurations.{position}.layouts.{number}"
             _check_layout(experiment, key, entry["strategy"], layout)
 
 
 def _check_layout(experiment: Experiment, key: str, name: str, layout: str) -> None:
+    """Refuse a layout with more ranks or nodes than the strategy can have."""
     strategy, parsed = STRATEGIES[name], Layout.parse(layout)
     if strategy.only_one_rank and parsed.ranks > 1:
-        raise experiment.error(key, layout, "this strategy has one process", "use layout 1x1")
+        raise experiment.error(key, layout, "this strategy has one process", "use the layout 1x1")
     if strategy.only_one_node and parsed.nodes > 1:
         raise experiment.error(key, layout, "this strategy stays on one node", "use a layout 1xN")
 
 
 def _check_launcher(experiment: Experiment) -> None:
-    """Refuse to start by hand processes that find each other through MPI, or on other machines."""
+    """Refuse the local launcher for MPI strategies and for several nodes."""
     if experiment.settings["launcher"] != LOCAL:
         return
     for run in experiment.timed:
@@ -174,41 +196,43 @@ def _check_launcher(experiment: Experiment) -> None:
 
 
 def _check_slowdown(experiment: Experiment) -> None:
+    """Refuse `slowdown` for strategies that cannot slow a single rank."""
     for run in experiment.timed:
         strategy = STRATEGIES[run.strategy]
-        apart = strategy.asynchronous or strategy.one_process_per_node
-        if apart and experiment.settings["variants"][run.variant]["slowdown"]:
+        unsupported = strategy.asynchronous or strategy.one_process_per_node
+        if unsupported and experiment.settings["variants"][run.variant]["slowdown"]:
             raise experiment.error(
                 asked_by(run),
                 run.variant,
-                "slowdown is for strategies whose ranks are processes that step together",
+                "slowdown needs a synchronous strategy with one process per rank",
                 "use busy_neighbours, or another strategy",
             )
 
 
 def _check_slow_ranks(experiment: Experiment) -> None:
-    """Refuse to slow ranks that no layout has: nothing would be slow, and nothing would say so."""
-    most: dict[str, int] = {}
+    """Refuse `slowdown` and `busy_neighbours` for ranks that no layout has."""
+    most_ranks: dict[str, int] = {}
     for run in experiment.timed:
-        most[run.variant] = max(most.get(run.variant, 0), Layout.parse(run.layout).ranks)
-    for name, ranks in most.items():
+        ranks = Layout.parse(run.layout).ranks
+        most_ranks[run.variant] = max(most_ranks.get(run.variant, 0), ranks)
+    for name, ranks in most_ranks.items():
         variant = experiment.settings["variants"][name]
-        named = {
+        ranks_needed = {
             "slowdown": len(variant["slowdown"]),
             "busy_neighbours": max(variant["busy_neighbours"], default=-1) + 1,
         }
-        for knob, needed in named.items():
+        for knob, needed in ranks_needed.items():
             if needed > ranks:
                 raise experiment.error(
                     f"variants.{name}.{knob}",
                     variant[knob],
-                    f"names rank {needed - 1}, and no layout under this variant has it",
+                    f"applies to rank {needed - 1}, which no layout of this variant has",
                     f"name ranks 0 to {ranks - 1}, or add a layout",
                 )
 
 
-def _check_fitted(experiment: Experiment) -> None:
-    """Refuse a workload that would have no run at all."""
+def _check_every_workload_runs(experiment: Experiment) -> None:
+    """Refuse a workload without a run."""
     strategy, layout = ONE_PROCESS
     for name in experiment.settings["workloads"]:
         if not experiment.configurations_of(name):
@@ -220,10 +244,16 @@ def _check_fitted(experiment: Experiment) -> None:
             )
 
 
-def _check_targets(experiment: Experiment) -> None:
-    for name, workload in experiment.settings["workloads"].items():
-        if WORKLOADS[name].kind == "fit":
-            continue
+def _trained_by_steps(experiment: Experiment) -> Iterator[tuple[str, dict]]:
+    """Yield name and settings of each workload that has the common training settings."""
+    for name, settings in experiment.settings["workloads"].items():
+        if WORKLOADS[name].kind == "steps":
+            yield name, settings
+
+
+def _check_target_accuracy(experiment: Experiment) -> None:
+    """Refuse a target accuracy without an accuracy after each epoch."""
+    for name, workload in _trained_by_steps(experiment):
         if "target_accuracy" in workload and not workload["validate"]:
             raise experiment.error(
                 f"workloads.{name}.target_accuracy",
@@ -231,6 +261,11 @@ def _check_targets(experiment: Experiment) -> None:
                 "time to accuracy needs the accuracy after each epoch",
                 "set validate: true, or leave target_accuracy out",
             )
+
+
+def _check_early_stopping(experiment: Experiment) -> None:
+    """Refuse early stopping by a validation loss that is not computed."""
+    for name, workload in _trained_by_steps(experiment):
         stopping = workload.get("early_stopping")
         if stopping and stopping["monitor"] == "validation" and not workload["validate"]:
             raise experiment.error(
@@ -239,20 +274,22 @@ def _check_targets(experiment: Experiment) -> None:
                 "the validation loss is not computed",
                 "set validate: true, or monitor: training",
             )
-        for run in experiment.timed:
-            if run.workload != name:
-                continue
-            ranks = Layout.parse(run.layout).ranks
-            batch = experiment.settings_of(run)["training"]["batch"]
-            if batch["per"] == "global" and batch["rows"] < ranks:
-                of_variant = "batch" in experiment.settings["variants"][run.variant]
-                owner = f"variants.{run.variant}" if of_variant else f"workloads.{name}"
-                raise experiment.error(
-                    f"{owner}.batch.rows",
-                    batch["rows"],
-                    f"leaves some of the {ranks} ranks of {run.layout} without rows",
-                    "use a larger batch",
-                )
+
+
+def _check_batches(experiment: Experiment) -> None:
+    """Refuse a global batch with fewer rows than ranks."""
+    for run in filter(takes_steps, experiment.timed):
+        ranks = Layout.parse(run.layout).ranks
+        batch = experiment.settings_of(run)["training"]["batch"]
+        if batch["per"] == "global" and batch["rows"] < ranks:
+            batch_in_variant = "batch" in experiment.settings["variants"][run.variant]
+            section = f"variants.{run.variant}" if batch_in_variant else f"workloads.{run.workload}"
+            raise experiment.error(
+                f"{section}.batch.rows",
+                batch["rows"],
+                f"leaves some of the {ranks} ranks of {run.layout} without rows",
+                "use a larger batch",
+            )
 
 
 CHECKS: tuple[Callable[[Experiment], None], ...] = (
@@ -265,6 +302,8 @@ CHECKS: tuple[Callable[[Experiment], None], ...] = (
     _check_launcher,
     _check_slowdown,
     _check_slow_ranks,
-    _check_fitted,
-    _check_targets,
+    _check_every_workload_runs,
+    _check_target_accuracy,
+    _check_early_stopping,
+    _check_batches,
 )

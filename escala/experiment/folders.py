@@ -18,10 +18,12 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.data.paths import expanded_path
 from escala.experiment.plain import read
-from escala.experiment.schema import NAME_RULE, completed, in_python, is_allowed, is_name
+from escala.experiment.schema import NAME_RULE, completed, is_allowed, is_name, with_python_patterns
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "declarations"
 PATH = "path"
+#: Keywords that change the dialect of a part of a schema, or the target of references in it.
+_SCHEMA_IDENTIFIERS = ("$id", "$schema", "$dynamicRef")
 GUIDES = {
     plugins.WORKLOADS: "docs/how-to/bring-your-own-workload.md",
     plugins.KINDS: "docs/how-to/add-a-dataset-kind.md",
@@ -188,12 +190,18 @@ def _faults(part: Part, settings: dict, knobs: dict) -> Iterator[tuple[str, obje
         for key, value in _pairs(schema):
             if key == "$ref" and value not in ("#/$defs/name", "#/$defs/count_by_class"):
                 yield where, value, "is no definition of an experiment's schema", "write it out"
+            if key in _SCHEMA_IDENTIFIERS:
+                yield where, value, f"{key} is not for parts of a schema", "leave it out"
 
 
-def _defaults(schema: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict]]:
+def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[str, dict]]:
     """Yield the place and the schema of every key with a default, also of keys inside others."""
+    if isinstance(schema, bool):
+        return
     for name, each in schema.get("properties", {}).items():
         place = f"{where}.{name}"
+        if isinstance(each, bool):
+            continue
         if "default" in each:
             yield place, each
         yield from _defaults(each, place)
@@ -258,4 +266,4 @@ def _check_settings(kind: data.Kind, folder: Path) -> None:
 
 @cache
 def _schema(name: str) -> dict:
-    return in_python(read_yaml(SCHEMAS / f"{name}.schema.yaml"))
+    return with_python_patterns(read_yaml(SCHEMAS / f"{name}.schema.yaml"))

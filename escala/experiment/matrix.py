@@ -17,7 +17,7 @@ from escala.experiment import folders
 from escala.experiment.checks import CHECKS
 from escala.experiment.former import with_present_names
 from escala.experiment.references import (
-    DEFAULT,
+    DEFAULT_REFERENCES,
     NATIVE,
     ONE_PROCESS,
     Configuration,
@@ -103,7 +103,7 @@ class Experiment:
     @property
     def references(self) -> list[Reference]:
         """The references of the experiment, the main one first."""
-        return self.settings.get("references") or list(DEFAULT)
+        return self.settings.get("references") or list(DEFAULT_REFERENCES)
 
     @cached_property
     def pairs(self) -> list[Pair]:

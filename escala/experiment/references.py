@@ -1,9 +1,9 @@
 """References: the configurations that a configuration is compared with.
 
 An experiment lists its references in order, the main one first. A reference names a strategy and a
-layout, and may name a variant and a network. By default it takes these from the configuration that
-is compared. Every configuration is compared with each reference; a reference is compared with those
-listed before it.
+layout, and may name a variant and a network. Where it names none, those of the compared
+configuration are used; a configuration of one node has the network `native`. Every configuration is
+compared with each reference; a reference is compared with those listed before it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from escala.runtime.layout import Layout
 
-#: The name in place of a network for a layout of one node, which uses none.
+#: Network name of a one-node layout, which uses no network. An experiment may also define a network
+#: with this name.
 NATIVE = "native"
 
 
@@ -29,38 +30,45 @@ class Configuration(NamedTuple):
         return " ".join(part for part in self if part != NATIVE)
 
 
+#: Strategy and layout of a run in one process.
 ONE_PROCESS = ("single", "1x1")
-#: The reference of an experiment that lists none: one process under the same variant.
-DEFAULT = (dict(zip(("strategy", "layout"), ONE_PROCESS, strict=True)),)
+#: The references of an experiment that lists none: one process under the same variant.
+DEFAULT_REFERENCES = ({"strategy": "single", "layout": "1x1"},)
 
 Reference = Mapping[str, str]
 
 
-def resolved(reference: Reference, configuration: Configuration) -> Configuration:
-    """Return the configuration that a reference means for a configuration compared with it."""
-    several = Layout.parse(reference["layout"]).nodes > 1
+def resolve(reference: Reference, configuration: Configuration) -> Configuration:
+    """Fill a reference's missing parts from the configuration compared with it.
+
+    A reference of one node uses no network, even if it names one.
+    """
+    multi_node = Layout.parse(reference["layout"]).nodes > 1
     return Configuration(
         reference["strategy"],
         reference["layout"],
         reference.get("variant", configuration.variant),
-        reference.get("network", configuration.network) if several else NATIVE,
+        reference.get("network", configuration.network) if multi_node else NATIVE,
     )
 
 
-def number_of(configuration: Configuration, references: Sequence[Reference]) -> int | None:
-    """Return the number, from 1, of the reference that a configuration is, or None."""
-    found = [resolved(reference, configuration) for reference in references]
-    return found.index(configuration) + 1 if configuration in found else None
+def reference_number(configuration: Configuration, references: Sequence[Reference]) -> int | None:
+    """If a configuration is a reference, return its position from 1, else None."""
+    for number, reference in enumerate(references, start=1):
+        if resolve(reference, configuration) == configuration:
+            return number
+    return None
 
 
 def compared_with(
     configuration: Configuration, references: Sequence[Reference]
 ) -> Iterator[tuple[int, Configuration]]:
     """Yield number and configuration of every reference that a configuration is compared with."""
-    end = (number_of(configuration, references) or len(references) + 1) - 1
+    own = reference_number(configuration, references)
+    earlier = references if own is None else references[: own - 1]
     seen = set()
-    for number, reference in enumerate(references[:end], start=1):
-        found = resolved(reference, configuration)
-        if found not in seen:
-            yield number, found
-        seen.add(found)
+    for number, reference in enumerate(earlier, start=1):
+        other = resolve(reference, configuration)
+        if other not in seen:
+            yield number, other
+        seen.add(other)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
@@ -38,8 +39,8 @@ def validated(settings: Any, origin: str) -> dict:
     ------
     InputError : a key is unknown or missing, or a value is not allowed.
     """
-    filled = completed(settings, in_python(composed(_common())), origin)
-    # Settings are sorted, so that their order in the file changes no run; what they are of is not.
+    filled = completed(settings, with_python_patterns(composed(_common())), origin)
+    # `_filled` sorts all keys, but runs and tables follow the order of these in the file.
     in_order = {
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
         for part in ("datasets", "workloads", "variants", "networks", "ladders")
@@ -54,58 +55,60 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
     ------
     InputError : as `validated`.
     """
-    return completed(settings, _of_workload(name), origin)
+    return completed(settings, _workload_schema(name), origin)
 
 
 def omitted_settings(name: str, settings: Mapping[str, Any]) -> dict:
-    """Return what a request omits of the settings of a workload: values of keys not required.
+    """Return the values of a workload's optional settings at which a request omits them.
 
-    A setting is omitted where it has the value that its declaration calls `omitted`, or that of
-    `default` if it names none. So a new setting, or another default beside the old one as
-    `omitted`, changes no request of a run that does not set it.
+    The value is the declaration's `omitted` if it has one, else its `default`. A new setting, or a
+    changed default whose old value is kept as `omitted`, changes no request of a run that does not
+    set it.
 
     Parameters
     ----------
-    settings : of the workload, at least those that are required.
+    settings : the workload's settings; the required ones must be present.
     """
-    schema = _of_workload(name)
+    schema = _workload_schema(name)
     required = {key: settings[key] for key in schema.get("required", ()) if key in settings}
-    filled = completed(required, _as_omitted(schema), name)
+    filled = completed(required, _with_omitted_as_defaults(schema), name)
     return {key: value for key, value in filled.items() if key not in required}
 
 
 def with_omitted(name: str, settings: Mapping[str, Any]) -> dict:
-    """Return recorded settings of a workload, completed by what requests omit today.
+    """Add today's omitted values to a workload's recorded settings.
 
-    So settings compare equal if they differ only by a setting that is newer than one of them, and
-    has the omitted value in the other. Nothing is checked: a setting may be declared no longer.
+    An old and a new record are then equal if their only difference is a newer setting with its
+    omitted value. The settings are not checked, because a record may hold a setting that is no
+    longer declared.
 
     Parameters
     ----------
-    name : of the workload; the settings of one that is not known here stay as they are.
+    name : the workload's name; settings of an unknown workload are returned unchanged.
     """
     if name not in WORKLOADS:
         return dict(settings)
-    return _filled(settings, _as_omitted(_of_workload(name)))
+    return _filled(settings, _with_omitted_as_defaults(_workload_schema(name)))
 
 
-def _of_workload(name: str) -> dict:
+def _workload_schema(name: str) -> dict:
     """Return the schema of a workload's settings."""
-    schema = in_python(composed(_common()))
-    return {"$defs": schema["$defs"], **schema["$defs"][f"workload_{name}"]}
+    schema = with_python_patterns(composed(_common()))
+    return schema["$defs"][f"workload_{name}"] | {"$defs": schema["$defs"]}
 
 
-def _as_omitted(node: Any) -> Any:
+def _with_omitted_as_defaults(node: Any) -> Any:
     """Return a schema whose defaults are the omitted values."""
     if isinstance(node, dict):
-        named = {key: _as_omitted(value) for key, value in node.items()}
-        return named | ({"default": node["omitted"]} if "omitted" in node else {})
-    return [_as_omitted(value) for value in node] if isinstance(node, list) else node
+        changed = {key: _with_omitted_as_defaults(value) for key, value in node.items()}
+        return changed | ({"default": node["omitted"]} if "omitted" in node else {})
+    return [_with_omitted_as_defaults(value) for value in node] if isinstance(node, list) else node
 
 
 def is_allowed(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Return whether a value is what the schema of one setting of a plug-in allows."""
-    return _Strict(in_python({"$defs": _common()["$defs"], **schema})).is_valid(value)
+    """Return whether the schema of a plug-in's setting allows a value."""
+    complete = {**schema, "$defs": _common()["$defs"]}
+    return _Strict(with_python_patterns(complete)).is_valid(value)
 
 
 def completed(settings: Any, schema: dict, origin: str) -> dict:
@@ -113,7 +116,7 @@ def completed(settings: Any, schema: dict, origin: str) -> dict:
 
     Parameters
     ----------
-    schema : its patterns are in Python's grammar, and `$defs/name` is the pattern of names.
+    schema : a result of `with_python_patterns` that defines `$defs/name`.
     origin : the file, for messages.
 
     Raises
@@ -123,82 +126,98 @@ def completed(settings: Any, schema: dict, origin: str) -> dict:
     _check_keys(settings, origin)
     errors = list(_relevant(_Strict(schema).iter_errors(settings)))
     if errors:
-        raise _explained(min(errors, key=_urgency), schema, origin)
+        raise _as_input_error(min(errors, key=_priority), schema, origin)
     return _filled(settings, schema)
 
 
 def _filled(settings: Mapping[str, Any], schema: dict) -> dict:
-    """Return a copy of settings with the defaults of a schema, whether it allows them or not."""
-    filled = yaml.safe_load(yaml.safe_dump(dict(settings)))
+    """Return a copy of settings with sorted keys, followed by the defaults of a schema.
+
+    The settings are not checked.
+    """
+    filled = _with_sorted_keys(settings)
     for _ in _filling_defaults(_Strict)(schema).iter_errors(filled):
-        # Filling happens while errors are looked for.
+        # The validator fills defaults in while it searches for errors.
         continue
     return filled
+
+
+def _with_sorted_keys(node: Any) -> Any:
+    """Return a copy of a tree in which the keys of every mapping are sorted."""
+    if isinstance(node, Mapping):
+        return {key: _with_sorted_keys(node[key]) for key in sorted(node)}
+    if isinstance(node, list):
+        return [_with_sorted_keys(value) for value in node]
+    return node
 
 
 def _filling_defaults(base: type[Validator]) -> type[Validator]:
     """Extend a validator so that it writes the schema's defaults into what it validates.
 
     This is the recipe of jsonschema's own documentation (FAQ, "Why doesn't my schema's default
-    property set the default on my instance?"), kept out of alternatives the content is not of.
+    property set the default on my instance?"), except that it skips `properties` with a `const`
+    that the content does not have: those of another alternative.
     """
     check_properties = base.VALIDATORS["properties"]
 
     def properties(validator, subschemas, instance, schema):
+        described = {key: each for key, each in subschemas.items() if isinstance(each, Mapping)}
         if isinstance(instance, dict) and all(
             instance.get(key) == subschema["const"]
-            for key, subschema in subschemas.items()
+            for key, subschema in described.items()
             if "const" in subschema
         ):
-            for key, subschema in subschemas.items():
+            for key, subschema in described.items():
                 if "default" in subschema:
-                    default = subschema["default"]
-                    instance.setdefault(key, dict(default) if default == {} else default)
+                    instance.setdefault(key, copy.deepcopy(subschema["default"]))
         yield from check_properties(validator, subschemas, instance, schema)
 
     return validators.extend(base, {"properties": properties})
 
 
-def _is_whole(_: object, value: object) -> bool:
+def _is_integer(_checker: object, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_finite(_: object, value: object) -> bool:
-    return _is_whole(_, value) or (isinstance(value, float) and math.isfinite(value))
+def _is_finite_number(checker: object, value: object) -> bool:
+    return _is_integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
 
 
-# JSON Schema calls 3.0 an integer and knows no NaN; neither is of use as a count or a rate.
+# JSON Schema takes 3.0 for an integer, and jsonschema takes NaN for a number. No count or rate may
+# be either.
 _Strict = validators.extend(
     Draft202012Validator,
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {"integer": _is_whole, "number": _is_finite}
+        {"integer": _is_integer, "number": _is_finite_number}
     ),
 )
 
 
 def composed(schema: dict) -> dict:
-    """Return the schema of an experiment, with what the plug-ins declare."""
+    """Return the schema of an experiment with the declarations of all plug-ins."""
     datasets, workloads = _datasets(schema["$defs"]["dataset"]), _workloads(schema["$defs"])
     variant = {"variant": _variant(schema["$defs"]["variant"])}
-    named = {name: {"description": each.description} for name, each in WORKLOADS.items()}
-    named = {name: each | _reference("workload", name) for name, each in named.items()}
+    by_name = {
+        name: {"description": workload.description} | _reference("workload", name)
+        for name, workload in WORKLOADS.items()
+    }
     for name in plugins.folders(plugins.WORKLOADS):
         definition = workloads[f"workload_{name}"]
-        definition["properties"] = _PATH | definition["properties"]
+        definition["properties"] = _PATH | definition.get("properties", {})
     probes = {name: probe.settings for name, probe in PROBES.items()}
     top = added(schema["properties"], probes)
     return schema | {
         "$defs": schema["$defs"] | datasets | workloads | variant,
-        "properties": top | {"workloads": top["workloads"] | {"properties": named}},
+        "properties": top | {"workloads": top["workloads"] | {"properties": by_name}},
     }
 
 
-#: A workload that stands outside the project is named by it.
+#: The setting that gives the folder of a workload outside the project.
 _PATH = {"path": {"description": "The folder of the workload.", "type": "string"}}
 
 
-def _reference(of: str, name: str) -> dict:
-    return {"$ref": f"#/$defs/{of}_{name}"}
+def _reference(part: str, name: str) -> dict:
+    return {"$ref": f"#/$defs/{part}_{name}"}
 
 
 def _workloads(definitions: dict) -> dict:
@@ -215,7 +234,7 @@ def _variant(common: dict) -> dict:
     """Return the schema of a variant: the knobs, and the training settings that it may replace."""
     replaced, knobs = common["properties"], all_knobs()
     for name in sorted(replaced.keys() & knobs.keys()):
-        raise InputError("knobs", name, "is a setting that variants have", "choose another name")
+        raise InputError("knobs", name, "is already a setting of every variant", "rename it")
     schemas = {
         name: {key: value for key, value in knob.schema.items() if key != "omitted"}
         | {"read_by": knob.read_by}
@@ -225,20 +244,20 @@ def _variant(common: dict) -> dict:
 
 
 def _datasets(common: dict) -> dict:
-    """Return the definition of a dataset, and that of a dataset of each kind."""
-    of_kinds = {f"dataset_{kind.name}": _settings(kind, common) for kind in KINDS.values()}
+    """Return the schema of any dataset, and one schema per kind."""
+    by_kind = {f"dataset_{kind.name}": _settings(kind, common) for kind in KINDS.values()}
     dataset = {
         "type": "object",
         "properties": {"kind": common["properties"]["kind"] | {"enum": list(KINDS)}},
         "allOf": [_if_of_kind(kind) for kind in KINDS.values()],
     }
-    return of_kinds | {"dataset": dataset}
+    return by_kind | {"dataset": dataset}
 
 
 def _settings(kind: Kind, common: dict) -> dict:
     """Return the schema of a dataset of a kind."""
-    own = {"properties": {"kind": {"const": kind.name}}}
-    settings = _merged(_merged(kind.declared["settings"], own), common)
+    named = {"properties": {"kind": {"const": kind.name}}}
+    settings = _merged(_merged(kind.declared["settings"], named), common)
     return settings | {
         "title": f"kind: {kind.name}",
         "description": kind.declared["description"],
@@ -246,7 +265,7 @@ def _settings(kind: Kind, common: dict) -> dict:
 
 
 def _if_of_kind(kind: Kind) -> dict:
-    """Return the schema by which a dataset of a kind keeps to what the kind declares."""
+    """Return the if/then rule that applies a kind's schema to its datasets."""
     named = {"properties": {"kind": {"const": kind.name}}}
     if kind.name != DEFAULT:
         named["required"] = ["kind"]
@@ -254,44 +273,53 @@ def _if_of_kind(kind: Kind) -> dict:
 
 
 def _merged(schema: Mapping, other: Mapping) -> dict:
-    """Return two schemas in one; where they differ in a value, it is that of the first."""
+    """Merge two schemas. Lists are united; of two other values the first is kept."""
     merged = dict(schema)
     for key, value in other.items():
-        own = merged.setdefault(key, value)
-        if isinstance(own, Mapping):
-            merged[key] = _merged(own, value)
-        elif isinstance(own, list):
-            merged[key] = list(dict.fromkeys([*own, *value]))
+        first = merged.setdefault(key, value)
+        if isinstance(first, Mapping) and isinstance(value, Mapping):
+            merged[key] = _merged(first, value)
+        elif isinstance(first, list) and isinstance(value, list):
+            merged[key] = first + [each for each in value if each not in first]
     return merged
 
 
 @cache
 def _common() -> dict:
-    """Return the schema of what all experiments share; the rest is declared by plug-ins."""
+    """Return the part of an experiment's schema that plug-ins do not declare."""
     return read_yaml(SCHEMA)
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text may name a part of an experiment, and so be part of paths."""
-    return bool(re.search(in_python(_common()["$defs"]["name"]["pattern"]), text))
+    """Return whether a text may be the name of a part of an experiment.
+
+    Such names become parts of paths.
+    """
+    return bool(re.search(with_python_patterns(_common()["$defs"]["name"]["pattern"]), text))
 
 
-def in_python(node: Any) -> Any:
-    """Return a schema in which `$` at the end of a pattern is Python's `\\Z`.
+#: A pattern from `^` to a `$` that no backslash escapes.
+_ANCHORED = re.compile(r"\^.*(?<!\\)(\\\\)*\$", re.DOTALL)
+
+
+def with_python_patterns(node: Any) -> Any:
+    """Return a schema in which `\\Z` replaces the `$` at the end of patterns.
 
     In JSON Schema `$` is the end of the text; in Python a newline may follow it.
     """
     if isinstance(node, dict):
-        return {in_python(key): in_python(value) for key, value in node.items()}
+        return {
+            with_python_patterns(key): with_python_patterns(value) for key, value in node.items()
+        }
     if isinstance(node, list):
-        return [in_python(value) for value in node]
-    if isinstance(node, str) and node.startswith("^") and node.endswith("$"):
+        return [with_python_patterns(value) for value in node]
+    if isinstance(node, str) and _ANCHORED.fullmatch(node):
         return node.removesuffix("$") + r"\Z"
     return node
 
 
 def _check_keys(content: Any, origin: str, path: str = "") -> None:
-    """Refuse keys that YAML reads as numbers, dates or truth values: a schema sees names only."""
+    """Refuse keys that YAML reads as numbers, dates or truth values: JSON Schema needs text."""
     if isinstance(content, Mapping):
         for key, value in content.items():
             if not isinstance(key, str):
@@ -305,37 +333,50 @@ def _check_keys(content: Any, origin: str, path: str = "") -> None:
 
 
 def _relevant(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
-    """Yield errors; of alternatives, those of the one alone that `type` names."""
+    """Replace a `oneOf` error by the errors of the alternative that `type` selects."""
     for error in errors:
-        if error.validator != "oneOf":
-            yield error
-        elif isinstance(error.instance, Mapping) and "type" in error.instance:
-            others = {e.schema_path[0] for e in error.context if e.validator == "const"}
-            yield from (e for e in error.context if e.schema_path[0] not in others)
+        selected = _selected(error) if error.validator == "oneOf" else []
+        yield from _relevant(selected) if selected else [error]
 
 
-def _urgency(error: ValidationError) -> int:
-    """Rank an error before those that it causes: a misspelt key before the lack of the right one.
+def _selected(error: ValidationError) -> list[ValidationError]:
+    """Return the errors of each alternative of a `oneOf` that has the content's `type`."""
+    if not isinstance(error.instance, Mapping) or "type" not in error.instance:
+        return []
+    others = {
+        each.schema_path[0]
+        for each in error.context
+        if each.validator == "const" and list(each.relative_path) == ["type"]
+    }
+    return [each for each in error.context if each.schema_path[0] not in others]
 
-    The kind of a dataset decides which keys it has.
+
+def _priority(error: ValidationError) -> int:
+    """Return the position of an error in the order of report: causes before their consequences.
+
+    A misspelt key is reported before the missing key that it causes, and a source of another kind
+    before the keys that the dataset's kind does not have.
     """
     if _kinds_with_source(error):
         return -1
-    return {"additionalProperties": 0, "required": 2}.get(error.validator, 1)
+    ranks = {"additionalProperties": 0, "required": 2, "oneOf": 3, "anyOf": 3}
+    return ranks.get(error.validator, 1)
 
 
 def _kinds_with_source(error: ValidationError) -> list[str]:
-    """Return the kinds that have the source of a dataset whose own kind does not have it."""
+    """For a source type that the dataset's kind lacks, return the kinds that have it."""
     path = list(error.absolute_path)
     if error.validator != "enum" or path[:1] != ["datasets"] or path[2:] != ["source", "type"]:
         return []
-    return [name for name, kind in KINDS.items() if error.instance in _sources(kind)]
+    return [name for name, kind in KINDS.items() if error.instance in _source_types(kind)]
 
 
-def _sources(kind: Kind) -> list[str]:
+def _source_types(kind: Kind) -> list[str]:
     """Return the types of source that a kind declares."""
-    settings = kind.declared["settings"]["properties"]
-    return settings.get("source", {}).get("properties", {}).get("type", {}).get("enum", [])
+    node: Any = kind.declared["settings"]
+    for key in ("properties", "source", "properties", "type", "enum"):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node or []
 
 
 NAME_RULE = "use letters, digits, _ and -, at most 64, starting with a letter or digit"
@@ -346,81 +387,131 @@ _TYPES = {
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",
+    "null": "null",
 }
-# Keyword of the schema -> reason and remedy; `{}` is what the schema asks for.
-_SAYINGS = {
+#: Keyword of JSON Schema -> reason and remedy; `{}` is the keyword's value. None is the schema
+#: `false`, which allows nothing.
+_REASONS_AND_REMEDIES = {
     "type": ("is not {}", "give {}"),
     "enum": ("is not among the values allowed", "use one of {}"),
+    "const": ("is not the value allowed", "use {}"),
     "minimum": ("is too small", "give at least {}"),
     "exclusiveMinimum": ("is too small", "give more than {}"),
     "maximum": ("is too large", "give at most {}"),
     "exclusiveMaximum": ("is too large", "give less than {}"),
+    "multipleOf": ("is not a multiple of {}", "give a multiple of {}"),
     "minLength": ("is too short", "give at least {} characters"),
     "maxLength": ("is too long", "give at most {} characters"),
+    "pattern": ("has a form or characters that are not allowed", "match {}"),
     "minItems": ("has too few entries", "give at least {}"),
+    "maxItems": ("has too many entries", "give at most {}"),
     "minProperties": ("has too few entries", "give at least {}"),
-    "uniqueItems": ("holds an entry twice", "give each once"),
-    "pattern": ("does not match {}", "write what is asked for"),
+    "maxProperties": ("has too many entries", "give at most {}"),
+    "uniqueItems": ("has an entry twice", "give each once"),
+    "oneOf": ("is not exactly one of the forms allowed", "use one of these forms"),
+    "anyOf": ("has none of the forms allowed", "use one of these forms"),
+    "not": ("is not allowed", "give another value"),
+    None: ("is not allowed", "leave it out"),
 }
+#: Reason and remedy for all other keywords; `{keyword}` is the keyword.
+_OTHER = ("does not fit its schema", "make it fit `{keyword}: {}`")
 
 
-def _explained(error: ValidationError, schema: dict, origin: str) -> InputError:
+def _as_input_error(error: ValidationError, schema: dict, origin: str) -> InputError:
     """Return a schema violation as an error with key, value, reason and remedy."""
-    path = list(map(str, error.absolute_path))
-    content, asked = error.instance, error.validator_value
-
-    def refused(where: list[str], value: object, reason: str, remedy: str) -> InputError:
-        return InputError(f"{origin}: {'.'.join(where) or '(top level)'}", value, reason, remedy)
-
+    name_pattern = schema["$defs"]["name"]["pattern"]
     if error.validator == "additionalProperties":
-        allowed = sorted(error.schema.get("properties", {}))
-        patterns = error.schema.get("patternProperties", {})
-        unknown = min(k for k in content if k not in allowed and not _matches(patterns, k))
-        if not allowed:
-            [pattern] = patterns
-            general = pattern == schema["$defs"]["name"]["pattern"]
-            matching = "use what matches " + pattern.replace("\\Z", "$")
-            rule = NAME_RULE if general else matching
-            return refused(path, unknown, "not allowed as a name", rule)
-        remedy = _with_suggestion(unknown, allowed, f"use one of {', '.join(allowed)}")
-        return refused([*path, unknown], content[unknown], "unknown key", remedy)
-    if error.validator == "required":
-        missing = next(name for name in asked if name not in content)
-        meaning = _first_sentence(error.schema["properties"][missing].get("description", ""))
-        remedy = f"add {missing}{meaning}"
-        return refused([*path, missing], None, "the key is missing", remedy)
-    meaning = _first_sentence(_description(schema, error.absolute_schema_path))
-    if asked == schema["$defs"]["name"]["pattern"]:
-        return refused(path, content, "not allowed as a name", NAME_RULE + meaning)
-    if kinds := _kinds_with_source(error):
+        keys, value, reason, remedy = _unknown_key(error, name_pattern)
+    elif error.validator == "required":
+        keys, value, reason, remedy = _missing_key(error)
+    elif kinds := _kinds_with_source(error):
+        keys, value, reason = [], error.instance, "is no source of this kind of dataset"
         remedy = f"set `kind: {' or '.join(kinds)}`; without it, the kind is {DEFAULT}"
-        return refused(path, content, "is no source of this kind of dataset", remedy)
-    if error.validator == "pattern" and "examples" in error.schema:
-        [example] = error.schema["examples"]
-        return refused(path, content, f"is not written like {example}", f"write it so{meaning}")
-    asked = ", ".join(asked) if isinstance(asked, list) else _TYPES.get(asked, asked)
-    reason, remedy = (saying.format(asked) for saying in _SAYINGS[error.validator])
-    return refused(path, content, reason.replace("\\Z", "$"), remedy + meaning)
+    else:
+        keys, value = [], error.instance
+        reason, remedy = _reason_and_remedy(error, name_pattern)
+        remedy += _in_brackets(_description(schema, error.absolute_schema_path))
+    where = ".".join([*map(str, error.absolute_path), *keys]) or "(top level)"
+    return InputError(f"{origin}: {where}", value, reason, remedy)
+
+
+def _unknown_key(error: ValidationError, name_pattern: str) -> tuple[list[str], object, str, str]:
+    """Return the keys below the error's path, value, reason and remedy of a key not allowed."""
+    content, allowed = error.instance, sorted(error.schema.get("properties", {}))
+    patterns = list(error.schema.get("patternProperties", {}))
+    unknown = min(k for k in content if k not in allowed and not _matches(patterns, k))
+    if patterns and not allowed:
+        expected = " or ".join(map(_for_users, patterns))
+        rule = NAME_RULE if patterns == [name_pattern] else f"match {expected}"
+        return [], unknown, "not allowed as a name", rule
+    remedy = f"use one of {', '.join(allowed)}" if allowed else "leave it out"
+    return [unknown], content[unknown], "unknown key", _with_suggestion(unknown, allowed, remedy)
+
+
+def _missing_key(error: ValidationError) -> tuple[list[str], object, str, str]:
+    """Return the keys below the error's path, value, reason and remedy of a missing key."""
+    missing = next(name for name in error.validator_value if name not in error.instance)
+    setting = error.schema.get("properties", {}).get(missing)
+    description = setting.get("description", "") if isinstance(setting, Mapping) else ""
+    return [missing], None, "the key is missing", f"add {missing}{_in_brackets(description)}"
+
+
+def _reason_and_remedy(error: ValidationError, name_pattern: str) -> tuple[str, str]:
+    """Return why a value is not allowed, and what to give instead."""
+    keyword, expected = error.validator, error.validator_value
+    if keyword == "pattern" and expected == name_pattern:
+        return "not allowed as a name", NAME_RULE
+    examples = error.schema.get("examples") if keyword == "pattern" else None
+    if examples:
+        return f"is not written like {examples[0]}", "write it so"
+    if keyword == "type":
+        types = [expected] if isinstance(expected, str) else expected
+        shown = " or ".join(_TYPES[each] for each in types)
+    elif keyword == "enum":
+        shown = ", ".join(map(_for_users, expected))
+    else:
+        shown = _for_users(expected)
+    reason, remedy = _REASONS_AND_REMEDIES.get(keyword, _OTHER)
+    return reason.format(shown), remedy.format(shown, keyword=keyword)
+
+
+def _for_users(value: object) -> str:
+    """Return a value of a schema as users write it."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text.replace(r"\Z", "$")
 
 
 def _description(schema: dict, path: Iterable[str | int]) -> str:
-    """Return the innermost description on a path; one beside a `$ref` goes before the target's."""
-    node, found = schema, ""
+    """Return the innermost description on a path, or nothing.
+
+    The path passes through the targets of `$ref`; their own descriptions are not read.
+    """
+    node, description = schema, ""
     for part in path:
-        if "$ref" in node:
-            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
-        node = node[part]
+        if isinstance(node, dict) and part not in node:
+            node = schema["$defs"].get(node.get("$ref", "").rpartition("/")[2])
+        node = _child(node, part)
         if isinstance(node, dict):
-            found = node.get("description", found)
-    return found
+            description = node.get("description", description)
+    return description
 
 
-def _first_sentence(description: str) -> str:
+def _child(node: Any, part: str | int) -> Any:
+    """Return a part of a mapping or a list, None if there is no such part."""
+    if isinstance(node, dict):
+        return node.get(part)
+    return node[part] if isinstance(node, list) else None
+
+
+def _in_brackets(description: str) -> str:
+    """Return the first sentence of a description in brackets, or nothing if it is empty."""
     first = description.split(". ")[0].strip().rstrip(".")
     if not first:
         return ""
-    # NCBI and FASTA stay as they are.
-    return f" ({first if first[:2].isupper() else first[0].lower() + first[1:]})"
+    word = re.match(r"\w*", first)[0]
+    # NCBI and TensorFlow keep their first capital.
+    has_capitals = any(letter.isupper() for letter in word[1:])
+    return f" ({first if has_capitals else first[0].lower() + first[1:]})"
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:

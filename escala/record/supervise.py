@@ -1,4 +1,4 @@
-"""Start the ranks of a run on their nodes, watch them, and end all of them when one fails."""
+"""Start the ranks of a run on their nodes, watch them, and end everything that was started."""
 
 from __future__ import annotations
 
@@ -19,15 +19,29 @@ from escala.strategies import STRATEGIES
 from escala.strategies.base import RAW_TIMELINE
 
 POLL_SECONDS = 0.1
-SIGNAL_SECONDS = 0.5
+#: Seconds by which a signal to a whole job may reach this process later than its ranks.
+SIGNAL_DELAY_SECONDS = 0.5
 #: Module that imports scikit-learn; a run loads it while its ranks load TensorFlow.
 EVALUATION = "escala.record.evaluation"
 
 
-def supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: float) -> Outcome:
-    """Start the ranks, echo rank 0's progress, and end all of them when one fails."""
+def supervise(
+    request: dict, plan: dict, launch_plan: Launch, folder: Path, limit_seconds: float
+) -> Outcome:
+    """Run the ranks to their end, show rank 0's progress, and end every process that was started.
+
+    Parameters
+    ----------
+    launch_plan : the launcher and the nodes.
+    folder : the ranks' folder, which holds `request.json` and gets the logs.
+
+    Returns
+    -------
+    The outcome: `ok`, `timeout` after `limit_seconds`, `unavailable` if the launcher's program is
+    missing, else the status of the rank that failed first.
+    """
     strategy = STRATEGIES[request["strategy"]]
-    environment = launch.environment(request["strategy"], plan["knobs"], started)
+    environment = launch.environment(request["strategy"], plan["knobs"], launch_plan)
     if plan["knobs"]["timeline"]:
         environment |= strategy.timeline_environment(folder / RAW_TIMELINE, negotiation=False)
     probe = of_run(plan, folder)
@@ -47,34 +61,37 @@ def supervise(request: dict, plan: dict, started: Launch, folder: Path, limit: f
             ],
         )
     )
-    deadline = time.monotonic() + limit
+    deadline = time.monotonic() + limit_seconds
     progress = _Progress(folder / "rank0.log", title)
-    with launch.started_by(started, strategy, plan["places"], command) as (arguments, added):
+    starter = launch.started_by(launch_plan, strategy, plan["places"], command)
+    with starter as (arguments, extra_environment):
         if shutil.which(arguments[0]) is None:
             return Outcome("unavailable", f"{arguments[0]} is missing")
-        launcher = children.start(arguments, environment | added, folder / "launcher.log")
-        beside = [launcher]
-        # This loads scikit-learn, while the ranks are busy loading TensorFlow.
-        import_module(EVALUATION)
+        children_started = []
         try:
+            log = folder / "launcher.log"
+            launcher = children.start(arguments, environment | extra_environment, log)
+            children_started.append(launcher)
+            import_module(EVALUATION)
             if probe and probe.scope == "node":
-                program = probe.program(started.nodes[0].interface)
+                program = probe.program(launch_plan.nodes[0].interface)
                 log = folder / f"{probe.name}.log"
-                beside.append(launch.on_each_node(started, program, environment, log))
+                children_started.append(launch.on_each_node(launch_plan, program, environment, log))
             while launcher.poll() is None:
                 interrupts.end_if_received()
                 if time.monotonic() > deadline:
-                    reason = f"not finished after {limit:g} seconds{diagnose.tail(folder, 0)}"
-                    return Outcome("timeout", reason)
+                    reason = f"not finished after {limit_seconds:.10g} seconds"
+                    return Outcome("timeout", reason + diagnose.tail(folder, 0))
                 time.sleep(POLL_SECONDS)
                 progress.show()
             code = launcher.poll()
             if code:
-                # A signal to a whole job ends the ranks first and then reaches this process.
-                time.sleep(SIGNAL_SECONDS)
+                # Wait for this process's own copy of the signal, which makes the run interrupted
+                # and not failed.
+                time.sleep(SIGNAL_DELAY_SECONDS)
         finally:
-            children.stop(beside)
-            launch.end_steps(started)
+            children.stop(children_started)
+            launch.end_steps(launch_plan)
             progress.show()
     return diagnose.failure(code, folder) if code else Outcome("ok")
 
@@ -91,9 +108,9 @@ class _Progress:
         with open(self._log, "rb") as handle:
             handle.seek(self._offset)
             text = handle.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for line in whole.decode(errors="replace").splitlines():
+        complete_lines = text[: text.rfind(b"\n") + 1]
+        self._offset += len(complete_lines)
+        for line in complete_lines.decode(errors="replace").splitlines():
             _, marker, message = line.partition(" escala: ")
             if marker:
                 with suppress(OSError):  # A closed terminal must not end the run.

@@ -26,7 +26,7 @@ from escala.core import children
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, MARK, describe
-from escala.runtime.placement import SPARE_PORTS, Node, processes_per_node
+from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
 from escala.runtime.spawn import PROCESS
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
@@ -82,7 +82,7 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
     ------
     InputError : several nodes, or `srun`, outside a SLURM allocation.
     """
-    ports = processes_per_node(layout, strategy) + SPARE_PORTS
+    ports = processes_per_node(layout, strategy) + EXTRA_PORTS
     if layout.nodes == 1 and asked != SRUN:
         chosen = MPIRUN if strategy.mpi else LOCAL
         return Launch(chosen if asked == "auto" else asked, [describe(LOOPBACK, ports)], None)

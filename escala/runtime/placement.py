@@ -10,7 +10,7 @@ from escala.strategies import Strategy
 from escala.strategies.shared.place import Place
 
 #: Ports of a node besides those of its processes.
-SPARE_PORTS = 2
+EXTRA_PORTS = 2
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def places(
     addresses = [
         f"{node.address}:{node.ports[local]}" for node in nodes for local in range(per_node)
     ]
-    spare = [f"{nodes[0].address}:{port}" for port in nodes[0].ports[per_node:]]
+    extra_addresses = [f"{nodes[0].address}:{port}" for port in nodes[0].ports[per_node:]]
     found = []
     for number, node in enumerate(nodes):
         for local, cores in enumerate(
@@ -67,7 +67,7 @@ def places(
                         host=node.host,
                         cores=cores if knobs["bind"] else sorted(node.cores),
                         addresses=addresses,
-                        spare=spare,
+                        extra_addresses=extra_addresses,
                     )
                 )
             )

@@ -8,7 +8,10 @@ from escala.strategies.base import Strategy
 
 
 class Distribute(Strategy):
-    """Replicas of a `tf.distribute` strategy, whose optimizers sum the gradients over them."""
+    """Base of the strategies that run replicas through `tf.distribute`.
+
+    The optimizer sums the gradients of all replicas.
+    """
 
     shows_steps = False
     #: Set by `start`: the `tf.distribute.Strategy`.
@@ -18,22 +21,22 @@ class Distribute(Strategy):
     def scope(self):
         import tensorflow as tf
 
-        with self.replicas.scope(), tf.variable_creator_scope(_first_copy_stands_for_all):
+        with self.replicas.scope(), tf.variable_creator_scope(_read_from_first_replica):
             yield
 
     def compiled(self, step, signature):
         import tensorflow as tf
 
         @tf.function(reduce_retracing=True)
-        def everywhere(*arguments):
+        def on_all_replicas(*arguments):
             summed = []
             for values in self.replicas.run(step, args=arguments):
                 local = self.replicas.experimental_local_results(values)
                 summed.append(tf.add_n([tf.cast(value, tf.float32) for value in local]))
             return summed
 
-        def placed(values):
-            # A process holds consecutive ranks: the first of them is its replica 0.
+        def per_replica(values):
+            # A process holds consecutive ranks, and its first rank is its first replica.
             first = self.place.ranks[0]
             return self.replicas.experimental_distribute_values_from_function(
                 lambda context: tf.constant(values[context.replica_id_in_sync_group - first])
@@ -41,7 +44,7 @@ class Distribute(Strategy):
 
         def run(arguments):
             columns = zip(*arguments, strict=True)
-            return [float(value) for value in everywhere(*map(placed, columns))]
+            return [float(value) for value in on_all_replicas(*map(per_replica, columns))]
 
         return run
 
@@ -53,30 +56,30 @@ class Distribute(Strategy):
         return list(gradients)
 
     def broadcast(self, variables):
-        """Do nothing: a variable created in the scope has the first replica's value in all."""
+        """Do nothing: variables created in the scope start equal on all replicas."""
 
     def total(self, values):
         import numpy as np
         import tensorflow as tf
 
-        # The first replica of each process has the values, the others have zeros.
-        silent = np.zeros_like(values)
-        mine = self.replicas.experimental_distribute_values_from_function(
+        # In each process, the first replica adds the values and the others add zeros.
+        zeros = np.zeros_like(values)
+        per_replica = self.replicas.experimental_distribute_values_from_function(
             lambda context: tf.constant(
-                values if context.replica_id_in_sync_group == self.place.ranks[0] else silent
+                values if context.replica_id_in_sync_group == self.place.ranks[0] else zeros
             )
         )
-        return self._sum(mine).numpy()
+        return self._sum_function(per_replica).numpy()
 
     @property
-    def _sum(self):
+    def _sum_function(self):
         import tensorflow as tf
 
-        if not hasattr(self, "_summing"):
-            self._summing = tf.function(
+        if not hasattr(self, "_compiled_sum"):
+            self._compiled_sum = tf.function(
                 lambda value: self.replicas.reduce("SUM", value, axis=None), reduce_retracing=True
             )
-        return self._summing
+        return self._compiled_sum
 
     def weights(self, variables):
         by_variable = [self.replicas.experimental_local_results(variable) for variable in variables]
@@ -86,11 +89,11 @@ class Distribute(Strategy):
         pass
 
 
-def _first_copy_stands_for_all(create, **options):
-    """Create a variable; one that each replica updates by itself is read from the first replica.
+def _read_from_first_replica(create, **options):
+    """Create a variable that, if replicas update it separately, is read from the first replica.
 
-    Otherwise TensorFlow would aggregate such a variable, for example a moving statistic, at every
-    read outside a step. All processes would have to read it at the same time.
+    Moving statistics are such variables. Otherwise TensorFlow would aggregate them over all
+    replicas at every read outside a step, and all processes would have to read at the same time.
     """
     import tensorflow as tf
 

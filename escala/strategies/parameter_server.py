@@ -1,9 +1,9 @@
 """`tf.distribute.ParameterServerStrategy`: asynchronous, one copy of the weights for all ranks.
 
-Each rank is a worker: it fetches the weights, computes the gradients of its rows, and sends them,
-though others may have changed the weights meanwhile. The losses are therefore not those of one
-process, and runs with the same seeds differ. The first process is the coordinator. It starts a
-worker and the parameter server beside itself, and all three share the cores of its rank.
+Each rank is a worker: it fetches the weights, computes the gradients of its rows, and sends the
+gradients. Other ranks may have changed the weights in between, so the losses differ from those of
+one process, and runs with the same seeds differ. The first process is the coordinator. It starts
+the first worker and the parameter server, and all three share the cores of its rank.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class ParameterServer(Strategy):
 
     @property
     def part(self):
+        # Only the coordinator trains.
         return 0, 1
 
     def start(self):
@@ -49,12 +50,16 @@ class ParameterServer(Strategy):
         import tensorflow as tf
 
         self._tasks = [self._start(job) for job in ("ps", "worker")]
-        cluster = tf.train.ClusterSpec(self._cluster)
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            cluster, task_type="chief", task_id=0, rpc_layer=worker.PROTOCOL
-        )
-        self.replicas = tf.distribute.ParameterServerStrategy(resolver)
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.replicas)
+        try:
+            cluster = tf.train.ClusterSpec(self._cluster)
+            resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+                cluster, task_type="chief", task_id=0, rpc_layer=worker.PROTOCOL
+            )
+            self.replicas = tf.distribute.ParameterServerStrategy(resolver)
+            self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.replicas)
+        except BaseException:
+            self.stop()
+            raise
         return self.place.ranks, len(resolver.cluster_spec().as_dict()["worker"])
 
     def _start(self, job):
@@ -64,7 +69,7 @@ class ParameterServer(Strategy):
 
     @cached_property
     def _cluster(self):
-        chief, server = self.place.spare
+        chief, server = self.place.extra_addresses
         return {"worker": self.place.addresses, "ps": [server], "chief": [chief]}
 
     def scope(self):
@@ -81,7 +86,8 @@ class ParameterServer(Strategy):
 
         def run(arguments):
             scheduled = [coordinator.schedule(on_worker, args=each) for each in arguments]
-            return [_Sum(scheduled, 0), _Sum(scheduled, 1)]
+            [sums] = on_worker.get_concrete_function().structured_outputs.shape
+            return [_LazySum(scheduled, index) for index in range(sums)]
 
         return run
 
@@ -102,13 +108,13 @@ class ParameterServer(Strategy):
             children.stop(self._tasks, grace_seconds=0)
 
     def serve(self, folder):
-        endings = [folder / "rank0.json", folder / "rank0.error.json"]
-        while not any(ending.exists() for ending in endings):
+        end_files = [folder / "rank0.json", folder / "rank0.error.json"]
+        while not any(file.exists() for file in end_files):
             time.sleep(_POLL_SECONDS)
 
 
-class _Sum:
-    """One of the values that scheduled steps return, summed when it is asked for."""
+class _LazySum:
+    """Sum one of the values that scheduled steps return; `float` waits for the steps."""
 
     def __init__(self, scheduled: list, index: int):
         self._scheduled, self._index = scheduled, index

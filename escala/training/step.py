@@ -20,14 +20,14 @@ def factored(model, request: dict, strategy: Strategy, ranks: int) -> list[tf.ke
     if not (request["knobs"]["factors"] and strategy.gathers):
         return []
     rows = min(request["global_batch"], request["train_rows"])
-    return factors.worthwhile(model, rows, ranks)
+    return factors.layers_worth_factoring(model, rows, ranks)
 
 
 def computing(
     model: tf.keras.Model,
     row_losses: Callable,
     correct: Callable,
-    apart: Sequence[tf.keras.layers.Layer],
+    factored_layers: Sequence[tf.keras.layers.Layer],
     own: Sequence[tf.Variable],
 ) -> Callable:
     """Return a function from a rank's arrays of a step to gradients and sums of losses and scores.
@@ -36,7 +36,7 @@ def computing(
     the sum of the losses. `correct` scores each row. `own` are the variables that the model itself
     updates; a rank without rows does not change them.
 
-    The gradients of the layers `apart` are returned as factors. Losses of regularisers and layers
+    The gradients of `factored_layers` are returned as factors. Losses of regularisers and layers
     (`model.losses`) are added to the loss of every row. So the mean over the rows of a step holds
     them once, for any number of ranks, shares and parts. As in Keras, a regulariser of a layer's
     output is a mean over the rows that the layer receives at once.
@@ -46,8 +46,8 @@ def computing(
         *inputs, targets, weights, divisor = arguments
         before = [variable.read_value() for variable in own]
         with tf.GradientTape() as tape:
-            if apart:
-                outputs, seen = factors.forward(model, given(inputs), apart)
+            if factored_layers:
+                outputs, seen = factors.forward(model, given(inputs), factored_layers)
             else:
                 outputs, seen = model(given(inputs), training=True), {}
             losses = row_losses(targets, outputs)

@@ -23,7 +23,7 @@ from escala.data import kind_of
 from escala.probes import PROBES
 from escala.runtime import slurm_executor
 
-environment.prepare(ROOT)
+environment.prepend_search_paths(ROOT)
 if workflow.is_main_process:
     # The name of this call of Snakemake; its jobs inherit it.
     environment.start_session()

@@ -182,7 +182,7 @@ def test_a_stalled_answer_is_given_up_without_a_timeout_for_other_sockets(
 
 def test_the_wait_that_the_server_asks_for_is_kept(ncbi, monkeypatch):
     client = eutils.Client("someone@example.org")
-    failures = iter([eutils.Passing("busy", wait=0.5)])
+    failures = iter([eutils.RetryableFailure("busy", wait=0.5)])
     begun = []
 
     def attempt() -> str:
@@ -191,7 +191,7 @@ def test_the_wait_that_the_server_asks_for_is_kept(ncbi, monkeypatch):
             raise failure
         return "done"
 
-    assert client.patiently(attempt) == "done"
+    assert client.with_retries(attempt) == "done"
     assert begun[1] - begun[0] >= 0.5
 
 
@@ -216,14 +216,42 @@ def test_a_lasting_failure_ends_after_bounded_tries(ncbi, tmp_path, capfd):
     ncbi.plan = {"fetch": ["429"] * 99}
     with pytest.raises(InputError, match=r"source\.queries\.FLU.*HTTP 429.*0 verified") as refused:
         fetched(tmp_path)
-    assert len(ncbi.of("fetch")) == eutils.TRIES
+    assert len(ncbi.of("fetch")) == eutils.MAX_TRIES
     assert refused.value.__suppress_context__
     assert KEY not in str(refused.value) + "".join(capfd.readouterr())
     ncbi.plan = {"search": ["503"] * 99}
     ncbi.requests.clear()
     with pytest.raises(InputError, match="HTTP 503"):
         fetched(tmp_path)
-    assert len(ncbi.requests) == eutils.TRIES
+    assert len(ncbi.requests) == eutils.MAX_TRIES
+
+
+def test_an_unknown_error_under_400_is_retried_and_no_record_is_called_absent(ncbi, tmp_path):
+    ncbi.plan = {"fetch": ["unknown error under 400"] * 99}
+    with pytest.raises(
+        InputError, match=r"no usable answer \(the server answers HTTP 400: No conn"
+    ):
+        fetched(tmp_path)
+    assert len(ncbi.of("fetch")) == eutils.MAX_TRIES
+    ncbi.plan, ncbi.requests = {"fetch": ["unknown error under 400"]}, []
+    assert fetched(tmp_path)["FLU"] == ncbi.genomes[FLU]
+
+
+def test_a_mistake_in_the_arguments_is_not_taken_for_a_dead_server(ncbi):
+    def refuse(**parameters: object) -> None:
+        raise ValueError(f"unexpected {sorted(parameters)}")
+
+    with pytest.raises(ValueError, match="unexpected"):
+        eutils.Client("a@b.c").ask(refuse)
+
+
+@pytest.mark.parametrize("address", ["localhost:8000", "ftp://localhost", "http://[::1", "http:"])
+def test_an_address_that_is_not_http_is_refused_by_its_variable(
+    ncbi, tmp_path, monkeypatch, address
+):
+    monkeypatch.setenv("ESCALA_EUTILS_URL", address)
+    with pytest.raises(InputError, match=r"^ESCALA_EUTILS_URL: .*is no HTTP address"):
+        fetched(tmp_path)
 
 
 def test_no_match_is_told_apart_from_failure(ncbi, tmp_path, capfd):
@@ -263,10 +291,10 @@ def test_an_unreachable_server_is_reported(ncbi, tmp_path, monkeypatch):
 
 def test_a_key_that_ncbi_does_not_accept_is_said_without_showing_it(ncbi, tmp_path, monkeypatch):
     answer = json.dumps({"error": "API key invalid", "api-key": KEY, "count": "1"})
-    with pytest.raises(eutils.Final, match="the key in NCBI_API_KEY"):
-        eutils.require_no_error(answer)
-    assert KEY not in eutils.shown(f"api_key=0123456789abcdef%2Bsecret {answer}")
-    assert "secret" not in eutils.shown(f"api_key=0123456789abcdef%2Bsecret {answer}")
+    with pytest.raises(eutils.PermanentFailure, match="the key in NCBI_API_KEY"):
+        eutils.raise_reported_failure(answer)
+    assert KEY not in eutils.excerpt(f"api_key=0123456789abcdef%2Bsecret {answer}")
+    assert "secret" not in eutils.excerpt(f"api_key=0123456789abcdef%2Bsecret {answer}")
 
 
 def test_more_than_one_list_holds_are_listed_without_high_positions(ncbi, tmp_path, monkeypatch):
@@ -441,7 +469,7 @@ def test_every_try_keeps_the_rate_of_ncbi(ncbi, monkeypatch, key, least):
 
     monkeypatch.setattr(eutils, "urlopen", noting)
     ncbi.plan = {"search": ["429", "500", "reset", None]}
-    client.patiently(lambda: client.ask(Entrez.esearch, term=FLU, retmode="json"))
+    client.with_retries(lambda: client.ask(Entrez.esearch, term=FLU, retmode="json"))
     assert len(slots) == 4
     assert all(later - earlier >= least - 1e-6 for earlier, later in itertools.pairwise(slots))
 
@@ -451,7 +479,7 @@ def test_downloads_from_ncbi_take_turns(ncbi, monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("ESCALA_EUTILS_URL", "")
     code = (
         "from escala.data.genomes.acquire.eutils import Client\n"
-        "with Client('a@b.c').turn(): print('in', flush=True); input()\n"
+        "with Client('a@b.c').ncbi_lock(): print('in', flush=True); input()\n"
     )
     other = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
@@ -478,13 +506,13 @@ def test_nobody_else_can_hold_up_a_download(ncbi, monkeypatch, tmp_path, mode):
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setenv("ESCALA_EUTILS_URL", "")
     client = eutils.Client("a@b.c")
-    with client.turn():
+    with client.ncbi_lock():
         pass
     folder = tmp_path / "cache" / "escala"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert [*tmp_path.iterdir()] == [tmp_path / "cache"], "nothing in the shared folder"
     folder.chmod(mode)
-    with pytest.raises(InputError, match="others may write to it"), client.turn():
+    with pytest.raises(InputError, match="others may write to it"), client.ncbi_lock():
         pass
 
 

@@ -95,7 +95,7 @@ def test_a_class_without_a_file_is_refused(genomes):
 
 def test_two_files_for_a_class_are_refused(genomes):
     (genomes / "X.fna.gz").write_bytes(gzip.compress(TWO_LINES))
-    with pytest.raises(InputError, match=r"X\.fasta.*X\.fna\.gz.*two files for the class X"):
+    with pytest.raises(InputError, match=r"X\.fasta.*X\.fna\.gz.*several files for the class X"):
         taken(genomes)
 
 
@@ -177,10 +177,13 @@ def test_a_failure_leaves_an_earlier_dataset_as_it_was(genomes):
     assert content(output / "Y.fasta") == [("B1", "ACGT")]
 
 
-@pytest.mark.parametrize("data", [b">A1\nACGT\nACGT\n", b">A1\n>A2\nACGT\n", b">A1\nACGT\n>A2\n"])
-def test_an_export_of_virusurf_has_one_line_of_sequence_per_record(genomes, data):
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [(b">A1\nACGT\nACGT\n", 3), (b">A1\n\n>A2\nACGT\n", 3), (b">A1\nACGT\n>A2\n", 3)],
+)
+def test_an_export_of_virusurf_has_one_line_of_sequence_per_record(genomes, data, line):
     (genomes / "X.fasta").write_bytes(data)
-    with pytest.raises(InputError, match="is not one header and one line") as refused:
+    with pytest.raises(InputError, match=f"line {line}': breaks the layout") as refused:
         taken(genomes, "virusurf", ("X",))
     assert str(refused.value.where) == str(genomes / "X.fasta")
 

@@ -65,8 +65,8 @@ def test_an_export_is_taken_whole_and_locked(tmp_path, newline, name):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda text: text[: text.rindex(">") + 9], "is not one header and one line"),
-        (lambda text: text.replace("\n", "\n\nACGT\n", 1), "is not one header and one line"),
+        (lambda text: text[: text.rindex(">") + 9], "line 5.*breaks the layout"),
+        (lambda text: text.replace("\n", "\n\nACGT\n", 1), "line 4.*breaks the layout"),
         (lambda text: text + text, "two records have this accession"),
         (lambda text: "accession,host\n" + text, "is not FASTA"),
         (lambda text: "<html>Session expired</html>", "is not FASTA"),

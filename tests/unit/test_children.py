@@ -67,6 +67,20 @@ def test_stop_ends_the_whole_tree_also_what_ignores_sigterm(tree):
     assert until(lambda: not any(map(running, pids)))
 
 
+def test_stop_ends_a_session_that_starts_during_the_grace_time(tmp_path):
+    late = f"setsid sleep 600 & echo $! > {tmp_path}/late"
+    script = f"trap '{late}' TERM; echo $$ > {tmp_path}/shell; while :; do sleep 0.05; done"
+    process = children.start(["bash", "-c", script], os.environ, tmp_path / "log")
+    written(tmp_path / "shell")
+    children.stop([process], grace_seconds=1)
+    [pid] = written(tmp_path / "late")
+    try:
+        assert until(lambda: not running(pid))
+    finally:
+        if running(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
 def test_stop_lets_a_process_tidy_up(tmp_path):
     program = (
         "import pathlib, signal, sys, time\n"
@@ -130,3 +144,17 @@ def test_a_child_dies_with_a_parent_that_was_killed(tmp_path, protected):
     finally:
         if running(orphan):
             os.kill(orphan, signal.SIGKILL)
+
+
+def test_a_child_whose_parent_died_before_its_request_is_killed():
+    program = (
+        "import os, sys\n"
+        "from escala.core.children import die_with_parent\n"
+        "die_with_parent({})\n"
+        "sys.exit(3)"
+    )
+    ends = [
+        subprocess.run([sys.executable, "-c", program.format(parent)]).returncode
+        for parent in ("os.getppid()", "os.getpid()")
+    ]
+    assert ends == [3, -signal.SIGKILL], "the second names a process that is not its parent"

@@ -13,13 +13,14 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from escala.core.errors import InputError
 from escala.experiment import Experiment, Pair, Run, check_name, load, named, read
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
-from escala.experiment.schema import composed
+from escala.experiment.schema import _merged, completed, composed, with_python_patterns
 from escala.probes import PROBES
 from escala.strategies.knobs import complete, significant
 from escala.workloads import WORKLOADS
@@ -297,11 +298,178 @@ def test_simulated_genomes_know_their_groups():
     assert Experiment(small(put("datasets.d.split", split)), "e.yaml").runs
 
 
-def test_a_name_in_capitals_stays_so_in_a_remedy():
-    assert (
-        "(FASTA files by name, or files in the format of the dataset's kind)"
-        in refusal(small(put("predict", {"inputs": 3}))).remedy
+#: For every keyword of JSON Schema, a schema that uses it and a value that this refuses.
+REFUSED = {
+    "$ref": ({"$ref": "#/$defs/name"}, "a b"),
+    "$dynamicRef": ({"$dynamicRef": "#/$defs/name"}, "a b"),
+    "additionalProperties": ({"additionalProperties": False}, {"a": 1}),
+    "allOf": ({"allOf": [{"type": "string"}, {"minLength": 3}]}, "ab"),
+    "anyOf": ({"anyOf": [{"type": "string"}, {"minimum": 3}]}, 2),
+    "const": ({"const": [1, None]}, 2),
+    "contains": ({"contains": {"type": "string"}}, [1]),
+    "dependentRequired": ({"dependentRequired": {"a": ["b"]}}, {"a": 1}),
+    "dependentSchemas": ({"dependentSchemas": {"a": {"required": ["b"]}}}, {"a": 1}),
+    "enum": ({"enum": [1, None, [2], "x"]}, 2),
+    "exclusiveMaximum": ({"exclusiveMaximum": 1}, 1),
+    "exclusiveMinimum": ({"exclusiveMinimum": 1}, 1),
+    "if": ({"if": {"minimum": 2}, "then": {"multipleOf": 2}}, 3),
+    "items": ({"prefixItems": [{}], "items": False}, [1, 2]),
+    "maxItems": ({"maxItems": 2}, [32, 32, 3]),
+    "maxLength": ({"maxLength": 1}, "ab"),
+    "maxProperties": ({"maxProperties": 1}, {"a": 1, "b": 2}),
+    "maximum": ({"maximum": 1}, 2),
+    "minItems": ({"minItems": 2}, [1]),
+    "minLength": ({"minLength": 2}, "a"),
+    "minProperties": ({"minProperties": 2}, {"a": 1}),
+    "minimum": ({"minimum": 2}, 1),
+    "multipleOf": ({"multipleOf": 2}, 3),
+    "not": ({"not": {"type": "integer"}}, 3),
+    "oneOf": ({"oneOf": [{"type": "integer"}, {"minimum": 2}]}, 3),
+    "pattern": ({"pattern": "^[a-c]{2}$", "examples": []}, "d"),
+    "patternProperties": (
+        {"patternProperties": {"^a$": {}, "^b$": {}}, "additionalProperties": False},
+        {"c": 1},
+    ),
+    "prefixItems": ({"prefixItems": [{"type": "string"}]}, [1]),
+    "properties": ({"properties": {"a": False, "b": True}}, {"a": 1}),
+    "propertyNames": ({"propertyNames": {"maxLength": 1}}, {"ab": 1}),
+    "required": ({"required": ["a"]}, {}),
+    "type": ({"type": ["array", "null"]}, 3),
+    "unevaluatedItems": ({"prefixItems": [{}], "unevaluatedItems": False}, [1, 2]),
+    "unevaluatedProperties": ({"unevaluatedProperties": False}, {"a": 1}),
+    "uniqueItems": ({"uniqueItems": True}, [1, 1]),
+}
+
+
+def completed_key(schema: object, value: object) -> dict:
+    """Return `{key: value}` with the defaults of a schema of `key`, or raise its refusal."""
+    described = (
+        schema | {"description": "A key. With more."} if isinstance(schema, dict) else schema
     )
+    whole = {"properties": {"key": described}, "$defs": {"name": SCHEMA["$defs"]["name"]}}
+    Draft202012Validator.check_schema(whole)
+    return completed({"key": value}, with_python_patterns(whole), "e.yaml")
+
+
+def test_a_schema_may_use_every_keyword():
+    # jsonschema treats `format` as an annotation.
+    assert {*REFUSED, "format"} == set(Draft202012Validator.VALIDATORS)
+
+
+@pytest.mark.parametrize(("schema", "value"), REFUSED.values(), ids=REFUSED)
+def test_a_value_that_any_keyword_refuses_is_an_input_error(schema, value):
+    with pytest.raises(InputError) as caught:
+        completed_key(schema, value)
+    error = caught.value
+    assert error.where.startswith("e.yaml: key")
+    assert error.reason and error.remedy
+    for text in (error.reason, error.remedy):
+        assert "\\Z" not in text and "{}" not in text and "keyword}" not in text
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "reason", "remedy"),
+    [
+        ({"maxItems": 2}, [32, 32, 3], "has too many entries", "give at most 2 (a key)"),
+        (
+            {"type": ["array", "null"]},
+            3,
+            "is not a list or null",
+            "give a list or null (a key)",
+        ),
+        (
+            {"enum": [1, None, "x"]},
+            2,
+            "is not among the values allowed",
+            "use one of 1, null, x (a key)",
+        ),
+        (
+            {"pattern": "^a$"},
+            "b",
+            "has a form or characters that are not allowed",
+            "match ^a$ (a key)",
+        ),
+        (
+            {"pattern": "^a$", "examples": ["a", "b"]},
+            "b\n",
+            "is not written like a",
+            "write it so (a key)",
+        ),
+        (
+            {"properties": {}, "additionalProperties": False},
+            {"a": 1},
+            "unknown key",
+            "leave it out",
+        ),
+        ({"required": ["a"]}, {}, "the key is missing", "add a"),
+        (False, 1, "is not allowed", "leave it out"),
+    ],
+)
+def test_a_refusal_says_what_the_schema_allows(schema, value, reason, remedy):
+    with pytest.raises(InputError) as caught:
+        completed_key(schema, value)
+    assert (caught.value.reason, caught.value.remedy) == (reason, remedy)
+
+
+def test_a_schema_may_have_true_and_false_in_place_of_schemas():
+    inner = {"properties": {"a": True, "b": {"default": [1]}}}
+    assert completed_key(inner, {"a": 2}) == {"key": {"a": 2, "b": [1]}}
+
+
+@pytest.mark.parametrize("value", [3, {}, {"kind": "x"}, {"type": "y"}, {"type": "x", "a": 1}])
+def test_an_alternative_that_no_content_fits_is_refused(value):
+    """A kind outside the project may have alternatives without a rule for `type` beside them."""
+    branch = {"type": "object", "required": ["type"], "additionalProperties": False}
+    branch["properties"] = {"type": {"const": "x"}}
+    with pytest.raises(InputError) as caught:
+        completed_key({"oneOf": [branch]}, value)
+    selected = isinstance(value, dict) and value.get("type") == "x"
+    assert caught.value.reason == (
+        "unknown key" if selected else "is not exactly one of the forms allowed"
+    )
+
+
+def test_an_escaped_dollar_at_the_end_of_a_pattern_is_a_letter():
+    assert completed_key({"pattern": r"^a\$"}, "a$") == {"key": "a$"}
+    with pytest.raises(InputError):
+        completed_key({"pattern": r"^a\\$"}, "a\\\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "workload", "settings", "where"),
+    [
+        ("images", "mnist-mlp", {"size": [32, 32, 3]}, "datasets.d.size"),
+        ("images", "mnist-mlp", {"neurons": [8] * 17}, "workloads.mnist-mlp.neurons"),
+    ],
+)
+def test_a_list_with_too_many_entries_is_refused(kind, workload, settings, where):
+    content = small(
+        put("datasets.d", {"kind": kind, "split": {"seeds": [4]}}),
+        put("datasets.d.source", {"type": "idx", "folder": "f"}),
+        put("workloads", {workload: {"epochs": 1}}),
+    )
+    put(where, *settings.values())(content)
+    error = refusal(content)
+    assert (error.where, error.reason) == (f"e.yaml: {where}", "has too many entries")
+
+
+def test_settings_that_are_merged_may_differ_in_type():
+    """A setting that all kinds share is declared otherwise by a kind outside the project."""
+    first = {"type": ["object"], "additionalProperties": {"type": "integer"}, "allOf": [{}]}
+    other = {"type": "object", "additionalProperties": False, "allOf": [{}, {"minItems": 1}]}
+    assert _merged(first, other) == first | {"allOf": other["allOf"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("predict", {"inputs": 3}, "(FASTA files by name"),
+        ("time_limit_minutes", 0, "(a run that takes longer is stopped"),
+        ("variants.tuned.threads", 3, "(TensorFlow's thread pools"),
+    ],
+)
+def test_names_keep_their_capitals_in_a_remedy(path, value, words):
+    assert words in refusal(small(put(path, value))).remedy
 
 
 @pytest.mark.parametrize("strategy", ["mirrored", "parameter-server"])
@@ -437,7 +605,7 @@ def test_what_is_no_address_is_refused(email):
         ([put("configurations.1.variants", ["fast"])],
          "configurations.1.variants", "fast", "no such variant"),
         ([put("configurations.0.layouts", ["1x1", "1x2"])],
-         "configurations: single", "1x2", "one process"),
+         "configurations.0.layouts.1", "1x2", "one process"),
         ([put("workloads.virus-cnn.target_accuracy", 0.9)],
          "workloads.virus-cnn.target_accuracy", 0.9, "after each epoch"),
         ([put("workloads.virus-cnn.early_stopping", {"patience": 1, "monitor": "validation"})],
@@ -450,9 +618,9 @@ def test_what_is_no_address_is_refused(email):
                                                              "layouts": ["2x1"]})],
          "launcher", "local", "cannot start horovod-gloo 2x1"),
         ([put("variants.tuned.slowdown", [1, 1, 2])],
-         "variants.tuned.slowdown", [1, 1, 2], "names rank 2"),
+         "variants.tuned.slowdown", [1, 1, 2], "applies to rank 2, which no layout"),
         ([put("variants.tuned.busy_neighbours", [0, 7])],
-         "variants.tuned.busy_neighbours", [0, 7], "names rank 7"),
+         "variants.tuned.busy_neighbours", [0, 7], "applies to rank 7, which no layout"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_together(changes, where, value, reason):
@@ -465,6 +633,7 @@ def test_the_same_run_twice_is_refused():
     twice = {"strategy": "horovod-mpi", "layouts": ["1x4", "1x2"]}
     error = refusal(small(lambda s: s["configurations"].append(twice)))
     assert "horovod-mpi/1x2/tuned" in error.value
+    assert error.reason == "this run is listed twice"
 
 
 @pytest.mark.parametrize(
@@ -872,6 +1041,24 @@ def test_a_reference_that_changes_is_measured_again_with_all_that_is_compared_wi
     assert of_variant <= changes
 
 
+@pytest.mark.parametrize(
+    ("part", "known"),
+    [("strategy", "single"), ("variant", "tuned, threads"), ("network", "native")],
+)
+def test_a_reference_with_an_unknown_part_is_refused_with_those_known(part, known):
+    error = refusal(with_threads(**{part: "unknown"}))
+    assert (error.where, error.value) == (f"e.yaml: references.1.{part}", "unknown")
+    assert error.reason == f"no such {part}"
+    assert known in error.remedy
+
+
+def test_a_reference_of_one_node_may_name_a_network():
+    settings = with_threads(network="native")
+    settings["references"][0]["network"] = "slow"
+    settings["networks"] = {"slow": {"rate": "10mbit"}}
+    assert Experiment(settings, "e.yaml").references == settings["references"]
+
+
 def test_a_reference_that_is_never_measured_is_refused():
     error = refusal(with_threads(layout="1x2"))
     assert error.where == "e.yaml: references.1"
@@ -1032,17 +1219,26 @@ def test_both_sides_of_a_pair_are_timed_again_when_one_changes():
         (put("ladders.way.1.variant", "d"), "ladders.way.1.variant", "no such variant"),
         (put("ladders.way.1.layout", "two"), "ladders.way.1.layout", "is not written like 1x2"),
         (put("ladders.way.0.strategy", "single"), "ladders.way.0.layout", "one process"),
-        (put("ladders.way.2.variant", "a"), "ladders.way.2", "stands on this ladder already"),
+        (put("ladders.way.2.variant", "a"), "ladders.way.2", "is already a rung of this ladder"),
         (lambda s: s["ladders"]["way"].__delitem__(slice(1, 3)), "ladders.way", "too few"),
         (put("ladders.way.1.network", "slow"), "ladders.way.1.network", "no such network"),
         (put("workloads", {"majority": {}}), "ladders", "no workload is trained by gradient"),
-        (put("variants.c.busy_neighbours", [7]), "variants.c.busy_neighbours", "names rank 7"),
+        (
+            put("variants.c.busy_neighbours", [7]),
+            "variants.c.busy_neighbours",
+            "applies to rank 7, which no layout",
+        ),
     ],
 )
 def test_what_is_no_ladder_is_refused(change, where, reason):
     error = refusal(laddered(change))
     assert error.where == f"e.yaml: {where}"
     assert reason in error.reason
+
+
+def test_a_ladder_of_fits_is_refused_with_the_workloads_of_the_data():
+    settings = laddered(put("workloads", {"majority": {}}))
+    assert refusal(settings).remedy == "add one of the workloads virus-cnn, or leave ladders out"
 
 
 def test_a_ladder_needs_whole_epochs():

@@ -6,36 +6,48 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from escala.data.base import Spec
 from escala.strategies.shared import factors
+from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.virus_cnn import model as virus_cnn
 
 
-@pytest.fixture(scope="module")
-def model() -> tf.keras.Sequential:
-    tf.keras.utils.set_random_seed(0)
-    found = virus_cnn.network(100, 3)
-    found.add(tf.keras.layers.Dropout(0.0))
-    return found
+def virus_model() -> tf.keras.Sequential:
+    model = virus_cnn.network(100, 3)
+    model.add(tf.keras.layers.Dropout(0.0))
+    return model
 
 
-def gradients(model, apart, codes, labels) -> tuple[tf.Tensor, list]:
+def mnist_model(**settings) -> tf.keras.Model:
+    settings = {"neurons": [512, 512], "dropout": 0.0} | settings
+    return mnist_mlp.build((Spec("image", (8, 8, 1), "uint8"),), (3,), settings, {})
+
+
+def dense_layers(model: tf.keras.Model) -> list[tf.keras.layers.Dense]:
+    return [layer for layer in model.layers if type(layer) is tf.keras.layers.Dense]
+
+
+def gradients(model, factored, inputs, labels) -> tuple[tf.Tensor, list]:
     with tf.GradientTape() as tape:
-        probabilities, seen = factors.forward(model, codes, apart)
+        probabilities, seen = factors.forward(model, inputs, factored)
         loss = tf.reduce_sum(virus_cnn.row_losses(labels, probabilities, {}))
     return loss, factors.gradients(tape, loss, model.trainable_variables, seen)
 
 
-def test_multiplied_out_they_are_the_gradients(model):
+@pytest.mark.parametrize(("build", "shape"), [(virus_model, (6, 100)), (mnist_model, (6, 8, 8, 1))])
+def test_multiplied_out_they_are_the_gradients(build, shape):
+    tf.keras.utils.set_random_seed(0)
+    model = build()
     random = np.random.default_rng(1)
-    codes, labels = random.integers(0, 5, (6, 100), np.uint8), random.integers(0, 3, 6)
-    apart = [layer for layer in model.layers if type(layer) is tf.keras.layers.Dense][:2]
-    loss, found = gradients(model, apart, codes, labels)
+    inputs, labels = random.integers(0, 5, shape, np.uint8), random.integers(0, 3, 6)
+    loss, computed = gradients(model, dense_layers(model)[:2], inputs, labels)
     with tf.GradientTape() as tape:
-        expected_loss = tf.reduce_sum(virus_cnn.row_losses(labels, model(codes, training=True), {}))
+        outputs = model(inputs, training=True)
+        expected_loss = tf.reduce_sum(virus_cnn.row_losses(labels, outputs, {}))
     expected = tape.gradient(expected_loss, model.trainable_variables)
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
-    assert sum(isinstance(gradient, factors.Factors) for gradient in found) == 2
-    for variable, one, other in zip(model.trainable_variables, found, expected, strict=True):
+    assert sum(isinstance(gradient, factors.Factors) for gradient in computed) == 2
+    for variable, one, other in zip(model.trainable_variables, computed, expected, strict=True):
         assert factors.dense(one).shape == variable.shape
         np.testing.assert_allclose(factors.dense(one), factors.dense(other), rtol=1e-5, atol=1e-7)
 
@@ -62,21 +74,46 @@ def test_rows_of_several_ranks_are_the_sum_of_their_products():
 )
 def test_only_layers_that_save_enough_stay_factors(rows, ranks, which):
     model = virus_cnn.network(100, 3)
-    layers = [layer for layer in model.layers if type(layer) is tf.keras.layers.Dense]
-    assert factors.worthwhile(model, rows, ranks) == [layers[number] for number in which]
+    layers = dense_layers(model)
+    assert factors.layers_worth_factoring(model, rows, ranks) == [layers[n] for n in which]
+
+
+def test_a_functional_chain_is_a_chain():
+    """With 64 pixels the first dense layer saves too little, and the second enough."""
+    model = mnist_model(dropout=0.2)
+    assert factors.layers_worth_factoring(model, 8, 2) == dense_layers(model)[1:2]
+
+
+def not_chains() -> dict[str, tf.keras.Model]:
+    """Return functional models with a wide dense layer that `forward` would compute wrongly."""
+    layers, inputs = tf.keras.layers, tf.keras.Input((512,))
+    hidden, same = layers.Dense(512)(inputs), layers.Dense(512)
+    frozen = layers.BatchNormalization()(hidden, training=False)
+
+    class Doubled(tf.keras.Model):
+        def call(self, *arguments, **options):
+            return 2 * super().call(*arguments, **options)
+
+    return {
+        "two branches": tf.keras.Model(inputs, layers.Add()([hidden, layers.Dense(512)(inputs)])),
+        "one layer twice": tf.keras.Model(inputs, same(same(inputs))),
+        "two outputs": tf.keras.Model(inputs, [hidden, layers.Dense(2)(hidden)]),
+        "an argument": tf.keras.Model(inputs, frozen),
+        "an operation on two values": tf.keras.Model(inputs, hidden + 1.0),
+        "a class of its own": Doubled(inputs, hidden),
+    }
 
 
 def test_what_is_no_chain_of_plain_products_is_summed():
-    """Taken apart, it would be computed wrongly."""
+    """With factors, it would be computed wrongly."""
+    for why, model in not_chains().items():
+        assert factors.layers_worth_factoring(model, 8, 2) == [], why
     wide = {"units": 256, "activation": "relu"}
-    inputs = tf.keras.Input((2000,))
-    split = tf.keras.layers.Dense(**wide)(inputs) + tf.keras.layers.Dense(**wide)(inputs)
-    assert factors.worthwhile(tf.keras.Model(inputs, split), 8, 2) == []
 
     def chain(shape: tuple, **options) -> tf.keras.Sequential:
         return tf.keras.Sequential([tf.keras.Input(shape), tf.keras.layers.Dense(**wide | options)])
 
-    assert factors.worthwhile(chain((3, 2000)), 8, 2) == []
-    assert factors.worthwhile(chain((2000,), use_bias=False), 8, 2) == []
-    assert factors.worthwhile(chain((2000,), activity_regularizer="l2"), 8, 2) == []
-    assert len(factors.worthwhile(chain((2000,)), 8, 2)) == 1
+    assert factors.layers_worth_factoring(chain((3, 2000)), 8, 2) == []
+    assert factors.layers_worth_factoring(chain((2000,), use_bias=False), 8, 2) == []
+    assert factors.layers_worth_factoring(chain((2000,), activity_regularizer="l2"), 8, 2) == []
+    assert len(factors.layers_worth_factoring(chain((2000,)), 8, 2)) == 1

@@ -112,6 +112,9 @@ def test_a_setting_is_refused_as_one_of_a_workload_of_the_project(own_workload):
         ("workload.yaml", "type: integer", "type: whole", "is not JSON Schema"),
         ("workload.yaml", "type: integer", '$ref: "#/$defs/no"', "is no definition"),
         ("workload.yaml", "type: integer", "pattern: '('", "is not JSON Schema"),
+        ("workload.yaml", "type: integer", '$id: "http://x"', "$id is not for parts of a schema"),
+        ("workload.yaml", "type: integer", '$dynamicRef: "#x"', "$dynamicRef is not for parts"),
+        ("workload.yaml", "type: integer", '$schema: "http://x"', "$schema is not for parts"),
         ("workload.yaml", "trained_by: steps", "trained_by: [", "'line 4, column 9': is not YAML"),
         ("workload.yaml", "default: 16", "default: many", "words.default: 'many': is not what"),
         ("letters.py", "LETTERS = 5", "LETTERS = = 5", "letters.py, line 5"),
@@ -145,7 +148,10 @@ def test_a_workload_declares_knobs_of_its_own(own_workload):
     ("knob", "message"),
     [
         ("shard: {description: d., type: integer, default: 1}", "a knob of other values elsewhere"),
-        ("batch: {description: d., type: integer, default: 1}", "is a setting that variants have"),
+        (
+            "batch: {description: d., type: integer, default: 1}",
+            "is already a setting of every variant",
+        ),
         ("width: {description: d., type: whole, default: 1}", "is not JSON Schema"),
         ("width: {description: d., $ref: '#/$defs/no', default: 1}", "is no definition"),
         ("width: {description: d., type: integer}", "default"),

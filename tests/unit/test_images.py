@@ -384,6 +384,12 @@ def test_queries_are_pictures_in_the_form_of_those_trained_on(tmp_path, folders)
     assert image.shape == (1, 4, 4, 1) and image.dtype == np.float16 and image.max() <= 1
     [one] = queries(folders / "cat" / "1.png", description)
     np.testing.assert_array_equal(one.inputs[0], found[1].inputs[0])
+    with pytest.raises(InputError, match=r"none\.png.*no such file"):
+        list(queries(tmp_path / "none.png", description))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no picture") as refused:
+        list(queries(tmp_path / "empty", description))
+    assert "class" not in refused.value.remedy, "queries have no classes"
 
 
 def test_the_size_of_a_full_set_is_known_before_it_is_read():

@@ -19,7 +19,7 @@ from escala.runtime import launch
 from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
 from escala.runtime.node import describe
-from escala.runtime.placement import SPARE_PORTS, Node, places
+from escala.runtime.placement import EXTRA_PORTS, Node, places
 from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
 from tests import conftest
@@ -129,7 +129,7 @@ def test_one_node_is_started_by_itself_or_by_mpirun():
         assert found.job is None
         [node] = found.nodes
         assert (node.interface, node.address) == ("lo", "127.0.0.1")
-        assert len(set(node.ports)) == 1 + SPARE_PORTS
+        assert len(set(node.ports)) == 1 + EXTRA_PORTS
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_places_hold_every_rank_once_on_cores_of_their_own(strategy, layout):
         cores = [core for place in here for core in place.cores]
         assert len(set(cores)) == len(cores) == parsed.processes
     assert len({address for place in found for address in place.addresses}) == len(found)
-    assert not set(found[0].spare) & set(found[0].addresses)
+    assert not set(found[0].extra_addresses) & set(found[0].addresses)
 
 
 def test_a_process_that_is_not_bound_may_use_all_cores_of_its_node():

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from escala.experiment.references import DEFAULT, Configuration, compared_with, number_of
+from escala.experiment.references import (
+    DEFAULT_REFERENCES,
+    Configuration,
+    compared_with,
+    reference_number,
+)
 
 ONE = {"strategy": "single", "layout": "1x1", "variant": "one-core"}
 THREADS = ONE | {"variant": "threads"}
@@ -14,9 +19,9 @@ ACROSS = {"strategy": "horovod-mpi", "layout": "2x1"}
 @pytest.mark.parametrize(
     ("place", "references", "expected"),
     [
-        ("horovod-mpi 1x2 tuned native", DEFAULT, ["1: single 1x1 tuned"]),
-        ("horovod-mpi 2x1 tuned slow", DEFAULT, ["1: single 1x1 tuned"]),
-        ("single 1x1 tuned native", DEFAULT, []),
+        ("horovod-mpi 1x2 tuned native", DEFAULT_REFERENCES, ["1: single 1x1 tuned"]),
+        ("horovod-mpi 2x1 tuned slow", DEFAULT_REFERENCES, ["1: single 1x1 tuned"]),
+        ("single 1x1 tuned native", DEFAULT_REFERENCES, []),
         (
             "horovod-mpi 1x2 tuned native",
             [ONE, THREADS],
@@ -30,8 +35,19 @@ ACROSS = {"strategy": "horovod-mpi", "layout": "2x1"}
             [ACROSS | {"network": "quick", "variant": "plain"}],
             ["1: horovod-mpi 2x1 plain quick"],
         ),
+        # A reference of one node uses no network.
+        (
+            "horovod-mpi 2x1 tuned slow",
+            [ONE | {"network": "slow"}],
+            ["1: single 1x1 one-core"],
+        ),
+        (
+            "single 1x1 one-core native",
+            [THREADS, ONE | {"network": "slow"}],
+            ["1: single 1x1 threads"],
+        ),
         # Two references that come to the same are one.
-        ("horovod-mpi 1x2 one-core native", [ONE, *DEFAULT], ["1: single 1x1 one-core"]),
+        ("horovod-mpi 1x2 one-core native", [ONE, *DEFAULT_REFERENCES], ["1: single 1x1 one-core"]),
     ],
 )
 def test_a_configuration_is_compared_with_every_reference_before_it(place, references, expected):
@@ -43,6 +59,8 @@ def test_references_are_numbered_from_the_main_one():
     places = [
         Configuration("single", "1x1", variant, "native") for variant in ("one-core", "threads")
     ]
-    assert [number_of(place, [ONE, THREADS]) for place in places] == [1, 2]
-    assert [number_of(place, DEFAULT) for place in places] == [1, 1]
-    assert number_of(Configuration("horovod-mpi", "1x2", "one-core", "native"), [ONE]) is None
+    assert [reference_number(place, [ONE, THREADS]) for place in places] == [1, 2]
+    assert [reference_number(place, DEFAULT_REFERENCES) for place in places] == [1, 1]
+    assert (
+        reference_number(Configuration("horovod-mpi", "1x2", "one-core", "native"), [ONE]) is None
+    )

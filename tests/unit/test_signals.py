@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -70,16 +72,47 @@ def test_an_interrupted_run_leaves_no_result(
     assert not (tmp_path / "run.json").exists() and not (tmp_path / "sessions").exists()
 
 
-def test_ranks_are_ended_where_a_signal_arrived_while_they_started(
-    request_for, tmp_path, monkeypatch, signalled
-):
+@pytest.fixture
+def supervise_sleepers(request_for, tmp_path, monkeypatch):
+    """Supervise ranks that sleep, until a limit in seconds."""
     request = request_for("single", "1x1")
     knobs = request["knobs"] | {"threads": {"intra_op": 1}}
     plan = {"knobs": knobs, "places": [], "instrument": None}
     ranks = ["sh", "-c", "exec sleep 600"]
     monkeypatch.setitem(launch._STARTERS, LOCAL, lambda *_: ranks)
+    return lambda limit_seconds: supervision.supervise(
+        request, plan, Launch(LOCAL, [], None), tmp_path, limit_seconds
+    )
+
+
+def test_ranks_are_ended_where_a_signal_arrived_while_they_started(
+    supervise_sleepers, monkeypatch, signalled
+):
     monkeypatch.setattr(supervision, "import_module", lambda name: signalled())
     with pytest.raises(SystemExit) as ended:
-        supervision.supervise(request, plan, Launch(LOCAL, [], None), tmp_path, limit=5)
+        supervise_sleepers(5)
     assert ended.value.code == 128 + signal.SIGTERM
     assert psutil.Process().children() == []
+
+
+@pytest.mark.parametrize("error", [SystemExit, ImportError])
+def test_ranks_and_job_steps_are_ended_where_an_import_fails(
+    supervise_sleepers, monkeypatch, error
+):
+    def fail(name):
+        raise error
+
+    ended = []
+    monkeypatch.setattr(supervision, "import_module", fail)
+    monkeypatch.setattr(launch, "end_steps", ended.append)
+    with pytest.raises(error):
+        supervise_sleepers(5)
+    assert psutil.Process().children() == []
+    assert ended == [Launch(LOCAL, [], None)]
+
+
+def test_a_limit_of_days_is_written_out(supervise_sleepers, monkeypatch):
+    clock = itertools.count(0.0, 1_300_000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    outcome = supervise_sleepers(1_200_000.0)
+    assert (outcome.status, outcome.reason) == ("timeout", "not finished after 1200000 seconds")

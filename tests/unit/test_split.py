@@ -79,6 +79,12 @@ def test_a_class_too_small_for_both_sides_is_named(counts, lacking):
     assert "add records" in caught.value.remedy
 
 
+@pytest.mark.parametrize("fraction", [0.0, 1.0, 1.5, float("nan")])
+def test_a_fraction_outside_0_and_1_is_not_blamed_on_a_class(fraction):
+    with pytest.raises(InputError, match=r"^split\.test_fraction: .*between 0 and 1"):
+        stratified_split(labelled([9, 9]), names([9, 9]), fraction, 0)
+
+
 grouped = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=2, max_size=5)
 
 
@@ -109,7 +115,7 @@ def test_groups_stay_whole_and_the_share_is_nearly_that_asked_for(sizes, fractio
     assert sorted([*split.train, *split.test]) == list(range(len(labels)))
     assert list(split.train) == sorted(split.train) and list(split.test) == sorted(split.test)
     assert not set(groups[split.train]) & set(groups[split.test])
-    assert split.not_separable == single
+    assert split.single_group_classes == single
     for label, own in enumerate(sizes):
         tested = (labels[split.test] == label).sum()
         if len(own) == 1:
@@ -139,15 +145,20 @@ def test_the_groups_left_out_are_the_test_rows():
     split = split_leaving_out(labels, groups, ["A", "B", "C"], ["g0.1", "g2.0"])
     assert set(groups[split.test]) == {"g0.1", "g2.0"}
     assert set(groups[split.train]) == {"g0.0", "g0.2", "g1.0", "g2.1"}
-    assert split.not_separable == (1,)
+    assert split.single_group_classes == (1,)
+    with_an_empty_class = split_leaving_out(labels, groups, ["A", "B", "C", "D"], ["g0.1"])
+    assert with_an_empty_class.single_group_classes == (1, 3)
+    drawn = group_split(labels, groups, ["A", "B", "C", "D"], 0.5, 0)
+    assert drawn.single_group_classes == (1, 3)
 
 
 @pytest.mark.parametrize(
     ("left_out", "value", "reason"),
     [
+        ([], [], "names no group"),
         (["g0.9"], "g0.9", "no such group"),
-        (["g2.0", "g2.1"], ["g2.0", "g2.1"], "the whole class C"),
-        (["g1.0"], ["g1.0"], "the whole class B"),
+        (["g2.0", "g2.1"], ["g2.0", "g2.1"], "all groups of class C"),
+        (["g1.0"], ["g1.0"], "all groups of class B"),
     ],
 )
 def test_groups_that_cannot_be_left_out_are_refused(left_out, value, reason):

@@ -48,8 +48,25 @@ def three(few_resamples, tmp_path_factory):
 
 def test_it_says_what_was_run_on_what_and_where(three):
     setting = three[1]
-    for part in ("Example CPU", "2 cores", "8.0 GiB", "3 configurations", "simulated", "3 times"):
-        assert part in setting
+    assert setting.startswith(
+        "3 configurations were timed on Example CPU @ 2.00GHz (2 cores available, 8.0 GiB), each 2 "
+        "to 3 times. They train virus-cnn on demo-1000 (simulated data, "
+    )
+
+
+def test_machines_of_superseded_runs_are_not_named(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    [newest, *_] = experiment.runs
+    run = read_json(newest)
+    older = {"session": "20250101T000000Z-1", "started": "2025-01-01T00:00:00+00:00"}
+    older["machine"] = run["machine"] | {"cpu": "Old CPU"}
+    write_json(newest.parent / "sessions" / "20250101T000000Z-1.json", run | older)
+    frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    assert "Old CPU" in set(frames["runs"]["cpu"])
+    _, _, setting, *_ = summary(frames, "demo", "A title").split("\n\n")
+    assert (
+        "timed on Example CPU @ 2.00GHz (2 cores available, 8.0 GiB), 3 times. It trains" in setting
+    )
 
 
 def _of_fair(folder: Path, *seconds: float, repeats: int = 7, change=None) -> str:
@@ -67,9 +84,10 @@ def test_the_first_lines_answer_with_equal_batches_and_set_threads_beside(tmp_pa
     answer = _of_fair(tmp_path, 5.6, 4.6, 3.9)
     expected = (
         "**Yes: two processes (horovod-mpi 1x2 tuned) take 0.70 of the time of one process on one "
-        "core** (*), with equal batches of 64 rows and the same scores (to 0.000 in every class). "
-        "Set against one process with 2 cores as threads (single 1x1 threads), they take 0.85 of "
-        "the time (*): less. That one takes 0.83 of the time of one process on one core (*)."
+        "core** (*), with equal batches of 64 rows and the same scores (within 0.000 in every "
+        "class). Two processes take less time than one process with 2 cores as threads (single 1x1 "
+        "threads): 0.85 of it (*). That reference itself takes 0.83 of the time of one process on "
+        "one core (*)."
     )
     assert re.sub(r"95 % interval 0\.\d\d–0\.\d\d, 7 pairs", "*", answer) == expected
 
@@ -77,16 +95,16 @@ def test_the_first_lines_answer_with_equal_batches_and_set_threads_beside(tmp_pa
 @pytest.mark.parametrize(
     ("seconds", "verdict", "threads"),
     [
-        ((4.0, 4.0, 5.6), "No", "more"),
-        ((5.6, 3.0, 3.9), "Yes", "more"),
-        ((5.6, 3.9, 3.9), "Yes", "not distinguishable"),
-        ((4.0, 4.0, 4.0), "Not distinguishable", "not distinguishable"),
+        ((4.0, 4.0, 5.6), "No", "more time than"),
+        ((5.6, 3.0, 3.9), "Yes", "more time than"),
+        ((5.6, 3.9, 3.9), "Yes", "not distinguishable. That"),
+        ((4.0, 4.0, 4.0), "Not distinguishable", "not distinguishable. That"),
     ],
 )
 def test_an_answer_takes_an_interval_that_excludes_one(tmp_path, seconds, verdict, threads):
     answer = _of_fair(tmp_path, *seconds)
     assert answer.startswith(f"**{verdict}: two processes")
-    assert f": {threads}. That one takes" in answer
+    assert threads in answer.partition("Two processes take")[2]
 
 
 @pytest.mark.parametrize(("repeats", "verdict"), [(5, "No verdict from 5 pairs"), (6, "Yes")])
@@ -98,6 +116,8 @@ def test_a_verdict_takes_as_many_pairs_as_an_interval(tmp_path, repeats, verdict
     )
     answer = summary(frames, "demo", "A title").split("\n\n")[1]
     assert answer.startswith(f"**{verdict}: two processes")
+    assert answer.count("No verdict") == (repeats < 6)
+    assert ("a verdict needs 6). That reference" in answer) == (repeats < 6)
 
 
 def test_pairs_that_are_left_out_are_told_after_the_verdict(tmp_path):
@@ -115,7 +135,7 @@ def test_pairs_that_are_left_out_are_told_after_the_verdict(tmp_path):
     assert "`2 of 8 pairs are left out: unlike machines: Faster CPU" in answer
 
 
-def test_scores_that_chance_can_explain_are_not_called_others(tmp_path, monkeypatch):
+def test_scores_that_chance_can_explain_are_not_called_different(tmp_path, monkeypatch):
     monkeypatch.setattr("escala.report.findings.answers.SAME_SCORES", 0.0)
     experiment = fair(tmp_path, 5.6, 4.6, 3.9, repeats=1)
     missed = experiment.runs[-1].with_name("predictions.npy")
@@ -124,7 +144,7 @@ def test_scores_that_chance_can_explain_are_not_called_others(tmp_path, monkeypa
     np.save(missed, predictions)
     frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
     answer = summary(frames, "demo", "A title")
-    assert "and scores that are equal within chance: no class differs by more than 0.0" in answer
+    assert "and no distinguishable score difference: no class differs by more than 0.0" in answer
 
 
 def test_with_unequal_batches_the_answer_is_the_time_to_the_target(tmp_path):
@@ -134,7 +154,7 @@ def test_with_unequal_batches_the_answer_is_the_time_to_the_target(tmp_path):
     assert re.match(
         r"\*\*[NY][a-z ]+: two processes .* of the time .* to an accuracy of 0.95", answer
     )
-    assert "different batches, 128 rows in a step against 64" in answer
+    assert "different batches (128 and 64 rows per step)" in answer
     assert 0 < answer.index("to an accuracy of 0.95") < answer.index(epoch)
     assert "with 0.5 times the updates" in answer
 
@@ -144,6 +164,27 @@ def test_without_a_target_unequal_batches_have_no_verdict(tmp_path):
     answer = _of_fair(tmp_path, 5.6, 4.6, 3.9, change=batch)
     assert answer.startswith("**No verdict: two processes (horovod-mpi 1x2 tuned) and one process")
     assert "sets no `target_accuracy`. An epoch takes 0.70" in answer
+
+
+def test_epochs_that_were_cut_short_have_no_verdict_by_the_target(tmp_path):
+    experiment = fair(tmp_path, 5.6, 4.6, 3.9)
+    changed(experiment.runs, training={"target_accuracy": None, "steps_per_epoch": 10_000})
+    singles = [path for path in experiment.runs if "single" in path.parts]
+    changed(singles, training={"global_batch": 6400})
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, references=REFERENCES
+    )
+    answer = summary(frames, "demo", "A title").split("\n\n")[1]
+    assert "rows per step)**, and epochs were cut short, so there is no time to an" in answer
+    assert "sets no `target_accuracy`" not in answer
+    # Powers of ten are not printed.
+    assert "with 100 times the updates" in answer
+
+
+def test_cores_of_a_process_are_not_taken_for_those_of_a_node(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    experiment.add("horovod-mpi", "2x2", 4.0, cores=2)
+    assert "four processes with 2 cores each on two nodes" in _sentences(experiment)[0]
 
 
 def test_each_configuration_has_an_answer(three):
@@ -288,7 +329,8 @@ def test_a_reference_alone_is_compared_with_nothing(tmp_path):
 def test_fits_are_there_for_their_scores_and_compared_in_nothing_else(tmp_path):
     experiment = with_fits(tmp_path)
     answer, setting, elsewhere, quality, *_ = _sentences(experiment)
-    assert "5 configurations of virus-cnn, kmer-logreg and majority on demo-1000 (" in setting
+    assert setting.startswith("5 configurations were timed on")
+    assert "They train virus-cnn, kmer-logreg and majority on demo-1000 (" in setting
     assert "kmer-logreg" not in answer + elsewhere and "majority" not in answer + elsewhere
     assert "horovod-mpi 1x2" in answer
     reached = r"on demo-1000 an accuracy of 0\.9\d+ is reached by kmer-logreg and 0\.\d+ is reached"
@@ -306,7 +348,7 @@ def test_workloads_that_were_timed_less_often_are_said_to_be(tmp_path):
     experiment = three_configurations(tmp_path)
     experiment.add("single", "1x1", 0.4, 1, workload="kmer-logreg")
     setting = _sentences(experiment)[1]
-    assert "took part, each timed: virus-cnn 3 times and kmer-logreg 1 time." in setting
+    assert ", each 2 to 3 times for virus-cnn and 1 time for kmer-logreg. They" in setting
 
 
 def test_fits_alone_have_scores_and_no_times(tmp_path):

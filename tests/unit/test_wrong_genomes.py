@@ -76,7 +76,7 @@ def two_records(folder: Path) -> None:
         (without_sequence, ["MERS.fasta", "M2", "has no sequence"]),
         (protein, ["MERS.fasta", "M1", "not nucleotides", "as a protein's"]),
         (truncated, ["MERS.fasta.gz"]),
-        (one_record, ["class MERS", "too few for a split", "add records"]),
+        (one_record, ["class MERS", "too few rows for test_fraction", "add records"]),
         (two_records, ["class MERS", "too few for SMOTEN", "oversample.neighbours"]),
     ],
 )

@@ -118,7 +118,8 @@ def place(strategy: str, process: int) -> Place:
         process=0 if alone else process,
         processes=1 if alone else 2,
         ranks=[0, 1] if together else [0 if alone else process],
-        node=0, nodes=1, local=0, processes_per_node=2, host="", cores=[], addresses=[], spare=[],
+        node=0, nodes=1, local=0, processes_per_node=2, host="", cores=[], addresses=[],
+        extra_addresses=[],
     )  # fmt: skip
 
 

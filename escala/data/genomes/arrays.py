@@ -221,7 +221,7 @@ def _split_first(
     with written(paths["test.npy"], (length,), np.uint8) as writer:
         for block in genomes.blocks(test, length):
             writer.append(block)
-    return sides, parts.not_separable, before
+    return sides, parts.single_group_classes, before
 
 
 def _balanced_first(
@@ -251,7 +251,7 @@ def _balanced_first(
         "train": (labels[parts.train], origins[parts.train]),
         "test": (labels[parts.test], origins[parts.test]),
     }
-    return sides, parts.not_separable, _count(labels[parts.train], classes)
+    return sides, parts.single_group_classes, _count(labels[parts.train], classes)
 
 
 def _write_balanced(

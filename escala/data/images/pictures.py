@@ -24,7 +24,8 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
 
     Raises
     ------
-    InputError : it is no picture, or one of other than 8 bits a colour in grey, palette or RGB.
+    InputError : there is no such file, or it is no picture of 8 bits a colour in grey, palette or
+        RGB.
     """
     try:
         with Image.open(path) as picture:
@@ -36,6 +37,8 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
                     "convert it, as by Pillow's convert('RGB')",
                 )
             return _array(picture.convert(_MODES[picture.mode]), colour, size)
+    except FileNotFoundError:
+        raise InputError(path, path.name, "no such file", "name an existing file") from None
     except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
         reason = "is empty" if not path.stat().st_size else f"is no PNG or JPEG: {error}"
         raise InputError(path, path.name, reason, "mend the file, or take it away") from error
@@ -69,7 +72,7 @@ def classes_of(folder: Path) -> list[str]:
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """Yield the PNG and JPEG files of a class's folder, by name.
+    """Yield the PNG and JPEG files of a folder, by name.
 
     Raises
     ------
@@ -82,7 +85,9 @@ def files_of(folder: Path) -> Iterator[Path]:
                 path, path.name, "is no PNG or JPEG", f"take it away; {', '.join(ENDINGS)} are read"
             )
     if not found:
-        raise InputError(folder, folder.name, "holds no picture", "add some, or remove the class")
+        raise InputError(
+            folder, folder.name, "holds no picture", "add some, or leave the folder out"
+        )
     yield from found
 
 

@@ -1,4 +1,4 @@
-"""A user's pictures, as those that a model was trained on."""
+"""Read a user's pictures in the form that a trained model takes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,26 @@ from escala.data.queries import Query
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
-    """Yield a PNG or JPEG file, or those of a folder, in the model's size and colours.
+    """Yield a query for a PNG or JPEG file, or for each file of a folder.
 
-    The column of a picture is `file`, its name.
+    Pictures are brought to the size and colours that the model takes. The query's only column,
+    `file`, holds the file's name.
+
+    Parameters
+    ----------
+    description : of the arrays that the model was trained on, as in their `dataset.json`.
 
     Raises
     ------
-    InputError : a file is no picture, or the folder holds none.
+    InputError : the path does not exist, a file is no picture, or the folder holds none.
     """
     [spec] = specs(description)
-    height, width, colours = spec.shape
+    height, width, channels = spec.shape
     paths = list(files_of(path)) if path.is_dir() else [path]
     for file in tqdm(paths, desc=path.name, disable=None):
-        picture = read_picture(file, "grey" if colours == 1 else "rgb", (height, width))
+        picture = read_picture(file, "grey" if channels == 1 else "rgb", (height, width))
+        # As in the rows that the model was trained on: float16 is from 0 to 1. uint8 is from 0 to
+        # 255, and the model scales it.
         if spec.dtype == "float16":
             picture = (picture / np.float32(255)).astype(np.float16)
         yield Query({"file": file.name}, (picture[None],))

@@ -26,6 +26,7 @@ from escala.report.figures.common import (
     title,
     wrap,
 )
+from escala.report.findings.words import PAIRS_FOR_INTERVAL
 from escala.report.tables.views import by_gradient, labelled
 
 CATEGORY = "Time"
@@ -33,60 +34,62 @@ WHAT = "Speed-up and efficiency"
 
 
 def draw(tables: Tables) -> Figure:
-    """Draw both by layout, with 95 % intervals and a dashed ideal line."""
-    everything, tables = tables, by_gradient(tables)
-    if tables["runs"].empty:
-        return nothing_by_epochs(WHAT, everything)
-    speedup = tables["speedup"]
+    """Draw speed-up and efficiency by layout, with intervals and dashed ideal values."""
+    by_epochs = by_gradient(tables)
+    runs, speedup = by_epochs["runs"], by_epochs["speedup"]
+    if runs.empty:
+        return nothing_by_epochs(WHAT, tables)
     if not (speedup["kind"] != "unavailable").any():
-        return empty(WHAT, described(tables["runs"]), _why_nothing(tables))
+        return empty(WHAT, described(runs), _why_nothing(by_epochs))
     varying = [key for key in ("variant", "network") if speedup[key].nunique() > 1]
-    speedup = labelled(speedup, tables["runs"])
-    against = speedup["reference_label"].where(speedup["reference"] > 1)
+    speedup = labelled(speedup, runs)
+    other_reference = speedup["reference_label"].where(speedup["reference"] > 1)
     series = speedup[["strategy", *varying]].agg(" ".join, axis=1)
-    speedup = speedup.assign(series=series + ("\nagainst " + against).fillna(""))
-    shown = looks(speedup[speedup["kind"] != "unavailable"], "series")
+    speedup = speedup.assign(series=series + ("\nagainst " + other_reference).fillna(""))
+    look_of_series = looks(speedup[speedup["kind"] != "unavailable"], "series")
     parts = panels(speedup)
-    most = max(len(_layouts(frame)) for _, frame in parts)
-    width = max(3.4, 0.7 + most * (0.4 + 0.36 * len(shown)))
+    most_layouts = max(len(_ranks_of_layouts(frame)) for _, frame in parts)
+    width = max(3.4, 0.7 + most_layouts * (0.4 + 0.36 * len(look_of_series)))
     figure = new(2 * width + 1.8, 3.2 * len(parts))
     grid = figure.subplots(len(parts), 2, squeeze=False)
     for (left, right), ((_, workload), frame) in zip(grid, parts, strict=True):
         for axes, value in ((left, "speedup"), (right, "efficiency")):
-            _panel(axes, frame, value, shown)
+            _panel(axes, frame, value, look_of_series)
             heading = panel_title(workload, frame, len(parts) > 1)
             axes.set_title(wrap(heading, width - 0.8, PANEL_TITLE))
         left.set(ylabel="speed-up\n(time of the reference / time)")
-        right.set(ylabel="efficiency\n(speed-up / cores per core\nof the reference)")
+        right.set(ylabel="efficiency\n(speed-up / (cores /\ncores of the reference))")
     legend_of(figure, grid.flat, "strategy")
     title(figure, WHAT, speedup)
     note(
         figure,
         [
-            f"Reference: {_joined_references(speedup)}. Median of the ratios of runs of the same "
-            "session and repeat; bars: 95 % interval, which is the range for fewer than nine "
-            "pairs; dashed: ideal, the number of cores for each core of the reference.",
-            *_missing(tables),
-            *left_out(everything),
-            *gaps(tables["runs"]),
+            f"Reference: {_main_references(speedup)}. Points are medians over pairs of runs of the "
+            f"same session and repeat. Bars are 95 % intervals from {PAIRS_FOR_INTERVAL} pairs on, "
+            "and the range for fewer. The dashed line is the ideal: a speed-up of cores / cores of "
+            "the reference, and an efficiency of 1.",
+            *_missing(by_epochs),
+            *left_out(tables),
+            *gaps(runs),
         ],
     )
     return figure
 
 
-def _panel(axes: Axes, frame: pd.DataFrame, value: str, shown: dict[str, Look]) -> None:
-    layouts, names = _layouts(frame), list(shown)
-    half = 0.4 / len(names)
+def _panel(axes: Axes, frame: pd.DataFrame, value: str, look_of_series: dict[str, Look]) -> None:
+    """Draw a column of the table (`value`) by layout, the series side by side."""
+    ranks_of_layouts, names = _ranks_of_layouts(frame), list(look_of_series)
+    layouts, half_width = list(ranks_of_layouts), 0.4 / len(names)
     measured = frame[frame["kind"] != "unavailable"]
-    for name, look in shown.items():
+    for name, look in look_of_series.items():
         group = measured[measured["series"] == name]
         if group.empty:
             continue
         shift = 0.8 * ((names.index(name) + 0.5) / len(names) - 0.5)
-        x = group["layout"].map(list(layouts).index).astype(float) + shift
+        x = group["layout"].map(layouts.index).astype(float) + shift
         y, low, high = (group[f"{value}{end}"].astype(float) for end in ("", "_low", "_high"))
         ideal = group["cores"] / group["reference_cores"] if value == "speedup" else 1.0 + 0 * y
-        axes.hlines(ideal, x - half, x + half, color="0.4", linestyle="--", linewidth=1)
+        axes.hlines(ideal, x - half_width, x + half_width, color="0.4", linestyle="--", linewidth=1)
         below, above = (y - low).fillna(0), (high - y).fillna(0)
         axes.errorbar(
             x,
@@ -101,10 +104,10 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str, shown: dict[str, Look]) 
             linewidth=1.5,
             label=name,
         )
-        for at, bottom, height in zip(x, y - below, y, strict=True):
+        for position, bar_bottom, median in zip(x, y - below, y, strict=True):
             axes.annotate(
-                f"{height:.2f}",
-                (at, bottom),
+                f"{median:.2f}",
+                (position, bar_bottom),
                 (0, -12),
                 textcoords="offset points",
                 ha="center",
@@ -112,21 +115,24 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str, shown: dict[str, Look]) 
             )
     axes.set_xticks(
         range(len(layouts)),
-        [f"{layout}\n{ranks} rank{'s' * (ranks > 1)}" for layout, ranks in layouts.items()],
+        [
+            f"{layout}\n{ranks} rank{'s' * (ranks > 1)}"
+            for layout, ranks in ranks_of_layouts.items()
+        ],
     )
     axes.set(xlabel="layout (nodes x processes)", xlim=(-0.5, len(layouts) - 0.5))
     axes.grid(axis="x", visible=False)
     axes.set_ylim(bottom=0)
 
 
-def _layouts(frame: pd.DataFrame) -> dict[str, int]:
-    """Return the ranks of every layout, in the order of their number."""
-    layouts = dict(zip(frame["layout"], map(int, frame["ranks"]), strict=True))
-    return dict(sorted(layouts.items(), key=lambda item: (item[1], item[0])))
+def _ranks_of_layouts(frame: pd.DataFrame) -> dict[str, int]:
+    """Return the number of ranks of each layout, fewest first."""
+    ranks = dict(zip(frame["layout"], map(int, frame["ranks"]), strict=True))
+    return dict(sorted(ranks.items(), key=lambda item: (item[1], item[0])))
 
 
-def _joined_references(speedup: pd.DataFrame) -> str:
-    """Name the main references."""
+def _main_references(speedup: pd.DataFrame) -> str:
+    """Return the labels of the main references, joined by commas."""
     return ", ".join(speedup.loc[speedup["reference"] == 1, "reference_label"].unique())
 
 
@@ -144,6 +150,7 @@ def _missing(tables: Tables) -> list[str]:
 
 
 def _why_nothing(tables: Tables) -> str:
+    """Return why no configuration has a ratio to a reference."""
     speedup = labelled(tables["speedup"], tables["runs"])
     if speedup.empty:
         return "The experiment has no configuration to compare with its reference."

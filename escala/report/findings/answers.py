@@ -24,18 +24,18 @@ POSITION = 10
 
 #: Precision and recall that differ by no more than this in any class are called the same.
 SAME_SCORES = 0.02
-YES, NO = "Yes", "No"
+YES, NO, NOT_DISTINGUISHABLE = "Yes", "No", "Not distinguishable"
 
 
 def sentence(tables: Tables, name: str) -> str:
-    """Answer for each configuration whether it takes less time than what it is compared with."""
+    """Answer for each configuration whether it takes less time than its references."""
     tables = by_gradient(tables)
     speedup = with_labels(tables["speedup"], tables)
     if speedup.empty:
         return "Nothing was compared: no configuration was trained beside a reference."
-    of_reference = set(_configurations(tables["configurations"].dropna(subset=["reference"])))
+    references = set(_configurations(tables["configurations"].dropna(subset=["reference"])))
     is_reference = pd.Series(
-        [configuration in of_reference for configuration in _configurations(speedup)], speedup.index
+        [configuration in references for configuration in _configurations(speedup)], speedup.index
     )
     compared = speedup if is_reference.all() else speedup[~is_reference]
     answers = [
@@ -50,7 +50,7 @@ def _configurations(frame: pd.DataFrame) -> Iterator[tuple]:
 
 
 def _answer(group: pd.DataFrame, speedup: pd.DataFrame, scores: pd.DataFrame) -> Iterator[str]:
-    """Yield the sentences on one configuration, that on its main reference first."""
+    """Yield the sentences on one configuration, first against the main reference."""
     main, *others = group.itertuples()
     if main.kind == "unavailable":
         yield f"Unavailable: {main.label} against {main.reference_label}: {quoted(main.reason)}."
@@ -60,18 +60,22 @@ def _answer(group: pd.DataFrame, speedup: pd.DataFrame, scores: pd.DataFrame) ->
         if row.kind == "unavailable":
             yield f"Against {row.reference_label}: unavailable ({quoted(row.reason)})."
         else:
-            yield _second_answer(row, _row_of_reference(row, speedup)) + _left_out(row)
+            yield _answer_to_other_reference(row, _row_of_reference(row, speedup)) + _left_out(row)
 
 
 def _left_out(row) -> str:
-    """Return why some pairs have no ratio, as a sentence after those on the others."""
+    """Return a sentence on why some pairs have no ratio, or nothing if all have one."""
     return "" if pd.isna(row.reason) else f" {quoted(row.reason)}."
 
 
 def _main_answer(row, scores: str) -> str:
-    subject, reference = f"{_words(row)} ({row.label})", _words(row, "reference_")
-    take = "takes" if row.ranks == 1 else "take"
-    epoch = f"{row.ratio:.2f} of the time of {reference}"
+    """Compare a configuration with the main reference.
+
+    `scores` is the phrase of `_scores` for this configuration.
+    """
+    subject, reference = f"{_describe(row)} ({row.label})", _describe(row, "reference_")
+    take = _take(row)
+    share = f"{row.ratio:.2f} of the time of {reference}"
     interval = _interval(row.ratio_low, row.ratio_high, row.pairs) + (
         ", estimated from a part of an epoch" * (row.kind == "estimated")
         + ", on shared cores" * bool(row.oversubscribed)
@@ -79,75 +83,86 @@ def _main_answer(row, scores: str) -> str:
     )
     if row.global_batch == row.reference_global_batch:
         return (
-            f"**{_verdict(row.ratio_low, row.ratio_high, row.pairs)}: {subject} {take} {epoch}** "
+            f"**{_verdict(row.ratio_low, row.ratio_high, row.pairs)}: {subject} {take} {share}** "
             f"({interval}), with equal batches of {row.global_batch} rows{scores}."
         )
     batches = (
-        f"different batches, {row.global_batch} rows in a step against {row.reference_global_batch}"
+        f"different batches ({row.global_batch} and {row.reference_global_batch} rows per step)"
     )
-    updates = row.reference_global_batch / row.global_batch
-    an_epoch = f"An epoch takes {epoch} ({interval}), with {updates:.2g} times the updates{scores}."
+    updates = float(f"{row.reference_global_batch / row.global_batch:.2g}")
+    an_epoch = f"An epoch takes {share} ({interval}), with {updates:g} times the updates{scores}."
     if row.time_to_target_kind == "unavailable":
-        return (
-            f"**No verdict: {subject} and {reference} have {batches}**, and the experiment sets no "
-            f"`target_accuracy`. {an_epoch}"
-        )
-    ends = (
+        why = (
+            "epochs were cut short, so there is no time to an accuracy" if row.kind == "estimated"
+            else "the experiment sets no `target_accuracy`"
+        )  # fmt: skip
+        return f"**No verdict: {subject} and {reference} have {batches}**, and {why}. {an_epoch}"
+    target_interval = (
         row.time_to_target_ratio_low,
         row.time_to_target_ratio_high,
         row.time_to_target_pairs,
     )
-    share = (
+    share_to_target = (
         "an unknown share" if pd.isna(row.time_to_target_ratio)
         else f"{row.time_to_target_ratio:.2f}"
     )  # fmt: skip
     return (
-        f"**{_verdict(*ends)}: {subject} {take} {share} of the time of {reference} to an accuracy "
-        f"of {row.target_accuracy:g}** ({_interval(*ends)}). They have "
-        f"{batches}. {an_epoch}"
+        f"**{_verdict(*target_interval)}: {subject} {take} {share_to_target} of the time of "
+        f"{reference} to an accuracy of {row.target_accuracy:g}** "
+        f"({_interval(*target_interval)}). They have {batches}. {an_epoch}"
     )
 
 
-def _second_answer(row, of_reference) -> str:
+def _answer_to_other_reference(row, row_of_reference) -> str:
     """Compare a configuration with a reference other than the main one.
 
-    `of_reference` is the row that compares this reference with the main one, or None.
+    `row_of_reference` compares this reference with the main one; None if there is no such row.
     """
-    reference = f"{_words(row, 'reference_')} ({row.reference_label})"
+    subject, reference = _describe(row), f"{_describe(row, 'reference_')} ({row.reference_label})"
+    interval = _interval(row.ratio_low, row.ratio_high, row.pairs)
     verdict = _verdict(row.ratio_low, row.ratio_high, row.pairs)
-    differ = bool(row.global_batch != row.reference_global_batch)
-    said = (
-        f"Set against {reference}, {'it takes' if row.ranks == 1 else 'they take'} "
-        f"{row.ratio:.2f} of the time "
-        f"({_interval(row.ratio_low, row.ratio_high, row.pairs)}): "
-        + {YES: "less", NO: "more"}.get(verdict, verdict.lower())
-        + f", with batches of {row.global_batch} and {row.reference_global_batch} rows" * differ
-        + "."
+    start = f"{subject[0].upper()}{subject[1:]} {_take(row)}"
+    if verdict in (YES, NO):
+        more_or_less = "less" if verdict == YES else "more"
+        text = f"{start} {more_or_less} time than {reference}: {row.ratio:.2f} of it ({interval})"
+    else:
+        text = f"{start} {row.ratio:.2f} of the time of {reference} ({interval})"
+        text += ", which is not distinguishable" * (verdict == NOT_DISTINGUISHABLE)
+    if row.global_batch != row.reference_global_batch:
+        text += f", with batches of {row.global_batch} and {row.reference_global_batch} rows"
+    if row_of_reference is None or row_of_reference.kind == "unavailable":
+        return f"{text}."
+    bounds = row_of_reference.ratio_low, row_of_reference.ratio_high, row_of_reference.pairs
+    return (
+        f"{text}. That reference itself takes {row_of_reference.ratio:.2f} of the time of "
+        f"{_describe(row_of_reference, 'reference_')} ({_interval(*bounds)})."
     )
-    if of_reference is None or of_reference.kind == "unavailable":
-        return said
-    ends = _interval(of_reference.ratio_low, of_reference.ratio_high, of_reference.pairs)
-    main = _words(of_reference, "reference_")
-    return f"{said} That one takes {of_reference.ratio:.2f} of the time of {main} ({ends})."
 
 
 def _row_of_reference(row, speedup: pd.DataFrame):
     """Return the row that compares a row's reference with the main one, or None."""
     configuration = [getattr(row, f"reference_{part}") for part in Configuration._fields]
-    is_it = [
-        names == (row.dataset, row.workload, *configuration) for names in _configurations(speedup)
-    ]
-    return next(speedup[is_it].itertuples(), None)
+    reference = (row.dataset, row.workload, *configuration)
+    is_of_reference = [names == reference for names in _configurations(speedup)]
+    return next(speedup[is_of_reference].itertuples(), None)
 
 
-def _words(row, of: str = "") -> str:
-    """Describe a configuration, or with the prefix `reference_` its reference, by its processes."""
-    layout, cores = Layout.parse(getattr(row, f"{of}layout")), getattr(row, f"{of}cores")
+def _describe(row, prefix: str = "") -> str:
+    """Describe a row's configuration by its processes.
+
+    With the prefix `reference_`, describe the reference of the row.
+    """
+    layout, cores = Layout.parse(getattr(row, f"{prefix}layout")), getattr(row, f"{prefix}cores")
     each = int(cores) // layout.ranks
     if layout.ranks == 1:
         return f"one process {'on one core' if each == 1 else f'with {each} cores as threads'}"
+    cores_each = f" with {each} cores each" if each > 1 else ""
     nodes = f" on {_in_words(layout.nodes)} nodes" if layout.nodes > 1 else ""
-    return f"{_in_words(layout.ranks)} processes{nodes}{f' of {each} cores each' * (each > 1)}"
+    return f"{_in_words(layout.ranks)} processes{cores_each}{nodes}"
+
+
+def _take(row) -> str:
+    return "takes" if row.ranks == 1 else "take"
 
 
 def _in_words(count: int) -> str:
@@ -156,9 +171,11 @@ def _in_words(count: int) -> str:
 
 
 def _verdict(low: float, high: float, pairs: int) -> str:
-    """Return Yes for a 95 % interval below 1 and No for one above it, as it is printed.
+    """Return the verdict from the 95 % interval of a ratio of times, rounded as it is printed.
 
-    An end that is open bounds nothing. Fewer than `PAIRS_FOR_INTERVAL` pairs have no such interval.
+    It is `YES` if the interval is below 1, `NO` if it is above 1, and `NOT_DISTINGUISHABLE` if it
+    contains 1. An unknown end (NaN) decides nothing: with two of them, and with fewer than
+    `PAIRS_FOR_INTERVAL` pairs, there is no verdict.
     """
     if pairs < PAIRS_FOR_INTERVAL:
         return f"No verdict from {count(pairs, 'pair')}"
@@ -166,35 +183,40 @@ def _verdict(low: float, high: float, pairs: int) -> str:
         return "No verdict"
     if round(high, 2) < 1:
         return YES
-    return NO if round(low, 2) > 1 else "Not distinguishable"
+    return NO if round(low, 2) > 1 else NOT_DISTINGUISHABLE
 
 
 def _interval(low: float, high: float, pairs: int) -> str:
+    """Return an interval, or with too few pairs the range, and the number of pairs."""
     if pairs == 1:
         return f"one pair; a verdict needs {PAIRS_FOR_INTERVAL}"
-    enough = pairs >= PAIRS_FOR_INTERVAL
     ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in (low, high))
-    kind = "95 % interval" if enough else "range"
-    return f"{kind} {ends}, {pairs} pairs" + f"; a verdict needs {PAIRS_FOR_INTERVAL}" * (
-        not enough
-    )
+    if pairs < PAIRS_FOR_INTERVAL:
+        return f"range {ends}, {pairs} pairs; a verdict needs {PAIRS_FOR_INTERVAL}"
+    return f"95 % interval {ends}, {pairs} pairs"
 
 
 def _scores(row, scores: pd.DataFrame) -> str:
-    """Return a phrase on the largest score difference from the reference, with its interval."""
+    """Return a phrase that compares the scores with those of the main reference.
+
+    It names the rates that differ by more than `SAME_SCORES`. If there are none, it gives a bound
+    of all differences. It is empty if no difference is known.
+    """
     keys = [*CONFIGURATION, "reference"]
     own = scores[(scores[keys] == [getattr(row, key) for key in keys]).all(axis=1)]
     known = score_differences(own)
     if known.empty:
         return ""
-    apart = known[(known["low"] > SAME_SCORES) | (known["high"] < -SAME_SCORES)]
-    if len(apart):
-        named = (f"{row.rate} by {row.low:+.2f} to {row.high:+.2f}" for row in apart.itertuples())
-        return f" and other scores: {joined(named)}"
+    different = known[(known["low"] > SAME_SCORES) | (known["high"] < -SAME_SCORES)]
+    if len(different):
+        rates = (
+            f"{row.rate} by {row.low:+.2f} to {row.high:+.2f}" for row in different.itertuples()
+        )
+        return f" and different scores: {joined(rates)}"
     bound = known[["low", "high"]].abs().max(axis=1)
     if bound.max() <= SAME_SCORES:
-        return f" and the same scores (to {bound.max():.3f} in every class)"
+        return f" and the same scores (within {bound.max():.3f} in every class)"
     widest = f"{bound.max():.3f} ({known['rate'][bound.idxmax()]})"
     if ((known["low"] <= 0) & (known["high"] >= 0)).all():
-        return f" and scores that are equal within chance: no class differs by more than {widest}"
+        return f" and no distinguishable score difference: no class differs by more than {widest}"
     return f" and scores that differ by at most {widest}"

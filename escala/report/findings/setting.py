@@ -4,44 +4,53 @@ from __future__ import annotations
 
 import pandas as pd
 
+from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Tables, configurations_of, count, joined, span
 
 POSITION = 20
 
 
 def sentence(tables: Tables, name: str) -> str:
-    """Describe what was run, on which data and on which machine."""
-    runs = tables["runs"]
-    current = runs[runs["current"]]
+    """Describe the current runs: how many, on which machines and on which data."""
+    runs = tables["runs"][lambda frame: frame["current"]]
+    kinds = runs[["cpu", "cores_available", "memory_bytes"]].drop_duplicates()
     machines = [
         f"{row.cpu} ({count(row.cores_available, 'core')} available, "
         f"{row.memory_bytes / 2**30:.1f} GiB)"
-        for row in runs[["cpu", "cores_available", "memory_bytes"]].drop_duplicates().itertuples()
+        for row in kinds.itertuples()
     ]
     data = [
         f"{joined(group['workload'].unique())} on {dataset} ({_data(group)}; "
         f"{span(group['train_rows'])} training and {span(group['test_rows'])} test rows)"
-        for dataset, group in current.groupby("dataset", sort=False)
+        for dataset, group in runs.groupby("dataset", sort=False)
     ]
+    configurations = len(configurations_of(runs))
+    were, they_train = ("was", "It trains") if configurations == 1 else ("were", "They train")
     return (
-        f"On {joined(machines)}, {count(len(configurations_of(current)), 'configuration')} of "
-        f"{joined(data)} took part, {_timed(current)}."
+        f"{count(configurations, 'configuration')} {were} timed on {joined(machines)}, "
+        f"{_times(runs)}. {they_train} {joined(data)}."
     )
 
 
-def _timed(current: pd.DataFrame) -> str:
-    """Return how often configurations were timed, by workload where that differs."""
-    repeats = current.groupby("workload", sort=False)["repeat"].nunique()
-    if repeats.nunique() == 1:
-        return f"each timed {count(repeats.iloc[0], 'time')}"
-    by_workload = (f"{workload} {count(times, 'time')}" for workload, times in repeats.items())
-    return f"each timed: {joined(by_workload)}"
+def _times(runs: pd.DataFrame) -> str:
+    """Return how many runs of a configuration ended ok, for each workload if the numbers differ."""
+    ok = runs.assign(ok=runs["status"] == "ok").groupby(list(CONFIGURATION), sort=False)["ok"].sum()
+    by_workload = {
+        workload: f"{span(numbers)} time{'' if numbers.max() == 1 else 's'}"
+        for workload, numbers in ok.groupby("workload", sort=False)
+    }
+    each = "each " * (len(ok) > 1)
+    if len(set(by_workload.values())) == 1:
+        return each + next(iter(by_workload.values()))
+    return f"{each}{joined(f'{times} for {workload}' for workload, times in by_workload.items())}"
 
 
-def _data(group: pd.DataFrame) -> str:
-    simulated = group["provenance"].iloc[0] == "simulated"
-    provenance = (
-        "simulated data, which says nothing about real genomes" if simulated
-        else f"data from {group['provenance'].iloc[0]}"
+def _data(runs: pd.DataFrame) -> str:
+    """Describe where the data of a dataset come from, and whether its split is leaky."""
+    source_type = runs["provenance"].iloc[0]
+    origin = (
+        "simulated data, which say nothing about real data" if source_type == "simulated"
+        else f"data from a source of type {source_type}"
     )  # fmt: skip
-    return provenance + "; leaky split" * bool(group["leaky"].any())
+    leaky = "; the split is leaky: test rows resemble training rows" * bool(runs["leaky"].any())
+    return origin + leaky

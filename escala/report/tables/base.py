@@ -18,7 +18,7 @@ import pandas as pd
 from escala.analysis.measurements import measurements, read_run
 from escala.analysis.statistics import Interval, median_interval
 from escala.core.files import read_yaml
-from escala.experiment.references import DEFAULT, Configuration, Reference
+from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
 from escala.record.comparable import CONFIGURATION, Measurement
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
@@ -52,7 +52,7 @@ class Evidence:
     probe_files: Sequence[str | Path] = ()
     paired_files: Sequence[str | Path] = ()
     pairs: Sequence[Mapping[str, Any]] = ()
-    references: Sequence[Reference] = DEFAULT
+    references: Sequence[Reference] = DEFAULT_REFERENCES
 
     @cached_property
     def found(self) -> list[Measurement]:

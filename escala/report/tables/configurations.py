@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.statistics import Interval, median_interval
-from escala.experiment.references import Configuration, number_of
+from escala.experiment.references import Configuration, reference_number
 from escala.record.comparable import CONFIGURATION
 from escala.report.tables.base import PARTS, Evidence, over, poorest, reasons
 
@@ -22,7 +22,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
         failed = current[current["status"] != "ok"]
         yield {
             **dict(zip(CONFIGURATION, names, strict=True)),
-            "reference": number_of(Configuration(*names[2:]), evidence.references),
+            "reference": reference_number(Configuration(*names[2:]), evidence.references),
             "training_kind": group["training_kind"].iloc[0],
             "ranks": group["ranks"].iloc[0],
             "oversubscribed": bool(group["oversubscribed"].any()),

@@ -1,10 +1,10 @@
-"""A dense layer's gradient as two factors.
+"""Compute a dense layer's gradient as two factors, which ranks can exchange instead of it.
 
 The gradient of a dense layer's kernel is a product: the layer's input, (rows, in), transposed,
 times the gradient of its output before the activation, (rows, out). Over the rows of all ranks,
 this product is the sum of the ranks' gradients. So ranks may gather each other's factors instead of
-summing the products: rows · (in + out) numbers of each rank instead of in · out. The larger factor
-is known before the backward pass begins, and is sent while it runs.
+summing the products: rows · (in + out) numbers of each rank instead of in · out. The first factor,
+the input, is known before the backward pass begins, so a strategy can send it during that pass.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-#: Bytes that factors must save each rank in a step; below it, the additional exchange costs more.
-WORTH_BYTES = 2**18
+#: Bytes that factors must save each rank in a step. Otherwise the second exchange costs more time
+#: than the saved bytes.
+MIN_SAVED_BYTES = 2**18
+
+# Keras exports this class under no public name.
+_Functional = tf.keras.Sequential.__base__
 
 
 class Factors(NamedTuple):
-    """The gradient of a kernel of shape (in, out), not multiplied out.
+    """The gradient of a kernel of shape (in, out), as two factors.
 
     `inputs` has the shape (rows, in), `errors` (rows, out).
     """
@@ -39,52 +43,79 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
     return tf.convert_to_tensor(gradient)
 
 
-def worthwhile(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.keras.layers.Dense]:
+def layers_worth_factoring(
+    model: tf.keras.Model, rows: int, ranks: int
+) -> list[tf.keras.layers.Dense]:
     """Return the dense layers whose factors are clearly fewer bytes than their product.
 
-    `forward` can take only a chain of layers apart. For another model no layer is returned.
+    Only chains of layers are supported (`_chain`). For other models the list is empty.
 
-    To gather, each of n ranks receives the others' factors, (n-1)/n · rows · (in + out) numbers; to
-    sum by a ring, 2 · (n-1)/n · in · out.
+    If n ranks gather the factors, each receives (n-1)/n · rows · (in + out) numbers. If they sum
+    the products by a ring, each receives 2 · (n-1)/n · in · out numbers.
 
     Parameters
     ----------
-    rows : of a step, over all ranks together.
+    rows : the global batch.
     """
 
-    def saved(layer: tf.keras.layers.Dense) -> float:
+    def saved_bytes(layer: tf.keras.layers.Dense) -> float:
         inputs, outputs = layer.kernel.shape
         fewer = 2 * inputs * outputs - rows * (inputs + outputs)
         return fewer * (ranks - 1) / ranks * layer.kernel.dtype.size
 
-    if not isinstance(model, tf.keras.Sequential):
+    layers = [layer for layer in _chain(model) if _has_product(layer)]
+    return [layer for layer in layers if saved_bytes(layer) > MIN_SAVED_BYTES]
+
+
+def _chain(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
+    """Return the layers of a chain, from the first to the last, without its input.
+
+    In a chain, each layer is called once, and only with the output of the layer before. The list is
+    empty for any other model, and for a model whose class may compute something else.
+    """
+    if type(model) is tf.keras.Sequential:
+        return model.layers
+    if type(model) is not _Functional or len(model.inputs) > 1 or len(model.outputs) > 1:
         return []
-    layers = [layer for layer in model.layers if _is_product(layer)]
-    return [layer for layer in layers if saved(layer) > WORTH_BYTES]
+    [output] = model.inputs
+    layers = model.layers[1:]
+    for layer in layers:
+        [call, *other_calls] = layer.inbound_nodes
+        arguments = [*call.call_args, *call.call_kwargs.values()]
+        if other_calls or list(map(id, arguments)) != [id(output)]:
+            return []
+        output = call.outputs
+    return layers if output is model.outputs[0] else []
 
 
-def _is_product(layer: tf.keras.layers.Layer) -> bool:
-    """Return whether a layer is a product of its rows with a kernel, a bias, and an activation.
+def _has_product(layer: tf.keras.layers.Layer) -> bool:
+    """Return whether a layer computes activation(rows @ kernel + bias), and nothing else.
 
-    `forward` computes such a layer without calling it, which would leave out an activity
-    regulariser.
+    `forward` computes such a layer itself. It would leave out an activity regulariser, which only a
+    call of the layer applies.
     """
     plain = type(layer) is tf.keras.layers.Dense and layer.activity_regularizer is None
     return plain and layer.use_bias and layer.input.shape.rank == 2
 
 
 def forward(
-    model: tf.keras.Sequential, values: tf.Tensor, apart: Collection[tf.keras.layers.Dense]
+    model: tf.keras.Model, values: tf.Tensor, factored: Collection[tf.keras.layers.Dense]
 ) -> tuple[tf.Tensor, dict]:
-    """Return a model's output in training, and the input and output of each layer in `apart`.
+    """Return the output of a chain in training, and what the gradients of some layers need.
 
-    The latter are given by a reference to the layer's kernel. The output is that before the
-    activation.
+    Parameters
+    ----------
+    factored : layers from `layers_worth_factoring`.
+
+    Returns
+    -------
+    The model's output, and a dict from `kernel.ref()` of each layer in `factored` to the layer's
+    input and its output before the activation.
     """
     seen = {}
     values = tf.cast(values, model.inputs[0].dtype)
-    for layer in model.layers:
-        if layer in apart:
+    for layer in _chain(model):
+        if layer in factored:
             # The factors give the gradient of this product, and of nothing else.
             kernel = tf.stop_gradient(layer.kernel)
             sums = tf.nn.bias_add(tf.matmul(values, kernel), layer.bias)
@@ -100,19 +131,23 @@ def forward(
 def gradients(
     tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[tf.Variable], seen: dict
 ) -> list[tf.Tensor | tf.IndexedSlices | Factors]:
-    """Return the gradients by variables, as factors for the kernels `seen` by `forward`.
+    """Return the gradient of each variable; kernels in `seen` get `Factors`.
 
-    If a kernel acts on the target in another way too, for example through a regulariser, its
+    If such a kernel acts on the target in another way too, for example through a regulariser, its
     gradient is no product of factors. Then the product is computed, and the rest is added.
-    """
-    sums = {ref: sums for ref, (_, sums) in seen.items()}
-    found, errors = tape.gradient(target, (list(variables), sums))
 
-    def of(variable: tf.Variable, rest: tf.Tensor | tf.IndexedSlices | None):
+    Parameters
+    ----------
+    seen : the dict that `forward` returned.
+    """
+    outputs = {kernel: output for kernel, (_, output) in seen.items()}
+    direct, errors = tape.gradient(target, (list(variables), outputs))
+
+    def combine(variable: tf.Variable, rest: tf.Tensor | tf.IndexedSlices | None):
         if variable.ref() not in seen:
             return rest
         inputs, _ = seen[variable.ref()]
         factors = Factors(inputs, errors[variable.ref()])
         return factors if rest is None else factors.product() + tf.convert_to_tensor(rest)
 
-    return [of(variable, rest) for variable, rest in zip(variables, found, strict=True)]
+    return [combine(variable, rest) for variable, rest in zip(variables, direct, strict=True)]

@@ -10,8 +10,8 @@ class Place:
     """The place of one process of a run among the others.
 
     `process` of `processes` is its number; `ranks` are those it holds; `local` is its number on its
-    `node`. `addresses` are of all processes in their order, `ADDRESS:PORT`; `spare` are two more on
-    the first node.
+    `node`. `addresses` are of all processes in their order, `ADDRESS:PORT`; `extra_addresses` are
+    two more on the first node.
     """
 
     process: int
@@ -24,7 +24,7 @@ class Place:
     host: str
     cores: list[int]
     addresses: list[str]
-    spare: list[str]
+    extra_addresses: list[str]
 
     @classmethod
     def of(cls, plan: dict, process: int) -> Place:

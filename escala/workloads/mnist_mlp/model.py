@@ -1,7 +1,7 @@
-"""Dense layers with dropout for pictures: 784, 512, 512 and 10 neurons for MNIST.
+"""Dense layers with dropout for pictures: 784 inputs, then 512, 512 and 10 neurons for MNIST.
 
-The source work gives the number of parameters, 669 706. Layers, dropout and RMSprop are those of
-the public example of Keras that has this number.
+The work that this reproduces (Ben Abdallah et al., 2022) gives only the number of parameters,
+669 706. Layers, dropout and RMSprop are those of the public example of Keras that has this number.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def build(
 ) -> tf.keras.Model:
     """Build the network for one input, pictures of shape (height, width, colours)."""
     [pictures], [classes] = specs, outputs
-    given, pixels = given_pictures(pictures)
-    found = layers.Flatten()(pixels)
+    inputs, pixels = given_pictures(pictures)
+    hidden = layers.Flatten()(pixels)
     for neurons in settings["neurons"]:
-        found = layers.Dense(neurons, "relu")(found)
+        hidden = layers.Dense(neurons, "relu")(hidden)
         if settings["dropout"]:
-            found = layers.Dropout(settings["dropout"])(found)
-    return tf.keras.Model(given, layers.Dense(classes, "softmax")(found), name="mnist_mlp")
+            hidden = layers.Dropout(settings["dropout"])(hidden)
+    return tf.keras.Model(inputs, layers.Dense(classes, "softmax")(hidden), name="mnist_mlp")
 
 
 def optimizer(

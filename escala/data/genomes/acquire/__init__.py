@@ -7,7 +7,7 @@ from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.data.genomes.acquire.paths import class_files, list_files
+from escala.data.genomes.acquire.paths import accession_files, class_files
 from escala.data.paths import expanded_path
 
 #: The module of each type of source, imported on demand. Its `fetch` gets the genomes.
@@ -29,7 +29,7 @@ def inputs(source: dict, classes: list[str]) -> list[Path]:
     InputError : the source's folder lacks the file of a class, or a variable is not set.
     """
     genomes = class_files(source, classes) if "folder" in source else []
-    return [*genomes, *list_files(source, classes), *filter(None, [_given_lock(source)])]
+    return [*genomes, *accession_files(source, classes), *filter(None, [_given_lock(source)])]
 
 
 def acquire(

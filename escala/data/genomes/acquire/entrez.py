@@ -31,7 +31,7 @@ from escala.data.genomes.acquire import eutils
 from escala.data.genomes.acquire.files import write_record
 from escala.data.genomes.acquire.lock import digest, listed, read_lock
 from escala.data.genomes.acquire.partial import Partial
-from escala.data.genomes.acquire.paths import list_files
+from escala.data.genomes.acquire.paths import accession_files
 from escala.data.genomes.acquire.queries import QUERIES
 from escala.data.paths import expanded, expanded_path
 
@@ -67,15 +67,15 @@ def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None =
     Raises
     ------
     InputError : no record matches, a record does not exist (any more) or has changed, NCBI refuses,
-        or it gave no usable answer `eutils.TRIES` times in a row.
+        or it gave no usable answer `eutils.MAX_TRIES` times in a row.
     """
-    address = source["email"]
-    if address.startswith("$"):
-        address = expanded(address, "source.email")
+    email = source["email"]
+    if email.startswith("$"):
+        email = expanded(email, "source.email")
     wanted = {name: _wanted(source, name, classes) for name in classes}
-    client = eutils.Client(address)
+    client = eutils.Client(email)
     with ExitStack() as stack:
-        stack.enter_context(client.turn())
+        stack.enter_context(client.ncbi_lock())
         if partial is None:
             partial = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder.parent)))
         kept = Partial(partial)
@@ -116,7 +116,7 @@ def _wanted(source: dict, name: str, classes: list[str]) -> _Wanted:
         return _Wanted("source.lock", source["lock"], list(digests), digests)
     if name in lists:
         where, value = f"source.accessions.{name}", lists[name]
-        [path] = list_files(source, [name]) or [None]
+        [path] = accession_files(source, [name]) or [None]
         return _Wanted(where, value, _named(value if path is None else _lines(path), path or where))
     if name in queries:
         limit = source.get("max_records", {}).get(name)
@@ -158,7 +158,7 @@ def _received(client: eutils.Client, wanted: _Wanted, name: str, kept: Partial) 
         with _progress(name, len(accessions), len(accessions) - len(download.waiting)) as bar:
             while download.waiting:
                 left = len(download.waiting)
-                client.patiently(download.attempt)
+                client.with_retries(download.attempt)
                 bar.update(left - len(download.waiting))
     except eutils.Failure as failure:
         known = f"; {len(kept)} verified records are kept and will not be fetched again"
@@ -228,11 +228,11 @@ class _Download:
         cut = None
         try:
             received = self._ask(asked + companion)
-        except eutils.Cut as failure:
+        except eutils.TruncatedAnswer as failure:
             # The last record of a cut answer is incomplete.
             received, cut = failure.text.rpartition("\n>")[0], failure
             self.client.faults[str(cut)] += 1
-        except eutils.Unknown as failure:
+        except eutils.NotFound as failure:
             return self._refused(asked, str(failure))
         whole, damaged = self._whole(asked, received)
         if whole:
@@ -245,26 +245,26 @@ class _Download:
             return None
         if cut or damaged:
             self._size = max(1, len(asked) // 4)
-            raise cut or eutils.Passing("no record arrived whole")
+            raise cut or eutils.RetryableFailure("no record arrived whole")
         return self._refused(asked, "NCBI answers without it")
 
     def _ask(self, asked: list[str]) -> str:
         text = self.client.ask(Entrez.efetch, id=asked, rettype="fasta", retmode="text")
         if not text.strip():
-            raise eutils.Unknown("an empty answer")
+            raise eutils.NotFound("an empty answer")
         if not re.search("^>", text, re.M):
-            eutils.require_no_error(text)
+            eutils.raise_reported_failure(text)
         return text
 
     def _refused(self, asked: list[str], reason: str) -> None:
         """Narrow the requests down to the record that NCBI lacks, and give this record up."""
         if len(asked) > 1:
             self._size = max(1, len(asked) // 4)
-            raise eutils.Passing(reason)
+            raise eutils.RetryableFailure(reason)
         [accession] = asked
         self.waiting[accession] += 1
         if self.waiting[accession] < ALONE:
-            raise eutils.Passing(reason)
+            raise eutils.RetryableFailure(reason)
         del self.waiting[accession]
         self.absent.add(accession)
 
@@ -391,7 +391,7 @@ def _pieces(
     """Yield the accessions that match; if there are more than `PAGE`, older ones first."""
     query = " AND ".join([f"({wanted.value})", *map(str, chosen)]) if chosen else str(wanted.value)
     most = PAGE if wanted.limit is None else min(PAGE, wanted.limit)
-    count, accessions = client.patiently(
+    count, accessions = client.with_retries(
         lambda: _listing(client, query, most, wanted.limit is None or wanted.limit > PAGE)
     )
     if accessions is not None:
@@ -426,11 +426,13 @@ def _listing(
     """
     try:
         text = client.ask(Entrez.esearch, term=query, usehistory="y", retmax=0, retmode="json")
-    except eutils.Unknown as failure:
-        raise eutils.Final(str(failure)) from None
-    result = eutils.parsed(text).get("esearchresult", {})
+    except eutils.NotFound as failure:
+        raise eutils.PermanentFailure(str(failure)) from None
+    result = eutils.parse_answer(text).get("esearchresult", {})
     if "ERROR" in result or not {"count"} <= result.keys():
-        raise eutils.Passing(f"NCBI answers: {result.get('ERROR', 'no result of a search')}")
+        raise eutils.RetryableFailure(
+            f"the server answers: {result.get('ERROR', 'no result of a search')}"
+        )
     count = int(result["count"])
     _say_what_was_ignored(query, result)
     if count == 0:
@@ -438,7 +440,7 @@ def _listing(
     if count > most and all_of_them:
         return count, None
     if not {"webenv", "querykey"} <= result.keys():
-        raise eutils.Passing("the search has no place on the history server")
+        raise eutils.RetryableFailure("the search has no place on the history server")
     expected = min(count, most)
     try:
         text = client.ask(
@@ -450,15 +452,15 @@ def _listing(
             retstart=0,
             retmax=expected,
         )
-    except eutils.Unknown as failure:
-        raise eutils.Passing(str(failure)) from None
+    except eutils.NotFound as failure:
+        raise eutils.RetryableFailure(str(failure)) from None
     accessions = text.split()
     if not all(map(ACCESSION.fullmatch, accessions)):
         accessions = []
     if len(set(accessions)) != expected or len(accessions) != expected:
         if not accessions:
-            raise eutils.Passing(f"NCBI answers: {eutils.shown(text)}")
-        raise eutils.Passing(f"a list of {len(set(accessions))} of {expected} accessions")
+            raise eutils.RetryableFailure(f"the server answers: {eutils.excerpt(text)}")
+        raise eutils.RetryableFailure(f"a list of {len(set(accessions))} of {expected} accessions")
     return count, accessions
 
 

@@ -1,20 +1,19 @@
-"""Requests to NCBI's E-utilities through Bio.Entrez, with retries.
+"""Send requests to NCBI's E-utilities through Bio.Entrez, with retries.
 
 Bio.Entrez builds the requests and keeps NCBI's rate: at most one request every 0.37 s, or every 0.1
-s with an API key. Its own retries would follow at once, so they are switched off. Every retry here
-is a new request through Bio.Entrez, and so keeps the rate.
+s with an API key. Its own retries bypass this limit, so they are switched off. Every retry here is
+a new request through Bio.Entrez, and so keeps the rate.
 
 Environment
 -----------
 NCBI_API_KEY : the API key, read at each request and never shown.
-ESCALA_EUTILS_URL : address of a mirror or a test, used in place of https://eutils.ncbi.nlm.nih.gov.
-    It receives the key. NCBI's rate is not kept there.
-ESCALA_EUTILS_WAIT : seconds of the first wait before a retry, 1 by default; not for NCBI.
+ESCALA_EUTILS_URL : address of a mirror or a test server, used in place of
+    https://eutils.ncbi.nlm.nih.gov. It receives the key. The rate limit is not applied to it.
+ESCALA_EUTILS_WAIT : seconds before the first retry (default 1); ignored for NCBI's own server.
 """
 
 from __future__ import annotations
 
-import email.utils
 import fcntl
 import json
 import os
@@ -25,9 +24,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.message import Message
+from email.utils import mktime_tz, parsedate_tz
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import quote_plus, urlsplit
 from urllib.request import Request, urlopen
@@ -39,17 +39,21 @@ from tenacity import wait_exponential_jitter as exponential
 from escala.core.errors import InputError
 
 NCBI = "https://eutils.ncbi.nlm.nih.gov"
-KEY, ADDRESS, FIRST_WAIT = "NCBI_API_KEY", "ESCALA_EUTILS_URL", "ESCALA_EUTILS_WAIT"
-#: Maximum failed tries in a row, longest wait between two, and longest wait that NCBI may ask for;
-#: waits in seconds.
-TRIES, LONGEST_WAIT, LONGEST_RETRY_AFTER = 8, 60, 600
+KEY_VARIABLE = "NCBI_API_KEY"
+URL_VARIABLE = "ESCALA_EUTILS_URL"
+FIRST_WAIT_VARIABLE = "ESCALA_EUTILS_WAIT"
+#: Failed tries in a row after which a request is given up.
+MAX_TRIES = 8
+#: Longest wait between two tries, unless the server asks for a longer one.
+MAX_WAIT_SECONDS = 60
+#: Longest wait that the server may ask for.
+MAX_RETRY_AFTER_SECONDS = 600
 #: A request fails after so many seconds without a byte.
 TIMEOUT_SECONDS = 60
-BACKEND = re.compile(r"backend|temporarily|try again", re.I)
-TOO_MANY = re.compile(r"rate limit", re.I)
-EXPIRED = re.compile(r"unable to obtain query|webenv|query_key|history", re.I)
+RATE_LIMIT = re.compile(r"rate limit", re.I)
+EXPIRED_SEARCH = re.compile(r"unable to obtain query|webenv|query_key|history", re.I)
 #: NCBI's answers for identifiers that it does not know, and sometimes for known ones.
-NO_SUCH = re.compile(r"id list is empty|id.parameter.is.empty|failed to understand id", re.I)
+NO_SUCH_RECORD = re.compile(r"id list is empty|id.parameter.is.empty|failed to understand id", re.I)
 BAD_KEY = re.compile(r"api.key.{0,20}invalid|invalid.{0,20}api.key", re.I | re.S)
 
 T = TypeVar("T")
@@ -59,54 +63,62 @@ class Failure(Exception):
     """A failed request with its reason. The text never holds the key."""
 
 
-class Final(Failure):
-    """A failure that a retry would not cure."""
+class PermanentFailure(Failure):
+    """A failure that would occur again after a retry."""
 
 
-class Passing(Failure):
-    """A failure that a retry may cure; `wait` is the number of seconds that the server asks for."""
+class RetryableFailure(Failure):
+    """A failure that may not occur again after a retry.
+
+    Attributes
+    ----------
+    wait : seconds that the server asks to wait before the retry.
+    """
 
     def __init__(self, reason: str, wait: float = 0):
         self.wait = wait
         super().__init__(reason)
 
 
-class Cut(Passing):
+class TruncatedAnswer(RetryableFailure):
     """An answer that ended too early; `text` is the part that arrived."""
 
     def __init__(self, text: str):
         self.text = text
-        super().__init__("the answer was cut")
+        super().__init__("the answer ended too early")
 
 
-class Unknown(Failure):
-    """An answer that NCBI has none of the requested records."""
+class NotFound(Failure):
+    """The server has none of the requested records."""
 
 
 class Client:
-    """One user's requests.
+    """Send one user's requests to NCBI or to a mirror.
 
     Parameters
     ----------
-    address : e-mail address, which every request carries.
+    email : e-mail address, which every request carries.
 
     Attributes
     ----------
-    faults : how often each fault occurred that led to a retry.
+    faults : number of faults so far, by reason.
+
+    Raises
+    ------
+    InputError : an environment variable holds no HTTP address, or no number of seconds.
     """
 
-    def __init__(self, address: str):
-        self.email = address
+    def __init__(self, email: str):
+        self.email = email
         self.faults: Counter[str] = Counter()
-        self._server = (os.environ.get(ADDRESS) or NCBI).rstrip("/")
-        host = urlsplit(self._server).hostname or ""
+        self._server, host = _server()
         self._is_ncbi = host == "nih.gov" or host.endswith(".nih.gov")
-        first = 1.0 if self._is_ncbi else _first_wait()
-        self._backing_off = exponential(multiplier=first, max=LONGEST_WAIT, jitter=first)
+        first_wait = 1.0 if self._is_ncbi else _first_wait()
+        self._backoff = exponential(multiplier=first_wait, max=MAX_WAIT_SECONDS, jitter=first_wait)
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Hold the lock of this user's requests on this machine, which share NCBI's rate.
+    def ncbi_lock(self) -> Iterator[None]:
+        """Hold a lock so that one download at a time uses this user's NCBI rate.
 
         A mirror needs no lock.
         """
@@ -129,7 +141,7 @@ class Client:
 
         Raises
         ------
-        Failure : its class tells whether a retry may help; `Cut` holds the part that arrived.
+        Failure : its class tells whether a retry may help.
         """
         # Raise outside of the handlers: the original exceptions hold the URL, and with it the key.
         try:
@@ -141,38 +153,38 @@ class Client:
             ):
                 body = reply.read()
         except HTTPError as error:
-            failure = _judged(error)
+            failure = _failure_of(error)
         except IncompleteRead as error:
-            failure = Cut(_text(error.partial))
-        except (OSError, HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            failure = Passing(_without_key(f"no answer: {reason or type(error).__name__}"))
+            failure = TruncatedAnswer(_text(error.partial))
+        except (OSError, HTTPException, UnicodeDecodeError) as error:
+            reason = getattr(error, "reason", error) or type(error).__name__
+            failure = RetryableFailure(_without_key(f"no answer: {reason}"))
         else:
             failure = None
         if failure:
             raise failure
         return _text(body)
 
-    def patiently(self, attempt: Callable[[], T]) -> T:
-        """Return the result of `attempt`; retry after each `Passing`, with growing waits.
+    def with_retries(self, attempt: Callable[[], T]) -> T:
+        """Return the result of `attempt`; retry after each `RetryableFailure`, with growing waits.
 
         Raises
         ------
-        Failure : the last one of `TRIES`, or the first that is not `Passing`.
+        Failure : the last failure after `MAX_TRIES` attempts, or the first of another class.
         """
 
-        def note(state: RetryCallState) -> None:
+        def count_fault(state: RetryCallState) -> None:
             self.faults[str(state.outcome.exception())] += 1
 
         def wait(state: RetryCallState) -> float:
-            asked_for = min(state.outcome.exception().wait, LONGEST_RETRY_AFTER)
-            return max(asked_for, self._backing_off(state))
+            retry_after = min(state.outcome.exception().wait, MAX_RETRY_AFTER_SECONDS)
+            return max(retry_after, self._backoff(state))
 
         return Retrying(
-            stop=stop_after_attempt(TRIES),
-            retry=retry_if_exception_type(Passing),
+            stop=stop_after_attempt(MAX_TRIES),
+            retry=retry_if_exception_type(RetryableFailure),
             wait=wait,
-            before_sleep=note,
+            before_sleep=count_fault,
             reraise=True,
         )(attempt)
 
@@ -181,13 +193,13 @@ class Client:
         """Patch Bio.Entrez, which has no setting for the address or the timeout."""
         before = Entrez.urlopen, Entrez.max_tries
 
-        def opened(request: Request):
+        def open_on_server(request: Request):
             request.full_url = request.full_url.replace(NCBI, self._server, 1)
             return urlopen(request, timeout=TIMEOUT_SECONDS)
 
-        Entrez.urlopen, Entrez.max_tries = opened, 1
+        Entrez.urlopen, Entrez.max_tries = open_on_server, 1
         if not self._is_ncbi:
-            # Time of its last request: a mirror need not keep NCBI's rate.
+            # The time of Bio.Entrez's last request: 0 switches its rate limit off.
             Entrez._open.previous = 0
         try:
             yield
@@ -195,77 +207,76 @@ class Client:
             Entrez.urlopen, Entrez.max_tries = before
 
 
-def require_no_error(text: str) -> None:
+def raise_reported_failure(text: str) -> NoReturn:
     """Raise the failure that an answer without records reports.
 
     Raises
     ------
-    Unknown : it says that NCBI has no such record.
-    Final : it says that the key is not valid.
-    Passing : anything else, also an empty answer.
+    NotFound : it says that the server has no such record.
+    PermanentFailure : it says that the key is not valid.
+    RetryableFailure : anything else, also an empty answer.
     """
-    if BAD_KEY.search(text):
-        raise Final(f"NCBI does not accept the key in {KEY}")
-    if NO_SUCH.search(text):
-        raise Unknown(f"NCBI answers: {shown(text)}")
-    if TOO_MANY.search(text):
-        raise Passing("too many requests")
-    if EXPIRED.search(text):
-        raise Passing("the search has expired")
-    raise Passing(f"NCBI answers: {shown(text)}" if text.strip() else "an empty answer")
+    raise _reported_failure(text, "the server answers")
 
 
-def parsed(text: str) -> dict:
-    """Return the content of a JSON answer.
+def parse_answer(text: str) -> dict:
+    """Return the content of an answer in JSON.
 
     Raises
     ------
-    Failure : it is not JSON, or holds only an error.
+    Failure : it is no JSON object, or the object has the key `error`.
     """
     try:
         content = json.loads(text)
     except ValueError:
         content = None
     if not isinstance(content, dict) or "error" in content:
-        require_no_error(text)
+        raise_reported_failure(text)
     return content
 
 
-def _judged(error: HTTPError) -> Failure:
-    """Return the failure that an HTTP status and its text stand for."""
+def _failure_of(error: HTTPError) -> Failure:
+    """Return the failure that fits an HTTP error."""
     with error:
         try:
             text = _text(error.read(4000))
         except (OSError, HTTPException):
             text = ""
-        if error.code in (408, 429) or error.code >= 500:
-            return Passing(f"HTTP {error.code}", _retry_after(error.headers))
-        if error.code != 400:
-            return Final(f"NCBI answers HTTP {error.code}: {shown(text)}")
+    if error.code in (408, 429) or error.code >= 500:
+        return RetryableFailure(f"HTTP {error.code}", _retry_after(error.headers))
+    answer = f"the server answers HTTP {error.code}"
+    # NCBI reports faults of its own, unknown records and invalid keys with this one status.
+    if error.code == 400:
+        return _reported_failure(text, answer)
+    return PermanentFailure(f"{answer}: {excerpt(text)}")
+
+
+def _reported_failure(text: str, answer: str) -> Failure:
+    """Return the failure that a text reports; `answer` begins the reason if it quotes the text."""
     if BAD_KEY.search(text):
-        return Final(f"NCBI does not accept the key in {KEY}")
-    if TOO_MANY.search(text):
-        return Passing("too many requests")
-    if EXPIRED.search(text):
-        return Passing("the search has expired")
-    if BACKEND.search(text):
-        return Passing(f"NCBI answers HTTP 400: {shown(text)}")
-    return Unknown(f"NCBI answers HTTP 400: {shown(text)}")
+        return PermanentFailure(f"the server does not accept the key in {KEY_VARIABLE}")
+    if NO_SUCH_RECORD.search(text):
+        return NotFound(f"{answer}: {excerpt(text)}")
+    if RATE_LIMIT.search(text):
+        return RetryableFailure("too many requests")
+    if EXPIRED_SEARCH.search(text):
+        return RetryableFailure("the search has expired")
+    return RetryableFailure(f"{answer}: {excerpt(text)}")
 
 
 def _retry_after(headers: Message) -> float:
     """Return the seconds that a Retry-After header asks for, as a number or a date (RFC 9110).
 
-    A date is compared with the `Date` header of the same answer, which is of the same clock.
+    A date is compared with the `Date` header of the same answer, which comes from the same clock.
     """
     value = headers.get("Retry-After", "0")
     try:
         return max(0.0, float(value))
     except ValueError:
-        when, sent = map(email.utils.parsedate_tz, (value, headers.get("Date", "")))
+        when, sent = map(parsedate_tz, (value, headers.get("Date", "")))
         if not (when and sent):
             return 0.0
-        return max(0.0, float(email.utils.mktime_tz(when) - email.utils.mktime_tz(sent)))
+        return max(0.0, float(mktime_tz(when) - mktime_tz(sent)))
 
 
 def _own_folder() -> Path:
@@ -273,14 +284,14 @@ def _own_folder() -> Path:
 
     Raises
     ------
-    InputError : it belongs to somebody else, or others may write to it.
+    InputError : it belongs to another user, or others may write to it.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "escala"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
         raise InputError(
-            "the folder of the lock for NCBI",
+            "the folder of the NCBI lock file",
             str(folder),
             "is another user's, or others may write to it",
             "run chown and chmod 700 on it, or set XDG_CACHE_HOME to a folder of your own",
@@ -288,24 +299,39 @@ def _own_folder() -> Path:
     return folder
 
 
+def _server() -> tuple[str, str]:
+    """Return the address of the server and its host name."""
+    url = (os.environ.get(URL_VARIABLE) or NCBI).rstrip("/")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(URL_VARIABLE, url, "is no HTTP address", "give it as https://HOST")
+    return url, parts.hostname
+
+
 def _first_wait() -> float:
-    value = os.environ.get(FIRST_WAIT) or "1"
+    value = os.environ.get(FIRST_WAIT_VARIABLE) or "1"
     try:
         return max(0.0, float(value))
     except ValueError:
-        raise InputError(FIRST_WAIT, value, "is no number", "give seconds") from None
+        raise InputError(FIRST_WAIT_VARIABLE, value, "is no number", "give seconds") from None
 
 
 def _key() -> str | None:
-    return os.environ.get(KEY, "").strip() or None
+    return os.environ.get(KEY_VARIABLE, "").strip() or None
 
 
 def _text(body: str | bytes) -> str:
     return body if isinstance(body, str) else body.decode("utf-8", "replace")
 
 
-def shown(text: str, limit: int = 120) -> str:
-    """Return an answer as one short line, without the key that NCBI repeats in some."""
+def excerpt(text: str, limit: int = 120) -> str:
+    """Return an answer as one short line, with the API key masked.
+
+    NCBI repeats the key in some answers.
+    """
     plain = " ".join(re.sub(r"<[^>]*>", " ", _without_key(text)).split())
     return plain[:limit] or "nothing"
 

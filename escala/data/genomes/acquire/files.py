@@ -72,7 +72,7 @@ def fetch(
 
     Raises
     ------
-    InputError : the folder is missing; a class has no file or two, or one that is empty, damaged or
+    InputError : the folder is missing; a class has no file, or several; a file is empty, damaged or
         not FASTA; or an accession is missing or occurs twice in a file.
     """
     for name, path in zip(classes, class_files(source, classes), strict=True):

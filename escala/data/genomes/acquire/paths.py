@@ -1,4 +1,4 @@
-"""Paths in a source: files of genomes, lists of accessions.
+"""Return the paths of the files that the settings of a genome source name.
 
 The workflow calls these functions at every start, so this module imports no heavy library.
 """
@@ -10,7 +10,9 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.data.paths import expanded_path
 
-SUFFIXES = [suffix + packed for suffix in (".fasta", ".fa", ".fna") for packed in ("", ".gz")]
+SUFFIXES = [
+    suffix + compression for suffix in (".fasta", ".fa", ".fna") for compression in ("", ".gz")
+]
 
 
 def class_files(source: dict, classes: list[str]) -> list[Path]:
@@ -18,16 +20,19 @@ def class_files(source: dict, classes: list[str]) -> list[Path]:
 
     Raises
     ------
-    InputError : the folder is missing, or a class has no file or two.
+    InputError : the folder is missing, or a class has no file, or more than one.
     """
-    origin = Path(expanded_path(source["folder"], "source.folder"))
-    if not origin.is_dir():
-        raise InputError("source.folder", str(origin), "no such folder", "name an existing folder")
-    return [_only_file(origin, name) for name in classes]
+    folder = Path(expanded_path(source["folder"], "source.folder"))
+    if not folder.is_dir():
+        raise InputError("source.folder", str(folder), "no such folder", "name an existing folder")
+    return [_only_file(folder, name) for name in classes]
 
 
-def list_files(source: dict, classes: list[str]) -> list[Path]:
-    """Return the files that list accessions of the classes, in their order."""
+def accession_files(source: dict, classes: list[str]) -> list[Path]:
+    """Return the files that list accessions, in the order of the classes.
+
+    A class whose accessions are in the settings themselves has no such file.
+    """
     lists = source.get("accessions", {})
     return [
         Path(expanded_path(lists[name], f"source.accessions.{name}"))
@@ -37,19 +42,19 @@ def list_files(source: dict, classes: list[str]) -> list[Path]:
 
 
 def _only_file(folder: Path, name: str) -> Path:
-    found = [path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()]
-    if not found:
+    files = [path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()]
+    if not files:
         raise InputError(
             "source.folder",
             str(folder),
             f"holds no file for the class {name}",
             f"add {name}.fasta, .fa or .fna, plain or .gz, or remove the class",
         )
-    if len(found) > 1:
+    if len(files) > 1:
         raise InputError(
             "source.folder",
-            [path.name for path in found],
-            f"two files for the class {name}",
+            [path.name for path in files],
+            f"several files for the class {name}",
             "keep one of them",
         )
-    return found[0]
+    return files[0]

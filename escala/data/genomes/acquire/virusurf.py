@@ -1,4 +1,4 @@
-"""Genomes exported from ViruSurf's web page: `>ACCESSION`, then the sequence in one line."""
+"""Import genomes exported from ViruSurf's web page: `>ACCESSION`, then the sequence in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from escala.data.genomes.acquire import files
 
 
 def fetch(source: dict, classes: list[str], folder: Path) -> None:
-    """Import each class's exported file in `source["folder"]`; names and checks as in `files`.
+    """Import each class's exported file in `source["folder"]`.
+
+    File names and checks are those of `files.fetch`.
 
     Raises
     ------
@@ -22,15 +24,23 @@ def fetch(source: dict, classes: list[str], folder: Path) -> None:
 
 
 def _exported_records(lines: files.Lines) -> Iterator[tuple[str, str]]:
+    number = 0
+
+    def lines_with_text() -> Iterator[str]:
+        nonlocal number
+        for number, line in enumerate(lines, start=1):  # noqa: B007
+            if line.strip():
+                yield line
+
     try:
-        yield from FastaTwoLineParser(line for line in lines if line.strip())
+        yield from FastaTwoLineParser(lines_with_text())
     except (UnicodeDecodeError, InputError):
         raise
     except ValueError:
-        # The parser's message would repeat the wrong line, which may be a whole genome.
+        # The parser's message would quote the offending line, which may be a whole genome.
         raise InputError(
             lines.name,
-            "a record",
-            "is not one header and one line of sequence",
-            "export it from ViruSurf again, or use source type files",
+            f"line {number}",
+            "breaks the layout of one header and one line of sequence per record",
+            "export the file from ViruSurf again, or use source type files",
         ) from None

@@ -1,4 +1,4 @@
-"""Codes of letters: A 1, C 2, G 3, T and U 4, anything else and padding 0; case is ignored."""
+"""Encode nucleotides: A=1, C=2, G=3, T and U=4, anything else 0; case is ignored."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ NUCLEOTIDES = b"ACGTUMRWSYKVHDBN-."
 _CODES = {"A": 1, "C": 2, "G": 3, "T": 4, "U": 4}
 
 # Tables for bytes.translate, Python's fastest lookup of bytes.
-_TABLE = bytes(_CODES.get(chr(letter).upper(), 0) if letter < 128 else 0 for letter in range(256))
+_TABLE = bytes(_CODES.get(chr(byte).upper(), 0) if byte < 128 else 0 for byte in range(256))
 _EITHER_CASE = NUCLEOTIDES + NUCLEOTIDES.lower()
-#: The code of the complementary base, by code (Watson and Crick, 1953); 0 stays 0.
+#: `COMPLEMENT[code]` is the code of the complementary base (Watson and Crick, 1953); 0 stays 0.
 COMPLEMENT = np.array([0, 4, 3, 2, 1], np.uint8)
 
 
@@ -26,10 +26,10 @@ def encode(sequence: bytes) -> bytes:
 
 
 def foreign_letters(sequence: bytes) -> str:
-    """Return the letters of a sequence that are not in `NUCLEOTIDES`, each once, sorted."""
+    """Return the letters that are not in `NUCLEOTIDES` in either case, each once, sorted."""
     return "".join(map(chr, sorted(set(sequence.translate(None, _EITHER_CASE)))))
 
 
 def reverse_complement(codes: np.ndarray) -> np.ndarray:
-    """Return the other strand of codes (uint8, 0 to 4), of any shape, along the last axis."""
+    """Return the reverse complement along the last axis of an array of codes (uint8)."""
     return COMPLEMENT[codes[..., ::-1]]

@@ -1,4 +1,4 @@
-"""Splits of genomes into a training and a test side, stratified by class."""
+"""Split genomes into a training and a test side, stratified by class."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sklearn.model_selection import train_test_split
 
 from escala.core.errors import InputError
 
-#: Tolerated deviation of a class's test rows from the wanted number, as a share of it. It lets
-#: seeds draw from several sets of groups even if a single set is nearest.
+#: Tolerated deviation of a class's test rows from the wanted number, as a share of it. Without it,
+#: every seed would give the same split when one set of groups fits best.
 SLACK = 0.1
 
 
@@ -21,12 +21,13 @@ class Split:
     Parameters
     ----------
     train, test : int arrays.
-    not_separable : labels of the classes with a single group, which is in `train`.
+    single_group_classes : labels of the classes with one group or none; all their rows are in
+        `train`.
     """
 
     train: np.ndarray
     test: np.ndarray
-    not_separable: tuple[int, ...] = ()
+    single_group_classes: tuple[int, ...] = ()
 
 
 def stratified_split(
@@ -40,24 +41,30 @@ def stratified_split(
 
     Raises
     ------
-    InputError : a class has too few records for both sides.
+    InputError : `test_fraction` is not between 0 and 1, or a class has too few rows for both sides.
     """
+    if not 0 < test_fraction < 1:
+        raise InputError(
+            "split.test_fraction", test_fraction, "is not between 0 and 1", "give 0.3, for example"
+        )
     counts = np.bincount(labels, minlength=len(classes))
     try:
         sides = train_test_split(
             np.arange(len(labels)), test_size=test_fraction, random_state=seed, stratify=labels
         )
-        fewest = np.min([np.bincount(labels[s], minlength=len(classes)) for s in sides], axis=0)
+        rows_on_smaller_side = np.min(
+            [np.bincount(labels[s], minlength=len(classes)) for s in sides], axis=0
+        )
     except ValueError:
         # scikit-learn refuses a class of one row, and a side with fewer rows than classes.
-        fewest = np.where(counts == counts.min(), 0, counts)
-    if not fewest.all():
-        lacking = int(np.argmin(fewest))
+        rows_on_smaller_side = np.where(counts == counts.min(), 0, counts)
+    if not rows_on_smaller_side.all():
+        scarce_class = int(np.argmin(rows_on_smaller_side))
         raise InputError(
-            f"class {classes[lacking]}",
-            int(counts[lacking]),
-            f"records are too few for a split with test_fraction {test_fraction:g}: "
-            "each class needs at least one row on each side",
+            f"class {classes[scarce_class]}",
+            int(counts[scarce_class]),
+            f"too few rows for test_fraction {test_fraction:g}: "
+            "each class needs at least one on each side",
             "add records, change test_fraction, or drop the class",
         )
     return Split(*map(np.sort, sides))
@@ -82,89 +89,105 @@ def group_split(
     InputError : every class has a single group.
     """
     random = np.random.default_rng(seed)
-    chosen, whole = [], []
+    test_groups, single_group_classes = [], []
     for label in range(len(classes)):
-        own = labels == label
-        names, sizes = np.unique(groups[own], return_counts=True)
+        in_class = labels == label
+        names, sizes = np.unique(groups[in_class], return_counts=True)
         if len(names) < 2:
-            whole.append(label)
-            continue
-        chosen += _drawn(names, sizes, test_fraction * own.sum(), random)
-    return _of_groups(labels, groups, classes, chosen, tuple(whole))
-
-
-def _drawn(
-    names: np.ndarray, sizes: np.ndarray, wanted: float, random: np.random.Generator
-) -> list[str]:
-    """Return some groups, never all, whose rows add up to about the wanted number.
-
-    Bit n of an integer tells whether some groups add up to n rows. Groups are tried in random
-    order. A group is taken if the remaining ones can still complete an allowed sum.
-    """
-    order, rows = random.permutation(len(names)), int(sizes.sum())
-    left = [1]
-    for index in order[::-1]:
-        left.append(left[-1] | left[-1] << int(sizes[index]))
-    possible = [count for count in range(1, rows) if left[-1] >> count & 1]
-    reach = max(SLACK * wanted, min(abs(count - wanted) for count in possible))
-    allowed = sum(1 << count for count in possible if abs(count - wanted) <= reach)
-    chosen = []
-    for index, rest in zip(order, left[-2::-1], strict=True):
-        without = allowed >> int(sizes[index])
-        if without & rest:
-            chosen.append(names[index])
-            allowed = without
-    return chosen
-
-
-def split_leaving_out(
-    labels: np.ndarray, groups: np.ndarray, classes: list[str], left_out: list[str]
-) -> Split:
-    """Split rows so that the test side is the named groups.
-
-    Parameters
-    ----------
-    labels, groups : as `group_split`.
-    left_out : names of groups.
-
-    Returns
-    -------
-    The split. A class with a single group is not separable. A class without a named group has no
-    test rows either.
-
-    Raises
-    ------
-    InputError : a group does not exist, or the named groups are all groups of a class.
-    """
-    unknown = sorted(set(left_out) - set(groups))
-    if unknown:
-        raise InputError(
-            "split.leave_out", unknown[0], "no such group", "name groups of the group file"
-        )
-    whole = []
-    for label, name in enumerate(classes):
-        own = set(groups[labels == label])
-        if own and own <= set(left_out):
-            raise InputError(
-                "split.leave_out",
-                sorted(own),
-                f"is the whole class {name}: no rows would be left to train on",
-                "leave some of its groups in",
-            )
-        if len(own) == 1:
-            whole.append(label)
-    return _of_groups(labels, groups, classes, left_out, tuple(whole))
-
-
-def _of_groups(
-    labels: np.ndarray, groups: np.ndarray, classes: list[str], chosen: list, whole: tuple[int, ...]
-) -> Split:
-    if len(whole) == len(classes):
+            single_group_classes.append(label)
+        else:
+            test_groups += _draw_groups(names, sizes, test_fraction * in_class.sum(), random)
+    if len(single_group_classes) == len(classes):
         raise InputError(
             "split.by",
             ", ".join(classes),
             "every class has a single group: none can be split",
             "raise similarity, give a finer group file, or set split.by: random",
         )
-    tested = np.isin(groups.astype(str), np.asarray(chosen, str))
-    return Split(np.flatnonzero(~tested), np.flatnonzero(tested), whole)
+    return _split_by_groups(groups, test_groups, single_group_classes)
+
+
+def _draw_groups(
+    names: np.ndarray, sizes: np.ndarray, wanted: float, random: np.random.Generator
+) -> list[str]:
+    """Return some groups, never all, whose rows add up to about the wanted number.
+
+    Groups are tried in random order. A group is taken if the groups after it can still complete an
+    allowed sum. A set of sums is an integer: bit n is set if the set holds n. Memory: up to
+    groups × rows / 8 bytes.
+    """
+    order, rows = random.permutation(len(names)), int(sizes.sum())
+    # sums_of_last[k]: the numbers of rows that some of the last k groups add up to.
+    sums_of_last = [1]
+    for index in order[::-1]:
+        sums_of_last.append(sums_of_last[-1] | sums_of_last[-1] << int(sizes[index]))
+    possible = _members(sums_of_last[-1] & ~(1 | 1 << rows), rows)
+    distances = np.abs(possible - wanted)
+    allowed = _set_of(possible[distances <= max(SLACK * wanted, distances.min())])
+    test_groups = []
+    for index, sums_of_rest in zip(order, sums_of_last[-2::-1], strict=True):
+        allowed_after_taking = allowed >> int(sizes[index])
+        if allowed_after_taking & sums_of_rest:
+            test_groups.append(names[index])
+            allowed = allowed_after_taking
+    return test_groups
+
+
+def _members(sums: int, largest: int) -> np.ndarray:
+    """Return the numbers up to `largest` in a set of sums, in ascending order."""
+    data = sums.to_bytes(largest // 8 + 1, "little")
+    return np.flatnonzero(np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"))
+
+
+def _set_of(numbers: np.ndarray) -> int:
+    """Return the set of sums that holds the numbers, of which there is at least one."""
+    bits = np.zeros(numbers.max() + 1, bool)
+    bits[numbers] = True
+    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+
+
+def split_leaving_out(
+    labels: np.ndarray, groups: np.ndarray, classes: list[str], left_out: list[str]
+) -> Split:
+    """Put the named groups in the test side, all others in training.
+
+    A class with no named group has no test rows.
+
+    Parameters
+    ----------
+    labels, groups : as `group_split`.
+    left_out : names of groups.
+
+    Raises
+    ------
+    InputError : no group is named, a group does not exist, or the named groups are all groups of a
+        class.
+    """
+    if not left_out:
+        raise InputError("split.leave_out", left_out, "names no group", "name at least one group")
+    unknown = sorted(set(left_out) - set(groups))
+    if unknown:
+        raise InputError(
+            "split.leave_out", unknown[0], "no such group", "name groups of the group file"
+        )
+    single_group_classes = []
+    for label, name in enumerate(classes):
+        class_groups = set(groups[labels == label])
+        if class_groups and class_groups <= set(left_out):
+            raise InputError(
+                "split.leave_out",
+                sorted(class_groups),
+                f"are all groups of class {name}, which would have no training rows",
+                "remove some of them from leave_out",
+            )
+        if len(class_groups) < 2:
+            single_group_classes.append(label)
+    return _split_by_groups(groups, left_out, single_group_classes)
+
+
+def _split_by_groups(
+    groups: np.ndarray, test_groups: list[str], single_group_classes: list[int]
+) -> Split:
+    """Return the split whose test side is the rows of `test_groups`."""
+    in_test = np.isin(groups.astype(str), np.asarray(test_groups, str))
+    return Split(np.flatnonzero(~in_test), np.flatnonzero(in_test), tuple(single_group_classes))
