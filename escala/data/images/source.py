@@ -18,7 +18,7 @@ from escala.data.images.outlines import CLASSES, outlines
 from escala.data.images.pictures import brought_to, classes_of, files_of, read_picture
 from escala.data.writer import ArrayWriter, written
 
-#: Height and width of simulated outlines, those of the source work (docs/systems/fish.md).
+#: Height and width of simulated outlines, those of the source work.
 OUTLINES = (148, 197)
 
 Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
