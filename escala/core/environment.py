@@ -23,9 +23,9 @@ def prepend_search_paths(root: Path) -> None:
 
 
 def start_session() -> None:
-    """Start a session, the runs that one call of the workflow measures.
+    """Start a session: one call of the workflow, whose name every measurement records.
 
-    Its name is written into the environment, which the jobs inherit.
+    The name is written into the environment, which the jobs inherit.
     """
     os.environ[SESSION_VARIABLE] = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 

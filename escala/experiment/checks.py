@@ -126,7 +126,10 @@ def _check_names(experiment: Experiment, key: str, parts: Mapping[str, str]) -> 
 
 
 def _check_ladders(experiment: Experiment) -> None:
-    """Refuse ladders without epochs to compare, and rungs that are unknown, cut short or equal."""
+    """Refuse ladders without a workload that has epochs, and rungs that cannot be compared.
+
+    Such rungs have an unknown name, have epochs cut short by `steps`, or are listed twice.
+    """
     settings = experiment.settings
     for name, rungs in settings["ladders"].items():
         for position, rung in enumerate(rungs):

@@ -1,9 +1,9 @@
 """References: the configurations that a configuration is compared with.
 
 An experiment lists its references in order, the main one first. A reference names a strategy and a
-layout, and may name a variant and a network. Where it names none, those of the compared
-configuration are used; a configuration of one node has the network `native`. Every configuration is
-compared with each reference; a reference is compared with those listed before it.
+layout, and may name a variant and a network. A part that it does not name is that of the
+configuration compared with it. A configuration of one node has the network `native`. Every
+configuration is compared with each reference; a reference is compared with those listed before it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Configuration(NamedTuple):
     network: str
 
     def __str__(self) -> str:
-        return " ".join(part for part in self if part != NATIVE)
+        return " ".join(self[:-1] if self.network == NATIVE else self)
 
 
 #: Strategy and layout of a run in one process.

@@ -40,7 +40,8 @@ def validated(settings: Any, origin: str) -> dict:
     InputError : a key is unknown or missing, or a value is not allowed.
     """
     filled = completed(settings, with_python_patterns(composed(_common())), origin)
-    # `_filled` sorts all keys, but runs and tables follow the order of these in the file.
+    # `_filled` sorts all keys. But runs and tables follow the order in which the file lists what
+    # these parts hold.
     in_order = {
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
         for part in ("datasets", "workloads", "variants", "networks", "ladders")
@@ -59,11 +60,12 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
 
 
 def omitted_settings(name: str, settings: Mapping[str, Any]) -> dict:
-    """Return the values of a workload's optional settings at which a request omits them.
+    """Return the omitted value of each optional setting of a workload.
 
-    The value is the declaration's `omitted` if it has one, else its `default`. A new setting, or a
-    changed default whose old value is kept as `omitted`, changes no request of a run that does not
-    set it.
+    A request leaves a setting out if it has this value: the declaration's `omitted` if there is
+    one, else its `default`. So a new setting changes no request of a run that does not set it. If a
+    default changes and its old value is kept as `omitted`, only requests of runs that relied on the
+    old default change.
 
     Parameters
     ----------
@@ -155,8 +157,8 @@ def _filling_defaults(base: type[Validator]) -> type[Validator]:
     """Extend a validator so that it writes the schema's defaults into what it validates.
 
     This is the recipe of jsonschema's own documentation (FAQ, "Why doesn't my schema's default
-    property set the default on my instance?"), except that it skips `properties` with a `const`
-    that the content does not have: those of another alternative.
+    property set the default on my instance?"), except for other alternatives: it fills nothing in
+    from `properties` with a `const` that differs from the content's value.
     """
     check_properties = base.VALIDATORS["properties"]
 
@@ -183,8 +185,7 @@ def _is_finite_number(checker: object, value: object) -> bool:
     return _is_integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
 
 
-# JSON Schema takes 3.0 for an integer, and jsonschema takes NaN for a number. No count or rate may
-# be either.
+# JSON Schema takes 3.0 for an integer, and jsonschema takes NaN for a number. Escala does not.
 _Strict = validators.extend(
     Draft202012Validator,
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
@@ -273,7 +274,7 @@ def _if_of_kind(kind: Kind) -> dict:
 
 
 def _merged(schema: Mapping, other: Mapping) -> dict:
-    """Merge two schemas. Lists are united; of two other values the first is kept."""
+    """Merge two schemas: mappings key by key, lists as a union, else the first value is kept."""
     merged = dict(schema)
     for key, value in other.items():
         first = merged.setdefault(key, value)
@@ -436,7 +437,7 @@ def _as_input_error(error: ValidationError, schema: dict, origin: str) -> InputE
 
 
 def _unknown_key(error: ValidationError, name_pattern: str) -> tuple[list[str], object, str, str]:
-    """Return the keys below the error's path, value, reason and remedy of a key not allowed."""
+    """Return the message on a key that is not allowed: further keys, value, reason and remedy."""
     content, allowed = error.instance, sorted(error.schema.get("properties", {}))
     patterns = list(error.schema.get("patternProperties", {}))
     unknown = min(k for k in content if k not in allowed and not _matches(patterns, k))
@@ -449,7 +450,7 @@ def _unknown_key(error: ValidationError, name_pattern: str) -> tuple[list[str], 
 
 
 def _missing_key(error: ValidationError) -> tuple[list[str], object, str, str]:
-    """Return the keys below the error's path, value, reason and remedy of a missing key."""
+    """Return the message on a missing key: further keys, value, reason and remedy."""
     missing = next(name for name in error.validator_value if name not in error.instance)
     setting = error.schema.get("properties", {}).get(missing)
     description = setting.get("description", "") if isinstance(setting, Mapping) else ""

@@ -15,13 +15,13 @@ class Distribute(Strategy):
 
     shows_steps = False
     #: Set by `start`: the `tf.distribute.Strategy`.
-    replicas = None
+    tf_strategy = None
 
     @contextmanager
     def scope(self):
         import tensorflow as tf
 
-        with self.replicas.scope(), tf.variable_creator_scope(_read_from_first_replica):
+        with self.tf_strategy.scope(), tf.variable_creator_scope(_read_from_first_replica):
             yield
 
     def compiled(self, step, signature):
@@ -30,15 +30,15 @@ class Distribute(Strategy):
         @tf.function(reduce_retracing=True)
         def on_all_replicas(*arguments):
             summed = []
-            for values in self.replicas.run(step, args=arguments):
-                local = self.replicas.experimental_local_results(values)
+            for values in self.tf_strategy.run(step, args=arguments):
+                local = self.tf_strategy.experimental_local_results(values)
                 summed.append(tf.add_n([tf.cast(value, tf.float32) for value in local]))
             return summed
 
         def per_replica(values):
             # A process holds consecutive ranks, and its first rank is its first replica.
             first = self.place.ranks[0]
-            return self.replicas.experimental_distribute_values_from_function(
+            return self.tf_strategy.experimental_distribute_values_from_function(
                 lambda context: tf.constant(values[context.replica_id_in_sync_group - first])
             )
 
@@ -64,7 +64,7 @@ class Distribute(Strategy):
 
         # In each process, the first replica adds the values and the others add zeros.
         zeros = np.zeros_like(values)
-        per_replica = self.replicas.experimental_distribute_values_from_function(
+        per_replica = self.tf_strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(
                 values if context.replica_id_in_sync_group == self.place.ranks[0] else zeros
             )
@@ -77,12 +77,15 @@ class Distribute(Strategy):
 
         if not hasattr(self, "_compiled_sum"):
             self._compiled_sum = tf.function(
-                lambda value: self.replicas.reduce("SUM", value, axis=None), reduce_retracing=True
+                lambda value: self.tf_strategy.reduce("SUM", value, axis=None),
+                reduce_retracing=True,
             )
         return self._compiled_sum
 
     def weights(self, variables):
-        by_variable = [self.replicas.experimental_local_results(variable) for variable in variables]
+        by_variable = [
+            self.tf_strategy.experimental_local_results(variable) for variable in variables
+        ]
         return [[copy.numpy() for copy in copies] for copies in zip(*by_variable, strict=True)]
 
     def stop(self):

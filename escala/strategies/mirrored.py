@@ -25,5 +25,5 @@ class Mirrored(Distribute):
             logical = [tf.config.LogicalDeviceConfiguration() for _ in ranks]
             tf.config.set_logical_device_configuration(processor, logical)
             devices = tf.config.list_logical_devices("CPU")
-        self.replicas = tf.distribute.MirroredStrategy([device.name for device in devices])
-        return ranks[: len(devices)], self.replicas.num_replicas_in_sync
+        self.tf_strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+        return ranks[: len(devices)], self.tf_strategy.num_replicas_in_sync

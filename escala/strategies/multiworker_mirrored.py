@@ -28,9 +28,9 @@ class MultiWorkerMirrored(Distribute):
             }
         )
         communication = tf.distribute.experimental.CommunicationImplementation
-        self.replicas = tf.distribute.MultiWorkerMirroredStrategy(
+        self.tf_strategy = tf.distribute.MultiWorkerMirroredStrategy(
             communication_options=tf.distribute.experimental.CommunicationOptions(
                 implementation=communication[asked.upper()]
             )
         )
-        return [self.place.process], self.replicas.num_replicas_in_sync
+        return [self.place.process], self.tf_strategy.num_replicas_in_sync

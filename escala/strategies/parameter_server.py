@@ -49,14 +49,15 @@ class ParameterServer(Strategy):
             return self.place.ranks, self.place.processes
         import tensorflow as tf
 
-        self._tasks = [self._start(job) for job in ("ps", "worker")]
+        self._tasks = []
         try:
+            self._tasks += map(self._start, ("ps", "worker"))
             cluster = tf.train.ClusterSpec(self._cluster)
             resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
                 cluster, task_type="chief", task_id=0, rpc_layer=worker.PROTOCOL
             )
-            self.replicas = tf.distribute.ParameterServerStrategy(resolver)
-            self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.replicas)
+            self.tf_strategy = tf.distribute.ParameterServerStrategy(resolver)
+            self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.tf_strategy)
         except BaseException:
             self.stop()
             raise
@@ -73,12 +74,12 @@ class ParameterServer(Strategy):
         return {"worker": self.place.addresses, "ps": [server], "chief": [chief]}
 
     def scope(self):
-        return self.replicas.scope()
+        return self.tf_strategy.scope()
 
     def compiled(self, step, signature):
         import tensorflow as tf
 
-        replicas, coordinator = self.replicas, self._coordinator
+        replicas, coordinator = self.tf_strategy, self._coordinator
 
         @tf.function(input_signature=signature)
         def on_worker(*arguments):

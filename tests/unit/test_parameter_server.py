@@ -48,7 +48,7 @@ def test_its_tasks_end_if_it_cannot_start(strategy, monkeypatch):
 
 def test_every_sum_of_a_step_is_returned(strategy):
     """A step may return any number of sums. Here, workers run at once in this process."""
-    strategy.replicas = SimpleNamespace(run=lambda step, args: step(*args))
+    strategy.tf_strategy = SimpleNamespace(run=lambda step, args: step(*args))
     strategy._coordinator = SimpleNamespace(
         schedule=lambda function, args: SimpleNamespace(fetch=lambda: function(*args).numpy())
     )

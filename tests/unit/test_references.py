@@ -64,3 +64,8 @@ def test_references_are_numbered_from_the_main_one():
     assert (
         reference_number(Configuration("horovod-mpi", "1x2", "one-core", "native"), [ONE]) is None
     )
+
+
+def test_only_the_network_is_left_out_of_a_name_if_it_is_native():
+    assert str(Configuration("single", "1x1", "native", "native")) == "single 1x1 native"
+    assert str(Configuration("single", "2x1", "native", "slow")) == "single 2x1 native slow"

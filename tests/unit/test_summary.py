@@ -21,6 +21,7 @@ from fixtures_runs import (
 from escala.analysis import statistics
 from escala.core.files import read_json, write_json
 from escala.report import tables
+from escala.report.findings import answers
 from escala.report.summary import summary
 
 
@@ -97,8 +98,8 @@ def test_the_first_lines_answer_with_equal_batches_and_set_threads_beside(tmp_pa
     [
         ((4.0, 4.0, 5.6), "No", "more time than"),
         ((5.6, 3.0, 3.9), "Yes", "more time than"),
-        ((5.6, 3.9, 3.9), "Yes", "not distinguishable. That"),
-        ((4.0, 4.0, 4.0), "Not distinguishable", "not distinguishable. That"),
+        ((5.6, 3.9, 3.9), "Yes", "are not distinguishable. That"),
+        ((4.0, 4.0, 4.0), "Not distinguishable", "are not distinguishable. That"),
     ],
 )
 def test_an_answer_takes_an_interval_that_excludes_one(tmp_path, seconds, verdict, threads):
@@ -421,3 +422,17 @@ def test_it_says_where_a_step_is_longer_than_that_of_one_process(tmp_path):
     assert f"(+6.0 ms against single 1x1: +{1000 * skew:.1f} ms waiting for the slowest" in within
     beside = 1000 * two.set_index("part")["median_seconds"]["overlap"]
     assert f"; {beside:.1f} ms of exchange go on beside these)" in within
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.5, float("nan"), "No verdict"),
+        (float("nan"), 1.5, "No verdict"),
+        (float("nan"), 0.9, answers.YES),
+        (1.1, float("nan"), answers.NO),
+        (0.9, 1.1, answers.NOT_DISTINGUISHABLE),
+    ],
+)
+def test_an_unknown_end_decides_nothing(low, high, verdict):
+    assert answers._verdict(low, high, 7) == verdict

@@ -66,8 +66,8 @@ def draw(tables: Tables) -> Figure:
         [
             f"Reference: {_main_references(speedup)}. Points are medians over pairs of runs of the "
             f"same session and repeat. Bars are 95 % intervals from {PAIRS_FOR_INTERVAL} pairs on, "
-            "and the range for fewer. The dashed line is the ideal: a speed-up of cores / cores of "
-            "the reference, and an efficiency of 1.",
+            "and the range for fewer. The dashed line is the ideal: the speed-up equals the cores "
+            "divided by the cores of the reference, and the efficiency is 1.",
             *_missing(by_epochs),
             *left_out(tables),
             *gaps(runs),
@@ -154,5 +154,7 @@ def _why_nothing(tables: Tables) -> str:
     speedup = labelled(tables["speedup"], tables["runs"])
     if speedup.empty:
         return "The experiment has no configuration to compare with its reference."
-    reasons = "; ".join(f"{row.label}: {row.reason}" for row in speedup.itertuples())
+    reasons = "; ".join(
+        f"{row.label} against {row.reference_label}: {row.reason}" for row in speedup.itertuples()
+    )
     return f"No ratio is available. {reasons}."

@@ -127,7 +127,7 @@ def _answer_to_other_reference(row, row_of_reference) -> str:
         text = f"{start} {more_or_less} time than {reference}: {row.ratio:.2f} of it ({interval})"
     else:
         text = f"{start} {row.ratio:.2f} of the time of {reference} ({interval})"
-        text += ", which is not distinguishable" * (verdict == NOT_DISTINGUISHABLE)
+        text += "; the two times are not distinguishable" * (verdict == NOT_DISTINGUISHABLE)
     if row.global_batch != row.reference_global_batch:
         text += f", with batches of {row.global_batch} and {row.reference_global_batch} rows"
     if row_of_reference is None or row_of_reference.kind == "unavailable":
@@ -174,16 +174,16 @@ def _verdict(low: float, high: float, pairs: int) -> str:
     """Return the verdict from the 95 % interval of a ratio of times, rounded as it is printed.
 
     It is `YES` if the interval is below 1, `NO` if it is above 1, and `NOT_DISTINGUISHABLE` if it
-    contains 1. An unknown end (NaN) decides nothing: with two of them, and with fewer than
-    `PAIRS_FOR_INTERVAL` pairs, there is no verdict.
+    contains 1. There is no verdict from fewer than `PAIRS_FOR_INTERVAL` pairs, or if an end that
+    decides is unknown (NaN).
     """
     if pairs < PAIRS_FOR_INTERVAL:
         return f"No verdict from {count(pairs, 'pair')}"
-    if pd.isna(low) and pd.isna(high):
-        return "No verdict"
     if round(high, 2) < 1:
         return YES
-    return NO if round(low, 2) > 1 else NOT_DISTINGUISHABLE
+    if round(low, 2) > 1:
+        return NO
+    return "No verdict" if pd.isna(low) or pd.isna(high) else NOT_DISTINGUISHABLE
 
 
 def _interval(low: float, high: float, pairs: int) -> str:

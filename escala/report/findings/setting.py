@@ -28,11 +28,11 @@ def sentence(tables: Tables, name: str) -> str:
     were, they_train = ("was", "It trains") if configurations == 1 else ("were", "They train")
     return (
         f"{count(configurations, 'configuration')} {were} timed on {joined(machines)}, "
-        f"{_times(runs)}. {they_train} {joined(data)}."
+        f"{_how_often(runs)}. {they_train} {joined(data)}."
     )
 
 
-def _times(runs: pd.DataFrame) -> str:
+def _how_often(runs: pd.DataFrame) -> str:
     """Return how many runs of a configuration ended ok, for each workload if the numbers differ."""
     ok = runs.assign(ok=runs["status"] == "ok").groupby(list(CONFIGURATION), sort=False)["ok"].sum()
     by_workload = {

@@ -3,8 +3,9 @@
 The gradient of a dense layer's kernel is a product: the layer's input, (rows, in), transposed,
 times the gradient of its output before the activation, (rows, out). Over the rows of all ranks,
 this product is the sum of the ranks' gradients. So ranks may gather each other's factors instead of
-summing the products: rows · (in + out) numbers of each rank instead of in · out. The first factor,
-the input, is known before the backward pass begins, so a strategy can send it during that pass.
+summing the products. Each rank then sends rows · (in + out) numbers instead of in · out. The first
+factor, the input, is known before the backward pass begins, so a strategy can send it during that
+pass.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-#: Bytes that factors must save each rank in a step. Otherwise the second exchange costs more time
-#: than the saved bytes.
+#: A layer is factored only if each rank then receives at least this many bytes less in a step.
+#: Below it, gathering beside the sum of the other gradients costs more time than the bytes.
 MIN_SAVED_BYTES = 2**18
 
 # Keras exports this class under no public name.

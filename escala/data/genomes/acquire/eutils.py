@@ -9,7 +9,8 @@ Environment
 NCBI_API_KEY : the API key, read at each request and never shown.
 ESCALA_EUTILS_URL : address of a mirror or a test server, used in place of
     https://eutils.ncbi.nlm.nih.gov. It receives the key. The rate limit is not applied to it.
-ESCALA_EUTILS_WAIT : seconds before the first retry (default 1); ignored for NCBI's own server.
+ESCALA_EUTILS_WAIT : least seconds before the first retry (default 1), to which up to as many are
+    added at random; ignored for NCBI's own server.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Client:
 
     Attributes
     ----------
-    faults : number of faults so far, by reason.
+    faults : number of retries so far, by the reason of the fault.
 
     Raises
     ------
@@ -170,7 +171,8 @@ class Client:
 
         Raises
         ------
-        Failure : the last failure after `MAX_TRIES` attempts, or the first of another class.
+        Failure : the last `RetryableFailure` after `MAX_TRIES` attempts, or the first failure that
+            is not retryable.
         """
 
         def count_fault(state: RetryCallState) -> None:
@@ -208,7 +210,7 @@ class Client:
 
 
 def raise_reported_failure(text: str) -> NoReturn:
-    """Raise the failure that an answer without records reports.
+    """Raise the failure that is reported by an answer that holds no records.
 
     Raises
     ------
@@ -252,7 +254,7 @@ def _failure_of(error: HTTPError) -> Failure:
 
 
 def _reported_failure(text: str, answer: str) -> Failure:
-    """Return the failure that a text reports; `answer` begins the reason if it quotes the text."""
+    """Return the failure that a text reports; a reason that quotes it starts with `answer`."""
     if BAD_KEY.search(text):
         return PermanentFailure(f"the server does not accept the key in {KEY_VARIABLE}")
     if NO_SUCH_RECORD.search(text):

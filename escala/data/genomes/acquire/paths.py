@@ -1,4 +1,4 @@
-"""Return the paths of the files that the settings of a genome source name.
+"""Paths of the files that are named in the settings of a source of genomes.
 
 The workflow calls these functions at every start, so this module imports no heavy library.
 """

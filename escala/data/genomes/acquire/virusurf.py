@@ -42,5 +42,5 @@ def _exported_records(lines: files.Lines) -> Iterator[tuple[str, str]]:
             lines.name,
             f"line {number}",
             "breaks the layout of one header and one line of sequence per record",
-            "export the file from ViruSurf again, or use source type files",
+            "export the file from ViruSurf again, or set source.type: files",
         ) from None

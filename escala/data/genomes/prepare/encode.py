@@ -9,7 +9,7 @@ NUCLEOTIDES = b"ACGTUMRWSYKVHDBN-."
 _CODES = {"A": 1, "C": 2, "G": 3, "T": 4, "U": 4}
 
 # Tables for bytes.translate, Python's fastest lookup of bytes.
-_TABLE = bytes(_CODES.get(chr(byte).upper(), 0) if byte < 128 else 0 for byte in range(256))
+_TABLE = bytes(_CODES.get(chr(byte).upper(), 0) for byte in range(256))
 _EITHER_CASE = NUCLEOTIDES + NUCLEOTIDES.lower()
 #: `COMPLEMENT[code]` is the code of the complementary base (Watson and Crick, 1953); 0 stays 0.
 COMPLEMENT = np.array([0, 4, 3, 2, 1], np.uint8)
@@ -26,7 +26,7 @@ def encode(sequence: bytes) -> bytes:
 
 
 def foreign_letters(sequence: bytes) -> str:
-    """Return the letters that are not in `NUCLEOTIDES` in either case, each once, sorted."""
+    """Return the letters that are no `NUCLEOTIDES`, capital or small, each once, sorted."""
     return "".join(map(chr, sorted(set(sequence.translate(None, _EITHER_CASE)))))
 
 

@@ -9,8 +9,9 @@ from sklearn.model_selection import train_test_split
 
 from escala.core.errors import InputError
 
-#: Tolerated deviation of a class's test rows from the wanted number, as a share of it. Without it,
-#: every seed would give the same split when one set of groups fits best.
+#: The number of a class's test rows may differ from the wanted number by this share of the wanted
+#: number. Without this tolerance, every seed would give the same split when one set of groups fits
+#: best.
 SLACK = 0.1
 
 
@@ -75,9 +76,10 @@ def group_split(
 ) -> Split:
     """Split rows so that each group is entirely on one side.
 
-    In each class, groups are drawn at random until the test side has `test_fraction` of its rows,
-    within a share `SLACK` of that number or as near as the groups allow. Each side gets at least
-    one group. A class with a single group goes to the training side.
+    In each class, groups are drawn at random for the test side. Their rows add up to
+    `test_fraction` of the rows of the class, give or take a share `SLACK` of this number. If no
+    groups add up to that, the nearest possible number is taken. Each side gets at least one group.
+    A class with a single group goes to the training side.
 
     Parameters
     ----------
