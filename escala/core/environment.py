@@ -23,7 +23,7 @@ def prepend_search_paths(root: Path) -> None:
 
 
 def start_session() -> None:
-    """Start a session: one call of the workflow, whose name every measurement records.
+    """Give this call of the workflow a session name, which every measurement records.
 
     The name is written into the environment, which the jobs inherit.
     """

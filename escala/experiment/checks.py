@@ -108,8 +108,8 @@ def _check_names(experiment: Experiment, key: str, parts: Mapping[str, str]) -> 
 
     Parameters
     ----------
-    key : its place in the settings.
-    parts : its layout, and the names of some of its other parts.
+    key : place of the reference or rung in the settings.
+    parts : its layout and, where it gives them, its strategy, variant and network.
     """
     networks = experiment.settings["networks"]
     multi_node = Layout.parse(parts["layout"]).nodes > 1

@@ -40,8 +40,7 @@ def validated(settings: Any, origin: str) -> dict:
     InputError : a key is unknown or missing, or a value is not allowed.
     """
     filled = completed(settings, with_python_patterns(composed(_common())), origin)
-    # `_filled` sorts all keys. But runs and tables follow the order in which the file lists what
-    # these parts hold.
+    # `_filled` sorts all keys. Runs and tables follow the order of the file, so restore it here.
     in_order = {
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
         for part in ("datasets", "workloads", "variants", "networks", "ladders")
@@ -60,12 +59,11 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
 
 
 def omitted_settings(name: str, settings: Mapping[str, Any]) -> dict:
-    """Return the omitted value of each optional setting of a workload.
+    """Return, for each optional setting, the value with which a request leaves it out.
 
-    A request leaves a setting out if it has this value: the declaration's `omitted` if there is
-    one, else its `default`. So a new setting changes no request of a run that does not set it. If a
-    default changes and its old value is kept as `omitted`, only requests of runs that relied on the
-    old default change.
+    This is the declaration's `omitted` if there is one, else its `default`. So a new setting
+    changes no request of a run that does not set it. If a default changes and `omitted` keeps its
+    old value, the request changes only for runs that do not give the setting.
 
     Parameters
     ----------
@@ -157,8 +155,9 @@ def _filling_defaults(base: type[Validator]) -> type[Validator]:
     """Extend a validator so that it writes the schema's defaults into what it validates.
 
     This is the recipe of jsonschema's own documentation (FAQ, "Why doesn't my schema's default
-    property set the default on my instance?"), except for other alternatives: it fills nothing in
-    from `properties` with a `const` that differs from the content's value.
+    property set the default on my instance?"), with one difference. If a `const` in `properties`
+    differs from the content's value, the content belongs to another alternative of a `oneOf`. Then
+    no default of these `properties` is filled in.
     """
     check_properties = base.VALIDATORS["properties"]
 
@@ -355,8 +354,8 @@ def _selected(error: ValidationError) -> list[ValidationError]:
 def _priority(error: ValidationError) -> int:
     """Return the position of an error in the order of report: causes before their consequences.
 
-    A misspelt key is reported before the missing key that it causes, and a source of another kind
-    before the keys that the dataset's kind does not have.
+    A misspelt key comes before the missing key that it causes. A source type of another kind of
+    dataset comes before the keys that the dataset's own kind does not have.
     """
     if _kinds_with_source(error):
         return -1
@@ -437,7 +436,7 @@ def _as_input_error(error: ValidationError, schema: dict, origin: str) -> InputE
 
 
 def _unknown_key(error: ValidationError, name_pattern: str) -> tuple[list[str], object, str, str]:
-    """Return the message on a key that is not allowed: further keys, value, reason and remedy."""
+    """Return the message on a forbidden key: the keys to append, value, reason and remedy."""
     content, allowed = error.instance, sorted(error.schema.get("properties", {}))
     patterns = list(error.schema.get("patternProperties", {}))
     unknown = min(k for k in content if k not in allowed and not _matches(patterns, k))
@@ -450,7 +449,7 @@ def _unknown_key(error: ValidationError, name_pattern: str) -> tuple[list[str], 
 
 
 def _missing_key(error: ValidationError) -> tuple[list[str], object, str, str]:
-    """Return the message on a missing key: further keys, value, reason and remedy."""
+    """Return the message on a missing key: the keys to append, value, reason and remedy."""
     missing = next(name for name in error.validator_value if name not in error.instance)
     setting = error.schema.get("properties", {}).get(missing)
     description = setting.get("description", "") if isinstance(setting, Mapping) else ""

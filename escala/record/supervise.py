@@ -86,8 +86,8 @@ def supervise(
                 progress.show()
             code = launcher.poll()
             if code:
-                # Wait for this process's own copy of the signal, which makes the run interrupted
-                # and not failed.
+                # If a signal to the whole job ended the ranks, this process gets it too, perhaps
+                # later. Wait for it: the run is then interrupted, not failed.
                 time.sleep(SIGNAL_DELAY_SECONDS)
         finally:
             children.stop(children_started)

@@ -38,7 +38,7 @@ class ParameterServer(Strategy):
 
     @property
     def part(self):
-        # Only the coordinator trains.
+        # Only the coordinator runs the training loop; the workers serve it.
         return 0, 1
 
     def start(self):

@@ -174,8 +174,8 @@ def _verdict(low: float, high: float, pairs: int) -> str:
     """Return the verdict from the 95 % interval of a ratio of times, rounded as it is printed.
 
     It is `YES` if the interval is below 1, `NO` if it is above 1, and `NOT_DISTINGUISHABLE` if it
-    contains 1. There is no verdict from fewer than `PAIRS_FOR_INTERVAL` pairs, or if an end that
-    decides is unknown (NaN).
+    contains 1. There is no verdict from fewer than `PAIRS_FOR_INTERVAL` pairs. If one end is
+    unknown (NaN), there is one only if the other end is enough for `YES` or `NO`.
     """
     if pairs < PAIRS_FOR_INTERVAL:
         return f"No verdict from {count(pairs, 'pair')}"

@@ -1,11 +1,11 @@
 """Compute a dense layer's gradient as two factors, which ranks can exchange instead of it.
 
 The gradient of a dense layer's kernel is a product: the layer's input, (rows, in), transposed,
-times the gradient of its output before the activation, (rows, out). Over the rows of all ranks,
-this product is the sum of the ranks' gradients. So ranks may gather each other's factors instead of
-summing the products. Each rank then sends rows · (in + out) numbers instead of in · out. The first
-factor, the input, is known before the backward pass begins, so a strategy can send it during that
-pass.
+times the gradient of its output before the activation, (rows, out). If the factors of all ranks are
+joined along the rows, their product is the sum of the ranks' gradients. So ranks may gather each
+other's factors instead of summing the products. Each rank then contributes its rows · (in + out)
+numbers instead of in · out. The first factor, the input, is known before the backward pass begins,
+so a strategy can send it during that pass.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-#: A layer is factored only if each rank then receives at least this many bytes less in a step.
-#: Below it, gathering beside the sum of the other gradients costs more time than the bytes.
+#: A layer is factored only if each rank then receives more than this many bytes less in a step. For
+#: smaller savings, a gather besides the allreduce of the other gradients costs more time.
 MIN_SAVED_BYTES = 2**18
 
 # Keras exports this class under no public name.
@@ -117,7 +117,8 @@ def forward(
     values = tf.cast(values, model.inputs[0].dtype)
     for layer in _chain(model):
         if layer in factored:
-            # The factors give the gradient of this product, and of nothing else.
+            # The factors give the gradient through this product. The tape computes only that of
+            # other uses of the kernel.
             kernel = tf.stop_gradient(layer.kernel)
             sums = tf.nn.bias_add(tf.matmul(values, kernel), layer.bias)
             seen[layer.kernel.ref()] = values, sums

@@ -9,8 +9,8 @@ Environment
 NCBI_API_KEY : the API key, read at each request and never shown.
 ESCALA_EUTILS_URL : address of a mirror or a test server, used in place of
     https://eutils.ncbi.nlm.nih.gov. It receives the key. The rate limit is not applied to it.
-ESCALA_EUTILS_WAIT : least seconds before the first retry (default 1), to which up to as many are
-    added at random; ignored for NCBI's own server.
+ESCALA_EUTILS_WAIT : seconds before the first retry (default 1). A random wait of up to the same
+    length is added. Ignored for NCBI's own server.
 """
 
 from __future__ import annotations
@@ -247,14 +247,14 @@ def _failure_of(error: HTTPError) -> Failure:
     if error.code in (408, 429) or error.code >= 500:
         return RetryableFailure(f"HTTP {error.code}", _retry_after(error.headers))
     answer = f"the server answers HTTP {error.code}"
-    # NCBI reports faults of its own, unknown records and invalid keys with this one status.
+    # NCBI uses this status for three things: its own faults, unknown records, and invalid keys.
     if error.code == 400:
         return _reported_failure(text, answer)
     return PermanentFailure(f"{answer}: {excerpt(text)}")
 
 
 def _reported_failure(text: str, answer: str) -> Failure:
-    """Return the failure that a text reports; a reason that quotes it starts with `answer`."""
+    """Return the failure that a text reports; `answer` precedes the text if it is quoted."""
     if BAD_KEY.search(text):
         return PermanentFailure(f"the server does not accept the key in {KEY_VARIABLE}")
     if NO_SUCH_RECORD.search(text):

@@ -76,10 +76,10 @@ def group_split(
 ) -> Split:
     """Split rows so that each group is entirely on one side.
 
-    In each class, groups are drawn at random for the test side. Their rows add up to
-    `test_fraction` of the rows of the class, give or take a share `SLACK` of this number. If no
-    groups add up to that, the nearest possible number is taken. Each side gets at least one group.
-    A class with a single group goes to the training side.
+    In each class, groups are drawn at random for the test side. The wanted number of test rows is
+    `test_fraction` of the rows of the class. The drawn groups may differ from it by `SLACK` times
+    the wanted number. If no groups add up to that, the nearest possible number is taken. Each side
+    gets at least one group. A class with a single group goes to the training side.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def _members(sums: int, largest: int) -> np.ndarray:
 
 
 def _set_of(numbers: np.ndarray) -> int:
-    """Return the set of sums that holds the numbers, of which there is at least one."""
+    """Return numbers, at least one, as a set of sums."""
     bits = np.zeros(numbers.max() + 1, bool)
     bits[numbers] = True
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
