@@ -221,16 +221,19 @@ def _check_slow_ranks(experiment: Experiment) -> None:
     for name, ranks in most_ranks.items():
         variant = experiment.settings["variants"][name]
         ranks_needed = {
-            "slowdown": len(variant["slowdown"]),
-            "busy_neighbours": max(variant["busy_neighbours"], default=-1) + 1,
+            "slowdown": (len(variant["slowdown"]), f"give at most {ranks} factors"),
+            "busy_neighbours": (
+                max(variant["busy_neighbours"], default=-1) + 1,
+                f"name ranks 0 to {ranks - 1}",
+            ),
         }
-        for knob, needed in ranks_needed.items():
+        for knob, (needed, remedy) in ranks_needed.items():
             if needed > ranks:
                 raise experiment.error(
                     f"variants.{name}.{knob}",
                     variant[knob],
                     f"applies to rank {needed - 1}, which no layout of this variant has",
-                    f"name ranks 0 to {ranks - 1}, or add a layout",
+                    f"{remedy}, or add a layout",
                 )
 
 

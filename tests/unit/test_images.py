@@ -125,6 +125,13 @@ def test_an_idx_file_that_is_cut_short_gives_its_whole_pictures_when_told(
     assert len(found["train_labels"]) == 7 and len(found["test_labels"]) == 6
 
 
+def test_a_packed_idx_file_that_would_fill_the_memory_is_refused(tmp_path, pictures, monkeypatch):
+    write_idx(tmp_path / "mnist", pictures, packed=True)
+    monkeypatch.setattr(idx, "MOST_BYTES", 100)
+    with pytest.raises(InputError, match="cannot be unpacked: it holds more than 100 bytes"):
+        acquired(tmp_path, [tmp_path / "mnist"], **IDX | {"cut_short": "accept"})
+
+
 def test_mnists_own_digests_are_required_when_told(tmp_path, pictures):
     write_idx(tmp_path / "mnist", pictures, packed=True)
     with pytest.raises(InputError, match=r"f68b3c2dcbeaaa9fbdd348bbdeb94873.*official: false"):
@@ -187,6 +194,7 @@ def test_cifar_files_are_read_in_their_order(tmp_path, records, archived):
         ({"data_batch_2.bin": None, "data_batch_10.bin": None}, {}, "'data_batch_1.bin'"),
         ({}, {"cut_short": "refuse"}, "'2 of 10000': is cut short"),
         ({"test_batch.bin": b"\0" * 100}, {}, "is not 1 to 10000 records of 3073"),
+        ({"test_batch.bin": b"\0" * 30_730_001}, {}, "is not 1 to 10000 records of 3073"),
         ({"test_batch.bin": b"\x0b" * 3073}, {}, "'picture 1': has the label 11 of 10"),
         ({}, {"official": True}, "needs the archive"),
     ],
@@ -332,6 +340,8 @@ def test_arrays_of_pictures_are_taken_as_they_are(tmp_path, shape):
         (np.zeros((4, 5, 5), np.uint8), np.arange(5), "for each of the 4 pictures"),
         (np.zeros((4, 5, 5), np.uint8), np.arange(4) - 1, "is not a class number from 0"),
         (np.zeros((4, 5, 5), np.uint8), np.zeros(4, int), "is one class only"),
+        (np.zeros((4, 5, 5), np.uint8), np.array([0, 1, 2, 9]), "is not a class number from 0"),
+        (np.zeros((0, 5, 5), np.uint8), np.arange(0), "holds no picture"),
         (np.array([{}]), np.arange(1), "cannot be read"),
     ],
 )
@@ -398,6 +408,20 @@ def test_the_size_of_a_full_set_is_known_before_it_is_read():
     grey = common | {"source": {"type": "cifar"}, "colour": "grey", "size": [16, 20]}
     assert settings.size(grey) == (45000, 320)
     assert settings.size(common | {"source": {"type": "folders"}}) == (None, None)
+    drawn = common | {"source": {"type": "outlines", "per_class": 100}}
+    drawn["split"] = {"validation_fraction": 0.1, "test_fraction": 0.2}
+    assert settings.size(drawn) == (pytest.approx(630), 148 * 197)
+
+
+@pytest.mark.parametrize("kind", ["folders", "arrays", "outlines"])
+def test_fractions_that_leave_no_picture_to_train_on_are_refused(kind):
+    dataset = {
+        "source": {"type": kind},
+        "split": {"test_fraction": 0.6, "validation_fraction": 0.4},
+    }
+    with pytest.raises(InputError, match="leave no picture to train on"):
+        settings.check("d", dataset, InputError)
+    settings.check("d", dataset | {"source": {"type": "idx"}}, InputError)
 
 
 OUTLINES = {"type": "outlines", "per_class": 4, "seed": 1, "difficulty": 0.5}

@@ -259,7 +259,7 @@ def test_every_knob_has_a_default_that_its_schema_allows():
 
 
 def test_another_default_keeps_the_results_of_the_old_one(tmp_path):
-    """Of a knob and of a setting: the value that is omitted stays."""
+    """The omitted value of a knob and of a setting stays when its default changes."""
     project = copy_project(tmp_path / "project")
     before = known_by(project, experiment())
     knob, setting = project / "escala/strategies/knobs/steps.yaml", "save_model"

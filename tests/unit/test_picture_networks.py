@@ -33,7 +33,7 @@ def rows(spec: Spec, count: int = 8) -> tuple[np.ndarray, np.ndarray]:
     ids=["mnist", "cifar"],
 )
 def test_a_step_is_that_of_kerass_own_fit(work, spec, settings):
-    """Of one batch, by `compile` and `fit` with Keras's loss, metric and optimiser."""
+    """Compare losses and weights after one batch with those of Keras's `compile` and `fit`."""
     tf.keras.utils.set_random_seed(2)
     network = work.build((spec,), (10,), settings, {})
     pictures, labels = rows(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -436,3 +437,22 @@ def test_it_says_where_a_step_is_longer_than_that_of_one_process(tmp_path):
 )
 def test_an_unknown_end_decides_nothing(low, high, verdict):
     assert answers._verdict(low, high, 7) == verdict
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        (64, "Two processes take less time than one process on one core (single 1x1): 0.50 of it"),
+        (128, "Two processes take 0.50 of the time per epoch of one process on one core"),
+    ],
+)
+def test_a_second_reference_with_another_batch_gives_no_verdict(batch, words):
+    row = SimpleNamespace(
+        layout="1x2", cores=2, ranks=2, global_batch=batch, pairs=7,
+        ratio=0.5, ratio_low=0.4, ratio_high=0.6,
+        reference_layout="1x1", reference_cores=1, reference_global_batch=64,
+        reference_label="single 1x1",
+    )  # fmt: skip
+    answer = answers._answer_to_other_reference(row, None)
+    assert answer.startswith(words)
+    assert ("with batches of 128 and 64 rows" in answer) == (batch == 128)

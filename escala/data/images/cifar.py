@@ -6,7 +6,6 @@ import hashlib
 import re
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -39,16 +38,16 @@ def sides(
     """
     if official:
         _require_official(path)
-    with _files(path) as files:
-        if NAMES not in files:
-            raise _missing(path, NAMES)
-        classes = files[NAMES].decode().split()
-        batches = sorted(
-            (name for name in files if _BATCH.fullmatch(name)),
-            key=lambda name: int(_BATCH.fullmatch(name)[1]),
-        )
-        if not batches or _TEST not in files:
-            raise _missing(path, _TEST if batches else "data_batch_1.bin")
+    files = _files(path)
+    if NAMES not in files:
+        raise _missing(path, NAMES)
+    classes = files[NAMES].decode(errors="replace").split()
+    batches = sorted(
+        (name for name in files if _BATCH.fullmatch(name)),
+        key=lambda name: int(_BATCH.fullmatch(name)[1]),
+    )
+    if not batches or _TEST not in files:
+        raise _missing(path, _TEST if batches else "data_batch_1.bin")
     read = (
         (side, *_read(path, name, files[name], len(classes), accept_cut))
         for side, names in (("train", batches), ("test", [_TEST]))
@@ -57,17 +56,15 @@ def sides(
     return classes, read
 
 
-@contextmanager
-def _files(path: Path) -> Iterator[dict[str, bytes]]:
-    """Yield the content of the files by name, of a folder or an archive."""
+def _files(path: Path) -> dict[str, bytes]:
+    """Return the content of the files of a folder or an archive, by name."""
     wanted = {NAMES, _TEST}
 
     def serves(name: str) -> bool:
         return name in wanted or bool(_BATCH.fullmatch(name))
 
     if path.is_dir():
-        yield {file.name: file.read_bytes() for file in path.iterdir() if serves(file.name)}
-        return
+        return {file.name: file.read_bytes() for file in path.iterdir() if serves(file.name)}
     try:
         with tarfile.open(path) as archive:
             members = {
@@ -76,7 +73,9 @@ def _files(path: Path) -> Iterator[dict[str, bytes]]:
                 if member.isfile() and serves(PurePosixPath(member.name).name)
             }
             # Read by name into memory: nothing is unpacked to a path that the archive names.
-            yield {name: archive.extractfile(each).read() for name, each in members.items()}
+            # One byte more than a whole file shows that it is longer.
+            most = RECORD * RECORDS + 1
+            return {name: archive.extractfile(each).read(most) for name, each in members.items()}
     except FileNotFoundError:
         raise InputError(path, path.name, "no such folder or archive", _REMEDY) from None
     except (tarfile.TarError, EOFError, OSError) as error:
@@ -107,7 +106,7 @@ def _read(
     path: Path, name: str, content: bytes, classes: int, accept_cut: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     whole, rest = divmod(len(content), RECORD)
-    if whole > RECORDS or not whole:
+    if len(content) > RECORDS * RECORD or not whole:
         raise InputError(
             path / name,
             f"{len(content)} bytes",

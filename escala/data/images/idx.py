@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import zlib
 from collections.abc import Iterator
@@ -25,13 +24,17 @@ DIGESTS = {
     "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
     "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
 }
+#: Bytes that a packed file may unpack to: 40 times MNIST's pictures.
+MOST_BYTES = 2**31
 #: The code of unsigned bytes, the only type that is read.
 _BYTES = 8
 #: Pictures that are yielded at a time.
 ROWS = 4096
 
 
-def sides(folder: Path, accept_cut: bool, official: bool) -> Iterator[tuple[str, np.ndarray, str]]:
+def sides(
+    folder: Path, accept_cut: bool, official: bool
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield side, pictures and labels of the files in a folder, a side after the other.
 
     Yields
@@ -119,10 +122,12 @@ def _bytes(path: Path, accept_cut: bool) -> bytes:
         return path.read_bytes()
     unpacked = zlib.decompressobj(wbits=31)
     try:
-        content = unpacked.decompress(path.read_bytes())
+        content = unpacked.decompress(path.read_bytes(), MOST_BYTES)
+        if unpacked.unconsumed_tail:
+            raise zlib.error(f"it holds more than {MOST_BYTES:,} bytes")
         if not unpacked.eof and not accept_cut:
             raise zlib.error("it ends early")
-    except (zlib.error, gzip.BadGzipFile) as error:
+    except zlib.error as error:
         raise InputError(
             path,
             path.name,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from PIL import Image, ImageDraw
 
-#: Classes, each a body with a height, a tail, and fins.
-CLASSES = 9
+from escala.data.images.settings import OUTLINES
+
 #: Harmonics that give a class its form, and a single outline its own.
 HARMONICS = 7
 #: Points of an outline, and seed of the forms of the classes: they are the same in every data set.
@@ -33,7 +33,7 @@ def outlines(
     uint8 (pictures, height, width, 1), 0 outside and 255 inside; int64 (pictures,).
     """
     random = np.random.default_rng(seed)
-    labels = np.tile(np.arange(CLASSES), per_class)
+    labels = np.tile(np.arange(OUTLINES), per_class)
     for begin in range(0, len(labels), rows):
         some = labels[begin : begin + rows]
         radii = radii_of(some, difficulty, random)
@@ -54,7 +54,7 @@ _ORDERS = np.sqrt(np.arange(1, HARMONICS + 1))
 def _forms() -> np.ndarray:
     """Return the harmonics of the classes, cosines and sines, float64 (classes, 2, HARMONICS)."""
     random = np.random.default_rng(FORMS)
-    return random.normal(0, BETWEEN, (CLASSES, 2, HARMONICS)) / _ORDERS
+    return random.normal(0, BETWEEN, (OUTLINES, 2, HARMONICS)) / _ORDERS
 
 
 def _radii(harmonics: np.ndarray) -> np.ndarray:

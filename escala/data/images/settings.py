@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
+from escala.data.fractions import require_training_rows
 from escala.data.paths import expanded_path
 
 #: Keys of a source that are paths of the user's.
 PATHS = ("folder", "path", "images", "labels")
 #: Pictures, height, width and colours of the full training sides.
 FULL = {"idx": (60000, 28, 28, 1), "cifar": (50000, 32, 32, 3)}
+#: Classes of simulated outlines, and height and width in pixels, as in the source work.
+OUTLINES, OUTLINE_SIZE = 9, (148, 197)
 
 
 def check(
@@ -24,14 +27,8 @@ def check(
     ------
     InputError : as `error` makes it.
     """
-    fractions = [settings["split"][f"{side}_fraction"] for side in ("test", "validation")]
-    if settings["source"]["type"] in ("folders", "arrays") and sum(fractions) >= 1:
-        raise error(
-            f"datasets.{name}.split",
-            fractions,
-            "the test and validation sides leave no picture to train on",
-            "give fractions whose sum is below 1",
-        )
+    if settings["source"]["type"] not in FULL:
+        require_training_rows(name, settings["split"], error, "picture")
 
 
 def acquisition(settings: Mapping[str, Any]) -> dict:
@@ -66,10 +63,17 @@ def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
 
 
 def size(settings: Mapping[str, Any]) -> tuple[float | None, int | None]:
-    """Return the training rows and the numbers of a row of a full set, None for other sources."""
-    if settings["source"]["type"] not in FULL:
+    """Return the training rows and the numbers of a row, None where only the files tell them."""
+    source, split = settings["source"], settings["split"]
+    rest = 1 - split["validation_fraction"]
+    if source["type"] == "outlines":
+        form = OUTLINES * source["per_class"], *OUTLINE_SIZE, 1
+        rest -= split["test_fraction"]
+    elif source["type"] in FULL:
+        form = FULL[source["type"]]
+    else:
         return None, None
-    rows, height, width, colours = FULL[settings["source"]["type"]]
+    rows, height, width, colours = form
     height, width = settings["size"] or (height, width)
     colours = {"grey": 1, "rgb": 3}.get(settings["colour"], colours)
-    return rows * (1 - settings["split"]["validation_fraction"]), height * width * colours
+    return rows * rest, height * width * colours

@@ -14,12 +14,10 @@ from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data.base import SIDES
 from escala.data.images import cifar, idx
-from escala.data.images.outlines import CLASSES, outlines
+from escala.data.images.outlines import outlines
 from escala.data.images.pictures import brought_to, classes_of, files_of, read_picture
+from escala.data.images.settings import OUTLINE_SIZE, OUTLINES
 from escala.data.writer import ArrayWriter, written
-
-#: Height and width of simulated outlines, those of the source work.
-OUTLINES = (148, 197)
 
 Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
@@ -84,9 +82,9 @@ def _read(
 
 
 def _simulated(acquisition: Mapping[str, Any]) -> tuple[list[str], Pictures]:
-    size = tuple(acquisition["size"] or OUTLINES)
+    size = tuple(acquisition["size"] or OUTLINE_SIZE)
     found = outlines(acquisition["per_class"], size, acquisition["difficulty"], acquisition["seed"])
-    names = [f"outline{number}" for number in range(1, CLASSES + 1)]
+    names = [f"outline{number}" for number in range(1, OUTLINES + 1)]
     return names, (("train", pictures, labels) for pictures, labels in found)
 
 
@@ -143,7 +141,11 @@ def _arrays(images: Path, labels: Path) -> Pictures:
             "is not uint8 of shape (pictures, height, width[, 1 or 3])",
             "save it so, with numpy.save",
         )
-    if numbers.shape != pictures.shape[:1] or numbers.dtype.kind not in "iu" or numbers.min() < 0:
+    if not len(pictures):
+        raise InputError(images, images.name, "holds no picture", "give some")
+    whole = numbers.dtype.kind in "iu" and numbers.shape == pictures.shape[:1]
+    # A number beyond the pictures would name as many classes without any.
+    if not whole or numbers.min() < 0 or numbers.max() >= len(pictures):
         raise InputError(
             labels,
             f"{numbers.dtype} of shape {numbers.shape}",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
+from escala.data.fractions import require_training_rows
 from escala.data.paths import expanded_path
 
 #: Numbers of a row for each letter: one for each of A, C, G and T.
@@ -22,14 +23,8 @@ def check(
     ------
     InputError : as `error` makes it.
     """
-    fractions = [settings["split"][f"{side}_fraction"] for side in ("test", "validation")]
-    if settings["source"]["type"] == "fasta" and sum(fractions) >= 1:
-        raise error(
-            f"datasets.{name}.split",
-            fractions,
-            "the test and validation sides leave no sequence to train on",
-            "give fractions whose sum is below 1",
-        )
+    if settings["source"]["type"] == "fasta":
+        require_training_rows(name, settings["split"], error, "sequence")
 
 
 def preparation(settings: Mapping[str, Any]) -> dict:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
+from escala.data.fractions import require_training_rows
 from escala.data.paths import expanded_path
 
 #: Rows and features of the samples of scikit-learn.
@@ -22,14 +23,7 @@ def check(
     ------
     InputError : as `error` makes it.
     """
-    split = settings["split"]
-    if split["test_fraction"] + split["validation_fraction"] >= 1:
-        raise error(
-            f"datasets.{name}.split",
-            [split["test_fraction"], split["validation_fraction"]],
-            "the test and validation sides leave no row to train on",
-            "give fractions whose sum is below 1",
-        )
+    require_training_rows(name, settings["split"], error)
 
 
 def acquisition(settings: Mapping[str, Any]) -> dict:

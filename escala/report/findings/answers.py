@@ -122,13 +122,15 @@ def _answer_to_other_reference(row, row_of_reference) -> str:
     interval = _interval(row.ratio_low, row.ratio_high, row.pairs)
     verdict = _verdict(row.ratio_low, row.ratio_high, row.pairs)
     start = f"{subject[0].upper()}{subject[1:]} {_take(row)}"
-    if verdict in (YES, NO):
+    same_batch = row.global_batch == row.reference_global_batch
+    if same_batch and verdict in (YES, NO):
         more_or_less = "less" if verdict == YES else "more"
         text = f"{start} {more_or_less} time than {reference}: {row.ratio:.2f} of it ({interval})"
     else:
-        text = f"{start} {row.ratio:.2f} of the time of {reference} ({interval})"
-        text += "; the two times are not distinguishable" * (verdict == NOT_DISTINGUISHABLE)
-    if row.global_batch != row.reference_global_batch:
+        text = f"{start} {row.ratio:.2f} of the time per epoch of {reference} ({interval})"
+        open_verdict = same_batch and verdict == NOT_DISTINGUISHABLE
+        text += "; the two times are not distinguishable" * open_verdict
+    if not same_batch:
         text += f", with batches of {row.global_batch} and {row.reference_global_batch} rows"
     if row_of_reference is None or row_of_reference.kind == "unavailable":
         return f"{text}."

@@ -75,7 +75,7 @@ class Evidence:
 
     @property
     def scored(self) -> list[Measurement]:
-        """Those of them that are classifications."""
+        """The evaluated runs that are scored as classifications."""
         return [run for run in self.evaluated if "classes" in run["evaluation"]]
 
     @cached_property

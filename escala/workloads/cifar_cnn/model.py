@@ -13,7 +13,9 @@ from tensorflow.keras import layers
 
 from escala.core.errors import InputError
 from escala.data.base import Spec
-from escala.workloads.pictures import given_pictures
+from escala.workloads.pictures import picture_input, row_losses
+
+__all__ = ["build", "optimizer", "row_losses"]
 
 #: Filters of the two convolutions of each block, and neurons of the dense layer.
 FILTERS, NEURONS = (32, 64, 64), 512
@@ -39,7 +41,7 @@ def build(
             "set the dataset's size",
         )
     dropout = settings["dropout"]
-    given, found = given_pictures(pictures)
+    given, found = picture_input(pictures)
     for filters in FILTERS:
         found = layers.Conv2D(filters, 3, padding="same", activation="relu")(found)
         found = layers.Conv2D(filters, 3, activation="relu")(found)
@@ -54,8 +56,3 @@ def optimizer(
 ) -> tf.keras.optimizers.Optimizer:
     """Return RMSprop."""
     return tf.keras.optimizers.RMSprop(learning_rate)
-
-
-def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
-    """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
-    return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)

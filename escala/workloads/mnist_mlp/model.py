@@ -12,7 +12,9 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
-from escala.workloads.pictures import given_pictures
+from escala.workloads.pictures import picture_input, row_losses
+
+__all__ = ["build", "optimizer", "row_losses"]
 
 
 def build(
@@ -20,7 +22,7 @@ def build(
 ) -> tf.keras.Model:
     """Build the network for one input, pictures of shape (height, width, colours)."""
     [pictures], [classes] = specs, outputs
-    inputs, pixels = given_pictures(pictures)
+    inputs, pixels = picture_input(pictures)
     hidden = layers.Flatten()(pixels)
     for neurons in settings["neurons"]:
         hidden = layers.Dense(neurons, "relu")(hidden)
@@ -34,8 +36,3 @@ def optimizer(
 ) -> tf.keras.optimizers.Optimizer:
     """Return RMSprop."""
     return tf.keras.optimizers.RMSprop(learning_rate)
-
-
-def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
-    """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
-    return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)

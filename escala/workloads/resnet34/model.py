@@ -13,7 +13,9 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
-from escala.workloads.pictures import given_pictures
+from escala.workloads.pictures import picture_input, row_losses
+
+__all__ = ["build", "optimizer", "row_losses"]
 
 #: Blocks of each stage, by depth.
 BLOCKS = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
@@ -26,7 +28,7 @@ def build(
 ) -> tf.keras.Model:
     """Build the network for one input, pictures of shape (height, width, colours)."""
     [pictures], [classes] = specs, outputs
-    given, pixels = given_pictures(pictures)
+    given, pixels = picture_input(pictures)
     found = layers.ReLU()(_convolved(pixels, settings["width"], 7, 2))
     found = layers.MaxPooling2D(3, 2, padding="same")(found)
     for stage, blocks in enumerate(BLOCKS[settings["depth"]]):
@@ -66,8 +68,3 @@ def optimizer(
 ) -> tf.keras.optimizers.Optimizer:
     """Return stochastic gradient descent without momentum."""
     return tf.keras.optimizers.SGD(learning_rate)
-
-
-def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
-    """Return the categorical cross-entropy of every row in nats; targets are class numbers."""
-    return tf.keras.losses.sparse_categorical_crossentropy(targets, outputs)

@@ -28,7 +28,8 @@ def _exported_records(lines: files.Lines) -> Iterator[tuple[str, str]]:
 
     def lines_with_text() -> Iterator[str]:
         nonlocal number
-        for number, line in enumerate(lines, start=1):  # noqa: B007
+        for line in lines:
+            number += 1
             if line.strip():
                 yield line
 
