@@ -19,7 +19,7 @@ from escala.core import plugins, user_code
 from escala.core.answer import Answer
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.data import DEFAULT, base, reader
+from escala.data import DEFAULT_KIND, base, reader
 from escala.data.splits import Side, write_split
 from escala.experiment import folders
 from escala.experiment.schema import workload_settings
@@ -295,7 +295,7 @@ def _drawn(random: np.random.Generator, rows: int, spec: Mapping[str, Any]) -> n
 
 def _write(split: Path, sides: dict[str, Side], classes: list[str] | None) -> None:
     # These arrays are read as those of any kind without a reader of its own.
-    about = {"kind": DEFAULT, "name": DATASET, "seed": SEED, "provenance": "simulated"}
+    about = {"kind": DEFAULT_KIND, "name": DATASET, "seed": SEED, "provenance": "simulated"}
     write_split(split, sides, classes=classes, **about)
 
 

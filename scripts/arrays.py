@@ -8,7 +8,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.core.errors import InputError
-from escala.data import DEFAULT, KINDS
+from escala.data import DEFAULT_KIND, KINDS
 
 DESCRIPTION = "dataset.json"
 
@@ -39,7 +39,7 @@ def main() -> None:
                 arguments.name, arguments.preparation, arguments.seed, inputs, arguments.output
             )
             # Their reader is chosen by this kind.
-            if (named := description.get("kind", DEFAULT)) != kind.name:
+            if (named := description.get("kind", DEFAULT_KIND)) != kind.name:
                 reason = f"the dataset is of the kind {kind.name}, and its arrays name another"
                 remedy = "use the kind's name in its module arrays"
                 raise InputError(arguments.output / DESCRIPTION, named, reason, remedy)

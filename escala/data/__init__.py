@@ -80,12 +80,12 @@ from escala.core.files import read_yaml
 if TYPE_CHECKING:
     from escala.data.base import Arrays
 
-__all__ = ["CLASSES", "DEFAULT", "KINDS", "LEAKAGE", "Kind", "add", "kind_of", "reader"]
+__all__ = ["CLASSES", "DEFAULT_KIND", "KINDS", "LEAKAGE", "Kind", "add", "kind_of", "reader"]
 
 DECLARATION = plugins.DECLARATIONS[plugins.KINDS]
 
 #: The kind of a dataset that names none.
-DEFAULT = "genomes"
+DEFAULT_KIND = "genomes"
 #: Counts of each class before the split: `classes.csv` in the dataset's folder.
 CLASSES = "classes"
 #: Similarity of each test row to the training rows: `test_similarity.npy` and `leakage.json` in the
@@ -156,7 +156,7 @@ def add(name: str, folder: Path) -> None:
 
 def kind_of(described: Mapping[str, Any]) -> Kind:
     """Return the kind of a dataset from its settings or its `dataset.json`."""
-    return KINDS[described.get("kind", DEFAULT)]
+    return KINDS[described.get("kind", DEFAULT_KIND)]
 
 
 def reader(folder: str | Path) -> Arrays:

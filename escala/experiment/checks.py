@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from escala.data import kind_of
 from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration, resolve
-from escala.experiment.runs import asked_by, configuration_of, takes_steps
+from escala.experiment.runs import configuration_of, takes_steps, where_listed
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -205,7 +205,7 @@ def _check_slowdown(experiment: Experiment) -> None:
         unsupported = strategy.asynchronous or strategy.one_process_per_node
         if unsupported and experiment.settings["variants"][run.variant]["slowdown"]:
             raise experiment.error(
-                asked_by(run),
+                where_listed(run),
                 run.variant,
                 "slowdown needs a synchronous strategy with one process per rank",
                 "use busy_neighbours, or another strategy",

@@ -24,8 +24,8 @@ from escala.experiment.references import (
     Reference,
     compared_with,
 )
-from escala.experiment.runs import Pair, Run, asked_by, configuration_of, takes_steps
-from escala.experiment.schema import omitted_settings, validated
+from escala.experiment.runs import Pair, Run, configuration_of, takes_steps, where_listed
+from escala.experiment.schema import omitted_values, validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
 from escala.runtime.layout import Layout
@@ -363,7 +363,7 @@ class Experiment:
     def _omitted(self) -> dict[str, dict]:
         """For each workload, the settings that requests omit at certain values."""
         return {
-            name: omitted_settings(name, settings)
+            name: omitted_values(name, settings)
             for name, settings in self.settings["workloads"].items()
         }
 
@@ -429,7 +429,7 @@ class Experiment:
         InputError : its layout needs more nodes or cores than the machine has, or its launcher is
             SLURM.
         """
-        key = asked_by(run)
+        key = where_listed(run)
         if self.settings["launcher"] == SRUN:
             raise self.error(
                 "launcher",

@@ -64,8 +64,8 @@ class Pair:
     change: str | None
 
 
-def asked_by(run: Run) -> str:
-    """Return the place in the settings that requests a run."""
+def where_listed(run: Run) -> str:
+    """Return the key of the settings under which a run is listed, for messages."""
     return f"{'ladders' if run.pair else 'configurations'}: {run.strategy}"
 
 

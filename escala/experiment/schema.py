@@ -19,8 +19,8 @@ from jsonschema.protocols import Validator
 from escala.core import plugins
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.data import DEFAULT, KINDS, Kind
-from escala.probes import PROBES, added
+from escala.data import DEFAULT_KIND, KINDS, Kind
+from escala.probes import PROBES, with_probe_settings
 from escala.strategies.knobs import all_knobs
 from escala.workloads import WORKLOADS
 
@@ -40,7 +40,7 @@ def validated(settings: Any, origin: str) -> dict:
     InputError : a key is unknown or missing, or a value is not allowed.
     """
     filled = completed(settings, with_python_patterns(composed(_common())), origin)
-    # `_filled` sorts all keys. Runs and tables follow the order of the file, so restore it here.
+    # `_filled` sorts the keys. Runs and tables have the order of the file, so restore that order.
     in_order = {
         part: {name: filled[part][name] for name in settings.get(part, filled[part])}
         for part in ("datasets", "workloads", "variants", "networks", "ladders")
@@ -58,12 +58,13 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
     return completed(settings, _workload_schema(name), origin)
 
 
-def omitted_settings(name: str, settings: Mapping[str, Any]) -> dict:
-    """Return, for each optional setting, the value with which a request leaves it out.
+def omitted_values(name: str, settings: Mapping[str, Any]) -> dict:
+    """Return the omitted value of each optional setting of a workload.
 
-    This is the declaration's `omitted` if there is one, else its `default`. So a new setting
-    changes no request of a run that does not set it. If a default changes and `omitted` keeps its
-    old value, the request changes only for runs that do not give the setting.
+    A setting with its omitted value is left out of a run's request. The omitted value is the
+    declaration's `omitted`, or its `default` if there is no `omitted`. So a new setting changes the
+    requests only of runs that set it. When a default is changed, its old value is declared as
+    `omitted`. Then the requests of runs that gave the old value themselves stay the same.
 
     Parameters
     ----------
@@ -75,10 +76,10 @@ def omitted_settings(name: str, settings: Mapping[str, Any]) -> dict:
     return {key: value for key, value in filled.items() if key not in required}
 
 
-def with_omitted(name: str, settings: Mapping[str, Any]) -> dict:
-    """Add today's omitted values to a workload's recorded settings.
+def with_omitted_values(name: str, settings: Mapping[str, Any]) -> dict:
+    """Return recorded settings of a workload, with the omitted values of those it does not record.
 
-    An old and a new record are then equal if their only difference is a newer setting with its
+    A record from before a setting was declared then equals a later record that has the setting's
     omitted value. The settings are not checked, because a record may hold a setting that is no
     longer declared.
 
@@ -98,7 +99,7 @@ def _workload_schema(name: str) -> dict:
 
 
 def _with_omitted_as_defaults(node: Any) -> Any:
-    """Return a schema whose defaults are the omitted values."""
+    """Return a copy of a schema in which each `omitted` replaces the `default` beside it."""
     if isinstance(node, dict):
         changed = {key: _with_omitted_as_defaults(value) for key, value in node.items()}
         return changed | ({"default": node["omitted"]} if "omitted" in node else {})
@@ -131,13 +132,10 @@ def completed(settings: Any, schema: dict, origin: str) -> dict:
 
 
 def _filled(settings: Mapping[str, Any], schema: dict) -> dict:
-    """Return a copy of settings with sorted keys, followed by the defaults of a schema.
-
-    The settings are not checked.
-    """
+    """Return a copy of settings with sorted keys and a schema's defaults, without a check."""
     filled = _with_sorted_keys(settings)
     for _ in _filling_defaults(_Strict)(schema).iter_errors(filled):
-        # The validator fills defaults in while it searches for errors.
+        # The validator fills in the defaults while the errors are listed.
         continue
     return filled
 
@@ -154,10 +152,10 @@ def _with_sorted_keys(node: Any) -> Any:
 def _filling_defaults(base: type[Validator]) -> type[Validator]:
     """Extend a validator so that it writes the schema's defaults into what it validates.
 
-    This is the recipe of jsonschema's own documentation (FAQ, "Why doesn't my schema's default
-    property set the default on my instance?"), with one difference. If a `const` in `properties`
-    differs from the content's value, the content belongs to another alternative of a `oneOf`. Then
-    no default of these `properties` is filled in.
+    The method is from jsonschema's documentation (FAQ, "Why doesn't my schema's default property
+    set the default on my instance?"), with one difference. A `const` in `properties` marks an
+    alternative of a `oneOf`. If the content has another value there, no default of these
+    `properties` is written.
     """
     check_properties = base.VALIDATORS["properties"]
 
@@ -194,21 +192,21 @@ _Strict = validators.extend(
 
 
 def composed(schema: dict) -> dict:
-    """Return the schema of an experiment with the declarations of all plug-ins."""
+    """Return the schema of an experiment, completed by the declarations of all plug-ins."""
     datasets, workloads = _datasets(schema["$defs"]["dataset"]), _workloads(schema["$defs"])
     variant = {"variant": _variant(schema["$defs"]["variant"])}
     by_name = {
-        name: {"description": workload.description} | _reference("workload", name)
+        name: {"description": workload.description} | _schema_ref("workload", name)
         for name, workload in WORKLOADS.items()
     }
     for name in plugins.folders(plugins.WORKLOADS):
         definition = workloads[f"workload_{name}"]
         definition["properties"] = _PATH | definition.get("properties", {})
     probes = {name: probe.settings for name, probe in PROBES.items()}
-    top = added(schema["properties"], probes)
+    top_level = with_probe_settings(schema["properties"], probes)
     return schema | {
         "$defs": schema["$defs"] | datasets | workloads | variant,
-        "properties": top | {"workloads": top["workloads"] | {"properties": by_name}},
+        "properties": top_level | {"workloads": top_level["workloads"] | {"properties": by_name}},
     }
 
 
@@ -216,7 +214,7 @@ def composed(schema: dict) -> dict:
 _PATH = {"path": {"description": "The folder of the workload.", "type": "string"}}
 
 
-def _reference(part: str, name: str) -> dict:
+def _schema_ref(part: str, name: str) -> dict:
     return {"$ref": f"#/$defs/{part}_{name}"}
 
 
@@ -267,13 +265,13 @@ def _settings(kind: Kind, common: dict) -> dict:
 def _if_of_kind(kind: Kind) -> dict:
     """Return the if/then rule that applies a kind's schema to its datasets."""
     named = {"properties": {"kind": {"const": kind.name}}}
-    if kind.name != DEFAULT:
+    if kind.name != DEFAULT_KIND:
         named["required"] = ["kind"]
-    return {"if": named, "then": _reference("dataset", kind.name)}
+    return {"if": named, "then": _schema_ref("dataset", kind.name)}
 
 
 def _merged(schema: Mapping, other: Mapping) -> dict:
-    """Merge two schemas: mappings key by key, lists as a union, else the first value is kept."""
+    """Merge two schemas: mappings key by key, lists as a union; of other values, keep the first."""
     merged = dict(schema)
     for key, value in other.items():
         first = merged.setdefault(key, value)
@@ -286,7 +284,7 @@ def _merged(schema: Mapping, other: Mapping) -> dict:
 
 @cache
 def _common() -> dict:
-    """Return the part of an experiment's schema that plug-ins do not declare."""
+    """Return the schema of an experiment without the declarations of plug-ins."""
     return read_yaml(SCHEMA)
 
 
@@ -298,14 +296,15 @@ def is_name(text: str) -> bool:
     return bool(re.search(with_python_patterns(_common()["$defs"]["name"]["pattern"]), text))
 
 
-#: A pattern from `^` to a `$` that no backslash escapes.
+#: A pattern from `^` to a `$` without a backslash before it.
 _ANCHORED = re.compile(r"\^.*(?<!\\)(\\\\)*\$", re.DOTALL)
 
 
 def with_python_patterns(node: Any) -> Any:
     """Return a schema in which `\\Z` replaces the `$` at the end of patterns.
 
-    In JSON Schema `$` is the end of the text; in Python a newline may follow it.
+    In JSON Schema, `$` matches only at the end of the text. In Python it also matches before a
+    newline at the end.
     """
     if isinstance(node, dict):
         return {
@@ -333,14 +332,14 @@ def _check_keys(content: Any, origin: str, path: str = "") -> None:
 
 
 def _relevant(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
-    """Replace a `oneOf` error by the errors of the alternative that `type` selects."""
+    """Replace each `oneOf` error by the errors of the alternative that `type` names."""
     for error in errors:
         selected = _selected(error) if error.validator == "oneOf" else []
         yield from _relevant(selected) if selected else [error]
 
 
 def _selected(error: ValidationError) -> list[ValidationError]:
-    """Return the errors of each alternative of a `oneOf` that has the content's `type`."""
+    """Return the errors of those alternatives of a `oneOf` that allow the content's `type`."""
     if not isinstance(error.instance, Mapping) or "type" not in error.instance:
         return []
     others = {
@@ -352,10 +351,10 @@ def _selected(error: ValidationError) -> list[ValidationError]:
 
 
 def _priority(error: ValidationError) -> int:
-    """Return the position of an error in the order of report: causes before their consequences.
+    """Return a number that orders errors: a cause has a lower one than its consequences.
 
-    A misspelt key comes before the missing key that it causes. A source type of another kind of
-    dataset comes before the keys that the dataset's own kind does not have.
+    A misspelt key causes a missing key. A source type of another kind of dataset causes unknown
+    keys.
     """
     if _kinds_with_source(error):
         return -1
@@ -364,7 +363,10 @@ def _priority(error: ValidationError) -> int:
 
 
 def _kinds_with_source(error: ValidationError) -> list[str]:
-    """For a source type that the dataset's kind lacks, return the kinds that have it."""
+    """Return the kinds that have the source type which an error refuses.
+
+    The list is empty for any other error, and if no kind has the type.
+    """
     path = list(error.absolute_path)
     if error.validator != "enum" or path[:1] != ["datasets"] or path[2:] != ["source", "type"]:
         return []
@@ -389,8 +391,8 @@ _TYPES = {
     "boolean": "true or false",
     "null": "null",
 }
-#: Keyword of JSON Schema -> reason and remedy; `{}` is the keyword's value. None is the schema
-#: `false`, which allows nothing.
+#: Reason and remedy by keyword of JSON Schema; `{}` is the keyword's value. The keyword is None if
+#: the schema is `false`, which allows no value.
 _REASONS_AND_REMEDIES = {
     "type": ("is not {}", "give {}"),
     "enum": ("is not among the values allowed", "use one of {}"),
@@ -426,7 +428,7 @@ def _as_input_error(error: ValidationError, schema: dict, origin: str) -> InputE
         keys, value, reason, remedy = _missing_key(error)
     elif kinds := _kinds_with_source(error):
         keys, value, reason = [], error.instance, "is no source of this kind of dataset"
-        remedy = f"set `kind: {' or '.join(kinds)}`; without it, the kind is {DEFAULT}"
+        remedy = f"set `kind: {' or '.join(kinds)}`; without it, the kind is {DEFAULT_KIND}"
     else:
         keys, value = [], error.instance
         reason, remedy = _reason_and_remedy(error, name_pattern)
@@ -436,7 +438,7 @@ def _as_input_error(error: ValidationError, schema: dict, origin: str) -> InputE
 
 
 def _unknown_key(error: ValidationError, name_pattern: str) -> tuple[list[str], object, str, str]:
-    """Return the message on a forbidden key: the keys to append, value, reason and remedy."""
+    """Return the message on a forbidden key: keys to append to the path, value, reason, remedy."""
     content, allowed = error.instance, sorted(error.schema.get("properties", {}))
     patterns = list(error.schema.get("patternProperties", {}))
     unknown = min(k for k in content if k not in allowed and not _matches(patterns, k))
@@ -449,7 +451,7 @@ def _unknown_key(error: ValidationError, name_pattern: str) -> tuple[list[str], 
 
 
 def _missing_key(error: ValidationError) -> tuple[list[str], object, str, str]:
-    """Return the message on a missing key: the keys to append, value, reason and remedy."""
+    """Return the message on a missing key: keys to append to the path, value, reason, remedy."""
     missing = next(name for name in error.validator_value if name not in error.instance)
     setting = error.schema.get("properties", {}).get(missing)
     description = setting.get("description", "") if isinstance(setting, Mapping) else ""
@@ -482,9 +484,9 @@ def _for_users(value: object) -> str:
 
 
 def _description(schema: dict, path: Iterable[str | int]) -> str:
-    """Return the innermost description on a path, or nothing.
+    """Return the last description on a path through a schema, or an empty text.
 
-    The path passes through the targets of `$ref`; their own descriptions are not read.
+    The path continues in the target of a `$ref`. The description of the target itself is not read.
     """
     node, description = schema, ""
     for part in path:
@@ -504,12 +506,12 @@ def _child(node: Any, part: str | int) -> Any:
 
 
 def _in_brackets(description: str) -> str:
-    """Return the first sentence of a description in brackets, or nothing if it is empty."""
+    """Return the first sentence of a description in brackets, or an empty text if there is none."""
     first = description.split(". ")[0].strip().rstrip(".")
     if not first:
         return ""
     word = re.match(r"\w*", first)[0]
-    # NCBI and TensorFlow keep their first capital.
+    # A name such as NCBI or TensorFlow keeps its first capital.
     has_capitals = any(letter.isupper() for letter in word[1:])
     return f" ({first if has_capitals else first[0].lower() + first[1:]})"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.probes.base import Probe, Recorder
 
-__all__ = ["PROBES", "Probe", "Recorder", "added", "of_run"]
+__all__ = ["PROBES", "Probe", "Recorder", "of_run", "with_probe_settings"]
 
 
 class _Probes(Mapping[str, type[Probe]]):
@@ -55,7 +55,9 @@ class _Probes(Mapping[str, type[Probe]]):
 PROBES: Mapping[str, type[Probe]] = _Probes()
 
 
-def added(properties: Mapping[str, dict], schemas: Mapping[str, dict]) -> dict[str, dict]:
+def with_probe_settings(
+    properties: Mapping[str, dict], schemas: Mapping[str, dict]
+) -> dict[str, dict]:
     """Return the properties of a JSON Schema with those of probes, by their names.
 
     Raises

@@ -67,7 +67,7 @@ class Moments:
     ----------
     path : the CSV file to write, in the columns `COLUMNS`.
     variables : the trained variables.
-    inside : whether moments inside the step can be read, see `Strategy.shows_steps`.
+    inside : whether moments inside the step can be read, see `Strategy.has_clock_in_step`.
     """
 
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):
@@ -156,7 +156,7 @@ def _passed(value):
 
     if isinstance(value, Factors):
         # The first factor is sent before the gradient is ready.
-        return value._replace(errors=tf.identity(value.errors))
+        return value._replace(output_gradients=tf.identity(value.output_gradients))
     return tf.nest.map_structure(tf.identity, value, expand_composites=True)
 
 

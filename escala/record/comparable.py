@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from escala.core.hardware import memory_gib
 from escala.experiment.references import Configuration
-from escala.experiment.schema import with_omitted
+from escala.experiment.schema import with_omitted_values
 from escala.runtime.layout import Layout
 from escala.strategies.knobs import set_knobs
 
@@ -113,7 +113,9 @@ def _settings(one: Measurement, other: Measurement) -> Iterator[str]:
         return
     if first is None or second is None:
         yield "settings not recorded"
-    elif with_omitted(one["workload"], first) != with_omitted(other["workload"], second):
+    elif with_omitted_values(one["workload"], first) != with_omitted_values(
+        other["workload"], second
+    ):
         yield "measured with other settings"
 
 

@@ -14,7 +14,7 @@ from escala.core import interrupts
 from escala.core.environment import session
 from escala.core.errors import InputError
 from escala.core.files import atomic, write_json
-from escala.experiment.schema import omitted_settings
+from escala.experiment.schema import omitted_values
 from escala.probes import PROBES, timeline
 from escala.record import key, machine
 from escala.record.collect import PREDICTIONS, collect
@@ -115,7 +115,7 @@ def lost(request: dict, data: Path, output: Path, status: str, reason: str) -> N
 def _whole(request: dict) -> dict:
     """Return a request with the settings that it omits."""
     training = request["training"]
-    omitted = omitted_settings(request["workload"], training)
+    omitted = omitted_values(request["workload"], training)
     return request | {"training": omitted | training}
 
 

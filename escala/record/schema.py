@@ -11,7 +11,7 @@ from jsonschema.exceptions import best_match
 
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.probes import PROBES, added
+from escala.probes import PROBES, with_probe_settings
 from escala.strategies.knobs import all_knobs, of_strategies
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "run.schema.yaml"
@@ -28,7 +28,7 @@ def composed(schema: dict) -> dict:
     }
     return schema | {
         "required": [*schema.get("required", []), *results],
-        "properties": added(schema["properties"], results) | {"knobs": knobs},
+        "properties": with_probe_settings(schema["properties"], results) | {"knobs": knobs},
         "$defs": schema.get("$defs", {}) | names,
     }
 

@@ -91,7 +91,7 @@ def supervise(
                 time.sleep(SIGNAL_DELAY_SECONDS)
         finally:
             children.stop(children_started)
-            launch.end_steps(launch_plan)
+            launch.end_job_step(launch_plan)
             progress.show()
     return diagnose.failure(code, folder) if code else Outcome("ok")
 

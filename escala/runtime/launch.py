@@ -300,7 +300,7 @@ def step_name(job: str) -> str:
     return f"escala-{job}-{os.getpid()}"
 
 
-def end_steps(launch: Launch) -> None:
+def end_job_step(launch: Launch) -> None:
     """End the job step of `srun`, which may still run on other nodes; do nothing without a job."""
     if launch.job is None or launch.launcher != SRUN:
         return

@@ -55,7 +55,7 @@ class Strategy(ABC):
     #: Whether ranks can gather the factors of a gradient in place of summing their products.
     gathers: ClassVar[bool] = False
     #: Whether a process can read the clock inside its compiled step.
-    shows_steps: ClassVar[bool] = True
+    has_clock_in_step: ClassVar[bool] = True
 
     def __init__(self, knobs: dict, place: Place):
         self.knobs, self.place = knobs, place

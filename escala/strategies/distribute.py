@@ -13,7 +13,7 @@ class Distribute(Strategy):
     The optimizer sums the gradients of all replicas.
     """
 
-    shows_steps = False
+    has_clock_in_step = False
     #: Set by `start`: the `tf.distribute.Strategy`.
     tf_strategy = None
 

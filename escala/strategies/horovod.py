@@ -81,8 +81,9 @@ class Horovod(Strategy):
         """
         inputs, form = self._compression.compress(factors.inputs)
         inputs = self._hvd.allgather(inputs, name=f"{name}{INPUTS}")
-        errors = self._hvd.allgather(factors.errors, name=name)
-        return factors._replace(inputs=self._compression.decompress(inputs, form), errors=errors)
+        output_gradients = self._hvd.allgather(factors.output_gradients, name=name)
+        inputs = self._compression.decompress(inputs, form)
+        return factors._replace(inputs=inputs, output_gradients=output_gradients)
 
     @property
     def _compression(self):

@@ -26,7 +26,7 @@ class ParameterServer(Strategy):
     position = 7
     listens = True
     asynchronous = True
-    shows_steps = False
+    has_clock_in_step = False
 
     @property
     def trains(self):

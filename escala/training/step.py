@@ -47,9 +47,9 @@ def computing(
         before = [variable.read_value() for variable in own]
         with tf.GradientTape() as tape:
             if factored_layers:
-                outputs, seen = factors.forward(model, given(inputs), factored_layers)
+                outputs, recorded = factors.forward(model, given(inputs), factored_layers)
             else:
-                outputs, seen = model(given(inputs), training=True), {}
+                outputs, recorded = model(given(inputs), training=True), {}
             losses = row_losses(targets, outputs)
             if of_model := model.losses:
                 losses += tf.add_n(of_model)
@@ -58,7 +58,7 @@ def computing(
         for variable, value in zip(own, before, strict=True):
             variable.assign(tf.where(tf.reduce_sum(weights) > 0, variable.read_value(), value))
         right = correct(targets, outputs)
-        gradients = factors.gradients(tape, share, model.trainable_variables, seen)
+        gradients = factors.gradients(tape, share, model.trainable_variables, recorded)
         return gradients, loss_sum, tf.reduce_sum(weights * right)
 
     return compute
@@ -148,7 +148,7 @@ def train_step(
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return model.trainable_variables
 
-    if recorder and strategy.shows_steps:
+    if recorder and strategy.has_clock_in_step:
         step = recorder.step(
             compute,
             strategy.local,

@@ -73,7 +73,7 @@ def train(
         compute = steps.accumulated(compute, request["knobs"]["accumulation"])
         compute = steps.slowed(compute, slowdown)
         recorder = probe and probe.recorder(
-            strategy.place.process, model.trainable_variables, strategy.shows_steps
+            strategy.place.process, model.trainable_variables, strategy.has_clock_in_step
         )
         step = steps.train_step(
             model, optimizer, strategy, data, compute, strategy.exchange, recorder

@@ -13,7 +13,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from escala.experiment import Experiment
-from escala.experiment.schema import omitted_settings
+from escala.experiment.schema import omitted_values
 from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
@@ -27,7 +27,7 @@ import json
 from escala.experiment import load
 from escala.record import key
 from escala.experiment import Experiment
-from escala.experiment.schema import omitted_settings
+from escala.experiment.schema import omitted_values
 from escala.probes import PROBES
 
 experiment = load("experiment.yaml")
@@ -285,4 +285,4 @@ def test_a_run_omits_the_settings_that_it_does_not_set_and_is_given_them_all():
     for run in found.runs:
         request, settings = found.request(run)["training"], found.settings_of(run)["training"]
         assert request == ({} if run.workload == "kmer-logreg" else {"epochs": 1})
-        assert omitted_settings(run.workload, request) | request == settings
+        assert omitted_values(run.workload, request) | request == settings

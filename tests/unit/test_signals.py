@@ -104,7 +104,7 @@ def test_ranks_and_job_steps_are_ended_where_an_import_fails(
 
     ended = []
     monkeypatch.setattr(supervision, "import_module", fail)
-    monkeypatch.setattr(launch, "end_steps", ended.append)
+    monkeypatch.setattr(launch, "end_job_step", ended.append)
     with pytest.raises(error):
         supervise_sleepers(5)
     assert psutil.Process().children() == []

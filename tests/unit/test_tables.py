@@ -64,7 +64,7 @@ def test_a_fit_has_scores_and_a_time_of_its_own_and_is_compared_with_nothing(tmp
     assert list(fits["training_kind"]) == ["fit", "fit"]
     assert fits["accuracy"].notna().all() and fits["first_step_seconds"].isna().all()
     assert set(frames["speedup"]["workload"]) == {"virus-cnn"}
-    left = views.by_gradient(frames)
+    left = views.trained_by_steps(frames)
     for name in ("runs", "epochs", "configurations", "pooled", "confusion"):
         assert set(frames[name]["workload"]) == {"virus-cnn", "kmer-logreg", "majority"}
         assert set(left[name]["workload"]) == {"virus-cnn"}

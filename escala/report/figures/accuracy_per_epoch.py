@@ -17,14 +17,14 @@ from escala.report.figures.common import (
     looks,
     new,
     note,
-    nothing_by_epochs,
+    nothing_trained_by_steps,
     panel_title,
     panels,
     title,
     without_data,
     wrap,
 )
-from escala.report.tables.views import by_gradient, labelled
+from escala.report.tables.views import labelled, trained_by_steps
 
 CATEGORY = "Quality"
 WHAT = "Accuracy per epoch"
@@ -33,9 +33,9 @@ KINDS = ("accuracy", "validation_accuracy")
 
 def draw(tables: Tables) -> Figure:
     """Draw the median over repeats as a line per configuration and every run as a point."""
-    everything, tables = tables, by_gradient(tables)
+    everything, tables = tables, trained_by_steps(tables)
     if tables["runs"].empty:
-        return nothing_by_epochs(WHAT, everything)
+        return nothing_trained_by_steps(WHAT, everything)
     epochs = labelled(tables["epochs"], tables["runs"])
     epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
     if epochs.empty:

@@ -381,7 +381,7 @@ def without_data(what: str, tables: Tables, lacking: str) -> Figure:
     return empty(what, described(runs), f"No run ended ok. {why}")
 
 
-def nothing_by_epochs(what: str, tables: Tables) -> Figure:
+def nothing_trained_by_steps(what: str, tables: Tables) -> Figure:
     """Return a figure with the message that nothing was trained by steps."""
     return empty(what, described(tables["runs"]), " ".join(left_out(tables)))
 

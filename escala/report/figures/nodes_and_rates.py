@@ -28,7 +28,7 @@ from escala.report.figures.common import (
     title,
     wrap,
 )
-from escala.report.tables.views import by_gradient
+from escala.report.tables.views import trained_by_steps
 from escala.runtime.layout import Layout
 
 CATEGORY = "Time"
@@ -42,7 +42,7 @@ _SHAPES = "osD^vP*<>"
 
 def draw(tables: Tables) -> Figure:
     """Draw medians with their 95 % intervals; lines begin at one process on one node."""
-    tables = by_gradient(tables)
+    tables = trained_by_steps(tables)
     configurations = in_order(tables["configurations"])
     measured = configurations[configurations["kind"] != "unavailable"]
     measured = measured.assign(nodes=[Layout.parse(layout).nodes for layout in measured["layout"]])

@@ -16,7 +16,7 @@ from escala.report.figures.common import (
     name_height,
     new,
     note,
-    nothing_by_epochs,
+    nothing_trained_by_steps,
     panel_title,
     panels,
     significant,
@@ -26,7 +26,7 @@ from escala.report.figures.common import (
     wrap,
     wrapped_names,
 )
-from escala.report.tables.views import by_gradient, labelled
+from escala.report.tables.views import labelled, trained_by_steps
 
 CATEGORY = "Time"
 WHAT = "Training time per epoch"
@@ -34,9 +34,9 @@ WHAT = "Training time per epoch"
 
 def draw(tables: Tables) -> Figure:
     """Draw a row per configuration: the median with its 95 % interval, and each run as a point."""
-    everything, tables = tables, by_gradient(tables)
+    everything, tables = tables, trained_by_steps(tables)
     if tables["runs"].empty:
-        return nothing_by_epochs(WHAT, everything)
+        return nothing_trained_by_steps(WHAT, everything)
     configurations = labelled(tables["configurations"], tables["runs"])
     if not (configurations["kind"] != "unavailable").any():
         return without_data(WHAT, tables, "times measured at one sitting")

@@ -20,14 +20,14 @@ from escala.report.figures.common import (
     looks,
     new,
     note,
-    nothing_by_epochs,
+    nothing_trained_by_steps,
     panel_title,
     panels,
     title,
     wrap,
 )
 from escala.report.findings.words import PAIRS_FOR_INTERVAL
-from escala.report.tables.views import by_gradient, labelled
+from escala.report.tables.views import labelled, trained_by_steps
 
 CATEGORY = "Time"
 WHAT = "Speed-up and efficiency"
@@ -35,12 +35,12 @@ WHAT = "Speed-up and efficiency"
 
 def draw(tables: Tables) -> Figure:
     """Draw speed-up and efficiency by layout, with intervals and dashed ideal values."""
-    by_epochs = by_gradient(tables)
-    runs, speedup = by_epochs["runs"], by_epochs["speedup"]
+    of_steps = trained_by_steps(tables)
+    runs, speedup = of_steps["runs"], of_steps["speedup"]
     if runs.empty:
-        return nothing_by_epochs(WHAT, tables)
+        return nothing_trained_by_steps(WHAT, tables)
     if not (speedup["kind"] != "unavailable").any():
-        return empty(WHAT, described(runs), _why_nothing(by_epochs))
+        return empty(WHAT, described(runs), _why_nothing(of_steps))
     varying = [key for key in ("variant", "network") if speedup[key].nunique() > 1]
     speedup = labelled(speedup, runs)
     other_reference = speedup["reference_label"].where(speedup["reference"] > 1)
@@ -68,7 +68,7 @@ def draw(tables: Tables) -> Figure:
             f"same session and repeat. Bars are 95 % intervals from {PAIRS_FOR_INTERVAL} pairs on, "
             "and the range for fewer. The dashed line is the ideal: the speed-up equals the cores "
             "divided by the cores of the reference, and the efficiency is 1.",
-            *_missing(by_epochs),
+            *_missing(of_steps),
             *left_out(tables),
             *gaps(runs),
         ],

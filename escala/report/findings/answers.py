@@ -17,7 +17,7 @@ from escala.report.findings.words import (
     score_differences,
     with_labels,
 )
-from escala.report.tables.views import by_gradient
+from escala.report.tables.views import trained_by_steps
 from escala.runtime.layout import Layout
 
 POSITION = 10
@@ -29,7 +29,7 @@ YES, NO, NOT_DISTINGUISHABLE = "Yes", "No", "Not distinguishable"
 
 def sentence(tables: Tables, name: str) -> str:
     """Answer for each configuration whether it takes less time than its references."""
-    tables = by_gradient(tables)
+    tables = trained_by_steps(tables)
     speedup = with_labels(tables["speedup"], tables)
     if speedup.empty:
         return "Nothing was compared: no configuration was trained beside a reference."

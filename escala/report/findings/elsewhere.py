@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from escala.report.findings.words import Tables, with_labels
-from escala.report.tables.views import any_ok, by_gradient, is_main_reference
+from escala.report.tables.views import any_ok, is_main_reference, trained_by_steps
 
 POSITION = 30
 
 
 def sentence(tables: Tables, name: str) -> str:
     """Describe the time outside the steps, of each main reference and the fastest other."""
-    tables = by_gradient(tables)
+    tables = trained_by_steps(tables)
     timed = with_labels(tables["configurations"], tables)
     timed = timed[timed["kind"] != "unavailable"]
     if tables["runs"].empty:

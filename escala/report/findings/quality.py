@@ -10,7 +10,7 @@ from escala.report.findings.words import (
     score_differences,
     with_labels,
 )
-from escala.report.tables.views import any_ok, by_gradient, untested
+from escala.report.tables.views import any_ok, trained_by_steps, untested
 
 POSITION = 60
 
@@ -26,8 +26,8 @@ def sentence(tables: Tables, name: str) -> str:
     leaky = sorted(scored.loc[scored["leaky"].astype(bool), "dataset"].unique())
     unscored = untested(tables["pooled"])
     parts = [
-        *_of_networks(by_gradient(tables)),
-        _of_pairs(by_gradient(tables)),
+        *_of_networks(trained_by_steps(tables)),
+        _of_pairs(trained_by_steps(tables)),
         *_of_fits(tables),
         *_of_own_scores(tables),
         f"no test rows and hence no scores: {joined(unscored)}" if unscored else "",

@@ -6,7 +6,7 @@ import pandas as pd
 
 from escala.analysis.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
 from escala.report.findings.words import Tables, joined, with_labels
-from escala.report.tables.views import by_gradient
+from escala.report.tables.views import trained_by_steps
 
 POSITION = 40
 
@@ -26,7 +26,7 @@ SHARE_NAMED = 0.005
 
 def sentence(tables: Tables, name: str) -> str:
     """Describe how the time of a step of rank 0 is divided, if its clocks were read."""
-    tables = by_gradient(tables)
+    tables = trained_by_steps(tables)
     table = tables["attribution"].dropna(subset=["part"])
     if table.empty:
         return ""

@@ -16,7 +16,7 @@ def any_ok(frames: Mapping[str, pd.DataFrame]) -> bool:
     return bool((runs["current"] & (runs["status"] == "ok")).any())
 
 
-def by_gradient(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def trained_by_steps(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return tables without the workloads that are trained by a fit.
 
     The seconds of a fit are not seconds per epoch, so no figure of times shows both.

@@ -2,10 +2,10 @@
 
 The gradient of a dense layer's kernel is a product: the layer's input, (rows, in), transposed,
 times the gradient of its output before the activation, (rows, out). If the factors of all ranks are
-joined along the rows, their product is the sum of the ranks' gradients. So ranks may gather each
-other's factors instead of summing the products. Each rank then contributes its rows · (in + out)
-numbers instead of in · out. The first factor, the input, is known before the backward pass begins,
-so a strategy can send it during that pass.
+joined along the rows, their product is the sum of the ranks' gradients. So the ranks can gather
+the factors of all ranks and multiply them, and need no sum of the products. A rank with r rows then
+sends r · (in + out) numbers; for the product it would send in · out. The first factor, the input,
+is known before the backward pass begins, so a strategy can send it during that pass.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-#: A layer is factored only if each rank then receives more than this many bytes less in a step. For
-#: smaller savings, a gather besides the allreduce of the other gradients costs more time.
+#: A layer is factored only if each rank then saves more than this many received bytes per step. The
+#: gather is one more exchange per step, and its time is longer than that of fewer saved bytes.
 MIN_SAVED_BYTES = 2**18
 
 # Keras exports this class under no public name.
@@ -27,14 +27,18 @@ _Functional = tf.keras.Sequential.__base__
 class Factors(NamedTuple):
     """The gradient of a kernel of shape (in, out), as two factors.
 
-    `inputs` has the shape (rows, in), `errors` (rows, out).
+    Attributes
+    ----------
+    inputs : the layer's input, of shape (rows, in).
+    output_gradients : the gradient of the layer's output before the activation, of shape
+        (rows, out).
     """
 
     inputs: tf.Tensor
-    errors: tf.Tensor
+    output_gradients: tf.Tensor
 
     def product(self) -> tf.Tensor:
-        return tf.matmul(self.inputs, self.errors, transpose_a=True)
+        return tf.matmul(self.inputs, self.output_gradients, transpose_a=True)
 
 
 def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
@@ -47,7 +51,9 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
 def layers_worth_factoring(
     model: tf.keras.Model, rows: int, ranks: int
 ) -> list[tf.keras.layers.Dense]:
-    """Return the dense layers whose factors are clearly fewer bytes than their product.
+    """Return the dense layers for which an exchange of factors saves enough bytes.
+
+    Enough is more than `MIN_SAVED_BYTES`.
 
     Only chains of layers are supported (`_chain`). For other models the list is empty.
 
@@ -110,46 +116,46 @@ def forward(
 
     Returns
     -------
-    The model's output, and a dict from `kernel.ref()` of each layer in `factored` to the layer's
-    input and its output before the activation.
+    The model's output, and a dict. Its keys are `kernel.ref()` of each layer in `factored`. Its
+    values are the layer's input and its output before the activation.
     """
-    seen = {}
+    recorded = {}
     values = tf.cast(values, model.inputs[0].dtype)
     for layer in _chain(model):
         if layer in factored:
-            # The factors give the gradient through this product. The tape computes only that of
-            # other uses of the kernel.
+            # The factors give the gradient of this use of the kernel, so the tape must not compute
+            # it. The tape computes the gradients of other uses, for example in a regulariser.
             kernel = tf.stop_gradient(layer.kernel)
             sums = tf.nn.bias_add(tf.matmul(values, kernel), layer.bias)
-            seen[layer.kernel.ref()] = values, sums
+            recorded[layer.kernel.ref()] = values, sums
             values = layer.activation(sums)
         elif "training" in inspect.signature(layer.call).parameters:
             values = layer(values, training=True)
         else:
             values = layer(values)
-    return values, seen
+    return values, recorded
 
 
 def gradients(
-    tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[tf.Variable], seen: dict
+    tape: tf.GradientTape, target: tf.Tensor, variables: Sequence[tf.Variable], recorded: dict
 ) -> list[tf.Tensor | tf.IndexedSlices | Factors]:
-    """Return the gradient of each variable; kernels in `seen` get `Factors`.
+    """Return the gradient of each variable. A kernel in `recorded` gets `Factors`.
 
-    If such a kernel acts on the target in another way too, for example through a regulariser, its
-    gradient is no product of factors. Then the product is computed, and the rest is added.
+    If the target depends on such a kernel in another way too, for example through a regulariser, a
+    tensor is returned for it: the product of the factors plus the gradient of the other uses.
 
     Parameters
     ----------
-    seen : the dict that `forward` returned.
+    recorded : the dict that `forward` returned, with the layers' inputs and outputs.
     """
-    outputs = {kernel: output for kernel, (_, output) in seen.items()}
-    direct, errors = tape.gradient(target, (list(variables), outputs))
+    outputs = {kernel: output for kernel, (_, output) in recorded.items()}
+    direct, output_gradients = tape.gradient(target, (list(variables), outputs))
 
-    def combine(variable: tf.Variable, rest: tf.Tensor | tf.IndexedSlices | None):
-        if variable.ref() not in seen:
-            return rest
-        inputs, _ = seen[variable.ref()]
-        factors = Factors(inputs, errors[variable.ref()])
-        return factors if rest is None else factors.product() + tf.convert_to_tensor(rest)
+    def combine(variable: tf.Variable, other: tf.Tensor | tf.IndexedSlices | None):
+        if variable.ref() not in recorded:
+            return other
+        inputs, _ = recorded[variable.ref()]
+        factors = Factors(inputs, output_gradients[variable.ref()])
+        return factors if other is None else factors.product() + tf.convert_to_tensor(other)
 
-    return [combine(variable, rest) for variable, rest in zip(variables, direct, strict=True)]
+    return [combine(variable, other) for variable, other in zip(variables, direct, strict=True)]

@@ -8,7 +8,8 @@ Environment
 -----------
 NCBI_API_KEY : the API key, read at each request and never shown.
 ESCALA_EUTILS_URL : address of a mirror or a test server, used in place of
-    https://eutils.ncbi.nlm.nih.gov. It receives the key. The rate limit is not applied to it.
+    https://eutils.ncbi.nlm.nih.gov. It receives the key. NCBI's rate limit is not applied to it,
+    unless its host is under nih.gov.
 ESCALA_EUTILS_WAIT : seconds before the first retry (default 1). A random wait of up to the same
     length is added. Ignored for NCBI's own server.
 """
@@ -47,9 +48,9 @@ FIRST_WAIT_VARIABLE = "ESCALA_EUTILS_WAIT"
 MAX_TRIES = 8
 #: Longest wait between two tries, unless the server asks for a longer one.
 MAX_WAIT_SECONDS = 60
-#: Longest wait that the server may ask for.
+#: A server that asks for a longer wait than this is asked again after this time.
 MAX_RETRY_AFTER_SECONDS = 600
-#: A request fails after so many seconds without a byte.
+#: A request fails if no byte arrives for this long.
 TIMEOUT_SECONDS = 60
 RATE_LIMIT = re.compile(r"rate limit", re.I)
 EXPIRED_SEARCH = re.compile(r"unable to obtain query|webenv|query_key|history", re.I)
@@ -246,30 +247,37 @@ def _failure_of(error: HTTPError) -> Failure:
             text = ""
     if error.code in (408, 429) or error.code >= 500:
         return RetryableFailure(f"HTTP {error.code}", _retry_after(error.headers))
-    answer = f"the server answers HTTP {error.code}"
+    introduction = f"the server answers HTTP {error.code}"
     # NCBI uses this status for three things: its own faults, unknown records, and invalid keys.
     if error.code == 400:
-        return _reported_failure(text, answer)
-    return PermanentFailure(f"{answer}: {excerpt(text)}")
+        return _reported_failure(text, introduction)
+    return PermanentFailure(f"{introduction}: {excerpt(text)}")
 
 
-def _reported_failure(text: str, answer: str) -> Failure:
-    """Return the failure that a text reports; `answer` precedes the text if it is quoted."""
+def _reported_failure(text: str, introduction: str) -> Failure:
+    """Return the failure that an answer reports.
+
+    Parameters
+    ----------
+    text : the answer.
+    introduction : the words of the message before the quoted answer.
+    """
     if BAD_KEY.search(text):
         return PermanentFailure(f"the server does not accept the key in {KEY_VARIABLE}")
     if NO_SUCH_RECORD.search(text):
-        return NotFound(f"{answer}: {excerpt(text)}")
+        return NotFound(f"{introduction}: {excerpt(text)}")
     if RATE_LIMIT.search(text):
         return RetryableFailure("too many requests")
     if EXPIRED_SEARCH.search(text):
         return RetryableFailure("the search has expired")
-    return RetryableFailure(f"{answer}: {excerpt(text)}")
+    return RetryableFailure(f"{introduction}: {excerpt(text)}")
 
 
 def _retry_after(headers: Message) -> float:
     """Return the seconds that a Retry-After header asks for, as a number or a date (RFC 9110).
 
-    A date is compared with the `Date` header of the same answer, which comes from the same clock.
+    A date is compared with the `Date` header of the same answer, because the server's clock may
+    differ from this machine's.
     """
     value = headers.get("Retry-After", "0")
     try:

@@ -9,9 +9,8 @@ from sklearn.model_selection import train_test_split
 
 from escala.core.errors import InputError
 
-#: The number of a class's test rows may differ from the wanted number by this share of the wanted
-#: number. Without this tolerance, every seed would give the same split when one set of groups fits
-#: best.
+#: Tolerance of a class's number of test rows, as a share of the wanted number. Without it, only the
+#: set of groups that fits best could be drawn, and every seed would give the same split.
 SLACK = 0.1
 
 
@@ -57,7 +56,8 @@ def stratified_split(
             [np.bincount(labels[s], minlength=len(classes)) for s in sides], axis=0
         )
     except ValueError:
-        # scikit-learn refuses a class of one row, and a side with fewer rows than classes.
+        # scikit-learn made no sides: a class has one row, or a side would have fewer rows than
+        # there are classes. The smallest class is then named in the message below.
         rows_on_smaller_side = np.where(counts == counts.min(), 0, counts)
     if not rows_on_smaller_side.all():
         scarce_class = int(np.argmin(rows_on_smaller_side))
@@ -77,9 +77,10 @@ def group_split(
     """Split rows so that each group is entirely on one side.
 
     In each class, groups are drawn at random for the test side. The wanted number of test rows is
-    `test_fraction` of the rows of the class. The drawn groups may differ from it by `SLACK` times
-    the wanted number. If no groups add up to that, the nearest possible number is taken. Each side
-    gets at least one group. A class with a single group goes to the training side.
+    `test_fraction` of the rows of the class. The number of rows in the drawn groups may differ from
+    it by `SLACK` times the wanted number. If no set of groups has such a number of rows, a set with
+    the nearest number is drawn. Each side gets at least one group. A class with a single group goes
+    to the training side.
 
     Parameters
     ----------
@@ -114,8 +115,11 @@ def _draw_groups(
 ) -> list[str]:
     """Return some groups, never all, whose rows add up to about the wanted number.
 
-    Groups are tried in random order. A group is taken if the groups after it can still complete an
-    allowed sum. A set of sums is an integer: bit n is set if the set holds n. Memory: up to
+    An allowed sum differs from the wanted number by at most `SLACK` of it, or is the nearest
+    possible sum. The groups are tried in random order. A group is taken if some of the groups after
+    it can complete an allowed sum.
+
+    An integer stands for a set of sums: bit n is 1 if n is in the set. Memory: up to
     groups × rows / 8 bytes.
     """
     order, rows = random.permutation(len(names)), int(sizes.sum())
@@ -142,7 +146,7 @@ def _members(sums: int, largest: int) -> np.ndarray:
 
 
 def _set_of(numbers: np.ndarray) -> int:
-    """Return numbers, at least one, as a set of sums."""
+    """Return the integer that stands for a set of sums; `numbers` must not be empty."""
     bits = np.zeros(numbers.max() + 1, bool)
     bits[numbers] = True
     return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
