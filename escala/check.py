@@ -115,7 +115,7 @@ def _mpi() -> str:
     processes, strategy = 2, STRATEGIES["horovod-mpi"]
     one_node = launch.Launch(launch.MPIRUN, [describe(LOOPBACK, 1)], None)
     say_rank = [sys.executable, "-c", "import os; print(os.environ['OMPI_COMM_WORLD_RANK'])"]
-    with launch.started_by(one_node, strategy, [{}] * processes, say_rank) as (command, _):
+    with launch.command_line(one_node, strategy, [{}] * processes, say_rank) as (command, _):
         # Lines of two ranks may come one within the other.
         ranks = sorted("".join(_output(command, launch.own_mpi()).split()))
     if ranks != ["0", "1"]:

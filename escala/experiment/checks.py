@@ -126,9 +126,10 @@ def _check_names(experiment: Experiment, key: str, parts: Mapping[str, str]) -> 
 
 
 def _check_ladders(experiment: Experiment) -> None:
-    """Refuse ladders without a workload that has epochs, and rungs that cannot be compared.
+    """Refuse ladders if no workload is trained by steps, and rungs that cannot be compared.
 
-    Such rungs have an unknown name, have epochs cut short by `steps`, or are listed twice.
+    Such a rung names an unknown strategy, variant or network, has a layout that its strategy cannot
+    have, has a network that sets `steps`, or is listed twice.
     """
     settings = experiment.settings
     for name, rungs in settings["ladders"].items():
@@ -184,7 +185,7 @@ def _check_layout(experiment: Experiment, key: str, name: str, layout: str) -> N
 
 
 def _check_launcher(experiment: Experiment) -> None:
-    """Refuse the local launcher for MPI strategies and for several nodes."""
+    """Refuse the local launcher for several nodes, and for several ranks of an MPI strategy."""
     if experiment.settings["launcher"] != LOCAL:
         return
     for run in experiment.timed:
@@ -245,7 +246,8 @@ def _check_every_workload_runs(experiment: Experiment) -> None:
             raise experiment.error(
                 f"workloads.{name}",
                 name,
-                f"is fitted in one process, and the experiment lists no {strategy} {layout}",
+                "is fitted in one process, and the experiment does not list the strategy "
+                f"{strategy} with the layout {layout}",
                 f"add {{strategy: {strategy}, layouts: [{layout}]}} to configurations",
             )
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from escala.runtime.layout import Layout
 
-#: Network name of a one-node layout, which uses no network. An experiment may also define a network
-#: with this name.
+#: The network of every layout of one node, which uses no network. An experiment may define a
+#: network of this name for its layouts of several nodes.
 NATIVE = "native"
 
 

@@ -59,12 +59,12 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
 
 
 def omitted_values(name: str, settings: Mapping[str, Any]) -> dict:
-    """Return the omitted value of each optional setting of a workload.
+    """Return, for each optional setting of a workload, the value that requests leave out.
 
-    A setting with its omitted value is left out of a run's request. The omitted value is the
-    declaration's `omitted`, or its `default` if there is no `omitted`. So a new setting changes the
-    requests only of runs that set it. When a default is changed, its old value is declared as
-    `omitted`. Then the requests of runs that gave the old value themselves stay the same.
+    A run's request leaves a setting out if it has its omitted value. This value is declared as
+    `omitted`; without `omitted` it is the `default`. So a new setting changes only the requests of
+    runs that set it. When a default changes, declare its old value as `omitted`. A run that has the
+    old value then still has the same request.
 
     Parameters
     ----------
@@ -77,11 +77,11 @@ def omitted_values(name: str, settings: Mapping[str, Any]) -> dict:
 
 
 def with_omitted_values(name: str, settings: Mapping[str, Any]) -> dict:
-    """Return recorded settings of a workload, with the omitted values of those it does not record.
+    """Add to the settings in a record the omitted value of each setting that the record lacks.
 
-    A record from before a setting was declared then equals a later record that has the setting's
-    omitted value. The settings are not checked, because a record may hold a setting that is no
-    longer declared.
+    An old record may be from before a setting existed. It then equals a new record in which the
+    setting has its omitted value. The settings are not checked, because a record may hold a setting
+    that is no longer declared.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def completed(settings: Any, schema: dict, origin: str) -> dict:
 
     Parameters
     ----------
-    schema : a result of `with_python_patterns` that defines `$defs/name`.
+    schema : a result of `with_python_patterns`. Its `$defs` hold `name`, the schema of names.
     origin : the file, for messages.
 
     Raises
@@ -363,9 +363,10 @@ def _priority(error: ValidationError) -> int:
 
 
 def _kinds_with_source(error: ValidationError) -> list[str]:
-    """Return the kinds that have the source type which an error refuses.
+    """Return the kinds of datasets that have a source type, if an error refuses this type.
 
-    The list is empty for any other error, and if no kind has the type.
+    Such an error says that the kind of the dataset does not have the type. For any other error the
+    list is empty.
     """
     path = list(error.absolute_path)
     if error.validator != "enum" or path[:1] != ["datasets"] or path[2:] != ["source", "type"]:

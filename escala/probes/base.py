@@ -137,7 +137,7 @@ class Probe:
         Parameters
         ----------
         variables : the trained variables.
-        inside : whether moments inside the step can be read, see `Strategy.has_clock_in_step`.
+        inside : whether moments inside the step can be read, see `Strategy.can_time_inside_step`.
         """
         return None
 

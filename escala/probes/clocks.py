@@ -67,7 +67,7 @@ class Moments:
     ----------
     path : the CSV file to write, in the columns `COLUMNS`.
     variables : the trained variables.
-    inside : whether moments inside the step can be read, see `Strategy.has_clock_in_step`.
+    inside : whether moments inside the step can be read, see `Strategy.can_time_inside_step`.
     """
 
     def __init__(self, path: Path, variables: Sequence[tf.Variable], inside: bool):

@@ -196,7 +196,7 @@ def own_mpi() -> Environment:
 
 
 @contextmanager
-def started_by(
+def command_line(
     launch: Launch, strategy: type[Strategy], places: Sequence[dict], command: Command
 ) -> Iterator[tuple[Command, Environment]]:
     """Yield the one command that starts all processes, and the variables for their environment.

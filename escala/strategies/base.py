@@ -55,7 +55,7 @@ class Strategy(ABC):
     #: Whether ranks can gather the factors of a gradient in place of summing their products.
     gathers: ClassVar[bool] = False
     #: Whether a process can read the clock inside its compiled step.
-    has_clock_in_step: ClassVar[bool] = True
+    can_time_inside_step: ClassVar[bool] = True
 
     def __init__(self, knobs: dict, place: Place):
         self.knobs, self.place = knobs, place
@@ -88,7 +88,7 @@ class Strategy(ABC):
         return True
 
     @property
-    def drives(self) -> list[int]:
+    def driven_ranks(self) -> list[int]:
         """Return the ranks whose rows this process gathers and whose steps it starts."""
         return self.place.ranks
 

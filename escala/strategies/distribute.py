@@ -13,7 +13,7 @@ class Distribute(Strategy):
     The optimizer sums the gradients of all replicas.
     """
 
-    has_clock_in_step = False
+    can_time_inside_step = False
     #: Set by `start`: the `tf.distribute.Strategy`.
     tf_strategy = None
 
@@ -95,7 +95,7 @@ class Distribute(Strategy):
 def _read_from_first_replica(create, **options):
     """Create a variable that, if replicas update it separately, is read from the first replica.
 
-    Moving statistics are such variables. Otherwise TensorFlow would aggregate them over all
+    Moving statistics are such variables. Without this, TensorFlow would aggregate them over all
     replicas at every read outside a step, and all processes would have to read at the same time.
     """
     import tensorflow as tf

@@ -26,19 +26,19 @@ class ParameterServer(Strategy):
     position = 7
     listens = True
     asynchronous = True
-    has_clock_in_step = False
+    can_time_inside_step = False
 
     @property
     def trains(self):
         return self.place.process == 0
 
     @property
-    def drives(self):
+    def driven_ranks(self):
         return list(range(self.place.processes)) if self.trains else []
 
     @property
     def part(self):
-        # Only the coordinator runs the training loop; the workers serve it.
+        # Number 0 of 1: only the coordinator runs the training loop, and the workers serve it.
         return 0, 1
 
     def start(self):
@@ -115,7 +115,10 @@ class ParameterServer(Strategy):
 
 
 class _LazySum:
-    """Sum one of the values that scheduled steps return; `float` waits for the steps."""
+    """The sum, over scheduled steps, of the value at one position of their results.
+
+    `float` waits for the steps.
+    """
 
     def __init__(self, scheduled: list, index: int):
         self._scheduled, self._index = scheduled, index

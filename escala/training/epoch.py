@@ -40,7 +40,7 @@ def train_epoch(
     The epoch's totals over all ranks, and the number of rows of each rank that this process drives.
     `train_seconds` lasts from before the first batch is gathered until after the last step.
     """
-    rows_in_epoch, batch, ranks = data.rows("train"), request["global_batch"], strategy.drives
+    rows_in_epoch, batch, ranks = data.rows("train"), request["global_batch"], strategy.driven_ranks
     shards = Shards(
         request["shuffle_seed"], rows_in_epoch, batch, shares, request["knobs"]["shard"]
     )

@@ -148,7 +148,7 @@ def train_step(
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return model.trainable_variables
 
-    if recorder and strategy.has_clock_in_step:
+    if recorder and strategy.can_time_inside_step:
         step = recorder.step(
             compute,
             strategy.local,

@@ -73,7 +73,7 @@ def train(
         compute = steps.accumulated(compute, request["knobs"]["accumulation"])
         compute = steps.slowed(compute, slowdown)
         recorder = probe and probe.recorder(
-            strategy.place.process, model.trainable_variables, strategy.has_clock_in_step
+            strategy.place.process, model.trainable_variables, strategy.can_time_inside_step
         )
         step = steps.train_step(
             model, optimizer, strategy, data, compute, strategy.exchange, recorder

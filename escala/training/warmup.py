@@ -33,7 +33,7 @@ def warm_up(
     step: Callable, data: Arrays, request: dict, strategy: Strategy, shares: np.ndarray
 ) -> None:
     """Trace, compile and connect by real steps, of a full batch and of a smaller last one."""
-    rows, ranks = min(request["global_batch"], data.rows("train")), strategy.drives
+    rows, ranks = min(request["global_batch"], data.rows("train")), strategy.driven_ranks
     for size in (rows, max(1, rows // 2), rows):
         for of_rank in batches(np.arange(size), size, shares):
             step([gather(data, of_rank[rank], size) for rank in ranks])

@@ -119,7 +119,7 @@ def placed(strategy: str, layout: str, nodes: list[Node]) -> list[dict]:
 def start(strategy: str, launched: Launch, layout: str):
     """Enter what starts a run's processes."""
     of_all = placed(strategy, layout, launched.nodes)
-    return launch.started_by(launched, STRATEGIES[strategy], of_all, COMMAND)
+    return launch.command_line(launched, STRATEGIES[strategy], of_all, COMMAND)
 
 
 def test_one_node_is_started_by_itself_or_by_mpirun():
@@ -186,7 +186,7 @@ def test_mpirun_starts_ranks_where_no_ssh_is_installed(tmp_path):
     started = tmp_path / "started"
     started.mkdir()
     rank = f"import os; open('{started}/' + os.environ['OMPI_COMM_WORLD_RANK'], 'x')"
-    with launch.started_by(
+    with launch.command_line(
         Launch("mpirun", [HERE], None),
         STRATEGIES["horovod-mpi"],
         placed("horovod-mpi", "1x2", [HERE]),

@@ -37,7 +37,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, exchange.__file__, str(folder)]
     at = places(layout, strategy, knobs, started.nodes)
-    with launch.started_by(started, strategy, at, command) as (arguments, added):
+    with launch.command_line(started, strategy, at, command) as (arguments, added):
         done = subprocess.run(
             arguments, env=environment | added, capture_output=True, text=True, timeout=300
         )

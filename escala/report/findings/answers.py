@@ -32,7 +32,9 @@ def sentence(tables: Tables, name: str) -> str:
     tables = trained_by_steps(tables)
     speedup = with_labels(tables["speedup"], tables)
     if speedup.empty:
-        return "Nothing was compared: no configuration was trained beside a reference."
+        return (
+            "Nothing was compared: there is no configuration for which a reference was trained too."
+        )
     references = set(_configurations(tables["configurations"].dropna(subset=["reference"])))
     is_reference = pd.Series(
         [configuration in references for configuration in _configurations(speedup)], speedup.index
@@ -176,8 +178,8 @@ def _verdict(low: float, high: float, pairs: int) -> str:
     """Return the verdict from the 95 % interval of a ratio of times, rounded as it is printed.
 
     It is `YES` if the interval is below 1, `NO` if it is above 1, and `NOT_DISTINGUISHABLE` if it
-    contains 1. There is no verdict from fewer than `PAIRS_FOR_INTERVAL` pairs. If one end is
-    unknown (NaN), there is one only if the other end is enough for `YES` or `NO`.
+    contains 1. There is no verdict from fewer than `PAIRS_FOR_INTERVAL` pairs. If an end is
+    unknown (NaN), there is a verdict only if the other end alone decides for `YES` or `NO`.
     """
     if pairs < PAIRS_FOR_INTERVAL:
         return f"No verdict from {count(pairs, 'pair')}"
@@ -201,8 +203,8 @@ def _interval(low: float, high: float, pairs: int) -> str:
 def _scores(row, scores: pd.DataFrame) -> str:
     """Return a phrase that compares the scores with those of the main reference.
 
-    It names the rates that differ by more than `SAME_SCORES`. If there are none, it gives a bound
-    of all differences. It is empty if no difference is known.
+    It names each precision and recall that differs by more than `SAME_SCORES`. If there are none,
+    it gives a bound of all differences. It is empty if no difference is known.
     """
     keys = [*CONFIGURATION, "reference"]
     own = scores[(scores[keys] == [getattr(row, key) for key in keys]).all(axis=1)]

@@ -52,5 +52,7 @@ def _data(runs: pd.DataFrame) -> str:
         "simulated data, which say nothing about real data" if source_type == "simulated"
         else f"data from a source of type {source_type}"
     )  # fmt: skip
-    leaky = "; the split is leaky: test rows resemble training rows" * bool(runs["leaky"].any())
+    leaky = "; the split is leaky: copies of training rows are among the test rows" * bool(
+        runs["leaky"].any()
+    )
     return origin + leaky

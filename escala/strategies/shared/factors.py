@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-#: A layer is factored only if each rank then saves more than this many received bytes per step. The
-#: gather is one more exchange per step, and its time is longer than that of fewer saved bytes.
+#: A layer is factored only if each rank then receives fewer bytes per step, by more than this
+#: number. The gather is one more exchange per step: for a smaller difference it costs more time
+#: than it saves.
 MIN_SAVED_BYTES = 2**18
 
 # Keras exports this class under no public name.
@@ -70,7 +71,7 @@ def layers_worth_factoring(
         fewer = 2 * inputs * outputs - rows * (inputs + outputs)
         return fewer * (ranks - 1) / ranks * layer.kernel.dtype.size
 
-    layers = [layer for layer in _chain(model) if _has_product(layer)]
+    layers = [layer for layer in _chain(model) if _is_plain_dense(layer)]
     return [layer for layer in layers if saved_bytes(layer) > MIN_SAVED_BYTES]
 
 
@@ -78,7 +79,7 @@ def _chain(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     """Return the layers of a chain, from the first to the last, without its input.
 
     In a chain, each layer is called once, and only with the output of the layer before. The list is
-    empty for any other model, and for a model whose class may compute something else.
+    empty for any other model, and for a model of a subclass, whose `call` may do more.
     """
     if type(model) is tf.keras.Sequential:
         return model.layers
@@ -95,7 +96,7 @@ def _chain(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     return layers if output is model.outputs[0] else []
 
 
-def _has_product(layer: tf.keras.layers.Layer) -> bool:
+def _is_plain_dense(layer: tf.keras.layers.Layer) -> bool:
     """Return whether a layer computes activation(rows @ kernel + bias), and nothing else.
 
     `forward` computes such a layer itself. It would leave out an activity regulariser, which only a
@@ -146,16 +147,17 @@ def gradients(
 
     Parameters
     ----------
-    recorded : the dict that `forward` returned, with the layers' inputs and outputs.
+    recorded : the dict that `forward` returned, with the layers' inputs and their outputs before
+        the activation.
     """
     outputs = {kernel: output for kernel, (_, output) in recorded.items()}
-    direct, output_gradients = tape.gradient(target, (list(variables), outputs))
+    taped, output_gradients = tape.gradient(target, (list(variables), outputs))
 
-    def combine(variable: tf.Variable, other: tf.Tensor | tf.IndexedSlices | None):
+    def combine(variable: tf.Variable, taped: tf.Tensor | tf.IndexedSlices | None):
         if variable.ref() not in recorded:
-            return other
+            return taped
         inputs, _ = recorded[variable.ref()]
         factors = Factors(inputs, output_gradients[variable.ref()])
-        return factors if other is None else factors.product() + tf.convert_to_tensor(other)
+        return factors if taped is None else factors.product() + tf.convert_to_tensor(taped)
 
-    return [combine(variable, other) for variable, other in zip(variables, direct, strict=True)]
+    return [combine(variable, each) for variable, each in zip(variables, taped, strict=True)]

@@ -54,7 +54,8 @@ MAX_RETRY_AFTER_SECONDS = 600
 TIMEOUT_SECONDS = 60
 RATE_LIMIT = re.compile(r"rate limit", re.I)
 EXPIRED_SEARCH = re.compile(r"unable to obtain query|webenv|query_key|history", re.I)
-#: NCBI's answers for identifiers that it does not know, and sometimes for known ones.
+#: NCBI's answers for an identifier that it does not know. Sometimes it gives them, by mistake, for
+#: one that it knows.
 NO_SUCH_RECORD = re.compile(r"id list is empty|id.parameter.is.empty|failed to understand id", re.I)
 BAD_KEY = re.compile(r"api.key.{0,20}invalid|invalid.{0,20}api.key", re.I | re.S)
 

@@ -52,15 +52,16 @@ def stratified_split(
         sides = train_test_split(
             np.arange(len(labels)), test_size=test_fraction, random_state=seed, stratify=labels
         )
-        rows_on_smaller_side = np.min(
+        # For each class, its rows on the side that has fewer of them.
+        fewest_rows = np.min(
             [np.bincount(labels[s], minlength=len(classes)) for s in sides], axis=0
         )
     except ValueError:
         # scikit-learn made no sides: a class has one row, or a side would have fewer rows than
         # there are classes. The smallest class is then named in the message below.
-        rows_on_smaller_side = np.where(counts == counts.min(), 0, counts)
-    if not rows_on_smaller_side.all():
-        scarce_class = int(np.argmin(rows_on_smaller_side))
+        fewest_rows = np.where(counts == counts.min(), 0, counts)
+    if not fewest_rows.all():
+        scarce_class = int(np.argmin(fewest_rows))
         raise InputError(
             f"class {classes[scarce_class]}",
             int(counts[scarce_class]),
@@ -116,8 +117,8 @@ def _draw_groups(
     """Return some groups, never all, whose rows add up to about the wanted number.
 
     An allowed sum differs from the wanted number by at most `SLACK` of it, or is the nearest
-    possible sum. The groups are tried in random order. A group is taken if some of the groups after
-    it can complete an allowed sum.
+    possible sum. The groups are tried in random order. A group is taken if an allowed sum can then
+    still be reached: by the rows taken so far, with this group, and by rows of groups after it.
 
     An integer stands for a set of sums: bit n is 1 if n is in the set. Memory: up to
     groups × rows / 8 bytes.
