@@ -867,7 +867,7 @@ def test_a_configuration_added_leaves_fits_as_they_are():
 def test_a_fit_needs_one_process_among_the_configurations(workload):
     error = refusal(small(put("workloads", {workload: {}}), lambda s: s["configurations"].pop(0)))
     assert error.where == f"e.yaml: workloads.{workload}"
-    assert "single 1x1" in error.reason
+    assert "strategy single with the layout 1x1" in error.reason
     assert "{strategy: single, layouts: [1x1]}" in error.remedy
 
 

@@ -451,8 +451,9 @@ def test_a_second_reference_with_another_batch_gives_no_verdict(batch, words):
         layout="1x2", cores=2, ranks=2, global_batch=batch, pairs=7,
         ratio=0.5, ratio_low=0.4, ratio_high=0.6,
         reference_layout="1x1", reference_cores=1, reference_global_batch=64,
-        reference_label="single 1x1",
+        reference_label="single 1x1", kind="measured", oversubscribed=True, other_hosts=False,
     )  # fmt: skip
     answer = answers._answer_to_other_reference(row, None)
     assert answer.startswith(words)
     assert ("with batches of 128 and 64 rows" in answer) == (batch == 128)
+    assert "7 pairs, on shared cores)" in answer

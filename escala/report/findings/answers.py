@@ -78,11 +78,7 @@ def _main_answer(row, scores: str) -> str:
     subject, reference = f"{_describe(row)} ({row.label})", _describe(row, "reference_")
     take = _take(row)
     share = f"{row.ratio:.2f} of the time of {reference}"
-    interval = _interval(row.ratio_low, row.ratio_high, row.pairs) + (
-        ", estimated from a part of an epoch" * (row.kind == "estimated")
-        + ", on shared cores" * bool(row.oversubscribed)
-        + ", on different hosts of one kind" * bool(row.other_hosts)
-    )
+    interval = _interval_of_epochs(row)
     if row.global_batch == row.reference_global_batch:
         return (
             f"**{_verdict(row.ratio_low, row.ratio_high, row.pairs)}: {subject} {take} {share}** "
@@ -121,10 +117,10 @@ def _answer_to_other_reference(row, row_of_reference) -> str:
     `row_of_reference` compares this reference with the main one; None if there is no such row.
     """
     subject, reference = _describe(row), f"{_describe(row, 'reference_')} ({row.reference_label})"
-    interval = _interval(row.ratio_low, row.ratio_high, row.pairs)
+    interval = _interval_of_epochs(row)
     verdict = _verdict(row.ratio_low, row.ratio_high, row.pairs)
     start = f"{subject[0].upper()}{subject[1:]} {_take(row)}"
-    same_batch = row.global_batch == row.reference_global_batch
+    same_batch = bool(row.global_batch == row.reference_global_batch)
     if same_batch and verdict in (YES, NO):
         more_or_less = "less" if verdict == YES else "more"
         text = f"{start} {more_or_less} time than {reference}: {row.ratio:.2f} of it ({interval})"
@@ -198,6 +194,15 @@ def _interval(low: float, high: float, pairs: int) -> str:
     if pairs < PAIRS_FOR_INTERVAL:
         return f"range {ends}, {pairs} pairs; a verdict needs {PAIRS_FOR_INTERVAL}"
     return f"95 % interval {ends}, {pairs} pairs"
+
+
+def _interval_of_epochs(row) -> str:
+    """Return the interval of a ratio of epoch times, and what limits the comparison."""
+    return _interval(row.ratio_low, row.ratio_high, row.pairs) + (
+        ", estimated from a part of an epoch" * (row.kind == "estimated")
+        + ", on shared cores" * bool(row.oversubscribed)
+        + ", on different hosts of one kind" * bool(row.other_hosts)
+    )
 
 
 def _scores(row, scores: pd.DataFrame) -> str:
