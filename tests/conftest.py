@@ -127,8 +127,11 @@ def pytest_configure() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return a worker for each core, two to four, and one for the lab, whose tests mostly wait."""
-    return max(2, min(4, len(available_cores()))) + (_cluster() is None)
+    """Return a worker for each core, two to four, one more, and one for the lab.
+
+    Tests wait for processes about a fifth of their time, those of the lab most of it.
+    """
+    return max(2, min(4, len(available_cores()))) + 1 + (_cluster() is None)
 
 
 def _group(item: pytest.Item) -> str | None:
@@ -169,7 +172,7 @@ _ALL_CORES = available_cores()
 
 @contextmanager
 def _free_core(folder: Path) -> Iterator[list[int]]:
-    """Yield a core that no other worker has, once there is one; all of them without workers."""
+    """Yield a core that no other worker has, or all cores if there is none or no other worker."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None:
         yield _ALL_CORES
@@ -179,11 +182,7 @@ def _free_core(folder: Path) -> Iterator[list[int]]:
         free = next(
             (core for core, lock in zip(_ALL_CORES, locks, strict=True) if _taken(lock)), None
         )
-        if free is None:
-            place = int(worker.removeprefix("gw")) % len(_ALL_CORES)
-            fcntl.flock(locks[place], fcntl.LOCK_EX)
-            free = _ALL_CORES[place]
-        yield [free]
+        yield _ALL_CORES if free is None else [free]
 
 
 def _taken(lock: TextIO) -> bool:
@@ -199,6 +198,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Run a test on a core of its own; one to run alone on all of them, once the others wait.
 
     Tests of the lab mostly wait for its daemons: they have all cores, and keep none from others.
+    There is a worker more than cores, whose test uses what the others leave while they wait.
     """
     if not hasattr(item.config, "cache"):  # `-p no:cacheprovider`: there is no place for a lock.
         return (yield)
@@ -225,8 +225,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def copy_project(folder: Path) -> Path:
     """Copy what a workflow needs of the project into a new folder, and return it."""
-    # Compiled modules save every copy the time to compile them; some are just being written.
-    unwanted = shutil.ignore_patterns(".*", "results", "tests", "docs", "*.pyc.*")
+    # Compiled modules save every copy the time to compile them; some are just being written. Pytest
+    # renames a folder when it makes its cache.
+    unwanted = shutil.ignore_patterns(
+        ".*", "results", "tests", "docs", "*.pyc.*", "pytest-cache-files-*"
+    )
     return shutil.copytree(ROOT, folder, ignore=unwanted)
 
 

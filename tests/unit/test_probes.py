@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from escala.core.errors import InputError
-from escala.probes import PROBES, added
+from escala.probes import PROBES, with_probe_settings
 from tests.conftest import copy_project
 
 LIGHT = """
@@ -57,6 +57,9 @@ def test_a_module_without_a_probe_of_its_own_is_told(project, content):
 
 
 def test_a_probe_cannot_take_the_key_of_something_else():
-    assert added({"one": {}}, {"two": {"type": "null"}}) == {"one": {}, "two": {"type": "null"}}
+    assert with_probe_settings({"one": {}}, {"two": {"type": "null"}}) == {
+        "one": {},
+        "two": {"type": "null"},
+    }
     with pytest.raises(InputError, match="one"):
-        added({"one": {}}, {"one": {}})
+        with_probe_settings({"one": {}}, {"one": {}})
