@@ -66,9 +66,9 @@ def start(
 def stop(processes: Sequence[subprocess.Popen], grace_seconds: float = 3.0) -> None:
     """Send SIGTERM to the processes' groups, and then SIGKILL.
 
-    SIGKILL is sent when the processes have ended, or after the grace time. Descendants outside
-    these groups get only SIGKILL. They are listed before SIGTERM and again before SIGKILL. A
-    descendant whose parent ended before it was listed is missed.
+    When the given processes have ended, or after the grace time, SIGKILL goes to what is left of
+    their groups. Descendants outside these groups get only SIGKILL. They are listed before SIGTERM
+    and again before SIGKILL. A descendant whose parent ended before it was listed is missed.
     """
     listed = [psutil.Process(process.pid) for process in processes if process.poll() is None]
     listed += _descendants(listed)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from escala.runtime.layout import Layout
 
-#: The network of every layout of one node, which uses no network. An experiment may define a
-#: network of this name for its layouts of several nodes.
+#: The network name in every configuration of one node. Such a configuration uses no network. An
+#: experiment may define a network of this name for its configurations of several nodes.
 NATIVE = "native"
 
 

@@ -61,10 +61,10 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
 def omitted_values(name: str, settings: Mapping[str, Any]) -> dict:
     """Return, for each optional setting of a workload, the value that requests leave out.
 
-    A run's request leaves a setting out if it has its omitted value. This value is declared as
-    `omitted`; without `omitted` it is the `default`. So a new setting changes only the requests of
-    runs that set it. When a default changes, declare its old value as `omitted`. A run that has the
-    old value then still has the same request.
+    Each optional setting has an omitted value: the value declared as `omitted`, or else the
+    `default`. A run's request leaves out every setting that has its omitted value. So a new setting
+    changes only the requests of runs that set it. When a default changes, declare its old value as
+    `omitted`. A run that has the old value then still has the same request.
 
     Parameters
     ----------
@@ -363,10 +363,9 @@ def _priority(error: ValidationError) -> int:
 
 
 def _kinds_with_source(error: ValidationError) -> list[str]:
-    """Return the kinds of datasets that have a source type, if an error refuses this type.
+    """Return the kinds that have the source type which a dataset's own kind does not have.
 
-    Such an error says that the kind of the dataset does not have the type. For any other error the
-    list is empty.
+    The list is empty if the error is about something else.
     """
     path = list(error.absolute_path)
     if error.validator != "enum" or path[:1] != ["datasets"] or path[2:] != ["source", "type"]:

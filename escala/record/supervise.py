@@ -21,20 +21,20 @@ from escala.strategies.base import RAW_TIMELINE
 POLL_SECONDS = 0.1
 #: A signal to a whole job reaches this process at most so many seconds after it reached the ranks.
 SIGNAL_DELAY_SECONDS = 0.5
-#: This module imports scikit-learn, which takes a second. It is needed after the ranks have ended,
-#: and is imported while they start, to save that time.
+#: The module that evaluates a run. It imports scikit-learn, which takes a second. It is needed only
+#: after the ranks have ended, so it is imported while they start.
 EVALUATION = "escala.record.evaluation"
 
 
 def supervise(
-    request: dict, plan: dict, launched: Launch, folder: Path, limit_seconds: float
+    request: dict, plan: dict, launch_choice: Launch, folder: Path, limit_seconds: float
 ) -> Outcome:
     """Run the ranks to their end, show rank 0's progress, and end every process that was started.
 
     Parameters
     ----------
     plan : the run's knobs, and the place of each process.
-    launched : the launcher and the nodes.
+    launch_choice : the launcher and the nodes, chosen before anything is started.
     folder : the ranks' folder, which holds `request.json` and gets the logs.
 
     Returns
@@ -43,7 +43,7 @@ def supervise(
     missing, else the status of the rank that failed first.
     """
     strategy = STRATEGIES[request["strategy"]]
-    environment = launch.environment(request["strategy"], plan["knobs"], launched)
+    environment = launch.environment(request["strategy"], plan["knobs"], launch_choice)
     if plan["knobs"]["timeline"]:
         environment |= strategy.timeline_environment(folder / RAW_TIMELINE, negotiation=False)
     probe = of_run(plan, folder)
@@ -65,7 +65,7 @@ def supervise(
     )
     deadline = time.monotonic() + limit_seconds
     progress = _Progress(folder / "rank0.log", title)
-    launcher_command = launch.command_line(launched, strategy, plan["places"], command)
+    launcher_command = launch.command_line(launch_choice, strategy, plan["places"], command)
     with launcher_command as (arguments, extra_environment):
         if shutil.which(arguments[0]) is None:
             return Outcome("unavailable", f"{arguments[0]} is missing")
@@ -76,9 +76,11 @@ def supervise(
             children_started.append(launcher)
             import_module(EVALUATION)
             if probe and probe.scope == "node":
-                program = probe.program(launched.nodes[0].interface)
+                program = probe.program(launch_choice.nodes[0].interface)
                 log = folder / f"{probe.name}.log"
-                children_started.append(launch.on_each_node(launched, program, environment, log))
+                children_started.append(
+                    launch.on_each_node(launch_choice, program, environment, log)
+                )
             while launcher.poll() is None:
                 interrupts.end_if_received()
                 if time.monotonic() > deadline:
@@ -93,7 +95,7 @@ def supervise(
                 time.sleep(SIGNAL_DELAY_SECONDS)
         finally:
             children.stop(children_started)
-            launch.end_job_step(launched)
+            launch.end_job_step(launch_choice)
             progress.show()
     return diagnose.failure(code, folder) if code else Outcome("ok")
 

@@ -38,7 +38,7 @@ class ParameterServer(Strategy):
 
     @property
     def part(self):
-        # Number 0 of 1: only the coordinator runs the training loop, and the workers serve it.
+        # Process 0 of 1 that train: only the coordinator runs the training loop.
         return 0, 1
 
     def start(self):

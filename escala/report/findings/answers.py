@@ -87,7 +87,7 @@ def _main_answer(row, scores: str) -> str:
     batches = (
         f"different batches ({row.global_batch} and {row.reference_global_batch} rows per step)"
     )
-    updates = float(f"{row.reference_global_batch / row.global_batch:.2g}")
+    updates = float(f"{row.reference_global_batch / row.global_batch:.3g}")
     an_epoch = f"An epoch takes {share} ({interval}), with {updates:g} times the updates{scores}."
     if row.time_to_target_kind == "unavailable":
         why = (

@@ -1,11 +1,13 @@
 """Compute a dense layer's gradient as two factors, which ranks can exchange instead of it.
 
-The gradient of a dense layer's kernel is a product: the layer's input, (rows, in), transposed,
-times the gradient of its output before the activation, (rows, out). If the factors of all ranks are
-joined along the rows, their product is the sum of the ranks' gradients. So the ranks can gather
-the factors of all ranks and multiply them, and need no sum of the products. A rank with r rows then
-sends r · (in + out) numbers; for the product it would send in · out. The first factor, the input,
-is known before the backward pass begins, so a strategy can send it during that pass.
+The gradient of a dense layer's kernel is the product Xᵀ · G. X is the layer's input, of shape
+(rows, in). G is the gradient of the layer's output before the activation, of shape (rows, out). If
+the factors of all ranks are joined along the rows, their product is the sum of the ranks'
+gradients. So the ranks can gather the factors of all ranks and multiply them, and need no sum of
+the products.
+
+A rank with r rows then sends r · (in + out) numbers; for the product it would send in · out. X is
+known before the backward pass begins, so a strategy can send it during that pass.
 """
 
 from __future__ import annotations

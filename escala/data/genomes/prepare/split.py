@@ -117,8 +117,9 @@ def _draw_groups(
     """Return some groups, never all, whose rows add up to about the wanted number.
 
     An allowed sum differs from the wanted number by at most `SLACK` of it, or is the nearest
-    possible sum. The groups are tried in random order. A group is taken if an allowed sum can then
-    still be reached: by the rows taken so far, with this group, and by rows of groups after it.
+    possible sum. The groups are tried in random order. A group is taken if an allowed sum can still
+    be reached with it. The sum is then: the rows taken before, the rows of this group, and the rows
+    of some of the later groups.
 
     An integer stands for a set of sums: bit n is 1 if n is in the set. Memory: up to
     groups × rows / 8 bytes.
