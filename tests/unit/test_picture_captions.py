@@ -208,20 +208,22 @@ def test_a_seed_gives_the_same_scenes_and_another_seed_others(tmp_path):
 
 
 def test_a_query_of_a_scene_has_its_features_without_noise(scenes_split, tmp_path):
+    arrays_of, names = Arrays(scenes_split), names_of(scenes_split)["train"]
     path = tmp_path / "scenes.txt"
-    path.write_text("Red dog runs park\n\nwet bird sits near water\n")
-    found = list(queries(path, Arrays(scenes_split).description))
-    names = [query.columns["scene"] for query in found]
-    assert names == ["red dog runs in park", "wet bird sits near water"]
-    # The mean over the noise of many rows of a scene is near the features without noise.
-    silent = {**SIMULATED, "noise": 0, "pictures": {"train": 4000, "validation": 1, "test": 1}}
-    drawn, features = scenes.simulated(silent, 4000, np.random.default_rng(2))
-    row = [each["name"] for each in drawn].index("red dog runs in park")
+    # The preposition, blank lines and capitals do not count.
+    short = [" ".join(word for word in name.split() if len(word) > 2) for name in names[:300]]
+    path.write_text("\n\n".join([*map(str.title, short), *names[300:]]))
+    found = list(queries(path, arrays_of.description))
+    assert [query.columns["scene"] for query in found] == names
+    features = np.concatenate([query.inputs[0] for query in found])
+    (train, _), _ = arrays_of.gather("train", slice(None))
+    assert (features.dtype, features.shape) == (train.dtype, train.shape)
+    noise = train.astype(np.float64) - features
+    assert noise.mean() == pytest.approx(0, abs=0.01)
+    assert noise.std(axis=1) == pytest.approx(0.5, rel=0.3)
     begun = np.zeros((1, 5, 34), np.uint16)
     begun[..., 0] = START
-    np.testing.assert_array_equal(found[0].inputs[0], features[row : row + 1])
     np.testing.assert_array_equal(found[0].inputs[1], begun)
-    assert found[0].inputs[0].dtype == np.float16
 
 
 @pytest.mark.parametrize(
@@ -240,11 +242,13 @@ def test_a_line_that_names_no_scene_is_refused(scenes_split, tmp_path, text, mes
 
 
 def test_only_the_extraction_of_features_takes_tensorflow():
-    for script, module in (("scripts.arrays", "arrays"), ("scripts.tables", "bleu")):
-        chosen = [f"escala.data.captions.{module}"]
-        assert "tensorflow" not in sources(script, chosen=chosen).packages
-    reached = sources("scripts.source", chosen=["escala.data.captions.source"]).packages
-    assert "tensorflow" in reached
+    reached = {
+        part: sources(module, chosen=[module]).packages
+        for part in ("settings", "arrays", "bleu", "words", "source", "queries")
+        for module in [f"escala.data.captions.{part}"]
+    }
+    with_it = {part for part, packages in reached.items() if "tensorflow" in packages}
+    assert with_it == {"source", "queries"}
 
 
 # Flickr8k.
@@ -481,8 +485,8 @@ def test_counts_of_an_example():
 
 def complete(given_settings: dict) -> dict:
     """Return settings of a dataset with the defaults of the kind's declaration."""
-    schema = with_python_patterns(KINDS["captions"].declared["settings"])
-    return completed(given_settings, schema | {"$defs": {"name": {}}}, "e.yaml")
+    schema = KINDS["captions"].declared["settings"] | {"$defs": {"name": {"pattern": "^[a-z]+$"}}}
+    return completed(given_settings, with_python_patterns(schema), "e.yaml")
 
 
 FILES = {key: f"$OWN/{key}" for key in settings.PATHS}
