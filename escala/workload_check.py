@@ -235,7 +235,8 @@ def _copy_rows(dataset: Path, split: Path) -> None:
         inputs, targets = arrays.gather(side, slice(0, min(rows, arrays.rows(side))))
         names = [spec.name for spec in arrays.inputs]
         sides[side] = Side(dict(zip(names, inputs, strict=True)), np.asarray(targets))
-    _write(split, sides, arrays.description.get("classes"))
+    limits = {spec.name: spec.below for spec in arrays.inputs if spec.below}
+    _write(split, sides, arrays.description.get("classes"), limits)
 
 
 def _draw_rows(folder: Path, split: Path) -> None:
@@ -266,7 +267,10 @@ def _draw_rows(folder: Path, split: Path) -> None:
         )
         for side, rows in ROWS.items()
     }
-    _write(split, sides, classes)
+    limits = {
+        name: each["below"] for name, each in named.items() if np.dtype(each["dtype"]).kind != "f"
+    }
+    _write(split, sides, classes, limits)
 
 
 def _check_limit(where: str, spec: Mapping[str, Any]) -> None:
@@ -293,10 +297,12 @@ def _drawn(random: np.random.Generator, rows: int, spec: Mapping[str, Any]) -> n
     return random.integers(spec["below"], size=shape).astype(dtype)
 
 
-def _write(split: Path, sides: dict[str, Side], classes: list[str] | None) -> None:
+def _write(
+    split: Path, sides: dict[str, Side], classes: list[str] | None, below: dict[str, int]
+) -> None:
     # These arrays are read as those of any kind without a reader of its own.
     about = {"kind": DEFAULT_KIND, "name": DATASET, "seed": SEED, "provenance": "simulated"}
-    write_split(split, sides, classes=classes, **about)
+    write_split(split, sides, classes=classes, below=below, **about)
 
 
 def _require(names: tuple[str, ...], subject: Subject) -> None:

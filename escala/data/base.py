@@ -8,7 +8,8 @@ A split is a folder. Its `dataset.json` names the arrays of every side:
 
 `shape` is the shape of one row. `file` is relative to the folder, with the side's name for
 `{side}`. `rows` names the sides of the split; `validation` may be absent. If the targets are
-numbers of classes or of words, `classes` lists their names in this order.
+numbers of classes or of words, `classes` lists their names in this order. An array of whole numbers
+may also give `below`, an exclusive upper limit of its numbers.
 """
 
 from __future__ import annotations
@@ -37,11 +38,21 @@ Rows = tuple[tuple[np.ndarray, ...], np.ndarray]
 
 
 class Spec(NamedTuple):
-    """The form of one array: its name, the shape of one row, and the name of its dtype."""
+    """The form of one array.
+
+    Attributes
+    ----------
+    name : of the array.
+    shape : of one row.
+    dtype : its name.
+    below : exclusive upper limit of the whole numbers from 0 that it holds, such as the size of a
+        vocabulary; None if none is known.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    below: int | None = None
 
 
 class Arrays:
@@ -177,4 +188,13 @@ def _is_number(text: str) -> bool:
 
 
 def _spec(entry: dict) -> Spec:
-    return Spec(entry["name"], tuple(entry["shape"]), np.dtype(entry["dtype"]).name)
+    """Return the spec that an entry describes.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError : it does not describe an array.
+    """
+    below = entry.get("below")
+    if below is not None and (type(below) is not int or below < 1):
+        raise ValueError(f"below: {below!r} is no limit of whole numbers")
+    return Spec(entry["name"], tuple(entry["shape"]), np.dtype(entry["dtype"]).name, below)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ def write_split(
     seed: int,
     provenance: str,
     classes: list[str] | None = None,
+    below: Mapping[str, int] = MappingProxyType({}),
     **more: Any,
 ) -> dict:
     """Write the arrays of a split, and `dataset.json` last.
@@ -52,12 +54,19 @@ def write_split(
     provenance : where the data come from, in one word.
     classes : names of the classes in the order of their numbers; None if the targets are no
         classes.
+    below : exclusive upper limits of the whole numbers of inputs, by name. A workload gets the
+        limit as `below` of the input's spec.
     more : further entries of the description, as JSON values.
 
     Returns
     -------
     The description that `dataset.json` holds.
+
+    Raises
+    ------
+    ValueError : an input holds a number that is not from 0 to below its limit.
     """
+    _check_limits(sides, below)
     first = sides["train"]
     digests = {}
     with ExitStack() as files:
@@ -71,6 +80,7 @@ def write_split(
                 digests[file] = sha256_file(path)
     described = [
         _spec(key, array, INPUT.format(side="{side}", name=key))
+        | ({"below": below[key]} if key in below else {})
         for key, array in first.inputs.items()
     ]
     description = {
@@ -149,6 +159,23 @@ def stratified(
 def _spec(name: str, array: np.ndarray, file: str) -> dict:
     """Return the entry of an array in `dataset.json`."""
     return {"name": name, "shape": list(array.shape[1:]), "dtype": array.dtype.name, "file": file}
+
+
+def _check_limits(sides: Mapping[str, Side], below: Mapping[str, int]) -> None:
+    """Refuse inputs with numbers outside their limits, which a model would look up in no row.
+
+    Raises
+    ------
+    ValueError : with the first such input.
+    """
+    for side, rows in sides.items():
+        for name, limit in below.items():
+            array = rows.inputs[name]
+            if array.size and not 0 <= int(array.min()) <= int(array.max()) < limit:
+                raise ValueError(
+                    f"{name} of {side} holds numbers from {array.min()} to {array.max()}, "
+                    f"and its limit is {limit}"
+                )
 
 
 def _counts(sides: Mapping[str, Side], classes: list[str]) -> dict[str, dict[str, int]]:

@@ -17,7 +17,7 @@ Every folder has a `workload.yaml`, which declares the workload without importin
 `knobs`
     optional: the knobs that a variant may set, each declared as in `escala.strategies.knobs`;
 `example`
-    optional: inputs and targets in the form of `dataset.json`. Integer arrays also give `below`, an
+    optional: inputs and targets in the form of `dataset.json`. Integer arrays must give `below`, an
     exclusive upper limit. `scripts/check_workload.py` draws such rows at random.
 
 A workload has the name of its folder, with `-` for `_`. The folder is a package. Its module `model`

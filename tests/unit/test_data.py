@@ -10,6 +10,7 @@ import pytest
 
 from escala.core.errors import InputError
 from escala.data.base import Arrays, Spec, files, output_shape
+from escala.data.splits import Side, write_split
 
 ROWS = {"train": 7, "validation": 2, "test": 3}
 DESCRIPTION = {
@@ -65,6 +66,19 @@ def test_a_split_may_have_no_validation_side(split):
     ]  # fmt: skip
 
 
+def test_a_limit_of_whole_numbers_reaches_the_spec(tmp_path):
+    words = np.array([[1, 7], [2, 0]], np.uint16)
+    sides = {side: Side({"age": words[:, :1], "words": words}, words) for side in ("train", "test")}
+    about = {"kind": "own", "name": "small", "seed": 4, "provenance": "simulated"}
+    write_split(tmp_path, sides, below={"words": 8}, **about)
+    assert Arrays(tmp_path).inputs == (
+        Spec("age", (1,), "uint16"),
+        Spec("words", (2,), "uint16", below=8),
+    )
+    with pytest.raises(ValueError, match="words of train holds numbers from 0 to 7"):
+        write_split(tmp_path, sides, below={"words": 7}, **about)
+
+
 @pytest.mark.parametrize(
     ("shape", "classes", "expected"),
     [((), ["a", "b"], (2,)), ((6,), ["a", "b", "c"], (6, 3)), ((), None, ()), ((3,), None, (3,))],
@@ -107,6 +121,7 @@ def test_numbers_of_the_other_byte_order_are_refused(split):
         DESCRIPTION | {"rows": {"train": 7}},
         DESCRIPTION | {"rows": ROWS | {"other": 1}},
         DESCRIPTION | {"inputs": [{"name": "a", "shape": [], "dtype": "odd", "file": "x"}]},
+        DESCRIPTION | {"targets": DESCRIPTION["targets"] | {"below": 0}},
     ],
 )
 def test_a_description_that_names_no_arrays_is_refused(split, description):

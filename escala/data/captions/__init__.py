@@ -1,0 +1,1 @@
+"""The kind `captions`: pictures with captions."""

@@ -1,0 +1,150 @@
+"""Read the files of Flickr8k: lists of pictures, and the file of their captions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from escala.core.errors import InputError
+from escala.data.captions.settings import CAPTIONS
+
+OFFICIAL = "docs/how-to/captions.md tells where to get the files"
+
+
+def sides(pictures: Path, tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]:
+    """Return the pictures of each side, in the order of its list.
+
+    Captions of pictures in no list are left out: the file of Flickr8k has some of a picture that is
+    not in its folder.
+
+    Parameters
+    ----------
+    pictures : folder of the JPEG files.
+    tokens : file of the captions.
+    lists : files with a picture's file name a line, by side.
+
+    Returns
+    -------
+    For each side a list of pictures, each with its `name` and its `captions`, in the order of their
+    numbers.
+
+    Raises
+    ------
+    InputError : a file is missing, empty or not in its format; a picture is in two lists, is not in
+        the folder, or has not five captions.
+    """
+    if not pictures.is_dir():
+        raise InputError(pictures, pictures.name, "no such folder", OFFICIAL)
+    names = {side: _names(file) for side, file in lists.items()}
+    _require_once(names, lists)
+    captions = _captions(tokens)
+    found = {
+        side: [{"name": name, "captions": captions.get(name, [])} for name in of_side]
+        for side, of_side in names.items()
+    }
+    for side, of_side in found.items():
+        _refuse(
+            tokens,
+            [each["name"] for each in of_side if len(each["captions"]) != CAPTIONS],
+            f"of the list {lists[side].name} has not {CAPTIONS} captions",
+            "add them, or take it from the list",
+        )
+        _refuse(
+            pictures,
+            [each["name"] for each in of_side if not (pictures / each["name"]).is_file()],
+            f"of the list {lists[side].name} is not in the folder",
+            "add it, or take it from the list",
+        )
+    return found
+
+
+def _names(file: Path) -> list[str]:
+    """Return the file names of a list.
+
+    Raises
+    ------
+    InputError : it is missing or empty.
+    """
+    names = [line.strip() for _, line in _lines(file)]
+    if not names:
+        raise InputError(file, file.name, "names no picture", "write a file name a line")
+    return names
+
+
+def _require_once(names: Mapping[str, list[str]], lists: Mapping[str, Path]) -> None:
+    """Refuse a picture that stands twice in the lists.
+
+    Raises
+    ------
+    InputError : with the picture and the lists.
+    """
+    sides: dict[str, str] = {}
+    for side, of_side in names.items():
+        for name in of_side:
+            if name in sides:
+                raise InputError(
+                    lists[side],
+                    name,
+                    f"is already in the list {lists[sides[name]].name}",
+                    "keep it in one line of one list",
+                )
+            sides[name] = side
+
+
+def _captions(file: Path) -> dict[str, list[str]]:
+    """Return the captions of every picture in a file, by file name, in the order of their numbers.
+
+    Raises
+    ------
+    InputError : the file is missing, or a line is not in its format.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for number, line in _lines(file):
+        key, tab, caption = line.partition("\t")
+        name, mark, place = key.rpartition("#")
+        if not (tab and mark and name and place.isdecimal()):
+            raise InputError(
+                file,
+                f"line {number}: {line}",
+                "is not a file name, #, a number, a tab and a caption",
+                f"mend the line; {OFFICIAL}",
+            )
+        if int(place) in found.setdefault(name, {}):
+            raise InputError(
+                file,
+                f"line {number}: {key}",
+                "stands twice in the file",
+                "give each caption of a picture its own number",
+            )
+        found[name][int(place)] = caption
+    return {name: [caption for _, caption in sorted(of.items())] for name, of in found.items()}
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number and the content of each line of a file that is not blank.
+
+    Raises
+    ------
+    InputError : there is no such file, or it is no text in UTF-8.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(file, file.name, "no such file", OFFICIAL) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(file, file.name, f"cannot be read: {error}", OFFICIAL) from error
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, line.rstrip("\r")
+
+
+def _refuse(where: Path, names: list[str], reason: str, remedy: str) -> None:
+    """Refuse pictures, if there are any.
+
+    Raises
+    ------
+    InputError : with the first of them and their number.
+    """
+    if names:
+        others = f" (and {len(names) - 1} others)" if len(names) > 1 else ""
+        raise InputError(where, names[0], f"{reason}{others}", remedy)

@@ -1,0 +1,89 @@
+"""A user's pictures, or scenes, as the features that a model was trained on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from escala.core.errors import InputError
+from escala.data.base import specs
+from escala.data.captions import scenes, vgg16
+from escala.data.captions.words import START
+from escala.data.images.pictures import files_of
+from escala.data.queries import Query
+
+#: The environment variable that names the weights of VGG16.
+WEIGHTS = "ESCALA_VGG16"
+
+
+def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
+    """Yield a query for each picture, with captions that only begin.
+
+    Of a model that was trained on Flickr8k, the path is a PNG or JPEG file or a folder of them, and
+    a query's column `file` holds the file's name. `ESCALA_VGG16` names the weights of VGG16, whose
+    digest must be that of the training data. Of one that was trained on simulated scenes, the path
+    is a text file with a scene a line, such as `red dog runs in park`, and the column is `scene`.
+
+    Parameters
+    ----------
+    description : of the arrays that the model was trained on, as in their `dataset.json`.
+
+    Raises
+    ------
+    InputError : the path does not exist, a file is no picture, a line is no scene, or the weights
+        are missing or others.
+    """
+    features, words = specs(description)
+    begun = np.zeros((1, *words.shape), words.dtype)
+    begun[..., 0] = START
+    read = {"simulated": _scenes, "flickr8k": _pictures}[description["provenance"]]
+    for columns, row in read(path, description):
+        yield Query(columns, (row[None].astype(features.dtype), begun))
+
+
+def _pictures(
+    path: Path, description: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    """Yield the column and the features of each picture."""
+    paths = list(files_of(path)) if path.is_dir() else [path]
+    vgg16.require_pictures(paths)
+    network = vgg16.network(_weights(), description["weights_sha256"])
+    rows = (row for block in vgg16.features(paths, network) for row in block)
+    for file, row in zip(paths, rows, strict=True):
+        yield {"file": file.name}, row
+
+
+def _weights() -> Path:
+    """Return the file of the weights.
+
+    Raises
+    ------
+    InputError : the environment names none.
+    """
+    named = os.environ.get(WEIGHTS)
+    if not named:
+        raise InputError(
+            WEIGHTS, None, "names no file of weights of VGG16", f"export {WEIGHTS}=/path/FILE.h5"
+        )
+    return Path(named).expanduser()
+
+
+def _scenes(
+    path: Path, description: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    """Yield the column and the features, without noise, of each scene."""
+    features, _ = specs(description)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = f"cannot be read as text: {error}"
+        raise InputError(path, path.name, reason, "name a text file with a scene a line") from error
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            scene = scenes.named(line, f"{path}, line {number}")
+            [row] = scenes.projected(scene[None], *features.shape)
+            yield {"scene": scenes.name_of(scene)}, row

@@ -1,0 +1,117 @@
+"""Compute features of pictures: the layer fc2 of VGG16.
+
+K. Simonyan, A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition",
+ICLR 2015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from escala.core.errors import InputError
+from escala.core.files import sha256_file
+from escala.data.images.pictures import read_picture
+
+LAYER = "fc2"
+#: Height and width of the pictures that the layer takes.
+SIZE = (224, 224)
+#: Pictures that are computed at once.
+BATCH = 32
+#: Seconds between two lines of progress.
+PROGRESS = 5
+
+#: Computes features, float32 (pictures, features), of pictures, uint8 (pictures, 224, 224, 3).
+Network = Callable[[np.ndarray], np.ndarray]
+
+
+def network(weights: Path, sha256: str) -> Network:
+    """Return VGG16 up to its layer fc2, after a check of the file of its weights.
+
+    Raises
+    ------
+    InputError : the file is missing, has another digest, or does not hold these weights.
+    """
+    _require_digest(weights, sha256)
+    # Only the extraction of features takes TensorFlow.
+    import tensorflow as tf
+
+    whole = tf.keras.applications.VGG16(weights=None)
+    try:
+        whole.load_weights(weights)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            weights,
+            weights.name,
+            f"does not hold the weights of VGG16: {error}",
+            "name vgg16_weights_tf_dim_ordering_tf_kernels.h5 of Keras",
+        ) from error
+    model = tf.keras.Model(whole.input, whole.get_layer(LAYER).output)
+
+    def compute(pictures: np.ndarray) -> np.ndarray:
+        prepared = tf.keras.applications.vgg16.preprocess_input(pictures.astype(np.float32))
+        return model.predict_on_batch(prepared)
+
+    return compute
+
+
+def features(paths: Sequence[Path], compute: Network) -> Iterator[np.ndarray]:
+    """Yield the features of pictures, float16 (some pictures, features), with progress on stderr.
+
+    Raises
+    ------
+    InputError : a file is no picture.
+    """
+    with tqdm(total=len(paths), desc=LAYER, unit=" pictures", mininterval=PROGRESS) as progress:
+        for begin in range(0, len(paths), BATCH):
+            some = paths[begin : begin + BATCH]
+            yield compute(np.stack([picture(path) for path in some])).astype(np.float16)
+            progress.update(len(some))
+
+
+def require_pictures(paths: Sequence[Path]) -> None:
+    """Read every picture once, so that a damaged one is refused before the first is computed.
+
+    Raises
+    ------
+    InputError : a file is no picture.
+    """
+    for path in tqdm(paths, desc="check", unit=" pictures", mininterval=PROGRESS):
+        picture(path)
+
+
+def picture(path: Path) -> np.ndarray:
+    """Return a picture in the form that the network takes, uint8 (224, 224, 3).
+
+    Raises
+    ------
+    InputError : the file is no picture.
+    """
+    return read_picture(path, "rgb", SIZE)
+
+
+def _require_digest(weights: Path, sha256: str) -> None:
+    """Refuse a file of other weights.
+
+    Raises
+    ------
+    InputError : it is missing, or has another digest.
+    """
+    if not weights.is_file():
+        raise InputError(
+            weights,
+            weights.name,
+            "no such file",
+            "get vgg16_weights_tf_dim_ordering_tf_kernels.h5 from Keras",
+        )
+    found = sha256_file(weights)
+    if found != sha256:
+        raise InputError(
+            weights,
+            f"SHA-256 {found}",
+            f"is not {sha256}, the digest of the weights",
+            "get the file again, or correct weights_sha256",
+        )

@@ -1,0 +1,67 @@
+"""Turn captions into words, and words into numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+PADDING, START, END, UNKNOWN = range(4)
+#: Names of the numbers that are no words. Words hold only letters, so no word has such a name.
+SPECIAL = ("", "<start>", "<end>", "<unknown>")
+DTYPE = np.uint16
+#: The only word of one letter that is kept.
+SHORT = "a"
+
+
+def words_of(caption: str) -> list[str]:
+    """Return the words of a caption in lower case.
+
+    A word is what stands between spaces, without its punctuation. One that holds a digit is left
+    out, and so is a single letter other than `a`. So `"A t-shirt's No. 4."` gives `a`, `tshirts`
+    and `no`.
+    """
+    letters = ("".join(filter(str.isalnum, part)) for part in caption.lower().split())
+    return [word for word in letters if word.isalpha() and (len(word) > 1 or word == SHORT)]
+
+
+def vocabulary(captions: Iterable[Sequence[str]], most: int | None) -> list[str]:
+    """Return the names of all numbers, so that a word's number is its place in the list.
+
+    Parameters
+    ----------
+    captions : words of captions.
+    most : number of words; None takes all. The most frequent come first, and equally frequent ones
+        in alphabetical order.
+
+    Returns
+    -------
+    `SPECIAL`, and the words.
+    """
+    counts = Counter(word for words in captions for word in words)
+    return [*SPECIAL, *sorted(counts, key=lambda word: (-counts[word], word))[:most]]
+
+
+def numbered(
+    captions: Sequence[Sequence[str]], numbers: Mapping[str, int], length: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what a model reads of captions, and the next word at each position.
+
+    Parameters
+    ----------
+    captions : words of captions, each at most `length` - 1.
+    numbers : of the words; others are `UNKNOWN`.
+
+    Returns
+    -------
+    Two uint16 arrays (captions, length). In the first, a row is `START` and the caption's words. In
+    the second, it is the words and `END`. Both end with `PADDING`. So the second holds, at position
+    k, what follows the first k + 1 numbers of the first.
+    """
+    read, following = (np.full((len(captions), length), PADDING, DTYPE) for _ in range(2))
+    for row, words in enumerate(captions):
+        found = [numbers.get(word, UNKNOWN) for word in words]
+        read[row, : len(found) + 1] = [START, *found]
+        following[row, : len(found) + 1] = [*found, END]
+    return read, following
