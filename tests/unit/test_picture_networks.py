@@ -78,10 +78,11 @@ def test_pictures_too_small_for_three_blocks_are_refused():
 
 
 MASK = Spec("image", (148, 197, 1), "float16")
+LOCAL = {"batch_norm": "local"}
 
 
 def test_resnet_34_has_the_parameters_of_the_source():
-    network = resnet34.build((MASK,), (9,), {"depth": 34, "width": 64}, {})
+    network = resnet34.build((MASK,), (9,), {"depth": 34, "width": 64}, LOCAL)
     trained = sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)
     moving = sum(int(np.prod(variable.shape)) for variable in network.non_trainable_variables)
     assert (trained, moving) == (21_283_017, 17_024)
@@ -92,7 +93,7 @@ def test_resnet_34_has_the_parameters_of_the_source():
 @pytest.mark.parametrize(("depth", "convolutions"), [(10, 12), (18, 20)])
 def test_smaller_resnets_have_the_layers_of_their_name(depth, convolutions):
     """Convolutions with those of shortcuts: the name counts them without, and the dense layer."""
-    network = resnet34.build((MASK,), (9,), {"depth": depth, "width": 8}, {})
+    network = resnet34.build((MASK,), (9,), {"depth": depth, "width": 8}, LOCAL)
     found = [each for each in network.layers if isinstance(each, tf.keras.layers.Conv2D)]
     shortcuts = [each for each in found if each.kernel_size == (1, 1)]
     assert (len(found), len(shortcuts)) == (convolutions, 3)
