@@ -50,10 +50,9 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
     """Normalise each channel, the last axis, over the rows of a step on all ranks.
 
     The variables are those of Keras's layer. Mean and variance are those of all rows together, by
-    their counts, sums and sums of squares (`tf.nn.sufficient_statistics`). So ranks compute what
-    one process with all rows computes, whatever the number of rows of each rank, and their moving
-    statistics are equal after every step. As in Keras, the moving variance of pictures is the
-    unbiased one.
+    the sums of each rank. So ranks compute what one process with all rows computes, whatever the
+    number of rows of each rank, and their moving statistics are equal after every step. As in
+    Keras, the moving variance of pictures is the unbiased one.
 
     Horovod's `SyncBatchNormalization` averages the ranks' means with equal weights, and Keras's
     `synchronized=True` knows only the ranks of `tf.distribute` and counts the row of weight 0 that
@@ -71,8 +70,9 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
             moments = step.summed(moments, f"{next(step.numbers)}.{self.name}")
         channels = values.shape[-1]
         rows, sums, squares = tf.split(moments, [1, channels, channels])
-        mean = sums / rows
-        variance = tf.maximum(squares / rows - tf.square(mean), 0.0)
+        means = sums / rows
+        variances = tf.maximum(squares / rows - tf.square(means), 0.0)
+        rows, mean, variance = (tf.cast(each, tf.float32) for each in (rows, means, variances))
         # Keras's layer is fused for pictures, and the fused operation divides by one row less.
         spread = variance * rows / tf.maximum(rows - 1, 1.0) if self.fused else variance
         for moving, value in ((self.moving_mean, mean), (self.moving_variance, spread)):
@@ -84,14 +84,19 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
 
 
 def _moments(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Return count, sums and sums of squares of each channel, float32 (1 + 2 · channels,)."""
+    """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
+
+    The variance is their small difference where a mean is large. So the squares of deviations are
+    summed first, and only the sums have 64 bits.
+    """
     axes = list(range(values.shape.rank - 1))
     weighted = tf.reshape(weights, [-1] + [1] * len(axes))
     places = tf.reduce_prod(tf.shape(values)[1:-1])
     rows = tf.reduce_sum(weights) * tf.cast(places, tf.float32)
-    sums = tf.reduce_sum(weighted * values, axes)
-    squares = tf.reduce_sum(weighted * tf.square(values), axes)
-    return tf.concat([[rows], sums, squares], 0)
+    mean = tf.reduce_sum(weighted * values, axes) / tf.maximum(rows, 1.0)
+    deviations = tf.reduce_sum(weighted * tf.square(values - mean), axes)
+    rows, mean, deviations = (tf.cast(each, tf.float64) for each in (rows, mean, deviations))
+    return tf.concat([[rows], rows * mean, deviations + rows * tf.square(mean)], 0)
 
 
 def synchronised(model: tf.keras.Model) -> Sequence[SynchronisedBatchNormalization]:

@@ -48,7 +48,7 @@ def test_a_rank_adds_the_moments_of_its_rows_and_takes_those_of_all(shape):
     mine, theirs = values(3, shape), values(5, shape)
     axes = list(range(len(shape)))
     moments = [tf.reduce_sum(theirs**power, axes) for power in (0, 1, 2)]
-    other = tf.concat([moments[0][:1], *moments[1:]], 0)
+    other = tf.cast(tf.concat([moments[0][:1], *moments[1:]], 0), tf.float64)
     keras, layer = (
         built(kind, shape) for kind in (layers.BatchNormalization, SynchronisedBatchNormalization)
     )
