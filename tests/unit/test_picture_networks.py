@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from escala.core.errors import InputError
 from escala.data.base import Spec
+from escala.workloads import models
 from escala.workloads.cifar_cnn import model as cifar_cnn
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.resnet34 import model as resnet34
@@ -98,3 +99,20 @@ def test_smaller_resnets_have_the_layers_of_their_name(depth, convolutions):
     shortcuts = [each for each in found if each.kernel_size == (1, 1)]
     assert (len(found), len(shortcuts)) == (convolutions, 3)
     assert len(found) - len(shortcuts) + 1 == depth
+
+
+def test_a_model_older_than_a_knob_is_loaded(tmp_path):
+    tf.keras.utils.set_random_seed(4)
+    spec, settings = Spec("image", (16, 16, 1), "float16"), {"depth": 10, "width": 2}
+    network = resnet34.build((spec,), (9,), settings, LOCAL)
+    np.savez(tmp_path / models.WEIGHTS, *network.get_weights())
+    data = {
+        "classes": [f"c{number}" for number in range(9)],
+        "inputs": [{"name": "image", "shape": [16, 16, 1], "dtype": "float16"}],
+        "targets": {"shape": [], "dtype": "int64"},
+        "sha256": {},
+    }
+    models.describe(tmp_path, "resnet34", {}, settings, data, "")
+    pictures = np.random.default_rng(1).random((3, 16, 16, 1)).astype(np.float16)
+    found = models.load(tmp_path).probabilities(pictures)
+    np.testing.assert_allclose(found, network(pictures), rtol=1e-5)
