@@ -22,6 +22,7 @@ _PAGES = {
 }
 #: What completes a schema with what plug-ins declare, by the name of its file.
 _COMPOSED = {"config.schema.yaml": experiment.composed, "run.schema.yaml": run.composed}
+_TYPES = {type(None): "null", bool: "boolean", str: "string"}
 _LIMITS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -138,9 +139,7 @@ def _row(cells: list[str]) -> str:
 def _type(node: dict, root: dict) -> str:
     if "type" not in node:
         values = node.get("enum", [node.get("const")])
-        names = {
-            "null" if v is None else "string" if isinstance(v, str) else "number": 0 for v in values
-        }
+        names = dict.fromkeys(_TYPES.get(type(value), "number") for value in values)
         return " or ".join(sorted(names, key="null".__eq__))
     types = node["type"] if isinstance(node["type"], list) else [node["type"]]
     text = " or ".join(types)
@@ -160,7 +159,8 @@ def _allowed(node: dict, root: dict) -> str:
     if "const" in node:
         return f"`{node['const']}`"
     if "enum" in node:
-        return ", ".join(f"`{'null' if value is None else value}`" for value in node["enum"])
+        values = (v if isinstance(v, str) else json.dumps(v) for v in node["enum"])
+        return ", ".join(f"`{value}`" for value in values)
     limits = [text.format(node[key]) for key, text in _LIMITS.items() if key in node]
     if "items" in node:
         items = _allowed(_resolved(node["items"], root), root)

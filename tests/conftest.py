@@ -40,6 +40,7 @@ KNOBS = {
     "compression": "none",
     "communication": "auto",
     "shard": True,
+    "evaluation": "divided",
     "weighting": "rows",
     "timeline": False,
     "busy_neighbours": [],

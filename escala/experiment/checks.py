@@ -5,6 +5,7 @@ A check takes an experiment and raises `InputError`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from escala.experiment.runs import configuration_of, takes_steps, where_listed
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
+from escala.strategies.knobs import of_workload
 from escala.workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -213,6 +215,32 @@ def _check_slowdown(experiment: Experiment) -> None:
             )
 
 
+def _check_synchronous(experiment: Experiment) -> None:
+    """Refuse values of knobs with which ranks exchange while they compute, where they cannot.
+
+    Ranks of an asynchronous strategy make no step together. With `accumulation` a rank with fewer
+    rows than parts would exchange less often than others.
+    """
+    for run in experiment.timed:
+        variant = experiment.settings["variants"][run.variant]
+        for name, knob in of_workload(run.workload).items():
+            if variant[name] not in knob.synchronous:
+                continue
+            reason = None
+            if STRATEGIES[run.strategy].asynchronous:
+                reason = f"needs ranks that make each step together, unlike those of {run.strategy}"
+            elif variant["accumulation"] > 1:
+                reason = f"needs accumulation: 1, and this variant sets {variant['accumulation']}"
+            if reason:
+                usual = json.dumps(knob.schema["default"])
+                raise experiment.error(
+                    f"variants.{run.variant}.{name}",
+                    variant[name],
+                    reason,
+                    f"use {usual}, or leave {run.strategy} {run.layout} {run.variant} out",
+                )
+
+
 def _check_slow_ranks(experiment: Experiment) -> None:
     """Refuse `slowdown` and `busy_neighbours` for ranks that no layout has."""
     most_ranks: dict[str, int] = {}
@@ -309,6 +337,7 @@ CHECKS: tuple[Callable[[Experiment], None], ...] = (
     _check_layouts,
     _check_launcher,
     _check_slowdown,
+    _check_synchronous,
     _check_slow_ranks,
     _check_every_workload_runs,
     _check_target_accuracy,

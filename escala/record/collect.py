@@ -12,7 +12,7 @@ from escala.data import reader
 from escala.data.base import Arrays
 from escala.probes import of_run
 from escala.record import steps
-from escala.record.invariants import broken_promise, misplaced
+from escala.record.invariants import broken_promise, misplaced, planned_rows
 from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
@@ -47,7 +47,10 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     _keep_model(plan, arrays.description, folder, weights_sha256)
     epochs = [
         {key: value for key, value in epoch.items() if key not in ("row_moments", "began")}
-        | {"train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks)}
+        | {
+            "distinct_rows": len(np.unique(planned_rows(plan, ranks[0], epoch["epoch"]))),
+            "train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks),
+        }
         for i, epoch in enumerate(ranks[0]["epochs"])
     ]
     evaluation = _scored(plan, arrays, predictions)
@@ -71,6 +74,7 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "obtained": ranks[0]["ranks"],
         "one_clock": len({each["boot"] for each in everyone}) == 1,
         "shares": ranks[0]["shares"],
+        "evaluating": sum(stop > start for start, stop in (r["evaluated"] for r in ranks)),
     }
     result["training"] |= {
         "optimizer": ranks[0]["optimizer"],

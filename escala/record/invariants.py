@@ -33,10 +33,10 @@ def broken_promise(
     if len({tuple(e["steps"] for e in r["epochs"]) for r in ranks}) > 1:
         return "ranks made different numbers of steps"
     for epoch, rows in table.groupby("epoch")["rows"].sum().items():
-        expected = _expected_rows(plan, ranks[0], epoch)
+        expected = planned_rows(plan, ranks[0], epoch)
         trained = [sum(r["epochs"][epoch - 1]["row_moments"][k] for r in ranks) for k in (0, 1)]
         if rows != len(expected) or trained != row_moments(expected):
-            return f"the shards of epoch {epoch} are not disjoint and complete"
+            return f"in epoch {epoch} the ranks did not train on the rows of their shards"
     evaluated = sorted(tuple(r["evaluated"]) for r in ranks)
     covered = sorted(row for start, stop in evaluated for row in range(start, stop))
     if covered != list(range(test_rows)):
@@ -44,7 +44,15 @@ def broken_promise(
     return None
 
 
-def _expected_rows(plan: dict, rank: dict, epoch: int) -> np.ndarray:
+def planned_rows(plan: dict, rank: dict, epoch: int) -> np.ndarray:
+    """Return the rows that all ranks together train on in an epoch, int64 (rows,).
+
+    A row that several ranks take is listed for each of them.
+
+    Parameters
+    ----------
+    rank : the measurements of one rank, with the shares of all and the steps of each epoch.
+    """
     if plan["kind"] == "fit":
         return np.arange(plan["train_rows"])
     of_epoch = shards(plan, rank["shares"]).of_epoch(epoch)

@@ -138,6 +138,17 @@ class Strategy(ABC):
         """
         return list(gradients)
 
+    def summed(self, values: tf.Tensor, name: str) -> tf.Tensor:
+        """Return the sum of a tensor over all ranks inside a step, with its gradient.
+
+        Every rank must call it, with the same name.
+
+        Raises
+        ------
+        Unavailable : the ranks have no common step.
+        """
+        return values
+
     def join(self) -> None:  # noqa: B027
         """Wait until every step that was started is done."""
 

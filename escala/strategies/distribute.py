@@ -55,6 +55,12 @@ class Distribute(Strategy):
             return [tf.convert_to_tensor(gradient) for gradient in gradients]
         return list(gradients)
 
+    def summed(self, values, name):
+        import tensorflow as tf
+
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
     def broadcast(self, variables):
         """Do nothing: variables created in the scope start equal on all replicas."""
 

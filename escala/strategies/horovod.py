@@ -8,6 +8,8 @@ from escala.strategies.base import Strategy, tensor_names
 GRADIENT = "gradient/"
 #: The suffixes of a gradient's name: for its first factor, and for the rows of a sparse gradient.
 INPUTS, INDICES = "/inputs", "/indices"
+#: The prefix of the name of a sum inside the forward pass, and the suffix of that of its gradient.
+STATISTICS, BACKWARD = "statistics/", "/backward"
 
 
 class Horovod(Strategy):
@@ -84,6 +86,20 @@ class Horovod(Strategy):
         output_gradients = self._hvd.allgather(factors.output_gradients, name=name)
         inputs = self._compression.decompress(inputs, form)
         return factors._replace(inputs=inputs, output_gradients=output_gradients)
+
+    def summed(self, values, name):
+        import tensorflow as tf
+
+        name = f"{STATISTICS}{name}"
+
+        def total(given, suffix=""):
+            return self._hvd.allreduce(given, op=self._hvd.Sum, name=f"{name}{suffix}")
+
+        # Horovod would name the gradient's exchange after the operation, which ranks may number
+        # differently.
+        return tf.custom_gradient(lambda given: (total(given), lambda up: total(up, BACKWARD)))(
+            values
+        )
 
     @property
     def _compression(self):

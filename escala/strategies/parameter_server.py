@@ -15,6 +15,7 @@ import time
 from functools import cached_property
 
 from escala.core import children
+from escala.core.errors import Unavailable
 from escala.strategies.base import Strategy
 from escala.strategies.shared import worker
 
@@ -94,6 +95,9 @@ class ParameterServer(Strategy):
 
     def exchange(self, gradients, variables):
         return list(gradients)
+
+    def summed(self, values, name):
+        raise Unavailable(f"{self.name} has no step that all ranks make together")
 
     def join(self):
         self._coordinator.join()

@@ -70,8 +70,14 @@ def evaluated(
     return np.concatenate(predictions), sums
 
 
-def validate(evaluate: Callable, data: Arrays, side: str, strategy: Strategy) -> dict:
+def validate(
+    evaluate: Callable, data: Arrays, side: str, strategy: Strategy, divided: bool = True
+) -> dict:
     """Return the means of a side's losses and scores over all ranks, for an epoch's record.
+
+    Parameters
+    ----------
+    divided : whether the processes divide the rows; otherwise the first evaluates all.
 
     Raises
     ------
@@ -79,7 +85,7 @@ def validate(evaluate: Callable, data: Arrays, side: str, strategy: Strategy) ->
     ValueError : a score of the workload is.
     """
     start = time.perf_counter()
-    rows = evaluation_rows(data.rows(side), *strategy.part)
+    rows = evaluation_rows(data.rows(side), *strategy.part, divided)
     _, sums = evaluated(evaluate, data, side, rows)
     totals = strategy.total(np.array([*sums.values()], np.float64)) / data.rows(side)
     means = dict(zip(sums, totals.tolist(), strict=True))

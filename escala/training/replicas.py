@@ -3,7 +3,8 @@
 Trainable variables and variables of the optimizer are *replicated*: equal on all ranks after any
 step. Other variables, such as the moving statistics of batch normalisation, are a rank's *own*
 during an epoch, because each rank updates them with its own rows. At the end of every epoch
-`average` makes them equal again.
+`average` makes them equal again. Layers that normalise over the rows of all ranks
+(`escala.workloads.normalisation`) keep theirs equal after any step.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import numpy as np
 import tensorflow as tf
 
 from escala.strategies import Strategy
+from escala.workloads.normalisation import synchronised
 
 
 def own_variables(model: tf.keras.Model) -> list[tf.Variable]:
-    """Return the variables that a model updates by itself: floats that are not trainable.
+    """Return the variables that each rank updates by its own rows: floats that are not trainable.
 
-    Weights of a frozen layer are not among them: they remain trainable variables.
+    Weights of a frozen layer are not among them: they remain trainable variables. Neither are
+    statistics of the rows of all ranks, which are equal on all.
     """
+    shared = {id(v) for layer in synchronised(model) for v in layer.non_trainable_variables}
     variables = model.non_trainable_variables
-    return [v for v in variables if not v.trainable and v.dtype.is_floating]
+    return [v for v in variables if not v.trainable and v.dtype.is_floating and id(v) not in shared]
 
 
 def average(variables: Sequence[tf.Variable], rows: Sequence[int], strategy: Strategy) -> None:

@@ -1,9 +1,10 @@
-"""Rows of each rank: disjoint, together complete, in an order that all ranks agree on."""
+"""Rows of each rank, step by step, in an order that all ranks agree on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -23,20 +24,23 @@ class Shards:
     rows : number of training rows.
     global_batch : rows of a step over all ranks.
     shares : part of a step that each rank takes, summing to 1.
-    disjoint : whether the ranks divide the rows of an epoch. Otherwise each rank goes through all
-        rows in its own order, so that an epoch holds every row once for each rank that takes any.
+    shard : the rows of an epoch that a rank takes, a value of the knob of this name.
+        True: the ranks divide the rows.
+        False: each rank goes through all rows in its own order, so that an epoch holds every row
+        once for each rank that takes any.
+        "leading": all ranks take the same rows of a step, the first ones; see `leading`.
     """
 
     seed: int
     rows: int
     global_batch: int
     shares: Sequence[float]
-    disjoint: bool = True
+    shard: bool | Literal["leading"] = True
 
     def steps(self, at_most: int | None) -> int:
         """Return the number of steps of an epoch, at most `at_most`."""
         taken = self.global_batch
-        if not self.disjoint:
+        if self.shard is False:
             # The rank with the fewest rows per step is the last to go through all rows.
             sizes = parts(self.global_batch, self.shares)
             taken = int(sizes[sizes > 0].min())
@@ -45,10 +49,10 @@ class Shards:
 
     def of_epoch(self, epoch: int) -> Iterator[list[np.ndarray]]:
         """Yield, for each step, the row numbers of every rank."""
-        if self.disjoint:
-            yield from batches(
-                epoch_order(self.rows, self.seed, epoch), self.global_batch, self.shares
-            )
+        if self.shard is not False:
+            take = leading if self.shard == "leading" else batches
+            order = epoch_order(self.rows, self.seed, epoch)
+            yield from take(order, self.global_batch, self.shares)
             return
         orders = [epoch_order(self.rows, [self.seed, r], epoch) for r in range(len(self.shares))]
         sizes = parts(self.global_batch, self.shares)
@@ -75,6 +79,25 @@ def batches(
     for start in range(0, len(order), global_batch):
         step = order[start : start + global_batch]
         yield np.split(step, np.cumsum(parts(len(step), shares))[:-1])
+
+
+def leading(
+    order: np.ndarray, global_batch: int, shares: Sequence[float]
+) -> Iterator[list[np.ndarray]]:
+    """Yield, for each step of an epoch, the first rows of the step for every rank.
+
+    A rank takes as many rows as under `batches`, but all ranks begin with the first row of the
+    step. So n ranks of equal shares compute the same gradient, and the other rows of the step are
+    not trained on in this epoch. Cruz Varona (2021) gives this division as pseudocode: each of n
+    devices takes the rows [0, B/n) of a batch of B rows.
+
+    Parameters
+    ----------
+    order, global_batch, shares : as of `batches`.
+    """
+    for start in range(0, len(order), global_batch):
+        step = order[start : start + global_batch]
+        yield [step[:rows] for rows in parts(len(step), shares)]
 
 
 def parts(rows: int, shares: Sequence[float]) -> np.ndarray:
@@ -119,14 +142,20 @@ def balanced_shares(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.
 def row_moments(rows: np.ndarray) -> list[int]:
     """Return the sum of row numbers and of their squares.
 
-    The sums of all ranks equal those of the whole epoch if every row was taken once. The converse
-    fails only by coincidence, so this is a check of each run and no proof.
+    The sums of all ranks equal those of the rows planned for the epoch if the ranks took these
+    rows. The converse fails only by coincidence, so this is a check of each run and no proof.
     """
     numbers = rows.astype(np.uint64)
     return [int(numbers.sum()), int((numbers**2).sum())]
 
 
-def evaluation_rows(rows: int, rank: int, ranks: int) -> slice:
-    """Return the contiguous part of the test rows that a rank evaluates."""
-    part = np.array_split(np.arange(rows), ranks)[rank]
+def evaluation_rows(rows: int, rank: int, ranks: int, divided: bool = True) -> slice:
+    """Return the contiguous part of the test rows that a rank evaluates.
+
+    Parameters
+    ----------
+    divided : whether the ranks divide the rows. Otherwise rank 0 evaluates all.
+    """
+    part = np.array_split(np.arange(rows), ranks if divided else 1)
+    part = part[rank] if rank < len(part) else part[0][:0]
     return slice(int(part[0]), int(part[-1]) + 1) if len(part) else slice(0, 0)

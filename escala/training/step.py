@@ -13,6 +13,7 @@ from escala.probes import Recorder
 from escala.strategies import Strategy
 from escala.strategies.shared import factors
 from escala.workloads.models import given
+from escala.workloads.normalisation import over_ranks
 
 
 def factored(model, request: dict, strategy: Strategy, ranks: int) -> list[tf.keras.layers.Layer]:
@@ -29,12 +30,14 @@ def computing(
     correct: Callable,
     factored_layers: Sequence[tf.keras.layers.Layer],
     own: Sequence[tf.Variable],
+    summed: Callable,
 ) -> Callable:
     """Return a function from a rank's arrays of a step to gradients and sums of losses and scores.
 
     These arrays are the inputs and targets of some rows, the weight of each row, and the divisor of
     the sum of the losses. `correct` scores each row. `own` are the variables that the model itself
-    updates; a rank without rows does not change them.
+    updates; a rank without rows does not change them. `summed` sums over ranks for layers that
+    normalise over all of them (`Strategy.summed`).
 
     The gradients of `factored_layers` are returned as factors. Losses of regularisers and layers
     (`model.losses`) are added to the loss of every row. So the mean over the rows of a step holds
@@ -45,7 +48,7 @@ def computing(
     def compute(*arguments):
         *inputs, targets, weights, divisor = arguments
         before = [variable.read_value() for variable in own]
-        with tf.GradientTape() as tape:
+        with tf.GradientTape() as tape, over_ranks(weights, summed):
             if factored_layers:
                 outputs, recorded = factors.forward(model, given(inputs), factored_layers)
             else:
@@ -156,6 +159,11 @@ def train_step(
             apply,
         )
     return strategy.compiled(step, signature)
+
+
+def own_sum(values: tf.Tensor, name: str) -> tf.Tensor:
+    """Return the sum over the ranks of a rank that trains by itself."""
+    return values
 
 
 def no_exchange(gradients: Sequence, variables: Sequence) -> list:

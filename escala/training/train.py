@@ -57,6 +57,7 @@ def train(
     with clock.time("loading"):
         data = reader(request["data"])
         data.touch()
+    divided = request["knobs"]["evaluation"] == "divided"
     slowdown = dict(enumerate(request["knobs"]["slowdown"])).get(process, 1.0)
     with clock.time("build"), strategy.scope():
         # Every process draws its own weights: that they agree afterwards is the broadcast's doing.
@@ -69,16 +70,21 @@ def train(
         correct = getattr(work, "correct", steps.most_probable_is_right)
         factored = steps.factored(model, request, strategy, total)
         own = replicas.own_variables(model)
-        compute = steps.computing(model, row_losses, correct, factored, own)
-        compute = steps.accumulated(compute, request["knobs"]["accumulation"])
-        compute = steps.slowed(compute, slowdown)
+
+        def computing(summed: Callable) -> Callable:
+            compute = steps.computing(model, row_losses, correct, factored, own, summed)
+            compute = steps.accumulated(compute, request["knobs"]["accumulation"])
+            return steps.slowed(compute, slowdown)
+
+        compute = computing(strategy.summed)
         recorder = probe and probe.recorder(
             strategy.place.process, model.trainable_variables, strategy.can_time_inside_step
         )
         step = steps.train_step(
             model, optimizer, strategy, data, compute, strategy.exchange, recorder
         )
-        alone = steps.train_step(model, optimizer, strategy, data, compute, steps.no_exchange)
+        by_itself = computing(steps.own_sum)
+        alone = steps.train_step(model, optimizer, strategy, data, by_itself, steps.no_exchange)
         evaluate = evaluator(model, work, row_losses, data)
     variables = [*model.variables, *optimizer.variables]
     checkpoint = Checkpoint(
@@ -121,7 +127,7 @@ def train(
             with clock.time("averaging"):
                 replicas.average(own, trained, strategy)
             if request["validated_on"]:
-                epoch |= validate(evaluate, data, request["validated_on"], strategy)
+                epoch |= validate(evaluate, data, request["validated_on"], strategy, divided)
             board(epoch)
             epoch["epoch_wall_seconds"] = time.perf_counter() - wall
             epochs.append(epoch)
@@ -158,7 +164,7 @@ def train(
     if recorder:
         recorder.write()
     with clock.time("evaluation"):
-        rows = evaluation_rows(data.rows("test"), process, processes)
+        rows = evaluation_rows(data.rows("test"), process, processes, divided)
         predictions, _ = evaluated(evaluate, data, "test", rows)
     np.save(folder / f"rank{process}.predictions.npy", predictions)
     with clock.time("save"):

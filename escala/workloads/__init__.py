@@ -108,6 +108,13 @@ class Workload:
     package: str
 
     @property
+    def omitted_knobs(self) -> dict[str, Any]:
+        """Its own knobs with the values that apply where a run does not set them."""
+        return {
+            name: schema.get("omitted", schema["default"]) for name, schema in self.knobs.items()
+        }
+
+    @property
     def scores(self) -> str | None:
         """The dotted name of the module that scores its runs, if there is one."""
         return f"{self.package}.scores" if (self.folder / "scores.py").is_file() else None

@@ -230,9 +230,11 @@ def _form(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
 def _network(described: dict, arrays: dict[str, np.ndarray]) -> Callable[[Inputs], np.ndarray]:
     import tensorflow as tf
 
-    from escala.workloads import workload
+    from escala.workloads import WORKLOADS, workload
 
-    model = workload(described["workload"]).build(*_form(described), described["knobs"])
+    # A model may be older than a knob of its workload.
+    knobs = WORKLOADS[described["workload"]].omitted_knobs | described["knobs"]
+    model = workload(described["workload"]).build(*_form(described), knobs)
     # The names that `np.savez` gives: names of variables depend on what the process built before.
     shapes = {f"arr_{number}": tuple(v.shape) for number, v in enumerate(model.weights)}
     _require_shapes(shapes, arrays)

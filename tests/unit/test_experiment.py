@@ -489,6 +489,32 @@ def test_a_slowdown_of_a_strategy_that_cannot_have_one_is_refused(strategy):
     assert (error.where, error.value) == (f"e.yaml: configurations: {strategy}", "slow")
 
 
+@pytest.mark.parametrize(
+    ("strategy", "accumulation", "reason"),
+    [
+        ("parameter-server", 1, "needs ranks that make each step together"),
+        ("mirrored", 2, "needs accumulation: 1, and this variant sets 2"),
+        ("mirrored", 1, None),
+    ],
+)
+def test_ranks_that_cannot_normalise_together_are_refused(strategy, accumulation, reason):
+    settings = small(
+        put("datasets.d", {"kind": "images", "split": {"seeds": [4]}}),
+        put("datasets.d.source", {"type": "outlines", "per_class": 20}),
+        put("workloads", {"resnet34": {"epochs": 1}}),
+        put("configurations.1", {"strategy": strategy, "layouts": ["1x2"], "variants": ["both"]}),
+    )
+    both = {"batch_norm": "synchronised", "accumulation": accumulation}
+    settings["variants"]["both"] = both
+    put("configurations.0.variants", ["tuned"])(settings)
+    if reason is None:
+        assert Experiment(settings, "e.yaml").settings["variants"]["both"]["batch_norm"]
+        return
+    error = refusal(settings)
+    assert (error.where, error.value) == ("e.yaml: variants.both.batch_norm", "synchronised")
+    assert reason in error.reason and 'use "local", or leave' in error.remedy
+
+
 @pytest.mark.parametrize("layout", ["", "2", "0x1", "1x0", "1x2\n", "1X2", "x", "99999x1", "1x2x3"])
 def test_what_is_no_layout_is_refused_with_the_form(layout):
     error = refusal(small(put("configurations.1.layouts", ["1x2", layout])))

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from escala.core.errors import InputError
 from escala.data.base import Spec
+from escala.workloads import models
 from escala.workloads.cifar_cnn import model as cifar_cnn
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.resnet34 import model as resnet34
@@ -78,10 +79,11 @@ def test_pictures_too_small_for_three_blocks_are_refused():
 
 
 MASK = Spec("image", (148, 197, 1), "float16")
+LOCAL = {"batch_norm": "local"}
 
 
 def test_resnet_34_has_the_parameters_of_the_source():
-    network = resnet34.build((MASK,), (9,), {"depth": 34, "width": 64}, {})
+    network = resnet34.build((MASK,), (9,), {"depth": 34, "width": 64}, LOCAL)
     trained = sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)
     moving = sum(int(np.prod(variable.shape)) for variable in network.non_trainable_variables)
     assert (trained, moving) == (21_283_017, 17_024)
@@ -92,8 +94,25 @@ def test_resnet_34_has_the_parameters_of_the_source():
 @pytest.mark.parametrize(("depth", "convolutions"), [(10, 12), (18, 20)])
 def test_smaller_resnets_have_the_layers_of_their_name(depth, convolutions):
     """Convolutions with those of shortcuts: the name counts them without, and the dense layer."""
-    network = resnet34.build((MASK,), (9,), {"depth": depth, "width": 8}, {})
+    network = resnet34.build((MASK,), (9,), {"depth": depth, "width": 8}, LOCAL)
     found = [each for each in network.layers if isinstance(each, tf.keras.layers.Conv2D)]
     shortcuts = [each for each in found if each.kernel_size == (1, 1)]
     assert (len(found), len(shortcuts)) == (convolutions, 3)
     assert len(found) - len(shortcuts) + 1 == depth
+
+
+def test_a_model_older_than_a_knob_is_loaded(tmp_path):
+    tf.keras.utils.set_random_seed(4)
+    spec, settings = Spec("image", (16, 16, 1), "float16"), {"depth": 10, "width": 2}
+    network = resnet34.build((spec,), (9,), settings, LOCAL)
+    np.savez(tmp_path / models.WEIGHTS, *network.get_weights())
+    data = {
+        "classes": [f"c{number}" for number in range(9)],
+        "inputs": [{"name": "image", "shape": [16, 16, 1], "dtype": "float16"}],
+        "targets": {"shape": [], "dtype": "int64"},
+        "sha256": {},
+    }
+    models.describe(tmp_path, "resnet34", {}, settings, data, "")
+    pictures = np.random.default_rng(1).random((3, 16, 16, 1)).astype(np.float16)
+    found = models.load(tmp_path).probabilities(pictures)
+    np.testing.assert_allclose(found, network(pictures), rtol=1e-5)

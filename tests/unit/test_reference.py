@@ -57,6 +57,7 @@ def test_types_limits_and_defaults(tmp_path):
           a: {description: First., $ref: "#/$defs/share", unit: s}
           b: {description: "x | y", type: array, items: {type: array, items: {type: integer}}}
           c: {description: Third., enum: [null, one]}
+          f: {description: Sixth., enum: [true, one]}
           d: {type: object, patternProperties: {"^x$": {properties: {e: {type: [string, "null"]}}}}}
         $defs: {share: {type: number, minimum: 0, maximum: 1, default: 0.5}}
         """
@@ -65,5 +66,6 @@ def test_types_limits_and_defaults(tmp_path):
     assert "| `a` | number | ≥ 0; ≤ 1 | s | required | First. |" in text
     assert "| `b` | array of arrays of integers |  |  | none | x \\| y |" in text
     assert "| `c` | string or null | `null`, `one` |  | none | Third. |" in text
+    assert "| `f` | boolean or string | `true`, `one` |  | none | Sixth. |" in text
     assert "## `d.NAME`" in text
     assert "| `e` | string or null |  |  |" in text

@@ -1,4 +1,4 @@
-"""Shards: disjoint, together complete, and what one rank would take."""
+"""Shards: disjoint and together complete, or as their knob asks, and what one rank would take."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_parts_are_within_one_row_of_what_the_shares_say(rows, weights):
 
 @given(st.integers(1, 100), st.integers(1, 20), st.integers(1, 4), st.integers(0, 2**31 - 1))
 def test_without_shards_every_rank_takes_every_row_in_an_order_of_its_own(rows, each, ranks, seed):
-    shards = Shards(seed, rows, each * ranks, [1 / ranks] * ranks, disjoint=False)
+    shards = Shards(seed, rows, each * ranks, [1 / ranks] * ranks, shard=False)
     steps = list(shards.of_epoch(1))
     assert len(steps) == shards.steps(None) == math.ceil(rows / each)
     taken = [np.concatenate([step[rank] for step in steps]).tolist() for rank in range(ranks)]
@@ -61,13 +61,26 @@ def test_without_shards_every_rank_takes_every_row_in_an_order_of_its_own(rows, 
 @given(st.integers(1, 100), st.integers(3, 40), st.integers(2, 3), st.floats(0.1, 0.9))
 def test_without_shards_ranks_of_unequal_parts_take_every_row_too(rows, batch, ranks, share):
     shares = [share, *[(1 - share) / (ranks - 1)] * (ranks - 1)]
-    shards = Shards(0, rows, batch, shares, disjoint=False)
+    shards = Shards(0, rows, batch, shares, shard=False)
     steps = list(shards.of_epoch(1))
     assert len(steps) == shards.steps(None)
     assert any(map(len, steps[-1]))
     for rank, size in enumerate(parts(batch, shares)):
         taken = np.concatenate([step[rank] for step in steps]).tolist()
         assert sorted(taken) == list(range(rows if size else 0))
+
+
+@given(rows, st.integers(1, 64), st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_leading_ranks_take_the_first_rows_of_each_step(rows, batch, weights):
+    shares = np.array(weights) / sum(weights)
+    divided, found = (Shards(3, rows, batch, shares, shard) for shard in (True, "leading"))
+    assert found.steps(None) == divided.steps(None)
+    order = epoch_order(rows, 3, 2).tolist()
+    steps = list(found.of_epoch(2))
+    for number, (of_rank, instead_of) in enumerate(zip(steps, divided.of_epoch(2), strict=True)):
+        for taken, own in zip(of_rank, instead_of, strict=True):
+            start = number * batch
+            assert taken.tolist() == order[start : start + len(own)]
 
 
 @given(
@@ -110,3 +123,8 @@ def test_every_test_row_is_evaluated_once(rows, ranks):
     parts = [list(range(rows))[evaluation_rows(rows, rank, ranks)] for rank in range(ranks)]
     assert [row for part in parts for row in part] == list(range(rows))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_one_rank_evaluates_all_rows_if_they_are_not_divided():
+    found = [list(range(7))[evaluation_rows(7, rank, 3, divided=False)] for rank in range(3)]
+    assert found == [list(range(7)), [], []]

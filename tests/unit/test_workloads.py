@@ -225,7 +225,6 @@ def of_classes(*names: object) -> dict:
     [
         ({"workload": "os"}, "is no workload here"),
         ({"knobs": "layers"}, "knobs.*is missing, or no dict"),
-        ({"knobs": {}}, "does not hold the weights.*convolution"),
         (of_length(3), "does not hold the weights"),
         (of_length(-5), "model.json: 'data.inputs': holds a shape"),
         (of_length("60"), "model.json: 'data.inputs': holds a shape"),

@@ -22,10 +22,12 @@ from escala.strategies.shared.place import Place
 from escala.training import train
 from escala.training.shards import Shards
 from escala.workloads.models import WEIGHTS
+from escala.workloads.resnet34.model import NORMALISATIONS
 from tests.conftest import KNOBS
 
 ROWS, BATCH, EPOCHS, LENGTH, CLASSES = 20, 8, 2, 24, 3
 SEED, RATE = 5, 0.05
+SYNCHRONISED = {"batch_norm": "synchronised"}
 #: Strategy, its knobs, and the part of every batch that each rank takes of those by speed.
 CASES = {
     "horovod-mpi": ("horovod-mpi", {}, None),
@@ -33,20 +35,42 @@ CASES = {
     "factors": ("horovod-mpi", {"factors": True}, None),
     "hybrid with factors": ("hybrid", {"factors": True}, [0.75, 0.25]),
     "hybrid with an idle rank": ("hybrid", {}, [1.0, 0.0]),
+    "leading": ("horovod-mpi", {"shard": "leading", "evaluation": "whole"}, None),
+    "synchronised": ("horovod-mpi", SYNCHRONISED, None),
+    "synchronised hybrid": ("hybrid", SYNCHRONISED, [0.75, 0.25]),
+    "synchronised with an idle rank": ("hybrid", SYNCHRONISED, [1.0, 0.0]),
 }
 #: Gradients are rounded on their way: it trains alike, and not the same.
 ROUNDED = {"rounded": ("horovod-mpi", {"compression": "fp16"}, None)}
 CLOCKED = "horovod-mpi"
 #: What one process does by itself, and which of the two.
-ALONE = {"single": ("single", {"accumulation": 2}, None), "mirrored": ("mirrored", {}, None)}
+ALONE = {
+    "single": ("single", {"accumulation": 2}, None),
+    "mirrored": ("mirrored", {}, None),
+    "synchronised single": ("single", SYNCHRONISED, None),
+    "synchronised mirrored": ("mirrored", SYNCHRONISED, None),
+}
 BY = {"single": 0, "mirrored": 1}
+#: What Keras's own loop trains: rows of each batch, and the class of layers that normalise.
+REFERENCES = {
+    "plain": (BATCH, None),
+    "leading": (BATCH // 2, None),
+    "synchronised": (BATCH, layers.BatchNormalization),
+}
 
 
-def model(length: int, classes: int) -> tf.keras.Model:
+def reference_of(case: str) -> str:
+    """Return the name of the reference that a case is compared with."""
+    first = case.partition(" ")[0]
+    return first if first in REFERENCES else "plain"
+
+
+def model(length: int, classes: int, normalisation: type | None = None) -> tf.keras.Model:
     """Return a network with what an exchange can go wrong with.
 
     Two layers have one name and one shape. Kernels, a bias and the output of a layer are
     regularised. Of the two wide layers, worth being factored, the kernel of one is regularised.
+    With `normalisation` two layers of that class normalise pictures and vectors.
     """
 
     def within(name: str) -> tf.keras.Model:
@@ -57,10 +81,12 @@ def model(length: int, classes: int) -> tf.keras.Model:
         [
             layers.Input((length,), dtype="uint8"),
             layers.Embedding(5, 4),
+            *([layers.Reshape((6, 4, 4)), normalisation(momentum=0.8)] if normalisation else []),
             layers.Flatten(),
             layers.Dense(1024, "relu", bias_regularizer=regularizers.L2(0.3)),
             layers.Dense(96, "relu", kernel_regularizer=regularizers.L2(0.01)),
             layers.Dense(16, "tanh", activity_regularizer=regularizers.L2(0.1)),
+            *([normalisation(momentum=0.8)] if normalisation else []),
             within("one"),
             within("other"),
             layers.Dense(classes, "softmax"),
@@ -69,7 +95,9 @@ def model(length: int, classes: int) -> tf.keras.Model:
 
 
 WORKLOAD = SimpleNamespace(
-    build=lambda specs, outputs, settings, knobs: model(*specs[0].shape, *outputs),
+    build=lambda specs, outputs, settings, knobs: model(
+        *specs[0].shape, *outputs, NORMALISATIONS.get(knobs.get("batch_norm"))
+    ),
     optimizer=lambda settings, rate, knobs: tf.keras.optimizers.SGD(rate),
     row_losses=lambda targets, outputs, settings: tf.keras.losses.sparse_categorical_crossentropy(
         targets, outputs
@@ -94,11 +122,12 @@ def request(data: Path, strategy: str, knobs: dict, instrument: str | None) -> d
     return {
         "strategy": strategy,
         "workload": "peculiar",
+        "kind": "steps",
         "training": training | {"checkpoint_epochs": None},
         "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}} | knobs,
         "data": str(data),
         "train_rows": ROWS,
-        "validated_on": None,
+        "validated_on": "test",
         "max_steps": None,
         "instrument": instrument,
         "probe_settings": {} if instrument else None,
@@ -113,7 +142,7 @@ def request(data: Path, strategy: str, knobs: dict, instrument: str | None) -> d
 
 
 def place(strategy: str, process: int) -> Place:
-    together, alone = strategy == "mirrored", strategy in ALONE
+    together, alone = strategy == "mirrored", strategy in BY
     return Place(
         process=0 if alone else process,
         processes=1 if alone else 2,
@@ -123,19 +152,32 @@ def place(strategy: str, process: int) -> Place:
     )  # fmt: skip
 
 
-def reference(data: Path) -> tuple[list[float], list[np.ndarray]]:
-    """Return the loss of each step and the weights after the last, by Keras's own loop."""
-    codes, labels = (np.load(data / f"train{part}.npy") for part in ("", "_labels"))
+def reference(data: Path, first: int, normalisation: type | None) -> tuple[dict, list[np.ndarray]]:
+    """Return the losses of each step and of the test rows, and the weights, by Keras's own loop.
+
+    Parameters
+    ----------
+    first : rows of a whole batch to train on, in proportion in the last and smaller one.
+    normalisation : class of layers that normalise, if there are any.
+    """
+    sides = {
+        side: [np.load(data / f"{side}{part}.npy") for part in ("", "_labels")]
+        for side in ("train", "test")
+    }
     tf.keras.utils.set_random_seed(SEED)
-    network = model(LENGTH, CLASSES)
+    network = model(LENGTH, CLASSES, normalisation)
     network.compile(tf.keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy")
     shards = Shards(SEED, ROWS, BATCH, [1.0])
     losses = [
-        network.train_on_batch(codes[rows], labels[rows], reset_metrics=True)
+        network.train_on_batch(
+            *(each[rows[: len(rows) * first // BATCH]] for each in sides["train"]),
+            reset_metrics=True,
+        )
         for epoch in range(1, EPOCHS + 1)
         for (rows,) in shards.of_epoch(epoch)
     ]
-    return losses, network.get_weights()
+    of_test = network.evaluate(*sides["test"], verbose=0)
+    return {"steps": losses, "test": of_test}, network.get_weights()
 
 
 def main(folder: Path) -> None:
@@ -146,7 +188,7 @@ def main(folder: Path) -> None:
     started = {"mirrored": mirrored}
     started["horovod-mpi"] = STRATEGIES["horovod-mpi"](KNOBS, None)
     (process,), ranks = started["horovod-mpi"].start()
-    train.workload = lambda name: WORKLOAD
+    train.workload, train.of_model = lambda name: WORKLOAD, lambda knobs, name: knobs
     for name, (strategy, knobs, shares) in (CASES | ROUNDED | ALONE).items():
         if BY.get(strategy, process) != process:
             continue
@@ -158,13 +200,16 @@ def main(folder: Path) -> None:
         train.shares_by_speed = lambda *_, shares=shares: np.array(shares)
         into = folder / name / "ranks"
         into.mkdir(parents=True, exist_ok=True)
+        write_json(into / "request.json", asked)
         total = 1 if strategy == "single" else ranks
         measured = train.train(asked, used, total, into, of_run(asked, into))
         write_json(into / f"rank{process}.json", measured)
     if process == 0:
-        losses, weights = reference(data)
-        write_json(folder / "losses.json", losses)
-        np.savez(folder / WEIGHTS, *weights)
+        for name, settings in REFERENCES.items():
+            losses, weights = reference(data, *settings)
+            (folder / "keras" / name).mkdir(parents=True)
+            write_json(folder / "keras" / name / "losses.json", losses)
+            np.savez(folder / "keras" / name / WEIGHTS, *weights)
     started["horovod-mpi"].stop()
 
 

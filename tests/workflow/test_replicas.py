@@ -213,6 +213,9 @@ def test_a_run_says_what_it_obtained(trained, strategy):
     ranks = 1 if strategy in ONE_RANK else 2
     assert result["ranks"]["obtained"] == result["ranks"]["asked"] == ranks
     assert result["ranks"]["one_clock"] is True
+    # Mirrored ranks are one process, which evaluates all rows.
+    assert result["ranks"]["evaluating"] == len(result["ranks"]["cores"])
+    assert [epoch["distinct_rows"] for epoch in result["epochs"]] == [ROWS] * EPOCHS
     threads = 2 if strategy == "mirrored" else 1
     assert result["ranks"]["threads"] == {"intra_op": threads, "inter_op": threads}
     assert sum(result["ranks"]["shares"]) == pytest.approx(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,51 +21,74 @@ from escala.report.tables.base import (
 from escala.runtime.layout import Layout
 
 
-def rows(evidence: Evidence) -> Iterator[dict]:
-    """Yield a row for each configuration and each reference that it is compared with."""
-    found, references, runs = evidence.found, evidence.references, evidence.runs
-    by_name = by_configuration(found)
-    usable = by_configuration(run for run in found if _is_timed(run))
-    by_file = runs.set_index("file")
-    for names, group in runs.groupby(list(CONFIGURATION), sort=False):
+class Comparison(NamedTuple):
+    """A configuration and a reference, with the pairs of their runs.
+
+    Attributes
+    ----------
+    names : values of `CONFIGURATION`; `of_reference` are those of the reference.
+    number : of the reference, 1 the main one.
+    pairs : of runs whose times count.
+    """
+
+    names: tuple
+    number: int
+    of_reference: tuple
+    pairs: Pairs
+
+
+def comparisons(evidence: Evidence) -> Iterator[Comparison]:
+    """Yield each configuration that is trained by steps with each reference of it."""
+    usable = by_configuration(run for run in evidence.found if _is_timed(run))
+    for names, group in evidence.runs.groupby(list(CONFIGURATION), sort=False):
         if group["training_kind"].iloc[0] == "fit":
             continue
-        configuration = Configuration(*names[2:])
-        for number, of_reference in compared_with(configuration, references):
-            reference = (*names[:2], *of_reference)
-            pairs = paired(usable.get(names, ()), usable.get(reference, ()))
-            mine, theirs = (
-                by_file.loc[[run["file"] for run in side]]
-                for side in (pairs.runs, pairs.references)
-            )
-            ratio = median_interval(_quotients(mine, theirs, "train_seconds_per_epoch"))
-            speedup = Interval(
-                *(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low))
-            )
-            cores, baseline = (_setting(by_name.get(each), _cores) for each in (names, reference))
-            share = baseline / cores if baseline else None
-            yield {
-                **dict(zip(CONFIGURATION, names, strict=True)),
-                **reference_columns(number, of_reference),
-                "ranks": Layout.parse(configuration.layout).ranks,
-                "cores": cores,
-                "reference_cores": baseline,
-                "global_batch": _setting(by_name[names], _global_batch),
-                "reference_global_batch": _setting(by_name.get(reference), _global_batch),
-                "oversubscribed": bool(group["oversubscribed"].any()),
-                "other_hosts": any(map(_on_other_hosts, mine["hosts"], theirs["hosts"])),
-                "pairs": len(mine),
-                "kind": poorest(pd.concat([mine["kind"], theirs["kind"]])),
-                "reason": left_out(len(mine), pairs.refused)
-                if len(mine)
-                else _unpaired(by_name[names], by_name.get(reference, ()), of_reference, pairs),
-                **ratio.columns("ratio"),
-                **speedup.columns("speedup"),
-                **Interval(*(s and share and s * share for s in speedup)).columns("efficiency"),
-                **_target_ratio(mine, theirs),
-                "provenance": group["provenance"].iloc[0],
-                "leaky": group["leaky"].iloc[0],
-            }
+        for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
+            of_reference = (*names[:2], *reference)
+            pairs = paired(usable.get(names, ()), usable.get(of_reference, ()))
+            yield Comparison(names, number, of_reference, pairs)
+
+
+def rows(evidence: Evidence) -> Iterator[dict]:
+    """Yield a row for each configuration and each reference that it is compared with."""
+    by_name, by_file = by_configuration(evidence.found), evidence.runs.set_index("file")
+    groups = dict(iter(evidence.runs.groupby(list(CONFIGURATION), sort=False)))
+    for names, number, of_reference, pairs in comparisons(evidence):
+        group, reference = groups[names], Configuration(*of_reference[2:])
+        mine, theirs = (
+            by_file.loc[[run["file"] for run in side]] for side in (pairs.runs, pairs.references)
+        )
+        ratio = median_interval(_quotients(mine, theirs, "train_seconds_per_epoch"))
+        speedup = inverse(ratio)
+        cores, baseline = (_setting(by_name.get(each), _cores) for each in (names, of_reference))
+        share = baseline / cores if baseline else None
+        yield {
+            **dict(zip(CONFIGURATION, names, strict=True)),
+            **reference_columns(number, reference),
+            "ranks": Layout.parse(Configuration(*names[2:]).layout).ranks,
+            "cores": cores,
+            "reference_cores": baseline,
+            "global_batch": _setting(by_name[names], _global_batch),
+            "reference_global_batch": _setting(by_name.get(of_reference), _global_batch),
+            "oversubscribed": bool(group["oversubscribed"].any()),
+            "other_hosts": any(map(_on_other_hosts, mine["hosts"], theirs["hosts"])),
+            "pairs": len(mine),
+            "kind": poorest(pd.concat([mine["kind"], theirs["kind"]])),
+            "reason": left_out(len(mine), pairs.refused)
+            if len(mine)
+            else _unpaired(by_name[names], by_name.get(of_reference, ()), reference, pairs),
+            **ratio.columns("ratio"),
+            **speedup.columns("speedup"),
+            **Interval(*(s and share and s * share for s in speedup)).columns("efficiency"),
+            **_target_ratio(mine, theirs),
+            "provenance": group["provenance"].iloc[0],
+            "leaky": group["leaky"].iloc[0],
+        }
+
+
+def inverse(ratio: Interval) -> Interval:
+    """Return the speed-up of a ratio of times, with its interval."""
+    return Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
 
 
 def _is_timed(run: Measurement) -> bool:

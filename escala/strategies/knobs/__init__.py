@@ -31,7 +31,7 @@ from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
 #: Keys of a declaration that do not restrict the value.
-_ABOUT = ("default", "omitted")
+_ABOUT = ("default", "omitted", "synchronous")
 
 
 class Knob(NamedTuple):
@@ -44,6 +44,7 @@ class Knob(NamedTuple):
     strategies : those whose runs read it.
     kinds : how the workloads are trained whose runs read it.
     workload : the workload that declares it, None for those of this folder.
+    synchronous : values with which ranks exchange while they compute.
     """
 
     schema: dict[str, Any]
@@ -51,6 +52,7 @@ class Knob(NamedTuple):
     strategies: frozenset[str]
     kinds: frozenset[str] = frozenset({"steps"})
     workload: str | None = None
+    synchronous: tuple = ()
 
     @property
     def read_by(self) -> list[str]:
@@ -200,6 +202,13 @@ def _knobs(
     workload: str | None = None,
 ) -> dict[str, Knob]:
     return {
-        name: Knob(schema, schema.get("omitted", schema["default"]), strategies, kinds, workload)
+        name: Knob(
+            schema,
+            schema.get("omitted", schema["default"]),
+            strategies,
+            kinds,
+            workload,
+            tuple(schema.get("synchronous", ())),
+        )
         for name, schema in declared.items()
     }

@@ -1,0 +1,116 @@
+"""The table of what more processes do not make faster, against SciPy and against hand counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fixtures_runs import FakeExperiment
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import least_squares
+
+from escala.core.files import read_json, write_json
+from escala.report import tables
+from escala.report.tables import amdahl
+
+
+@given(st.floats(0, 1), st.integers(2, 64))
+def test_karp_and_flatt_find_the_fraction_that_amdahl_assumes(serial, times):
+    gained = 1 / amdahl.amdahl(serial, times)
+    assert amdahl.karp_flatt(gained, times) == pytest.approx(serial, abs=1e-9)
+
+
+def test_cruz_varonas_two_gpus():
+    """Speed-ups of 1.79 and 1.97: (2 / 1.79 − 1) and (2 / 1.97 − 1) are not divided."""
+    found = [amdahl.karp_flatt(gained, 2) for gained in (1.79, 1.97)]
+    assert found == pytest.approx([2 / 1.79 - 1, 2 / 1.97 - 1])
+    assert amdahl.karp_flatt(1.2, 1) is None
+
+
+@given(st.lists(st.tuples(st.integers(2, 64), st.floats(0.05, 1.5)), min_size=1, max_size=6))
+def test_the_fitted_fraction_is_that_of_least_squares(points):
+    times, ratios = map(list, zip(*points, strict=True))
+    n = np.array(times, float)
+    [expected] = least_squares(lambda serial: amdahl.amdahl(serial, n) - ratios, [0.5]).x
+    assert amdahl.fitted_fraction(times, ratios) == pytest.approx(expected, abs=1e-5)
+
+
+def rewritten(paths: list[Path], change: Callable[[dict], object]) -> None:
+    """Change run.json files in place, and what their session folders keep of them."""
+    for path in paths:
+        run = read_json(path)
+        change(run)
+        write_json(path, run)
+        write_json(path.parent / "sessions" / f"{run['session']}.json", run)
+
+
+@pytest.fixture
+def experiment(tmp_path) -> FakeExperiment:
+    """One, two and four processes, whose seconds are simple: 6 of validation, 3 of evaluation."""
+    found = FakeExperiment(tmp_path).add_dataset()
+    for layout, seconds in (("1x1", 12.0), ("1x2", 7.0), ("1x4", 4.0)):
+        strategy = "single" if layout == "1x1" else "horovod-mpi"
+        found.add(strategy, layout, seconds, repeats=1, rows=128)
+
+        def simplify(run: dict, seconds: float = seconds) -> None:
+            for epoch in run["epochs"]:
+                epoch |= {"train_seconds": seconds, "validation_seconds": 2.0}
+            parts = {"train": 3 * seconds, "evaluation": 3.0, "averaging": 0.0, "save": 1.0}
+            run["seconds"] |= parts
+            run["ranks"]["evaluating"] = 1
+
+        rewritten(found.runs[-1:], simplify)
+    return found
+
+
+def table(experiment: FakeExperiment) -> pd.DataFrame:
+    frame = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    return frame["amdahl"].set_index("layout")
+
+
+def test_a_run_is_trained_validated_evaluated_and_saved(experiment):
+    found = table(experiment)
+    # 36 + 6 + 3 + 1 seconds of one process, 21 or 12 of training, and the rest as it is.
+    assert found["speedup"].to_dict() == pytest.approx({"1x2": 46 / 31, "1x4": 46 / 22})
+    assert found["train_speedup"].to_dict() == pytest.approx({"1x2": 12 / 7, "1x4": 3.0})
+    assert (found["undivided_seconds"] == 10).all()
+    assert found["undivided_share"].to_numpy() == pytest.approx(10 / 46)
+    possible = {"1x2": 46 / (10 + 18), "1x4": 46 / (10 + 9)}
+    assert found["possible_speedup"].to_dict() == pytest.approx(possible)
+    serial = {n: (ratio - 1 / n) / (1 - 1 / n) for n, ratio in ((2, 31 / 46), (4, 22 / 46))}
+    assert found["serial_fraction"].tolist() == pytest.approx([serial[2], serial[4]])
+    assert (found["fitted_layouts"] == 2).all()
+    [fitted] = set(found["fitted_serial_fraction"])
+    assert fitted == pytest.approx(amdahl.fitted_fraction([2, 4], [31 / 46, 22 / 46]))
+
+
+def test_evaluation_that_ranks_divide_is_no_part_that_stays(experiment):
+    rewritten(experiment.runs[1:2], lambda run: run["ranks"].update(evaluating=2))
+    found = table(experiment)
+    assert found.loc["1x2", "undivided_share"] == pytest.approx(1 / 46)
+    assert found.loc["1x4", "undivided_share"] == pytest.approx(10 / 46)
+
+
+def test_what_a_record_lacks_is_missing_and_not_0(experiment):
+    rewritten(experiment.runs[1:2], lambda run: run["ranks"].pop("evaluating"))
+    rewritten(experiment.runs[2:], lambda run: run["seconds"].pop("averaging"))
+    found = table(experiment)
+    assert found.loc["1x2", ["undivided_seconds", "undivided_share"]].isna().all()
+    assert found.loc["1x2", "serial_fraction"] > 0
+    of_four = found.loc["1x4"]
+    assert of_four[["speedup", "serial_fraction", "undivided_share"]].isna().all()
+    assert (of_four["pairs"], of_four["kind"]) == (0, "unavailable")
+    assert "lacks the seconds of averaging" in of_four["reason"]
+    assert of_four["train_speedup"] == pytest.approx(3.0)
+    assert of_four["fitted_layouts"] == 1
+
+
+def test_runs_of_unlike_numbers_of_epochs_are_not_compared(experiment):
+    rewritten(experiment.runs[1:2], lambda run: run["epochs"].pop())
+    row = table(experiment).loc["1x2"]
+    assert pd.isna(row["speedup"])
+    assert "different numbers of epochs" in row["reason"]
