@@ -26,7 +26,8 @@ from escala.experiment.schema import workload_settings
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.strategies.knobs import of_model
-from escala.workloads import WORKLOADS, load, workload
+from escala.training.data import not_finite
+from escala.workloads import WORKLOADS, load, scores_module, workload
 from escala.workloads.models import given
 
 #: What the workload and its data are called here.
@@ -141,6 +142,21 @@ class Subject:
             reason = f"{strategy} {layout} ended as {outcome.status}: {outcome.reason}"
             raise Refused(reason, "mend what the reason names")
         return read_json(output)
+
+    @cached_property
+    def predictions(self) -> np.ndarray:
+        """The predictions of the run on one rank for the test rows.
+
+        Raises
+        ------
+        Refused : that run did not end ok.
+        """
+        folder = self.scratch / "single"
+        if not (folder / "run.json").exists():
+            self.measured("single", "1x1")
+        elif read_json(folder / "run.json")["status"] != "ok":
+            raise Refused("the run on one rank kept none", "mend that run, see above")
+        return np.load(folder / "predictions.npy", allow_pickle=False)
 
 
 Check = Callable[[Subject], str]
@@ -342,20 +358,24 @@ def _check_outputs(subject: Subject) -> None:
     inputs, _ = subject.rows
     wanted = subject.form[1]
     shape = tuple(np.shape(subject.model(given(inputs), training=False)))[1:]
-    if shape != wanted:
+    has_classes = bool(subject.arrays.description.get("classes"))
+    if (shape if has_classes else shape[: len(wanted)]) != wanted:
         raise Refused(
             f"the model gives the shape {shape} for a row, and the argument outputs is {wanted}",
             "let the last layer give the shape outputs",
         )
-    if subject.arrays.description.get("classes"):
+    if has_classes:
         return
     missing = [name for name in ("predict", "correct") if not hasattr(subject.module, name)]
+    if hasattr(subject.module, "generate"):
+        missing = [name for name in missing if name != "predict"]
     missing += [] if WORKLOADS[NAME].scores else ["scores.py"]
     if missing:
         raise Refused(
             f"outputs are {wanted} and there are no classes, and the workload has no "
             + ", ".join(missing),
-            "offer predict, correct and scores.py, as the docstring of escala.workloads describes",
+            "offer what is missing, as the docstring of escala.workloads describes; generate may "
+            "replace predict",
         )
 
 
@@ -466,21 +486,45 @@ def _draws(subject: Subject) -> bool:
 
 
 def _kept(subject: Subject) -> str:
-    folder = subject.scratch / "single"
-    if not (folder / "run.json").exists():
-        subject.measured("single", "1x1")
-    elif read_json(folder / "run.json")["status"] != "ok":
-        raise Refused("the run on one rank kept none", "mend that run, see above")
     inputs, _ = subject.arrays.gather("test", slice(None))
-    outputs = load(folder).probabilities(*inputs)
-    predict = getattr(subject.module, "predict", lambda given: np.argmax(given, axis=-1))
-    predictions = np.load(folder / "predictions.npy", allow_pickle=False)
-    if not np.allclose(np.asarray(predict(outputs)), predictions, ROWS_TOLERANCE, 1e-5):
+    predictions, model = subject.predictions, load(subject.scratch / "single")
+    if not np.allclose(model.predictions(*inputs), predictions, ROWS_TOLERANCE, 1e-5):
         raise Refused(
             "a kept model does not predict what the trained one did",
             "keep all that it has learnt in its variables",
         )
     return f"predicts the same for {len(predictions)} rows"
+
+
+def _counts(subject: Subject) -> str:
+    scores = scores_module(NAME)
+    offered = [name for name in ("counts", "scores_of") if hasattr(scores, name)]
+    if not offered:
+        return "those of a classification" if scores is None else "computed from all rows at once"
+    if len(offered) < 2:
+        raise Refused(f"scores.py has only {offered[0]}", "offer both counts and scores_of")
+    (_, targets), predictions = subject.arrays.gather("test", slice(None)), subject.predictions
+
+    def counts(rows: slice) -> np.ndarray:
+        return np.asarray(scores.counts(targets[rows], predictions[rows]))
+
+    whole, rows = counts(slice(None)), len(targets)
+    if whole.ndim != 2 or len(whole) != rows or counts(slice(0, 0)).shape != (0, whole.shape[1]):
+        raise Refused(
+            f"counts gives the shape {whole.shape} for {rows} rows and "
+            f"{counts(slice(0, 0)).shape} for none",
+            "give the shape (rows, n), with the same n for any rows",
+        )
+    by_row = np.concatenate([counts(slice(row, row + 1)) for row in range(rows)])
+    if not np.allclose(by_row, whole):
+        raise Refused(
+            "the counts of a row depend on the other rows",
+            "compute each row's counts from this row only",
+        )
+    found = scores.scores_of(whole.sum(axis=0, dtype=np.float64))
+    if problem := not_finite(found):
+        raise Refused(problem, "let scores_of leave out a score that these rows do not define")
+    return f"{', '.join(found)} from {whole.shape[1]} sums over rows"
 
 
 def _fit(subject: Subject) -> str:
@@ -527,6 +571,7 @@ STEPS_CHECKS: dict[str, Check] = {
     "loss falls": _falls,
     "two ranks": _ranks,
     "kept model": _kept,
+    "scores": _counts,
 }
 FIT_CHECKS: dict[str, Check] = {
     "fit": _fit,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def predict(
     Returns
     -------
     A row per item: the columns of its `Query`; `predicted`, and `probability_CLASS` for each class.
-    A model without classes gives the number `predicted`, or numbers from `predicted_1` on. With a
+    A model without classes gives the number `predicted`, or numbers from `predicted_1` on. A
+    workload that offers `columns` gives these in place of them. With a
     familiarity there are `familiar_share` (of its evidence; NaN without evidence), `threshold`,
     `false_alarm_rate` (measured on held-out rows) and `unlike_anything_seen`.
 
@@ -52,28 +54,39 @@ def predict(
     data = classifier.description["data"]
     familiar = _familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
     rows = []
-    for query, outputs in _predicted(classifier, kind.load("queries").queries(path, data)):
-        predicted = _classified(outputs.mean(axis=0, dtype=np.float64), classifier.classes)
-        rows.append({**query.columns, **predicted, **familiar(query.evidence)})
+    compute, columns = _by_workload(classifier)
+    for query, computed in _predicted(compute, kind.load("queries").queries(path, data)):
+        rows.append({**query.columns, **columns(computed), **familiar(query.evidence)})
     table = pd.DataFrame(rows)
     with atomic(output) as temporary:
         table.to_csv(temporary, sep="\t", index=False, float_format="%.6g")
     return table
 
 
+def _by_workload(
+    classifier: Classifier,
+) -> tuple[Callable[..., np.ndarray], Callable[[np.ndarray], dict]]:
+    """Return what is computed for pieces, and the columns of an item from that of its pieces.
+
+    These are the predictions and the workload's own columns, or else the outputs of the model and
+    the columns of their mean over the pieces.
+    """
+    if own := classifier.columns:
+        return classifier.predictions, partial(own, description=classifier.description["data"])
+    return classifier.probabilities, partial(_classified, classes=classifier.classes)
+
+
 def _predicted(
-    classifier: Classifier, queries: Iterable[Query]
+    compute: Callable[..., np.ndarray], queries: Iterable[Query]
 ) -> Iterator[tuple[Query, np.ndarray]]:
-    """Yield every item with the model's outputs for its pieces, (pieces, …).
+    """Yield every item with what is computed for its pieces, (pieces, …).
 
     The model is called for the pieces of many items together: each call takes milliseconds.
     """
     for together in _batches(queries):
         inputs = map(np.concatenate, zip(*(query.inputs for query in together), strict=True))
         ends = np.cumsum([len(query.inputs[0]) for query in together])
-        yield from zip(
-            together, np.split(classifier.probabilities(*inputs), ends[:-1]), strict=True
-        )
+        yield from zip(together, np.split(compute(*inputs), ends[:-1]), strict=True)
 
 
 def _batches(queries: Iterable[Query]) -> Iterator[list[Query]]:
@@ -94,8 +107,10 @@ def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
 
     Parameters
     ----------
-    outputs : float64, the probability of each class, or numbers of any shape.
+    outputs : of each piece, the probability of each class, or numbers of any shape. Their means
+        over the pieces are the item's.
     """
+    outputs = outputs.mean(axis=0, dtype=np.float64)
     if not classes:
         numbers = np.ravel(outputs)
         names = [f"predicted_{place}" for place in range(1, len(numbers) + 1)]

@@ -18,7 +18,7 @@ from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import of_model
 from escala.training.data import not_finite
-from escala.workloads import WORKLOADS, models
+from escala.workloads import models, scores_module
 
 PREDICTIONS = "predictions.npy"
 
@@ -92,10 +92,13 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
 
 def _scored(plan: dict, arrays: Arrays, predictions: np.ndarray) -> dict:
     """Return the scores of the predictions for the test rows, as the workload defines them."""
-    targets, own = np.asarray(arrays.gather("test", slice(None))[1]), WORKLOADS[plan["workload"]]
-    if own.scores is None:
+    targets, own = (
+        np.asarray(arrays.gather("test", slice(None))[1]),
+        scores_module(plan["workload"]),
+    )
+    if own is None:
         return import_module(EVALUATION).score(targets, predictions, arrays.description)
-    scores = import_module(own.scores).score(targets, predictions, arrays.description)
+    scores = own.score(targets, predictions, arrays.description)
     return {"rows": len(targets), "scores": scores}
 
 

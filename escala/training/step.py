@@ -49,10 +49,7 @@ def computing(
         *inputs, targets, weights, divisor = arguments
         before = [variable.read_value() for variable in own]
         with tf.GradientTape() as tape, over_ranks(weights, summed):
-            if factored_layers:
-                outputs, recorded = factors.forward(model, given(inputs), factored_layers)
-            else:
-                outputs, recorded = model(given(inputs), training=True), {}
+            outputs, recorded = factors.forward(model, given(inputs), factored_layers)
             losses = row_losses(targets, outputs)
             if of_model := model.losses:
                 losses += tf.add_n(of_model)

@@ -26,7 +26,7 @@ from escala.training.evaluate import evaluated, evaluator, validate
 from escala.training.shards import evaluation_rows
 from escala.training.stopping import EarlyStopping
 from escala.training.warmup import shares_by_speed, unchanged, warm_up
-from escala.workloads import models, workload
+from escala.workloads import models, scores_module, workload
 
 log = logging.getLogger("escala")
 
@@ -54,6 +54,7 @@ def train(
     settings, clock = request["training"], Clock()
     process, processes = strategy.part
     work, knobs = workload(request["workload"]), of_model(request["knobs"], request["workload"])
+    scores = scores_module(request["workload"])
     with clock.time("loading"):
         data = reader(request["data"])
         data.touch()
@@ -85,7 +86,7 @@ def train(
         )
         by_itself = computing(steps.own_sum)
         alone = steps.train_step(model, optimizer, strategy, data, by_itself, steps.no_exchange)
-        evaluate = evaluator(model, work, row_losses, data)
+        evaluate = evaluator(model, work, row_losses, data, settings)
     variables = [*model.variables, *optimizer.variables]
     checkpoint = Checkpoint(
         folder.parent / FOLDER, settings["checkpoint_epochs"], request["digest"], process
@@ -127,7 +128,9 @@ def train(
             with clock.time("averaging"):
                 replicas.average(own, trained, strategy)
             if request["validated_on"]:
-                epoch |= validate(evaluate, data, request["validated_on"], strategy, divided)
+                epoch |= validate(
+                    evaluate, data, request["validated_on"], strategy, scores, divided
+                )
             board(epoch)
             epoch["epoch_wall_seconds"] = time.perf_counter() - wall
             epochs.append(epoch)

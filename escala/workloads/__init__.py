@@ -29,8 +29,10 @@ By *steps*:
 
 `build(specs, outputs, settings, knobs)`
     an untrained `keras.Model`. It is called with one tensor for one input and with a list for
-    several, in the dtypes of the specs, and may cast them. `knobs` are the values of the knobs that
-    the workload declares. The same arguments must give the same variables in the same order;
+    several, in the dtypes of the specs, and may cast them. If the dataset has no `classes`, the
+    shape of the output may go on after `outputs`, such as by a number for each word. `knobs` are
+    the values of the knobs that the workload declares. The same arguments must give the same
+    variables in the same order;
 `optimizer(settings, learning_rate, knobs)`
     a `keras.optimizers.Optimizer`;
 `row_losses(targets, outputs, settings)`
@@ -41,6 +43,10 @@ It may also offer
 `predict(outputs)`
     the predictions, which are kept and scored; by default the number of the most probable class,
     int64;
+`generate(model, inputs, settings)`
+    the predictions, in place of `predict`, if one pass through the model does not give them. An
+    example are texts that are written word by word. `inputs` is a sequence of tensors, and the
+    result a tensor (rows, …). It is compiled, so it consists of TensorFlow's operations;
 `correct(targets, outputs)`
     the correctness of each row, float32 (rows,) from 0 to 1, whose mean is recorded as accuracy; by
     default whether the most probable class is the target;
@@ -53,6 +59,21 @@ and a module `scores`, which is imported without `model` and so without TensorFl
 `score(targets, predictions, description)`
     the scores of a run, finite numbers by name, without a score that is undefined for these rows;
     `description` is that of the dataset. By default the scores are those of a classification.
+
+It may also offer, together, for scores that are functions of sums over rows:
+
+`counts(targets, predictions)`
+    what is summed, numbers (rows, n), each row's from this row only; also for no rows;
+`scores_of(sums)`
+    the scores, finite numbers by name, from the sums over rows, float64 (n,). With `validate`, the
+    counts are summed over the rows of all ranks after each epoch, and these scores are recorded
+    beside those of `row_scores`.
+
+and, for the table of predictions for a user's own data,
+
+`columns(predictions, description)`
+    the columns of one item by name, from the predictions of its pieces, (pieces, …). A name begins
+    with `predicted`. By default they are made of the model's outputs.
 
 By one *fit* in one process, without TensorFlow; the targets are numbers of classes:
 
@@ -79,7 +100,7 @@ from escala.core import plugins
 from escala.core.files import read_yaml
 from escala.workloads.models import Classifier, load
 
-__all__ = ["WORKLOADS", "Classifier", "Workload", "add", "load", "workload"]
+__all__ = ["WORKLOADS", "Classifier", "Workload", "add", "load", "scores_module", "workload"]
 
 DECLARATION = plugins.DECLARATIONS[plugins.WORKLOADS]
 
@@ -161,3 +182,9 @@ def add(name: str, folder: Path) -> None:
 def workload(name: str) -> ModuleType:
     """Return the module `model` of a workload. Those trained by steps import TensorFlow."""
     return import_module(f"{WORKLOADS[name].package}.model")
+
+
+def scores_module(name: str) -> ModuleType | None:
+    """Return the module `scores` of a workload, which imports no TensorFlow, if there is one."""
+    scores = WORKLOADS[name].scores
+    return import_module(scores) if scores else None

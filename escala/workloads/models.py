@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +19,11 @@ FORMAT = 3
 #: Files of a model: its description and its trained arrays. Neither can hold code.
 DESCRIPTION, WEIGHTS = FILES = ("model.json", "model.npz")
 _KEYS = {"workload": str, "knobs": dict, "settings": dict, "sha256": str, "data": dict}
-PREDICTION_ROWS = 256
+#: A network is called with so many rows at once, or with fewer if their outputs need more bytes.
+PREDICTION_ROWS, PREDICTION_BYTES = 256, 2**28
 
 Inputs = tuple[np.ndarray, ...]
+Predict = Callable[[Inputs], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,16 @@ class Classifier:
     inputs : specs of its inputs.
     description : the content of its `model.json`; its `data` is the `dataset.json` of the training
         split.
+    columns : the function `columns` of the workload, if it offers one.
     """
 
     workload: str
     classes: list[str]
     inputs: tuple[Spec, ...]
     description: dict
-    _probabilities: Callable[[Inputs], np.ndarray]
+    _probabilities: Predict
+    _predictions: Predict
+    columns: Callable[[np.ndarray, dict], dict] | None = None
 
     def probabilities(self, *inputs: np.ndarray) -> np.ndarray:
         """Return the probability of every class, float32 of shape (rows, classes).
@@ -54,15 +60,38 @@ class Classifier:
         ------
         ValueError : an array has another dtype or shape.
         """
+        self._check(inputs)
+        if not len(inputs[0]):
+            return np.empty((0, *output_shape(self.description["data"])), np.float32)
+        return self._probabilities(inputs)
+
+    def predictions(self, *inputs: np.ndarray) -> np.ndarray:
+        """Return the workload's predictions for one row or more, as those of a run's test rows.
+
+        Parameters
+        ----------
+        inputs : as for `probabilities`.
+
+        Raises
+        ------
+        ValueError : an array has another dtype or shape.
+        """
+        self._check(inputs)
+        return self._predictions(inputs)
+
+    def _check(self, inputs: Inputs) -> None:
+        """Refuse arrays with another dtype or shape than the training rows.
+
+        Raises
+        ------
+        ValueError : with the dtype and shape that are wanted.
+        """
         for array, spec in zip(inputs, self.inputs, strict=True):
             if (array.dtype, array.shape[1:]) != (spec.dtype, spec.shape):
                 raise ValueError(
                     f"{spec.name} of type {array.dtype} and shape {array.shape}; this model reads "
                     f"{spec.dtype} of shape ({', '.join(map(str, ('rows', *spec.shape)))})"
                 )
-        if not len(inputs[0]):
-            return np.empty((0, *output_shape(self.description["data"])), np.float32)
-        return self._probabilities(inputs)
 
 
 def describe(
@@ -106,7 +135,7 @@ def load(folder: str | Path) -> Classifier:
     InputError : the folder holds no model, a model of an older version, or weights that are damaged
         or do not fit `model.json`.
     """
-    from escala.workloads import WORKLOADS
+    from escala.workloads import WORKLOADS, scores_module
 
     folder = Path(folder)
     described = _description(folder, WORKLOADS)
@@ -116,7 +145,7 @@ def load(folder: str | Path) -> Classifier:
     restore = {"steps": _network, "fit": _fit}[WORKLOADS[described["workload"]].kind]
     try:
         with np.load(file, allow_pickle=False) as stored:
-            probabilities = restore(described, dict(stored))
+            functions = restore(described, dict(stored))
     # A file from an unknown source may raise any error.
     except Exception as error:
         raise InputError(
@@ -127,14 +156,25 @@ def load(folder: str | Path) -> Classifier:
         described["data"].get("classes", []),
         specs(described["data"]),
         described,
-        probabilities,
+        *functions,
+        getattr(scores_module(described["workload"]), "columns", None),
     )
 
 
-def row_blocks(rows: slice) -> Iterator[slice]:
-    """Yield consecutive parts of rows, small enough for the memory of a network's activations."""
-    for start in range(rows.start, rows.stop, PREDICTION_ROWS):
-        yield slice(start, min(start + PREDICTION_ROWS, rows.stop))
+def row_blocks(rows: slice, size: int) -> Iterator[slice]:
+    """Yield consecutive parts of rows, of `size` rows each and the rest."""
+    for start in range(rows.start, rows.stop, size):
+        yield slice(start, min(start + size, rows.stop))
+
+
+def rows_at_once(model: Any) -> int:
+    """Return how many rows a network predicts at once, so that its outputs fit into memory.
+
+    If Keras does not know the shape of the outputs, they count as small.
+    """
+    _, *shape = getattr(model, "output_shape", None) or (None,)
+    of_row = 4 * math.prod(size or 1 for size in shape)
+    return max(1, min(PREDICTION_ROWS, PREDICTION_BYTES // of_row))
 
 
 def given(inputs: Sequence[Any]) -> Any:
@@ -227,36 +267,47 @@ def _form(described: dict) -> tuple[tuple[Spec, ...], tuple[int, ...], dict]:
     return specs(data), output_shape(data), described["settings"]
 
 
-def _network(described: dict, arrays: dict[str, np.ndarray]) -> Callable[[Inputs], np.ndarray]:
+def _network(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
+    """Return the functions from inputs to the outputs of a network, and to its predictions."""
     import tensorflow as tf
 
     from escala.workloads import WORKLOADS, workload
+    from escala.workloads.predictions import predicting
 
+    work = workload(described["workload"])
     # A model may be older than a knob of its workload.
     knobs = WORKLOADS[described["workload"]].omitted_knobs | described["knobs"]
-    model = workload(described["workload"]).build(*_form(described), knobs)
+    model = work.build(*_form(described), knobs)
     # The names that `np.savez` gives: names of variables depend on what the process built before.
     shapes = {f"arr_{number}": tuple(v.shape) for number, v in enumerate(model.weights)}
     _require_shapes(shapes, arrays)
     model.set_weights([arrays[name] for name in shapes])
     signature = [tf.TensorSpec((None, *spec.shape), spec.dtype) for spec in _form(described)[0]]
 
+    predictions = predicting(work, model, described["settings"])
+
     @tf.function(input_signature=signature)
-    def predict(*inputs):
+    def outputs(*inputs):
         return model(given(inputs), training=False)
 
-    def probabilities(inputs: Inputs) -> np.ndarray:
-        blocks = row_blocks(slice(0, len(inputs[0])))
-        return np.concatenate(
-            [predict(*(each[rows] for each in inputs)).numpy() for rows in blocks]
-        )
+    @tf.function(input_signature=signature)
+    def predicted(*inputs):
+        return predictions(inputs, outputs(*inputs))
 
-    return probabilities
+    return tuple(partial(_in_blocks, each, rows_at_once(model)) for each in (outputs, predicted))
 
 
-def _fit(described: dict, arrays: dict[str, np.ndarray]) -> Callable[[Inputs], np.ndarray]:
+def _in_blocks(function: Callable, size: int, inputs: Inputs) -> np.ndarray:
+    """Return the results of a compiled function for all rows, computed for `size` rows at once."""
+    blocks = row_blocks(slice(0, len(inputs[0])), size)
+    return np.concatenate([function(*(each[rows] for each in inputs)).numpy() for rows in blocks])
+
+
+def _fit(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, Predict]:
+    """Return the functions from inputs to the probabilities of classes, and to the largest."""
     from escala.workloads import workload
 
     module = workload(described["workload"])
     _require_shapes(module.shapes(*_form(described)), arrays)
-    return partial(module.probabilities, arrays)
+    probabilities = partial(module.probabilities, arrays)
+    return probabilities, lambda inputs: probabilities(inputs).argmax(axis=-1)

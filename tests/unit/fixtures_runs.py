@@ -381,6 +381,25 @@ def regression(root: Path) -> FakeExperiment:
     return experiment
 
 
+#: The scores after each epoch of the runs of `with_epoch_scores`, by their configuration.
+EPOCH_SCORES = {
+    "single": ([0.1, 0.3, 0.2], [0.2, 0.3, 0.4]),
+    "horovod-mpi": ([0.3, 0.2, 0.1], [0.1, 0.05, 0.02]),
+}
+
+
+def with_epoch_scores(root: Path) -> FakeExperiment:
+    """Return two configurations whose workload gives a score after each epoch."""
+    experiment = FakeExperiment(root).add_dataset()
+    experiment.add("single", "1x1", 5.0, 2).add("horovod-mpi", "1x2", 4.0, 2)
+    runs = [values for of_configuration in EPOCH_SCORES.values() for values in of_configuration]
+    for path, values in zip(experiment.runs, runs, strict=True):
+        epochs = zip(read_json(path)["epochs"], values, strict=True)
+        scored = [epoch | {"scores": {"bleu": value}} for epoch, value in epochs]
+        changed([path], epochs=scored, training={"validated_on": "validation"})
+    return experiment
+
+
 #: Of `fair`: one process on one core, and one with two cores as threads.
 REFERENCES = [
     {"strategy": "single", "layout": "1x1", "variant": variant} for variant in ("tuned", "threads")

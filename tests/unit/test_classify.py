@@ -59,7 +59,7 @@ def judge(
     window = {"method": method, "reverse_complement": strands}
     description = {"data": {"inputs": [CODES._asdict()], "window": window}}
     classifier = Classifier(
-        "own", ["X", "Y"], (CODES,), description, lambda inputs: probabilities(*inputs)
+        "own", ["X", "Y"], (CODES,), description, lambda inputs: probabilities(*inputs), None
     )
     monkeypatch.setattr(classify, "load", lambda folder: classifier)
 
@@ -224,7 +224,7 @@ def test_a_run_that_failed_has_no_model(run):
 )
 def test_a_model_of_rows_that_were_cut_otherwise_is_refused(run, monkeypatch, window, key):
     description = {"data": {"window": window}}
-    model = Classifier("own", ["X", "Y"], (CODES,), description, share_of_a)
+    model = Classifier("own", ["X", "Y"], (CODES,), description, share_of_a, None)
     monkeypatch.setattr(classify, "load", lambda folder: model)
     with pytest.raises(InputError, match=f"model.json: '{key}': is missing"):
         predicted(run, ">a\nACGT\n")
@@ -233,3 +233,18 @@ def test_a_model_of_rows_that_were_cut_otherwise_is_refused(run, monkeypatch, wi
 def test_rows_may_be_cut_as_a_dataset_may_ask_for():
     window = KINDS["genomes"].declared["settings"]["properties"]["window"]["properties"]
     assert window["method"]["enum"] == list(queries.WINDOW_METHODS)
+
+
+def test_a_workload_may_show_its_predictions_in_columns_of_its_own(run, monkeypatch):
+    window = {"method": "tiles", "reverse_complement": False}
+    description = {"data": {"inputs": [CODES._asdict()], "window": window}}
+
+    def columns(predictions: np.ndarray, description: dict) -> dict:
+        return {"predicted": f"{len(predictions)} pieces {description['window']['method']}"}
+
+    model = Classifier(
+        "own", [], (CODES,), description, None, lambda inputs: share_of_a(*inputs), columns
+    )
+    monkeypatch.setattr(classify, "load", lambda folder: model)
+    row = predicted(run, f">a\n{GENOMES[0][:130]}\n").loc["a"]
+    assert row["predicted"] == "3 pieces tiles" and "predicted_1" not in row

@@ -9,6 +9,7 @@ import tensorflow as tf
 from escala.data.base import Spec
 from escala.strategies.shared import factors
 from escala.workloads.mnist_mlp import model as mnist_mlp
+from escala.workloads.models import given
 from escala.workloads.virus_cnn import model as virus_cnn
 
 
@@ -84,30 +85,62 @@ def test_a_functional_chain_is_a_chain():
     assert factors.layers_worth_factoring(model, 8, 2) == dense_layers(model)[1:2]
 
 
-def not_chains() -> dict[str, tf.keras.Model]:
-    """Return functional models with a wide dense layer that `forward` would compute wrongly."""
+def wide_models() -> dict[str, tuple[tf.keras.Model, int]]:
+    """Return functional models, and how many of their wide dense layers compute one product."""
     layers, inputs = tf.keras.layers, tf.keras.Input((512,))
     hidden, same = layers.Dense(512)(inputs), layers.Dense(512)
     frozen = layers.BatchNormalization()(hidden, training=False)
+    second = tf.keras.Input((2, 512))
+    some = layers.Dense(512)(tf.boolean_mask(second, second[..., 0] > 0))
+    both = hidden + tf.math.reduce_mean(some)
+    twice = layers.Dense(512)(tf.reshape(second, (-1, 512)))
 
     class Doubled(tf.keras.Model):
         def call(self, *arguments, **options):
             return 2 * super().call(*arguments, **options)
 
     return {
-        "two branches": tf.keras.Model(inputs, layers.Add()([hidden, layers.Dense(512)(inputs)])),
-        "one layer twice": tf.keras.Model(inputs, same(same(inputs))),
-        "two outputs": tf.keras.Model(inputs, [hidden, layers.Dense(2)(hidden)]),
-        "an argument": tf.keras.Model(inputs, frozen),
-        "an operation on two values": tf.keras.Model(inputs, hidden + 1.0),
-        "a class of its own": Doubled(inputs, hidden),
+        "two branches": (tf.keras.Model(inputs, hidden * layers.Dense(512)(inputs)), 2),
+        "an argument": (tf.keras.Model(inputs, frozen), 1),
+        "an operation on two values": (tf.keras.Model(inputs, hidden + 1.0), 1),
+        "one layer twice": (tf.keras.Model(inputs, same(same(inputs))), 0),
+        "an unknown number of rows": (tf.keras.Model([inputs, second], both), 1),
+        "two rows for each": (tf.keras.Model(second, tf.reshape(twice, (-1, 2, 512))), 1),
+        "a class of its own": (Doubled(inputs, hidden), 0),
     }
 
 
-def test_what_is_no_chain_of_plain_products_is_summed():
+@pytest.mark.parametrize("name", wide_models())
+def test_layers_of_functional_models_that_compute_one_product_have_factors(name):
+    model, count = wide_models()[name]
+    tf.keras.utils.set_random_seed(4)
+    random = np.random.default_rng(4)
+    shapes = [(6, *each.shape[1:]) for each in model.inputs]
+    inputs = [random.normal(size=shape).astype(np.float32) for shape in shapes]
+    factored = factors.layers_worth_factoring(model, 8, 2)
+    assert len(factored) == count
+
+    def computed(factored: list) -> list[np.ndarray]:
+        with tf.GradientTape() as tape:
+            outputs, seen = factors.forward(model, given(inputs), factored)
+            loss = tf.reduce_sum(tf.square(outputs))
+        found = factors.gradients(tape, loss, model.trainable_variables, seen)
+        assert sum(isinstance(each, factors.Factors) for each in found) == len(factored)
+        return [factors.dense(each).numpy() for each in found]
+
+    for one, other in zip(computed(factored), computed([]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+
+
+def test_a_row_that_becomes_several_counts_as_several():
+    """2 · 512 · 512 = rows · 1024 where rows are 512, and 256 KiB before that nothing is saved."""
+    model, _ = wide_models()["two rows for each"]
+    assert len(factors.layers_worth_factoring(model, 150, 2)) == 1
+    assert factors.layers_worth_factoring(model, 256, 2) == []
+
+
+def test_what_is_no_plain_product_is_summed():
     """With factors, it would be computed wrongly."""
-    for why, model in not_chains().items():
-        assert factors.layers_worth_factoring(model, 8, 2) == [], why
     wide = {"units": 256, "activation": "relu"}
 
     def chain(shape: tuple, **options) -> tf.keras.Sequential:

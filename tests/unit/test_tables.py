@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from fixtures_runs import (
     CLASSES,
+    EPOCH_SCORES,
     ERRORS,
     SESSION,
     FakeExperiment,
@@ -17,6 +18,7 @@ from fixtures_runs import (
     regression,
     sampled,
     three_configurations,
+    with_epoch_scores,
     with_fits,
 )
 
@@ -376,6 +378,20 @@ def test_scores_of_a_workload_that_brings_its_own_are_a_table(tmp_path, three):
     pd.testing.assert_frame_equal(tables.read(tmp_path / "tables")["scores"], scores)
     changed(experiment.runs[:1], training={"steps_per_epoch": 1000})
     assert len(_tables(experiment)["scores"]) == 5, "an epoch that was cut has no scores"
+
+
+def test_scores_after_each_epoch_are_a_table(tmp_path, three):
+    experiment = with_epoch_scores(tmp_path)
+    frames = _tables(experiment)
+    scores = frames["epoch_scores"]
+    first = scores[(scores["strategy"] == "single") & (scores["repeat"] == 1)]
+    assert first["epoch"].tolist() == [1, 2, 3] and set(scores["validated_on"]) == {"validation"}
+    assert first["value"].tolist() == EPOCH_SCORES["single"][0]
+    assert set(scores["score"]) == {"bleu"} and len(scores) == 12
+    assert three[1]["epoch_scores"].empty
+    tables.write(frames, tmp_path / "tables")
+    changed(experiment.runs[:1], training={"steps_per_epoch": 1000})
+    assert len(_tables(experiment)["epoch_scores"]) == 9, "an epoch that was cut has no scores"
 
 
 def test_resources_have_a_row_for_each_process_and_one_for_a_run_that_failed(tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from escala import workload_check
@@ -78,6 +79,34 @@ def test_numbers_instead_of_classes_need_predictions_and_scores(tmp_path, regist
     with pytest.raises(Refused, match=r"outputs are \(\) and there are no classes") as refused:
         STEPS_CHECKS["build"](found)
     assert refused.value.reason.endswith("has no predict, scores.py")
+
+
+HITS = "(targets == predictions)"
+
+
+@pytest.mark.parametrize(
+    ("counts", "scores_of", "reason"),
+    [
+        (f"{HITS}.reshape(-1, 1)", "{'rate': sums[0] / 8}", None),
+        (HITS, "{'rate': sums[0] / 8}", r"gives the shape \(8,\) for 8 rows and \(0,\) for none"),
+        (f"{HITS}.reshape(-1, 1) - {HITS}.sum()", "{}", "depend on the other rows"),
+        (f"{HITS}.reshape(-1, 1)", "{'rate': float('nan')}", "score rate is nan"),
+        (f"{HITS}.reshape(-1, 1)", None, "scores.py has only counts"),
+    ],
+)
+def test_counts_must_be_of_rows_and_scores_of_their_sums_numbers(
+    own_workload, counts, scores_of, reason
+):
+    code = f"def counts(targets, predictions):\n    return 1.0 * {counts}\n"
+    code += f"def scores_of(sums):\n    return {scores_of}\n" if scores_of else ""
+    (own_workload / "scores.py").write_text(code)
+    found = subject(own_workload)
+    vars(found)["predictions"] = np.array([0, 1, 2, 3, 4, 0, 1, 2])
+    if reason is None:
+        assert STEPS_CHECKS["scores"](found) == "rate from 1 sums over rows"
+        return
+    with pytest.raises(Refused, match=reason):
+        STEPS_CHECKS["scores"](found)
 
 
 @pytest.mark.parametrize(("below", "most"), [(256, None), (257, 256)])

@@ -114,7 +114,7 @@ def test_a_mean_of_row_scores_that_is_no_number_ends_the_training(split):
         row_scores=lambda targets, outputs: {"ratio": targets[:, 0] / tf.zeros_like(outputs[:, 0])},
     )
     losses = partial(regression.row_losses, settings={})
-    evaluate = evaluator(model, undefined, losses, data)
+    evaluate = evaluator(model, undefined, losses, data, {})
     alone = SimpleNamespace(part=(0, 1), total=lambda values: values)
     with pytest.raises(ValueError, match=r"^score ratio is .*`row_scores` must give a finite"):
         validate(evaluate, data, "validation", alone)

@@ -12,11 +12,14 @@ known before the backward pass begins, so a strategy can send it during that pas
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from escala.workloads.models import given
 
 #: A layer is factored only if each rank then receives fewer bytes per step, by more than this
 #: number. The gather is one more exchange per step: for a smaller difference it costs more time
@@ -58,8 +61,6 @@ def layers_worth_factoring(
 
     Enough is more than `MIN_SAVED_BYTES`.
 
-    Only chains of layers are supported (`_chain`). For other models the list is empty.
-
     If n ranks gather the factors, each receives (n-1)/n · rows · (in + out) numbers. If they sum
     the products by a ring, each receives 2 · (n-1)/n · in · out numbers.
 
@@ -68,34 +69,41 @@ def layers_worth_factoring(
     rows : the global batch.
     """
 
-    def saved_bytes(layer: tf.keras.layers.Dense) -> float:
+    def saved_bytes(layer: tf.keras.layers.Dense, rows: int) -> float:
         inputs, outputs = layer.kernel.shape
         fewer = 2 * inputs * outputs - rows * (inputs + outputs)
         return fewer * (ranks - 1) / ranks * layer.kernel.dtype.size
 
-    layers = [layer for layer in _chain(model) if _is_plain_dense(layer)]
-    return [layer for layer in layers if saved_bytes(layer) > MIN_SAVED_BYTES]
+    products = _products(model)
+    return [layer for layer, each in products if saved_bytes(layer, each * rows) > MIN_SAVED_BYTES]
 
 
-def _chain(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
-    """Return the layers of a chain, from the first to the last, without its input.
+def _products(model: tf.keras.Model) -> list[tuple[tf.keras.layers.Dense, int]]:
+    """Return the dense layers that compute one product, and how many rows a row of the model has.
 
-    In a chain, each layer is called once, and only with the output of the layer before. The list is
-    empty for any other model, and for a model of a subclass, whose `call` may do more.
+    They are layers of a chain or of a functional model. Each is called once, with an input (rows,
+    in) whose rows are a known multiple of the model's. The list is empty for a model of another
+    class, which may compute anything.
     """
-    if type(model) is tf.keras.Sequential:
-        return model.layers
-    if type(model) is not _Functional or len(model.inputs) > 1 or len(model.outputs) > 1:
+    if type(model) not in (tf.keras.Sequential, _Functional) or not model.inputs:
         return []
-    [output] = model.inputs
-    layers = model.layers[1:]
-    for layer in layers:
-        [call, *other_calls] = layer.inbound_nodes
-        arguments = [*call.call_args, *call.call_kwargs.values()]
-        if other_calls or list(map(id, arguments)) != [id(output)]:
-            return []
-        output = call.outputs
-    return layers if output is model.outputs[0] else []
+    layers = [layer for layer in model.layers if _is_plain_dense(layer)]
+    shapes: dict[int, list[tf.TensorShape]] = {id(layer): [] for layer in layers}
+
+    def note(layer: tf.keras.layers.Dense, values: tf.Tensor) -> tf.Tensor:
+        shapes[id(layer)].append(values.shape)
+        return type(layer).call(layer, values)
+
+    one_row = [tf.TensorSpec((1, *each.shape[1:]), each.dtype) for each in model.inputs]
+
+    @tf.function(input_signature=one_row)
+    def traced(*inputs):
+        with _called_as(note, layers):
+            return model(given(inputs), training=True)
+
+    traced.get_concrete_function()
+    once = [(layer, *shapes[id(layer)]) for layer in layers if len(shapes[id(layer)]) == 1]
+    return [(layer, shape[0]) for layer, shape in once if shape.rank == 2 and shape[0]]
 
 
 def _is_plain_dense(layer: tf.keras.layers.Layer) -> bool:
@@ -105,16 +113,32 @@ def _is_plain_dense(layer: tf.keras.layers.Layer) -> bool:
     call of the layer applies.
     """
     plain = type(layer) is tf.keras.layers.Dense and layer.activity_regularizer is None
-    return plain and layer.use_bias and layer.input.shape.rank == 2
+    return plain and layer.use_bias
+
+
+@contextmanager
+def _called_as(
+    call: Callable[[tf.keras.layers.Dense, tf.Tensor], tf.Tensor],
+    layers: Collection[tf.keras.layers.Dense],
+) -> Iterator[None]:
+    """Let layers compute a function of the layer and its input in place of their own."""
+    for layer in layers:
+        layer.call = partial(call, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.call
 
 
 def forward(
-    model: tf.keras.Model, values: tf.Tensor, factored: Collection[tf.keras.layers.Dense]
+    model: tf.keras.Model, inputs: Any, factored: Collection[tf.keras.layers.Dense]
 ) -> tuple[tf.Tensor, dict]:
-    """Return the output of a chain in training, and what the gradients of some layers need.
+    """Return the output of a model in training, and what the gradients of some layers need.
 
     Parameters
     ----------
+    inputs : as the model is called with.
     factored : layers from `layers_worth_factoring`.
 
     Returns
@@ -123,20 +147,17 @@ def forward(
     values are the layer's input and its output before the activation.
     """
     recorded = {}
-    values = tf.cast(values, model.inputs[0].dtype)
-    for layer in _chain(model):
-        if layer in factored:
-            # The factors give the gradient of this use of the kernel, so the tape must not compute
-            # it. The tape computes the gradients of other uses, for example in a regulariser.
-            kernel = tf.stop_gradient(layer.kernel)
-            sums = tf.nn.bias_add(tf.matmul(values, kernel), layer.bias)
-            recorded[layer.kernel.ref()] = values, sums
-            values = layer.activation(sums)
-        elif "training" in inspect.signature(layer.call).parameters:
-            values = layer(values, training=True)
-        else:
-            values = layer(values)
-    return values, recorded
+
+    def record(layer: tf.keras.layers.Dense, values: tf.Tensor) -> tf.Tensor:
+        # The factors give the gradient of this use of the kernel, so the tape must not compute it.
+        # The tape computes the gradients of other uses, for example in a regulariser.
+        kernel = tf.stop_gradient(layer.kernel)
+        sums = tf.nn.bias_add(tf.matmul(values, kernel), layer.bias)
+        recorded[layer.kernel.ref()] = values, sums
+        return layer.activation(sums)
+
+    with _called_as(record, factored):
+        return model(inputs, training=True), recorded
 
 
 def gradients(

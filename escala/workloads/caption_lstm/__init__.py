@@ -1,0 +1,1 @@
+"""The workload `caption-lstm`: captions of pictures, word by word."""

@@ -1,0 +1,150 @@
+"""A network that writes captions: features of a picture and a prefix of words, merged by a sum.
+
+This is the model "merge" of Tanti et al. (2018, doi 10.1017/S1351324918000098), in the widths of
+the Keras tutorial that Lucero Olalla (2022) trained. That form trains on a row for each prefix of a
+caption. Here all prefixes of a caption are computed in one pass: the LSTM's output after k words is
+its state for the prefix of these k words. Without dropout the function, the losses and their
+gradients are the same. With dropout, the prefixes of a caption share one mask of the embedded
+words, and all captions of a picture share one mask of its features.
+
+The outputs are logits. Their softmax gives the probabilities of the published model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+from tensorflow.keras import layers
+
+from escala.data.base import Spec
+from escala.data.captions.words import END, PADDING, START, UNKNOWN
+
+OPTIMIZERS = {"adam": tf.keras.optimizers.Adam, "rmsprop": tf.keras.optimizers.RMSprop}
+#: Numbers that no caption is given: the first two are no words, and the last is no certain one.
+NEVER_WRITTEN = (PADDING, START, UNKNOWN)
+
+
+def build(
+    specs: Sequence[Spec], outputs: tuple[int, int], settings: Mapping, knobs: Mapping
+) -> tf.keras.Model:
+    """Build the network for features of a picture and the words of its captions.
+
+    The model gives logits of the next word, float32 (rows, captions, length, V). At padding they
+    are 0: only positions that hold a word reach the last two layers.
+
+    Parameters
+    ----------
+    specs : `features`, (F,), and `words`, (captions, length), padded with 0 at the end. The limit
+        `below` of `words` is the number V of words.
+    """
+    features, words = specs
+    captions, length = words.shape
+    width, dropout = settings["width"], settings["dropout"]
+    picture = layers.Input(features.shape, dtype=features.dtype)
+    given = layers.Input(words.shape, dtype=words.dtype)
+    kept = layers.Dropout(dropout)(tf.cast(picture, tf.float32))
+    scenes = layers.Dense(width, "relu", name="picture")(kept)
+
+    numbers = tf.reshape(tf.cast(given, tf.int32), (-1, length))
+    embedded = layers.Embedding(words.below, width, mask_zero=True, name="embedding")(numbers)
+    kept = layers.Dropout(dropout)(embedded)
+    states = layers.LSTM(width, return_sequences=True, name="lstm")(kept)
+
+    positions = tf.where(numbers > PADDING)
+    of_picture = tf.gather(scenes, positions[:, 0] // captions)
+    merged = layers.Add()([tf.gather_nd(states, positions), of_picture])
+    hidden = layers.Dense(width, "relu", name="merged")(merged)
+    logits = layers.Dense(words.below, name="next_word")(hidden)
+    shape = tf.concat([tf.shape(numbers, tf.int64), [words.below]], axis=0)
+    everywhere = tf.scatter_nd(positions, logits, shape)
+    by_caption = tf.reshape(everywhere, (-1, captions, length, words.below))
+    return tf.keras.Model([picture, given], by_caption, name="caption_lstm")
+
+
+def optimizer(
+    settings: Mapping, learning_rate: float, knobs: Mapping
+) -> tf.keras.optimizers.Optimizer:
+    """Return Adam or RMSprop."""
+    return OPTIMIZERS[settings["optimizer"]](learning_rate)
+
+
+def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.Tensor:
+    """Return the sum of the cross-entropies of a picture's next words, in nats, float32 (rows,).
+
+    So every next word of a batch has the same weight, however its pictures are divided.
+
+    Parameters
+    ----------
+    targets : the next word at each position, (rows, captions, length); 0 where there is none.
+    outputs : logits, (rows, captions, length, V).
+    """
+    numbers = tf.cast(targets, tf.int32)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(numbers, outputs)
+    return tf.reduce_sum(tf.where(numbers > PADDING, losses, 0.0), axis=[1, 2])
+
+
+def correct(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Return the share of a picture's next words that are the most probable, float32 (rows,)."""
+    numbers = tf.cast(targets, tf.int32)
+    asked = numbers > PADDING
+    right = asked & (tf.argmax(outputs, axis=-1, output_type=tf.int32) == numbers)
+    hits, total = (tf.reduce_sum(tf.cast(each, tf.float32), [1, 2]) for each in (right, asked))
+    return tf.math.divide_no_nan(hits, total)
+
+
+def generate(model: tf.keras.Model, inputs: Sequence[tf.Tensor], settings: Mapping) -> tf.Tensor:
+    """Return a caption for each picture, uint16 (rows, length): its words, END, and padding.
+
+    A beam search keeps the `beam` captions of largest probability, and ends when all hold END or
+    `length` words. It gives the most probable of these, without a correction for its length. Of the
+    inputs, only the features are read.
+    """
+    features, words = inputs
+    rows, length, beam = tf.shape(features)[0], words.shape[-1], settings["beam"]
+    scenes = model.get_layer("picture")(tf.cast(features, tf.float32))
+    scenes = tf.repeat(scenes, beam, axis=0)
+    embedding, cell = model.get_layer("embedding"), model.get_layer("lstm").cell
+    merged, next_word = model.get_layer("merged"), model.get_layer("next_word")
+    sizes = next_word.units
+    forbidden = tf.reduce_min(tf.one_hot(NEVER_WRITTEN, sizes, float("-inf"), 0.0), axis=0)
+    only_padding = tf.one_hot(PADDING, sizes, 0.0, float("-inf"))
+
+    def extended(position, captions, scores, last, *states):
+        """Extend each caption of the beam by a word, and keep the best ones of a picture."""
+        output, states = cell(embedding(tf.reshape(last, [-1])), list(states))
+        logits = next_word(merged(output + scenes)) + forbidden
+        log_probabilities = tf.reshape(tf.nn.log_softmax(logits), (rows, beam, sizes))
+        added = tf.where(_ended(last)[..., None], only_padding, log_probabilities)
+        totals = tf.reshape(scores[..., None] + added, (rows, beam * sizes))
+        scores, chosen = tf.math.top_k(totals, beam)
+        parents, last = chosen // sizes, chosen % sizes
+        captions = tf.gather(captions, parents, batch_dims=1)
+        captions += last[..., None] * tf.one_hot(position, length, dtype=tf.int32)
+        states = [_of_parents(state, parents) for state in states]
+        return position + 1, captions, scores, last, *states
+
+    first = tf.fill((rows, beam), START)
+    # At first all captions of a beam are the same: only one counts.
+    scores = tf.tile(tf.one_hot([0], beam, 0.0, float("-inf")), (rows, 1))
+    states = [tf.zeros((rows * beam, cell.units))] * 2
+    captions = tf.zeros((rows, beam, length), tf.int32)
+    _, captions, *_ = tf.while_loop(
+        lambda position, captions, scores, last, *_: ~tf.reduce_all(_ended(last)),
+        extended,
+        (0, captions, scores, first, *states),
+        maximum_iterations=length,
+    )
+    return tf.cast(captions[:, 0], tf.uint16)
+
+
+def _ended(last: tf.Tensor) -> tf.Tensor:
+    """Return whether captions are complete, by their last words."""
+    return (last == END) | (last == PADDING)
+
+
+def _of_parents(states: tf.Tensor, parents: tf.Tensor) -> tf.Tensor:
+    """Return the states, (rows · beam, width), of the captions that were extended."""
+    rows, beam = tf.unstack(tf.shape(parents))
+    by_row = tf.reshape(states, (rows, beam, states.shape[-1]))
+    return tf.reshape(tf.gather(by_row, parents, batch_dims=1), (-1, states.shape[-1]))

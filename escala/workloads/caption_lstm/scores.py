@@ -1,0 +1,57 @@
+"""BLEU of written captions, and of captions that were written for other pictures."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from escala.data.captions import bleu
+from escala.data.captions.words import END, PADDING
+
+
+def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> dict[str, float]:
+    """Return BLEU-1 to BLEU-4 of the captions, and as `shuffled_…` those of a control.
+
+    In the control, each picture is given the caption of the picture before it. A network that
+    ignores the pictures has the same score in both.
+
+    Parameters
+    ----------
+    targets, predictions : as for `counts`, in the order of the dataset.
+    """
+    control = scores_of(counts(targets, np.roll(predictions, 1, axis=0)).sum(axis=0))
+    own = scores_of(counts(targets, predictions).sum(axis=0))
+    return own | {f"shuffled_{name}": value for name, value in control.items()}
+
+
+def counts(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    """Return the counts of n-grams that BLEU is computed from, int64 (rows, 10).
+
+    `escala.data.captions.bleu.counts` describes them.
+
+    Parameters
+    ----------
+    targets : the next words of each reference caption, (rows, captions, length).
+    predictions : a caption for each picture, (rows, length).
+    """
+    of_rows = [
+        bleu.counts([words for words in map(_words, captions) if words] or [[]], _words(written))
+        for captions, written in zip(targets, predictions, strict=True)
+    ]
+    return np.array(of_rows, np.int64).reshape(-1, bleu.COUNTS)
+
+
+def scores_of(sums: np.ndarray) -> dict[str, float]:
+    """Return BLEU-1 to BLEU-4 of a corpus, from the sum of the counts of its rows."""
+    return bleu.bleu(sums)
+
+
+def columns(predictions: np.ndarray, description: dict) -> dict[str, str]:
+    """Return the captions of a user's picture as the text `predicted`."""
+    vocabulary = description["vocabulary"]
+    captions = [" ".join(vocabulary[number] for number in _words(each)) for each in predictions]
+    return {"predicted": "; ".join(captions)}
+
+
+def _words(numbers: np.ndarray) -> list[int]:
+    """Return the words of a caption, without its end and the padding."""
+    return [number for number in numbers.tolist() if number not in (PADDING, END)]

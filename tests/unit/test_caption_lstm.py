@@ -1,0 +1,303 @@
+"""The captioning network: equal to the published one, its search for captions, and its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from nltk.translate.bleu_score import corpus_bleu
+from tensorflow.keras import layers
+
+from escala.data.base import Arrays, Spec
+from escala.data.splits import Side, write_split
+from escala.strategies.shared import factors
+from escala.training.evaluate import Evaluator, evaluator, validate
+from escala.workloads.caption_lstm import model as work
+from escala.workloads.caption_lstm import scores
+from escala.workloads.models import PREDICTION_ROWS, rows_at_once
+
+FEATURES, CAPTIONS, LENGTH, V = 6, 2, 5, 9
+SETTINGS = {"width": 7, "dropout": 0.0, "optimizer": "adam", "beam": 1}
+START, END = 1, 2
+
+
+def specs(features=FEATURES, captions=CAPTIONS, length=LENGTH, below=V) -> tuple[Spec, Spec]:
+    return (
+        Spec("features", (features,), "float16"),
+        Spec("words", (captions, length), "uint16", below),
+    )
+
+
+def build(settings=SETTINGS, scale=1.0, **sizes: int) -> tf.keras.Model:
+    """Return a network with weights drawn at random, enlarged so that its probabilities differ."""
+    tf.keras.utils.set_random_seed(1)
+    of_words = specs(**sizes)
+    network = work.build(of_words, of_words[1].shape, settings, {})
+    network.set_weights([scale * weight for weight in network.get_weights()])
+    return network
+
+
+def rows(count: int, below: int = V) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return features, words and next words of pictures with captions of 1 to LENGTH - 1 words."""
+    random = np.random.default_rng(2)
+    features = random.normal(size=(count, FEATURES)).astype(np.float16)
+    words = np.zeros((count, CAPTIONS, LENGTH), np.uint16)
+    targets = np.zeros_like(words)
+    for caption in np.ndindex(count, CAPTIONS):
+        spoken = random.integers(4, below, random.integers(1, LENGTH))
+        words[caption][: len(spoken) + 1] = [START, *spoken]
+        targets[caption][: len(spoken) + 1] = [*spoken, END]
+    return features, words, targets
+
+
+def published(width: int) -> tf.keras.Model:
+    """Return the network of a picture and a prefix of words, which gives the next word."""
+    picture, prefix = layers.Input((FEATURES,)), layers.Input((LENGTH,))
+    scene = layers.Dense(width, "relu", name="picture")(layers.Dropout(0.5)(picture))
+    embedded = layers.Embedding(V, width, mask_zero=True, name="embedding")(prefix)
+    state = layers.LSTM(width, name="lstm")(layers.Dropout(0.5)(embedded))
+    hidden = layers.Dense(width, "relu", name="merged")(layers.add([scene, state]))
+    next_word = layers.Dense(V, "softmax", name="next_word")(hidden)
+    return tf.keras.Model([picture, prefix], next_word)
+
+
+def prefixes(features, words, targets) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Return a row for each prefix of a caption, padded in front, its next word and its place."""
+    places = np.argwhere(targets)
+    padded = np.zeros((len(places), LENGTH), np.int32)
+    for row, (picture, caption, last) in zip(padded, places, strict=True):
+        row[LENGTH - last - 1 :] = words[picture, caption, : last + 1]
+    pictures = features[places[:, 0]].astype(np.float32)
+    return [pictures, padded], targets[tuple(places.T)].astype(np.int32), places
+
+
+def copied(network: tf.keras.Model, to: tf.keras.Model) -> tf.keras.Model:
+    for name in ("picture", "embedding", "lstm", "merged", "next_word"):
+        to.get_layer(name).set_weights(network.get_layer(name).get_weights())
+    return to
+
+
+def test_parameters_are_those_of_the_published_network():
+    settings = {**SETTINGS, "width": 256, "dropout": 0.5}
+    network = build(settings, features=4096, captions=5, length=34, below=1000)
+    assert network.count_params() == 513 * 1000 + 1_639_936
+    parts = {layer.name: layer.count_params() for layer in network.layers if layer.count_params()}
+    assert parts == {
+        "picture": 1_048_832,
+        "embedding": 256 * 1000,
+        "lstm": 525_312,
+        "merged": 65_792,
+        "next_word": 257 * 1000,
+    }
+    # The layers after the LSTM have as many rows as a batch has words.
+    factored = factors.layers_worth_factoring(network, 64, 2)
+    assert [layer.name for layer in factored] == ["picture"]
+
+
+def test_one_pass_gives_what_the_published_network_gives_for_each_prefix():
+    network, (features, words, targets) = build(scale=2.0), rows(4)
+    inputs, _, places = prefixes(features, words, targets)
+    expected = copied(network, published(7))(inputs, training=False).numpy()
+    outputs = tf.nn.softmax(network([features, words], training=False)).numpy()
+    assert expected.max(axis=1).std() > 0.01, "probabilities that differ between prefixes"
+    np.testing.assert_allclose(outputs[tuple(places.T)], expected, atol=1e-5)
+
+
+def test_steps_are_those_of_kerass_own_fit_to_a_row_for_each_prefix():
+    network, (features, words, targets) = build(), rows(8)
+    inputs, next_words, _ = prefixes(features, words, targets)
+    keras = copied(network, published(7))
+    for layer in keras.layers:
+        layer.rate = 0.0
+    summed = tf.keras.losses.SparseCategoricalCrossentropy(reduction="sum")
+    keras.compile(tf.keras.optimizers.Adam(0.01), summed)
+    history = keras.fit(inputs, next_words, batch_size=len(next_words), epochs=3, verbose=0)
+    optimizer, losses = work.optimizer(SETTINGS, 0.01, {}), []
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            of_rows = work.row_losses(targets, network([features, words], training=True), SETTINGS)
+            loss = tf.reduce_sum(of_rows)
+        assert of_rows.shape == (8,)
+        losses.append(float(loss))
+        gradients = tape.gradient(loss, network.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
+    assert losses == pytest.approx(history.history["loss"], rel=1e-4)
+    assert losses[2] < losses[0]
+    for name in ("picture", "embedding", "lstm", "merged", "next_word"):
+        pairs = [net.get_layer(name).get_weights() for net in (network, keras)]
+        for one, other in zip(*pairs, strict=True):
+            assert np.isclose(one, other, rtol=1e-3, atol=1e-4).mean() > 0.99
+
+
+def test_the_optimizer_is_that_of_the_settings():
+    chosen = work.optimizer({**SETTINGS, "optimizer": "rmsprop"}, 0.01, {})
+    assert isinstance(chosen, tf.keras.optimizers.RMSprop) and float(chosen.learning_rate) > 0.009
+
+
+def test_right_is_the_share_of_next_words():
+    targets = np.array([[[4, 5, END, 0], [6, END, 0, 0]], [[0] * 4, [0] * 4]], np.uint16)
+    outputs = np.zeros((2, 2, 4, V), np.float32)
+    outputs[0, 0, [0, 1, 2], [4, 7, END]] = 1
+    np.testing.assert_allclose(work.correct(targets, outputs), [2 / 5, 0])
+
+
+# The reference for the search: log-probabilities by one pass of the whole network for each prefix.
+
+
+def following(network: Callable, features: np.ndarray, caption: tuple) -> dict[int, float]:
+    """Return the log-probability of each word that may follow the words of a caption."""
+    words = np.zeros((1, 1, LENGTH), np.uint16)
+    words[0, 0, : len(caption) + 1] = [START, *caption]
+    logits = network([features[None], words])[0, 0, len(caption)].numpy()
+    allowed = [END, *range(4, len(logits))]
+    normalised = logits[allowed] - np.log(np.exp(logits[allowed]).sum())
+    return dict(zip(allowed, normalised.tolist(), strict=True))
+
+
+def searched(network: Callable, features: np.ndarray, beam: int) -> tuple[int, ...]:
+    """Return the best caption of a beam search, in plain Python."""
+    follow = cache(partial(following, network, features))
+    kept = [((), 0.0)]
+    for _ in range(LENGTH):
+        longer = []
+        for caption, score in kept:
+            ended = caption[-1:] == (END,)
+            choices = {None: 0.0} if ended else follow(caption)
+            for word, gain in choices.items():
+                longer.append((caption if word is None else (*caption, word), score + gain))
+        kept = sorted(longer, key=lambda each: -each[1])[:beam]
+    return kept[0][0]
+
+
+def generated(network: tf.keras.Model, features: np.ndarray, beam: int) -> list[tuple[int, ...]]:
+    given = [features, np.zeros((len(features), 1, LENGTH), np.uint16)]
+    found = work.generate(network, given, {**SETTINGS, "beam": beam})
+    assert (found.dtype, found.shape) == (tf.uint16, (len(features), LENGTH))
+    captions = [tuple(row.tolist()) for row in found.numpy()]
+    written = [tuple(number for number in row if number) for row in captions]
+    assert all(END not in words[:-1] for words in written)
+    assert captions == [words + (0,) * (LENGTH - len(words)) for words in written]
+    return written
+
+
+@pytest.mark.parametrize("beam", [1, 2, 3])
+def test_captions_are_those_of_a_beam_search_in_plain_python(beam):
+    network, (features, _, _) = build(scale=4.0, captions=1), rows(5)
+    found = generated(network, features, beam)
+    compiled = tf.function(network, reduce_retracing=True)
+    assert found == [searched(compiled, each, beam) for each in features]
+    assert len(set(found)) > 1
+
+
+def test_a_wide_beam_holds_the_most_probable_of_all_captions():
+    small = 6
+    network = build(scale=4.0, captions=1, below=small)
+    features, compiled = rows(3)[0], tf.function(network, reduce_retracing=True)
+    words = range(4, small)
+    every = [
+        (*spoken, *end)
+        for length in range(LENGTH + 1)
+        for spoken in product(words, repeat=length)
+        for end in ([(END,)] if length < LENGTH else [()])
+    ]
+
+    def best(of_picture: np.ndarray) -> tuple[int, ...]:
+        follow = cache(partial(following, compiled, of_picture))
+        return max(
+            every, key=lambda caption: sum(follow(caption[:k])[w] for k, w in enumerate(caption))
+        )
+
+    found = generated(network, features, beam=64)
+    assert found == [best(each) for each in features]
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory) -> tuple[tf.keras.Model, Evaluator, Arrays]:
+    """A network that has learnt the captions of eight pictures by heart, and these."""
+    folder = tmp_path_factory.mktemp("captions")
+    features, words, targets = rows(8, below=30)
+    side = Side({"features": features, "words": words}, targets)
+    write_split(
+        folder, {"train": side, "test": side}, kind="captions", name="few", seed=0,
+        provenance="simulated", below={"words": 30}, vocabulary=[f"w{n}" for n in range(30)],
+    )  # fmt: skip
+    settings = {**SETTINGS, "width": 32}
+    data = Arrays(folder)
+    tf.keras.utils.set_random_seed(3)
+    network = work.build(data.inputs, data.targets.shape, settings, {})
+    optimizer = work.optimizer(settings, 0.02, {})
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            outputs = network([features, words], training=True)
+            loss = tf.reduce_sum(work.row_losses(targets, outputs, settings))
+        gradients = tape.gradient(loss, network.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
+
+    for _ in range(120):
+        step()
+    losses = partial(work.row_losses, settings=settings)
+    return network, evaluator(network, work, losses, data, settings), data
+
+
+def of_epoch(evaluate, data, part=(0, 1), total=lambda values: values, module=scores) -> dict:
+    return validate(evaluate, data, "test", SimpleNamespace(part=part, total=total), module)
+
+
+def test_scores_of_an_epoch_are_those_of_the_corpus_however_its_rows_are_divided(learnt):
+    network, evaluate, data = learnt
+    alone = of_epoch(evaluate, data)["scores"]
+    sums: list[np.ndarray] = []
+    for rank in range(9):
+        of_epoch(evaluate, data, (rank, 9), lambda values: sums.append(values) or values)
+    assert len(sums) == 9, "eight ranks with a row, and one without"
+    together = of_epoch(evaluate, data, (0, 9), lambda values: np.sum(sums, axis=0))["scores"]
+    assert together == pytest.approx(alone) and alone["bleu_1"] > 0.9
+
+    (features, words), targets = data.gather("test", slice(None))
+    written = work.generate(network, [features, words], SETTINGS).numpy()
+    references = [[[n for n in c if n not in (0, END)] for c in row] for row in targets.tolist()]
+    captions = [[n for n in row if n not in (0, END)] for row in written.tolist()]
+    for n in range(1, 5):
+        expected = corpus_bleu(references, captions, [1 / n] * n)
+        assert alone[f"bleu_{n}"] == pytest.approx(expected)
+
+
+def test_captions_of_other_pictures_are_a_control(learnt):
+    network, _, data = learnt
+    (features, words), targets = data.gather("test", slice(None))
+    written = work.generate(network, [features, words], SETTINGS).numpy()
+    found = scores.score(targets, written, data.description)
+    control = scores.score(targets, np.roll(written, 1, axis=0), data.description)
+    for n in range(1, 5):
+        assert found[f"shuffled_bleu_{n}"] == pytest.approx(control[f"bleu_{n}"])
+    assert found["shuffled_bleu_1"] < found["bleu_1"] / 2
+    shown = scores.columns(written[:1], data.description)
+    assert shown == {"predicted": " ".join(f"w{n}" for n in written[0] if n > END)}
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ({"counts": lambda *_: np.zeros(8)}, r"`counts` gives the shape \(8,\) for 8 rows"),
+        ({"scores_of": lambda sums: {"bleu": np.nan}}, r"score bleu is nan: `scores_of` must"),
+    ],
+)
+def test_counts_that_are_not_of_rows_and_scores_that_are_no_number_end_the_training(
+    learnt, broken, reason
+):
+    module = SimpleNamespace(**{"counts": scores.counts, "scores_of": scores.scores_of} | broken)
+    with pytest.raises(ValueError, match=reason):
+        of_epoch(*learnt[1:], module=module)
+
+
+def test_outputs_that_are_large_are_computed_for_fewer_rows_at_once():
+    assert rows_at_once(build()) == PREDICTION_ROWS
+    large = tf.keras.Sequential([layers.Input((1,)), layers.Dense(2**19)])
+    assert rows_at_once(large) == 128

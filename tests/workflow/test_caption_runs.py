@@ -1,0 +1,89 @@
+"""Real runs of the captioning network: its scores after each epoch, on one rank and on two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from escala.core.files import read_json
+from escala.data.splits import Side, write_split
+from escala.record.run import measure
+from escala.workloads import load
+
+ROWS = {"train": 24, "validation": 5, "test": 7}
+CAPTIONS, LENGTH, V = 2, 6, 12
+START, END = 1, 2
+SETTINGS = {"width": 8, "dropout": 0.0, "optimizer": "adam", "beam": 2}
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of one of three things, each with captions of 2 to 4 words that begin with it."""
+    folder, random = tmp_path_factory.mktemp("captions"), np.random.default_rng(0)
+    sides = {}
+    for side, rows in ROWS.items():
+        things = random.integers(0, 3, rows)
+        features = (np.eye(3)[things] + random.normal(0, 0.1, (rows, 3))).astype(np.float16)
+        words, targets = (np.zeros((rows, CAPTIONS, LENGTH), np.uint16) for _ in range(2))
+        for row, caption in np.ndindex(rows, CAPTIONS):
+            spoken = [4 + things[row], *random.integers(7, V, random.integers(1, 4))]
+            words[row, caption, : len(spoken) + 1] = [START, *spoken]
+            targets[row, caption, : len(spoken) + 1] = [*spoken, END]
+        sides[side] = Side({"features": features, "words": words}, targets)
+    vocabulary = ["", "<start>", "<end>", "<unknown>", *(f"w{n}" for n in range(4, V))]
+    write_split(
+        folder, sides, kind="captions", name="few", seed=0, provenance="simulated",
+        below={"words": V}, vocabulary=vocabulary,
+    )  # fmt: skip
+    return folder
+
+
+def run(split: Path, request_for: Callable, folder: Path, *place: str, **knobs) -> dict:
+    request = request_for(
+        *place, workload="caption-lstm", epochs=15, validate=True, save_model=True, knobs=knobs,
+        learning_rate={"value": 0.03, "reference_batch": 8, "rule": "constant"},
+        batch={"rows": 8, "per": "global"}, **SETTINGS,
+    )  # fmt: skip
+    outcome = measure(request, split, folder / "run.json", 300)
+    assert outcome.status == "ok", outcome.reason
+    return read_json(folder / "run.json")
+
+
+@pytest.fixture(scope="module")
+def alone(split, request_for, tmp_path_factory) -> dict:
+    return run(split, request_for, tmp_path_factory.mktemp("single"), "single", "1x1")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "knobs"),
+    [
+        ("horovod-mpi", {"sparse_as_dense": False}),
+        pytest.param("horovod-gloo", {"factors": True}, marks=pytest.mark.sweep),
+        pytest.param("mirrored", {}, marks=pytest.mark.sweep),
+        pytest.param("multiworker-mirrored", {}, marks=pytest.mark.sweep),
+    ],
+)
+def test_two_ranks_have_the_losses_and_the_scores_of_one(
+    split, request_for, tmp_path, alone, strategy, knobs
+):
+    result = run(split, request_for, tmp_path, strategy, "1x2", **knobs)
+    bleu = {f"bleu_{n}" for n in range(1, 5)}
+    for one, two in zip(alone["epochs"], result["epochs"], strict=True):
+        for name in ("loss", "accuracy", "validation_loss", "validation_accuracy"):
+            assert two[name] == pytest.approx(one[name], rel=1e-3)
+        assert set(two["scores"]) == bleu
+        assert two["scores"] == pytest.approx(one["scores"], rel=1e-3)
+    assert max(epoch["scores"]["bleu_1"] for epoch in alone["epochs"]) > 0.4, alone["epochs"]
+    scores = result["evaluation"]["scores"]
+    assert set(scores) == bleu | {f"shuffled_{name}" for name in bleu}
+
+    model, arrays = (
+        load(tmp_path),
+        [np.load(split / f"test_{n}.npy") for n in ("features", "words")],
+    )
+    predictions = np.load(tmp_path / "predictions.npy", allow_pickle=False)
+    assert (predictions.dtype, predictions.shape) == (np.uint16, (ROWS["test"], LENGTH))
+    np.testing.assert_array_equal(model.predictions(*arrays), predictions)
