@@ -56,14 +56,19 @@ def print_memory():
 
 def end_dry_run():
     if workflow.is_main_process and workflow.dryrun and getattr(workflow, "_dag", None):
-        print_estimate()
-        if requested_runs(needed_only=True):
-            with chdir(WORKDIR):
-                print_disk(print_memory())
+        try:
+            print_estimate()
+            if requested_runs(needed_only=True):
+                with chdir(WORKDIR):
+                    print_disk(print_memory())
+        except InputError as error:
+            print(error, file=sys.stderr)
 
 
-def refuse_full_disk():
+def estimate_or_refuse():
+    """Print the estimates that need no TensorFlow, and refuse runs that do not fit on the disk."""
     try:
+        print_estimate()
         with chdir(WORKDIR):
             estimate_disk.require(print_disk(), Path("results"))
     except InputError as error:
@@ -95,8 +100,7 @@ onstart:
     if workflow.local_exec:
         refuse_impossible_layouts()
     if workflow.is_main_process and requested_runs(needed_only=True):
-        print_estimate()
-        refuse_full_disk()
+        estimate_or_refuse()
 
 
 onerror:

@@ -14,6 +14,7 @@ from escala.data import kind_of
 from escala.data.base import description, output_shape
 from escala.experiment import Experiment, Run, read
 from escala.experiment.files import ROOT
+from escala.experiment.schema import validated
 from escala.record import estimate_disk, estimate_memory
 from escala.record.estimate import duration, expected, sentence
 from escala.training.memory import Footprint
@@ -208,6 +209,11 @@ EXPECTED = {
         "length": 40,
         "split": {"seeds": [1]},
     },
+    "scenes": {
+        "kind": "captions",
+        "source": {"type": "simulated", "pictures": {"train": 20, "validation": 4, "test": 5}},
+        "split": {"seeds": [1]},
+    },
     "sample": {
         "kind": "tabular",
         "source": {"type": "scikit-learn", "name": "breast_cancer"},
@@ -223,11 +229,8 @@ TRAINING = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_what_is_expected_of_a_split_is_what_its_arrays_turn_out_to_be(name, tmp_path):
-    of_kind = {"images": "mnist-mlp", "motifs": "tal1-cnn", "tabular": "mlp"}
     settings = demo() | {"datasets": {name: EXPECTED[name]}}
-    settings["workloads"] = {of_kind[EXPECTED[name]["kind"]]: TRAINING}
-    experiment = Experiment(settings, "e.yaml")
-    dataset, kind = experiment.datasets[name], kind_of(EXPECTED[name])
+    dataset, kind = validated(settings, "e.yaml")["datasets"][name], kind_of(EXPECTED[name])
     if kind.has("source"):
         (tmp_path / "source").mkdir()
         acquisition = kind.load("settings").acquisition(dataset)
@@ -235,15 +238,18 @@ def test_what_is_expected_of_a_split_is_what_its_arrays_turn_out_to_be(name, tmp
     inputs = kind.load("settings").prepared_from(dataset, tmp_path)
     split = tmp_path / "split"
     split.mkdir()
-    kind.load("arrays").prepare(name, experiment.preparation(name), 1, inputs, split)
+    preparation = kind.load("settings").preparation(dataset)
+    kind.load("arrays").prepare(name, preparation, 1, inputs, split)
     found, made = data.size_of(dataset), description(split)
     assert found.rows.keys() == made["rows"].keys()
     for side, rows in made["rows"].items():
         assert found.rows[side] == pytest.approx(rows, abs=1)
     for entry, array in zip(found.inputs, made["inputs"], strict=True):
-        assert dict(entry) | {"shape": [*entry["shape"]], "file": array["file"]} == array
+        assert dict(entry) | {"shape": [*entry["shape"]]} == {name: array[name] for name in entry}
+    assert [*found.targets["shape"]] == made["targets"]["shape"]
     assert found.targets["dtype"] == made["targets"]["dtype"]
-    assert found.outputs == output_shape(made)
+    # Only the captions tell how many words there are to choose from.
+    assert found.outputs == (output_shape(made) if "classes" in made else None)
     headers = 128 * 2 * len(made["rows"])
     on_disk = sum(path.stat().st_size for path in split.glob("*.npy")) - headers
     assert found.bytes == pytest.approx(on_disk, rel=0.05)
