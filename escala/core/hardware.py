@@ -1,10 +1,11 @@
-"""Describe the hardware of a machine: its CPU model, cores and memory."""
+"""Describe the hardware of a machine: its CPU model, cores and memory, and the memory to be had."""
 
 from __future__ import annotations
 
 import math
 import os
 import platform
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -41,6 +42,59 @@ def memory_gib(memory_bytes: int) -> int:
     gib = memory_bytes / 2**30
     unit = max(1, 2 ** math.ceil(math.log2(gib)) // 8)
     return math.ceil(gib / unit) * unit
+
+
+def available_memory(
+    proc: Path = Path("/proc"),
+    groups: Path = Path("/sys/fs/cgroup"),
+    environment: Mapping[str, str] = os.environ,
+) -> int:
+    """Return the bytes of memory that further processes can use here without swapping.
+
+    It is the smallest of what the kernel estimates for the machine, what the control groups of this
+    process leave (man 7 cgroups), and what a SLURM job was granted on a node (man sbatch). Only
+    memory that the kernel cannot reclaim counts as used in a group, so caches of files do not.
+
+    Parameters
+    ----------
+    proc, groups : where the kernel describes this process and the control groups.
+    environment : holds the variables that SLURM sets in a job.
+    """
+    bounds = [psutil.virtual_memory().available]
+    bounds += _left_in_groups(proc / "self/cgroup", groups)
+    bounds += _granted(environment)
+    return min(bounds)
+
+
+def _left_in_groups(membership: Path, groups: Path) -> Iterator[int]:
+    """Yield the bytes that each control group of this process leaves, in version 1 and 2."""
+    lines = membership.read_text().splitlines() if membership.is_file() else []
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = groups / "memory" if controllers else groups
+        limit, used = (
+            ("memory.limit_in_bytes", ("total_rss", "total_shmem"))
+            if controllers
+            else ("memory.max", ("anon", "shmem"))
+        )
+        group = root / path.strip("/")
+        # Inside a container the path may be that of its host; the root is then its own group.
+        for folder in (group, *group.parents):
+            if (folder / limit).is_file() and (text := (folder / limit).read_text()) != "max\n":
+                counted = (folder / "memory.stat").read_text().split()
+                statistics = dict(zip(counted[::2], map(int, counted[1::2]), strict=True))
+                yield int(text) - sum(statistics.get(name, 0) for name in used)
+            if folder == root:
+                break
+
+
+def _granted(environment: Mapping[str, str]) -> Iterator[int]:
+    """Yield the bytes that SLURM granted this job on this node; 0 stands for all of its memory."""
+    by_node = int(environment.get("SLURM_MEM_PER_NODE", 0))
+    by_core = int(environment.get("SLURM_MEM_PER_CPU", 0))
+    cores = int(environment.get("SLURM_CPUS_ON_NODE", 0))
+    yield from (mebibytes * 2**20 for mebibytes in (by_node, by_core * cores) if mebibytes)
 
 
 def _cpu_model() -> str:

@@ -28,8 +28,9 @@ paths of an experiment with `escala.data.paths`. An `InputError` about a path gi
         the files that preparation reads, by name: the user's files, or files in `folder`, the
         folder of the dataset;
     `size(settings)`
-        the number of training rows and of values in a row, each None if the settings do not
-        determine it. They serve to estimate the time of a run;
+        an `escala.data.size.Size`: the rows of each side, and the form of a row, each None if the
+        settings do not determine it. They serve to estimate the time, the memory and the disk that
+        runs take;
     `acquisition(settings)`
         with `source` only: the settings that decide what is acquired, without paths of files;
     `inputs(settings)`
@@ -75,12 +76,24 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from escala.core import plugins
+from escala.core.errors import InputError
 from escala.core.files import read_yaml
+from escala.data.size import Size
 
 if TYPE_CHECKING:
     from escala.data.base import Arrays
 
-__all__ = ["CLASSES", "DEFAULT_KIND", "KINDS", "LEAKAGE", "Kind", "add", "kind_of", "reader"]
+__all__ = [
+    "CLASSES",
+    "DEFAULT_KIND",
+    "KINDS",
+    "LEAKAGE",
+    "Kind",
+    "add",
+    "kind_of",
+    "reader",
+    "size_of",
+]
 
 DECLARATION = plugins.DECLARATIONS[plugins.KINDS]
 
@@ -157,6 +170,25 @@ def add(name: str, folder: Path) -> None:
 def kind_of(described: Mapping[str, Any]) -> Kind:
     """Return the kind of a dataset from its settings or its `dataset.json`."""
     return KINDS[described.get("kind", DEFAULT_KIND)]
+
+
+def size_of(settings: Mapping[str, Any]) -> Size:
+    """Return what the settings of a dataset tell about one split.
+
+    Raises
+    ------
+    InputError : its kind returns something else.
+    """
+    kind = kind_of(settings)
+    found = kind.load("settings").size(settings)
+    if not isinstance(found, Size):
+        raise InputError(
+            kind.folder / "settings.py",
+            found,
+            "is what `size` returns, and no escala.data.size.Size",
+            "return a Size, as docs/how-to/add-a-dataset-kind.md shows",
+        )
+    return found
 
 
 def reader(folder: str | Path) -> Arrays:

@@ -1,6 +1,6 @@
-"""Check of the fractions by which a dataset is divided.
+"""Check of the fractions by which a dataset is divided, and the rows that they give each side.
 
-The workflow calls it at every start, so this module imports no heavy library.
+The workflow calls this at every start, so this module imports no heavy library.
 """
 
 from __future__ import annotations
@@ -37,3 +37,16 @@ def require_training_rows(
             f"the test and validation sides leave no {rows} to train on",
             "give fractions whose sum is below 1",
         )
+
+
+def expected_rows(rows: int, split: Mapping[str, float]) -> dict[str, float]:
+    """Return the expected rows of each side, without sides whose fraction is 0.
+
+    Parameters
+    ----------
+    rows : to divide.
+    split : as for `require_training_rows`.
+    """
+    fractions = {side: split[f"{side}_fraction"] for side in ("validation", "test")}
+    shares = {"train": 1 - sum(fractions.values())} | fractions
+    return {side: rows * share for side, share in shares.items() if share}

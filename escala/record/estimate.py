@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from escala.core.files import read_json
-from escala.data import kind_of
+from escala.data import size_of
+from escala.data.size import Size
 from escala.experiment import Experiment, Run
 from escala.record.schema import read_result
 from escala.runtime.layout import Layout
@@ -90,8 +91,7 @@ def _measured(runs: Iterable[Run]) -> list[float]:
 
 def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
     settings = experiment.settings["workloads"][run.workload]
-    dataset = experiment.datasets[run.dataset]
-    _, length = kind_of(dataset).load("settings").size(dataset)
+    length = size_of(experiment.datasets[run.dataset]).values
     if length is None:
         return None
     if WORKLOADS[run.workload].kind == "fit":
@@ -113,11 +113,23 @@ def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
 
 def _training_rows(run: Run, experiment: Experiment) -> float | None:
     """Return the rows of an epoch, from existing arrays or from the settings."""
-    seed = experiment.split_seed(run.dataset, run.repeat)
-    description = Path(experiment.split_folder(run.dataset, seed)) / "dataset.json"
+    described = _description(run, experiment)
     # A description of an older version lacks the number; its arrays are made again.
-    if description.is_file() and (rows := read_json(description).get("rows")):
+    if rows := described.get("rows"):
         return rows["train"]
-    dataset = experiment.datasets[run.dataset]
-    rows, _ = kind_of(dataset).load("settings").size(dataset)
-    return rows
+    return size_of(experiment.datasets[run.dataset]).train_rows
+
+
+def expected(run: Run, experiment: Experiment) -> Size:
+    """Return what is known about a run's split, from its arrays or else from the settings."""
+    described = _description(run, experiment)
+    if described.keys() >= {"rows", "inputs", "targets"}:
+        return Size.of(described)
+    return size_of(experiment.datasets[run.dataset])
+
+
+def _description(run: Run, experiment: Experiment) -> dict:
+    """Return the `dataset.json` of a run's split, empty if it does not exist yet."""
+    seed = experiment.split_seed(run.dataset, run.repeat)
+    path = Path(experiment.split_folder(run.dataset, seed)) / "dataset.json"
+    return read_json(path) if path.is_file() else {}

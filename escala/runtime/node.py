@@ -59,7 +59,8 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
         )
     held = by_interface[interface][0]
     ports_found, machine = _free_ports(held, ports), hardware.describe()
-    return Node(host, interface, held, available_cores(), ports_found, machine)
+    memory = hardware.available_memory()
+    return Node(host, interface, held, available_cores(), ports_found, machine, memory)
 
 
 def _resolved(name: str) -> str | None:

@@ -19,7 +19,7 @@ class Node:
 
     `cores` are the logical cores that the run may use, in this order. `interface` and `address`
     belong to the network that its ranks exchange over. `ports` were free. `machine` is the result
-    of `escala.core.hardware.describe`.
+    of `escala.core.hardware.describe`, and `memory` that of `available_memory`, in bytes.
     """
 
     host: str
@@ -28,6 +28,7 @@ class Node:
     cores: list[int]
     ports: list[int]
     machine: dict
+    memory: int | None = None
 
 
 def processes_per_node(layout: Layout, strategy: type[Strategy]) -> int:
@@ -68,6 +69,7 @@ def places(
                         cores=cores if knobs["bind"] else sorted(node.cores),
                         addresses=addresses,
                         extra_addresses=extra_addresses,
+                        memory=node.memory,
                     )
                 )
             )

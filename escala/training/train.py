@@ -16,7 +16,7 @@ from escala.data.base import output_shape
 from escala.probes import Probe
 from escala.strategies import Strategy
 from escala.strategies.knobs import of_model
-from escala.training import replicas
+from escala.training import memory, replicas
 from escala.training import step as steps
 from escala.training.checkpoint import FOLDER, Checkpoint
 from escala.training.contract import losses_of_rows
@@ -50,6 +50,7 @@ def train(
     Raises
     ------
     Diverged : the loss became infinite or not a number.
+    MemoryError : the ranks of this node need more memory than it had available.
     """
     settings, clock = request["training"], Clock()
     process, processes = strategy.part
@@ -67,6 +68,7 @@ def train(
         model = work.build(data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
         optimizer.build(model.trainable_variables)
+        memory.require(model, optimizer, request, strategy)
         row_losses = losses_of_rows(work.row_losses, settings)
         correct = getattr(work, "correct", steps.most_probable_is_right)
         factored = steps.factored(model, request, strategy, total)

@@ -7,8 +7,8 @@ from contextlib import chdir
 
 from snakemake.shell import shell
 
-from escala.core.hardware import available_cores
-from escala.record import estimate
+from escala.core.hardware import available_cores, available_memory
+from escala.record import estimate, estimate_disk, estimate_memory
 from escala.runtime import slurm
 
 SLURM_LOGS = Path(".snakemake/slurm_logs")
@@ -37,9 +37,42 @@ def print_estimate():
             print(f"Runs in the store {store.location()} take no time.", flush=True)
 
 
+def print_disk(footprints=None):
+    """Print the estimated disk space of the runs of this call, and return it."""
+    needed = estimate_disk.disk(requested_runs(needed_only=True), named_experiment, footprints)
+    print(estimate_disk.sentence(needed, Path("results")), flush=True)
+    return needed
+
+
+def print_memory():
+    """Build the models of the runs of this call, print their memory, and return their footprints."""
+    runs = requested_runs(needed_only=True)
+    found = estimate_memory.memory(runs, named_experiment, ROOT)
+    available = available_memory() if workflow.local_exec else None
+    if text := estimate_memory.sentence(found, named_experiment, available):
+        print(text, flush=True)
+    return found.footprints
+
+
 def end_dry_run():
     if workflow.is_main_process and workflow.dryrun and getattr(workflow, "_dag", None):
+        try:
+            print_estimate()
+            if requested_runs(needed_only=True):
+                with chdir(WORKDIR):
+                    print_disk(print_memory())
+        except InputError as error:
+            print(error, file=sys.stderr)
+
+
+def estimate_or_refuse():
+    """Print the estimates that need no TensorFlow, and refuse runs that do not fit on the disk."""
+    try:
         print_estimate()
+        with chdir(WORKDIR):
+            estimate_disk.require(print_disk(), Path("results"))
+    except InputError as error:
+        raise WorkflowError(str(error)) from None
 
 
 atexit.register(end_dry_run)
@@ -67,7 +100,7 @@ onstart:
     if workflow.local_exec:
         refuse_impossible_layouts()
     if workflow.is_main_process and requested_runs(needed_only=True):
-        print_estimate()
+        estimate_or_refuse()
 
 
 onerror:

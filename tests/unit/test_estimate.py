@@ -1,4 +1,4 @@
-"""The time a dry run announces, and what it is taken from."""
+"""The time, disk space and memory that a dry run announces, and what they are taken from."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from escala import data
+from escala.core.errors import InputError
 from escala.core.files import write_json
+from escala.data import kind_of
+from escala.data.base import description, output_shape
 from escala.experiment import Experiment, Run, read
 from escala.experiment.files import ROOT
-from escala.record.estimate import duration, sentence
+from escala.experiment.schema import validated
+from escala.record import estimate_disk, estimate_memory
+from escala.record.estimate import duration, expected, sentence
+from escala.training.memory import Footprint
 
 
 def demo() -> dict:
@@ -185,3 +192,189 @@ def test_what_is_unknown_is_counted_apart_and_has_no_figure(experiment):
     text = said([of(both, "single", 2), of(both, "single", 3), *other], both)
     assert "of 5 runs: 20 s for 2 from earlier runs" in text
     assert "unavailable for 3" in text
+
+
+# A dataset of each kind whose rows are known before there are any.
+EXPECTED = {
+    "outlines": {
+        "kind": "images",
+        "source": {"type": "outlines", "per_class": 10},
+        "size": [8, 10],
+        "store": "float16",
+        "split": {"test_fraction": 0.2, "validation_fraction": 0.1, "seeds": [1]},
+    },
+    "motifs": {
+        "kind": "motifs",
+        "source": {"type": "simulated", "rows": {"train": 20, "validation": 0, "test": 6}},
+        "length": 40,
+        "split": {"seeds": [1]},
+    },
+    "scenes": {
+        "kind": "captions",
+        "source": {"type": "simulated", "pictures": {"train": 20, "validation": 4, "test": 5}},
+        "split": {"seeds": [1]},
+    },
+    "sample": {
+        "kind": "tabular",
+        "source": {"type": "scikit-learn", "name": "breast_cancer"},
+        "split": {"test_fraction": 0.3, "seeds": [1]},
+    },
+}
+TRAINING = {
+    "epochs": 1,
+    "batch": {"rows": 32, "per": "global"},
+    "learning_rate": {"value": 0.1, "reference_batch": 32},
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_is_expected_of_a_split_is_what_its_arrays_turn_out_to_be(name, tmp_path):
+    settings = demo() | {"datasets": {name: EXPECTED[name]}}
+    dataset, kind = validated(settings, "e.yaml")["datasets"][name], kind_of(EXPECTED[name])
+    if kind.has("source"):
+        (tmp_path / "source").mkdir()
+        acquisition = kind.load("settings").acquisition(dataset)
+        kind.load("source").acquire(acquisition, [], tmp_path / "source")
+    inputs = kind.load("settings").prepared_from(dataset, tmp_path)
+    split = tmp_path / "split"
+    split.mkdir()
+    preparation = kind.load("settings").preparation(dataset)
+    kind.load("arrays").prepare(name, preparation, 1, inputs, split)
+    found, made = data.size_of(dataset), description(split)
+    assert found.rows.keys() == made["rows"].keys()
+    for side, rows in made["rows"].items():
+        assert found.rows[side] == pytest.approx(rows, abs=1)
+    for entry, array in zip(found.inputs, made["inputs"], strict=True):
+        assert dict(entry) | {"shape": [*entry["shape"]]} == {name: array[name] for name in entry}
+    assert [*found.targets["shape"]] == made["targets"]["shape"]
+    assert found.targets["dtype"] == made["targets"]["dtype"]
+    # Only the captions tell how many words there are to choose from.
+    assert found.outputs == (output_shape(made) if "classes" in made else None)
+    headers = 128 * 2 * len(made["rows"])
+    on_disk = sum(path.stat().st_size for path in split.glob("*.npy")) - headers
+    assert found.bytes == pytest.approx(on_disk, rel=0.05)
+
+
+def test_windows_of_genomes_and_their_other_strand_are_counted():
+    settings = demo()
+    dataset = settings["datasets"]["demo-1000"]
+    window = {"method": "random", "per_genome": 3, "reverse_complement": True}
+    dataset |= {"window": window, "oversample": {"method": "none"}}
+    found = data.size_of(Experiment(settings, "e.yaml").datasets["demo-1000"])
+    assert found.rows == pytest.approx({"train": 2350 * 6 * 0.7, "test": 2350 * 6 * 0.3})
+
+
+def test_balancing_enlarges_the_test_side_only_if_it_comes_first():
+    settings = demo()
+    found = data.size_of(Experiment(settings, "e.yaml").datasets["demo-1000"])
+    assert found.rows == pytest.approx({"train": 4500 * 0.7, "test": 2350 * 0.3})
+    settings["datasets"]["demo-1000"]["oversample"] = {"order": "before-split"}
+    found = data.size_of(Experiment(settings, "e.yaml").datasets["demo-1000"])
+    assert found.rows == pytest.approx({"train": 4500 * 0.7, "test": 4500 * 0.3})
+
+
+def test_a_kind_whose_size_is_no_size_is_refused(experiment, monkeypatch):
+    dataset = experiment.datasets["demo-1000"]
+    monkeypatch.setattr(kind_of(dataset).load("settings"), "size", lambda settings: (7, None))
+    with pytest.raises(InputError, match=r"settings\.py: \(7, None\): is what `size` returns"):
+        said([of(experiment, "single", 1)], experiment)
+
+
+def test_disk_space_is_that_of_arrays_not_there_yet_and_of_kept_models(experiment):
+    """4500 × 0.7 + 2350 × 0.3 rows of 1000 letters and an int64 label."""
+    runs, named = [of(experiment, "single", n) for n in (1, 2)], lambda name: experiment
+    arrays = (4500 * 0.7 + 2350 * 0.3) * 1008
+    found = estimate_disk.disk(runs, named)
+    assert (found.arrays, found.splits, found.models) == (pytest.approx(arrays), 1, None)
+    footprints = dict.fromkeys(runs, Footprint(variables=100, optimizer=50, gradient=9, row=9))
+    assert estimate_disk.disk(runs, named, footprints).models == 200
+    settings = demo()
+    settings["variants"]["tuned"]["checkpoint_epochs"] = 1
+    kept = Experiment(settings, "e.yaml")
+    assert estimate_disk.disk(runs, lambda name: kept, footprints).models == 200 + 2 * 150
+    write_json("results/demo/data/demo-1000/split4/dataset.json", {"rows": {"train": 1}})
+    assert estimate_disk.disk(runs, named).arrays == 0
+
+
+def test_runs_that_do_not_fit_on_the_disk_are_refused(monkeypatch, tmp_path):
+    results, found = tmp_path / "results", estimate_disk.Disk(3 * 2**20, 2, 1, None)
+    text = estimate_disk.sentence(found, results)
+    assert "3.0 MiB for the arrays of 1 split; unavailable for the arrays of 1 split" in text
+    estimate_disk.require(found, results)
+
+    def usage(free: int):
+        return lambda folder: type("Usage", (), {"free": free})
+
+    monkeypatch.setattr(estimate_disk.shutil, "disk_usage", usage(4 * 2**20))
+    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
+    estimate_disk.require(found, results)
+    assert "need up to 6.0 MiB there, and 4.0 MiB are free" in estimate_disk.sentence(
+        found, results
+    )
+    monkeypatch.setattr(estimate_disk.shutil, "disk_usage", usage(2 * 2**20))
+    with pytest.raises(InputError, match=r"results: '3\.0 MiB': is needed .* 2\.0 MiB are free"):
+        estimate_disk.require(found, results)
+    assert "it does not fit" in estimate_disk.sentence(found, results)
+
+
+def test_the_form_of_a_split_is_that_of_its_arrays_once_they_stand(experiment):
+    run = of(experiment, "single", 1)
+    assert expected(run, experiment).values == 1000
+    described = {
+        "rows": {"train": 9, "test": 3},
+        "inputs": [{"name": "codes", "shape": [70], "dtype": "uint8", "file": "{side}.npy"}],
+        "targets": {"name": "labels", "shape": [], "dtype": "int64", "file": "{side}_labels.npy"},
+        "classes": ["a", "b", "c"],
+    }
+    write_json("results/demo/data/demo-1000/split4/dataset.json", described)
+    found = expected(run, experiment)
+    assert (found.train_rows, found.values, found.outputs) == (9, 70, (3,))
+
+
+def test_the_memory_of_the_largest_run_is_named(experiment):
+    """A row takes 1 MiB. `demo` has 64 rows in a step, 32 on each of two ranks."""
+    named = {"demo": experiment}.get
+    runs = [of(experiment, "single", 1), of(experiment, "horovod-mpi", 1)]
+    rows = experiment.settings["workloads"]["virus-cnn"]["batch"]["rows"]
+    per_rank = experiment.settings["workloads"]["virus-cnn"]["batch"]["per"] == "rank"
+    needed = 2 * 200 + rows * (2 if per_rank else 1)
+    footprints = dict.fromkeys(runs, Footprint(0, 0, 0, 2**20))
+    found = estimate_memory.Memory(footprints, {"the form of x is not known": 2})
+    text = estimate_memory.sentence(found, named, 2.0**30)
+    largest = "virus-cnn on demo-1000, horovod-mpi 1x2 tuned"
+    assert f"at least {needed}.0 MiB on a node for the largest run, {largest}, and 1.0 GiB" in text
+    assert "unavailable for 2 runs: the form of x is not known" in text
+    text = estimate_memory.sentence(found, named, 2.0**28)
+    assert f"it will not begin, because it needs at least {needed}.0 MiB" in text
+    assert "for which memory_gib asks for 8.0 GiB" in estimate_memory.sentence(found, named, None)
+    assert estimate_memory.sentence(estimate_memory.Memory({}, {}), named, 1.0) is None
+
+
+def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(experiment, monkeypatch):
+    settings = demo()
+    settings["workloads"] |= {"majority": {}, "mlp": TRAINING, "cifar-cnn": TRAINING}
+    settings["datasets"]["table"] = {
+        "kind": "tabular",
+        "source": {"type": "csv", "path": "x.csv"},
+        "split": {"seeds": [1]},
+    }
+    settings["datasets"]["tiny"] = EXPECTED["outlines"]
+    both, asked = Experiment(settings, "e.yaml"), []
+    run = estimate_memory.subprocess.run
+
+    def counted(*arguments, **options):
+        asked.append(options["input"])
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(estimate_memory.subprocess, "run", counted)
+    found = estimate_memory.memory(both.runs, lambda name: both, ROOT)
+    assert len(asked) == 1 and asked[0].count('"workload"') == 2
+    assert {run.dataset for run in found.footprints} == {"demo-1000"}
+    # 2 067 181 parameters of float32.
+    assert {each.variables for each in found.footprints.values()} == {4 * 2_067_181}
+    reasons = "; ".join(found.unknown)
+    assert "the form of table is not known before its data are" in reasons
+    assert "cifar-cnn: InputError: size: (8, 10): is less than 22 × 22" in reasons
+    monkeypatch.setattr(estimate_memory, "COMMAND", [*estimate_memory.COMMAND, "--wrong"])
+    found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
+    assert "no model could be built: " in next(iter(found.unknown))

@@ -18,6 +18,7 @@ from escala.core.files import read_json
 from escala.data.base import Arrays
 from escala.data.images import arrays, cifar, idx, outlines, settings, source
 from escala.data.images.queries import queries
+from escala.data.size import Size
 
 PREPARATION = {
     "provenance": "folders",
@@ -404,13 +405,17 @@ def test_queries_are_pictures_in_the_form_of_those_trained_on(tmp_path, folders)
 
 def test_the_size_of_a_full_set_is_known_before_it_is_read():
     common = {"size": None, "colour": "as-is", "split": {"validation_fraction": 0.1}}
-    assert settings.size(common | {"source": {"type": "idx"}}) == (54000, 784)
+    common |= {"store": "uint8"}
+    mnist = settings.size(common | {"source": {"type": "idx"}})
+    assert mnist.rows == {"train": 54000, "validation": 6000, "test": 10000}
+    assert (mnist.values, mnist.outputs, mnist.bytes) == (784, (10,), 70000 * (784 + 8))
     grey = common | {"source": {"type": "cifar"}, "colour": "grey", "size": [16, 20]}
-    assert settings.size(grey) == (45000, 320)
-    assert settings.size(common | {"source": {"type": "folders"}}) == (None, None)
+    assert (settings.size(grey).train_rows, settings.size(grey).values) == (45000, 320)
+    assert settings.size(common | {"source": {"type": "folders"}}) == Size()
     drawn = common | {"source": {"type": "outlines", "per_class": 100}}
     drawn["split"] = {"validation_fraction": 0.1, "test_fraction": 0.2}
-    assert settings.size(drawn) == (pytest.approx(630), 148 * 197)
+    assert settings.size(drawn).train_rows == pytest.approx(630)
+    assert settings.size(drawn).values == 148 * 197
 
 
 @pytest.mark.parametrize("kind", ["folders", "arrays", "outlines"])

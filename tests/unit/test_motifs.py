@@ -230,7 +230,7 @@ def test_the_experiment_is_whole_and_its_files_are_part_of_what_is_prepared(monk
     found = Experiment(yaml.safe_load(file.read_text()), file)
     [name] = found.datasets
     dataset = found.datasets[name]
-    assert settings.size(dataset) == (12800, 2000)
+    assert (settings.size(dataset).train_rows, settings.size(dataset).values) == (12800, 2000)
     assert settings.prepared_from(dataset, tmp_path) == {}
     assert found.preparation(name)["rows"] == {"train": 12800, "validation": 3200, "test": 4000}
     monkeypatch.setenv("OWN", "/own")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -42,6 +43,13 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     assert before.stdout.count("Capture the timeline of") == 2
     assert before.stdout.count("Draw the timeline of") == 4
     assert "Estimated training time of 8 runs: 56 s" in before.stdout
+    assert re.search(
+        r"Estimated memory: at least \d\d\d\.\d MiB on a node for the largest run, virus-cnn on "
+        r"small, horovod-(mpi|gloo) 1x2 tuned, and \d+\.\d [GM]iB are available\.",
+        before.stdout,
+    )
+    # 5 × 20 genomes of 300 letters, with 8 bytes for each label.
+    assert "Estimated disk: 30.1 KiB for the arrays of 1 split; 0 bytes for models" in before.stdout
     assert "small: variants.tuned.communication is set, and no run" in before.stdout
     assert not (tmp_path / "results").exists()
     record = {"status": "ok", "wall_seconds": 30.0}
@@ -50,6 +58,26 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     after = snakemake("--dry-run")
     assert "3 min 0 s for 6 from earlier runs" in after.stdout
     assert "14 s for 2 from a reference rate" in after.stdout
+
+
+def test_runs_whose_arrays_do_not_fit_on_the_disk_do_not_begin(snakemake, tmp_path):
+    """Ten million sequences of a hundred thousand letters take 4 TB."""
+    experiment = experiment_of("small", SIMULATED)
+    source = {"type": "simulated", "rows": {"train": 10_000_000, "validation": 0, "test": 10}}
+    split = {"seeds": [4]}
+    motifs = {"kind": "motifs", "source": source, "length": 100_000, "split": split}
+    experiment["datasets"] = {"small": motifs}
+    batch, rate = {"rows": 32, "per": "global"}, {"value": 0.01, "reference_batch": 32}
+    training = {"epochs": 1, "batch": batch, "learning_rate": rate}
+    experiment["workloads"] = {"tal1-cnn": training}
+    run = SINGLE.replace("virus-cnn", "tal1-cnn")
+    refused = snakemake(f"{run}/run.json", experiment=experiment)
+    assert refused.returncode == 1
+    assert "Estimated disk: 3725.4 GiB for the arrays of 1 split" in refused.stdout
+    message = r"results: '3725\.4 GiB': is needed for arrays and models, and \S+ \S+ are free\. Rem"
+    assert re.search(message, refused.stderr)
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "results").exists()
 
 
 # Code that every Python process begins with: the rank of a fit is killed.

@@ -8,6 +8,7 @@ from typing import Any
 
 from escala.core.errors import InputError
 from escala.data.paths import expanded_path
+from escala.data.size import Size
 
 #: Lists of Flickr8k, one of each side.
 LISTS = ("train", "validation", "test")
@@ -79,10 +80,20 @@ def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     return {"source": folder / "source"}
 
 
-def size(settings: Mapping[str, Any]) -> tuple[float | None, int | None]:
-    """Return the training rows, None where only a list tells them, and the numbers of a row."""
+def size(settings: Mapping[str, Any]) -> Size:
+    """Return what the settings tell about a split.
+
+    Only the captions tell the vocabulary, so a model's output is unknown. Only lists tell how many
+    pictures of Flickr8k each side has.
+    """
     source = settings["source"]
-    if source["type"] == "simulated":
-        captions, features = source["captions_per_picture"], source["features"]
-        return source["pictures"]["train"], features + captions * settings["words"]
-    return None, FEATURES + CAPTIONS * settings["words"]
+    simulated = source["type"] == "simulated"
+    captions = source["captions_per_picture"] if simulated else CAPTIONS
+    words = {"shape": (captions, settings["words"]), "dtype": "uint16"}
+    features = source["features"] if simulated else FEATURES
+    inputs = (
+        {"name": "features", "shape": (features,), "dtype": "float16"},
+        {"name": "words", **words},
+    )
+    rows = source["pictures"] if simulated else None
+    return Size(rows, inputs, targets={"name": "labels", **words})

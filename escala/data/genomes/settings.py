@@ -10,6 +10,7 @@ from escala.core.errors import InputError
 from escala.data.genomes import acquire
 from escala.data.genomes.acquire.queries import QUERIES
 from escala.data.paths import expanded_path
+from escala.data.size import Size
 
 # Settings that the arrays depend on, in addition to source and split.
 _PREPARED_BY = ("classes", "length", "window", "deduplicate", "oversample")
@@ -154,15 +155,28 @@ def letters_kept(settings: Mapping[str, Any]) -> int | None:
     return settings["length"] + within
 
 
-def size(settings: Mapping[str, Any]) -> tuple[float | None, int]:
-    """Return the number of training rows, None if unknown, and the letters of a row."""
-    length, oversample, window = (settings[key] for key in ("length", "oversample", "window"))
-    records = settings["source"].get("records")
-    if records is None or window["method"] != "start":
-        return None, length
-    if oversample["method"] == "none":
-        total = sum(records.values())
-    else:
-        wanted = oversample.get("rows") or dict.fromkeys(records, max(records.values()))
-        total = sum(max(count, wanted.get(name, 0)) for name, count in records.items())
-    return total * (1 - settings["split"]["test_fraction"]), length
+def size(settings: Mapping[str, Any]) -> Size:
+    """Return what the settings tell about a split; see `escala.data.size`."""
+    return Size(
+        _rows(settings),
+        ({"name": "codes", "shape": (settings["length"],), "dtype": "uint8"},),
+        (len(settings["classes"]),),
+    )
+
+
+def _rows(settings: Mapping[str, Any]) -> dict[str, float] | None:
+    """Return the expected rows of both sides, None if the number of genomes is unknown."""
+    records, window = settings["source"].get("records"), settings["window"]
+    if records is None or window["method"] == "tiles":
+        return None
+    windows = window["per_genome"] if window["method"] == "random" else 1
+    each = windows * (2 if window["reverse_complement"] else 1)
+    counts = {name: count * each for name, count in records.items()}
+    oversample, fraction = settings["oversample"], settings["split"]["test_fraction"]
+    cut = enlarged = sum(counts.values())
+    if oversample["method"] != "none":
+        wanted = oversample.get("rows") or dict.fromkeys(counts, max(counts.values()))
+        enlarged = sum(max(count, wanted.get(name, 0)) for name, count in counts.items())
+    # Balancing before the split enlarges the test side too.
+    tested = enlarged if oversample["order"] == "before-split" else cut
+    return {"train": enlarged * (1 - fraction), "test": tested * fraction}

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
-from escala.data.fractions import require_training_rows
+from escala.data.fractions import expected_rows, require_training_rows
 from escala.data.paths import expanded_path
+from escala.data.size import Size
 
 #: Keys of a source that are paths of the user's.
 PATHS = ("folder", "path", "images", "labels")
-#: Pictures, height, width and colours of the full training sides.
-FULL = {"idx": (60000, 28, 28, 1), "cifar": (50000, 32, 32, 3)}
+#: Training and test pictures, height, width, colours and classes of the full MNIST and CIFAR-10.
+FULL = {"idx": (60000, 10000, 28, 28, 1, 10), "cifar": (50000, 10000, 32, 32, 3, 10)}
 #: Classes of simulated outlines, and height and width in pixels, as in the source work.
 OUTLINES, OUTLINE_SIZE = 9, (148, 197)
 
@@ -62,18 +63,20 @@ def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     return {"source": folder / "source"}
 
 
-def size(settings: Mapping[str, Any]) -> tuple[float | None, int | None]:
-    """Return the training rows and the numbers of a row, None where only the files tell them."""
+def size(settings: Mapping[str, Any]) -> Size:
+    """Return what the settings tell about a split, for sources of a known number of pictures."""
     source, split = settings["source"], settings["split"]
-    rest = 1 - split["validation_fraction"]
     if source["type"] == "outlines":
-        form = OUTLINES * source["per_class"], *OUTLINE_SIZE, 1
-        rest -= split["test_fraction"]
+        rows = expected_rows(OUTLINES * source["per_class"], split)
+        form, classes = (*OUTLINE_SIZE, 1), OUTLINES
     elif source["type"] in FULL:
-        form = FULL[source["type"]]
+        train, test, *form, classes = FULL[source["type"]]
+        rows = expected_rows(train, split | {"test_fraction": 0}) | {"test": test}
     else:
-        return None, None
-    rows, height, width, colours = form
+        return Size()
+    height, width, colours = form
     height, width = settings["size"] or (height, width)
     colours = {"grey": 1, "rgb": 3}.get(settings["colour"], colours)
-    return rows * rest, height * width * colours
+    shape = height, width, colours
+    inputs = ({"name": "image", "shape": shape, "dtype": settings["store"]},)
+    return Size(rows, inputs, (classes,))

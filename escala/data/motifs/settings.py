@@ -9,9 +9,12 @@ from typing import Any
 from escala.core.errors import InputError
 from escala.data.fractions import require_training_rows
 from escala.data.paths import expanded_path
+from escala.data.size import Size
 
 #: Numbers of a row for each letter: one for each of A, C, G and T.
 LETTERS = 4
+#: Sequences are with or without the motif.
+CLASSES = 2
 
 
 def check(
@@ -51,7 +54,9 @@ def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     return {key.split(".")[1]: Path(expanded_path(path, key)) for key, path in paths.items()}
 
 
-def size(settings: Mapping[str, Any]) -> tuple[float | None, int | None]:
-    """Return the training rows, None for FASTA files, and the numbers of a row."""
-    rows = settings["source"].get("rows", {}).get("train")
-    return rows, LETTERS * settings["length"]
+def size(settings: Mapping[str, Any]) -> Size:
+    """Return what the settings tell about a split: the rows of a simulation, and their form."""
+    inputs = ({"name": "sequence", "shape": (settings["length"], LETTERS), "dtype": "uint8"},)
+    rows = settings["source"].get("rows")
+    sides = rows and {side: count for side, count in rows.items() if count}
+    return Size(sides, inputs, (CLASSES,))

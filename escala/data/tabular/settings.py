@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
-from escala.data.fractions import require_training_rows
+from escala.data.fractions import expected_rows, require_training_rows
 from escala.data.paths import expanded_path
+from escala.data.size import Size
 
-#: Rows and features of the samples of scikit-learn.
-SAMPLES = {"breast_cancer": (569, 30), "digits": (1797, 64)}
+#: Rows, features and classes of the samples of scikit-learn.
+SAMPLES = {"breast_cancer": (569, 30, 2), "digits": (1797, 64, 10)}
 
 
 def check(
@@ -56,9 +57,14 @@ def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     return {"source": folder / "source"}
 
 
-def size(settings: Mapping[str, Any]) -> tuple[float | None, int | None]:
-    """Return the training rows and the features of a row, where the source tells them."""
-    rows, features = SAMPLES.get(settings["source"].get("name"), (None, None))
-    split = settings["split"]
-    rest = 1 - split["test_fraction"] - split["validation_fraction"]
-    return (None if rows is None else rows * rest), features
+def size(settings: Mapping[str, Any]) -> Size:
+    """Return what the settings tell about a split of a sample; nothing about a user's table.
+
+    Constant features count, although `constant_features: drop` leaves them out of the arrays.
+    """
+    sample = SAMPLES.get(settings["source"].get("name"))
+    if sample is None:
+        return Size()
+    rows, features, classes = sample
+    inputs = ({"name": "features", "shape": (features,), "dtype": "float32"},)
+    return Size(expected_rows(rows, settings["split"]), inputs, (classes,))

@@ -11,7 +11,8 @@ class Place:
 
     `process` of `processes` is its number; `ranks` are those it holds; `local` is its number on its
     `node`. `addresses` are of all processes in their order, `ADDRESS:PORT`; `extra_addresses` are
-    two more on the first node.
+    two more on the first node. `memory` is what its node had available before the run started, in
+    bytes, None if unknown.
     """
 
     process: int
@@ -25,6 +26,7 @@ class Place:
     cores: list[int]
     addresses: list[str]
     extra_addresses: list[str]
+    memory: int | None = None
 
     @classmethod
     def of(cls, plan: dict, process: int) -> Place:

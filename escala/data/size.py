@@ -1,0 +1,72 @@
+"""What is known about a split before its arrays exist."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: The targets of a classification, in the form of `Size.targets`.
+LABELS = {"name": "labels", "shape": (), "dtype": "int64"}
+
+
+@dataclass(frozen=True)
+class Size:
+    """What the settings of a dataset tell about one split; None where only the data tell it.
+
+    Attributes
+    ----------
+    rows : expected rows of each side, by name, for the sides that the split will have.
+    inputs : the entry of each input in `dataset.json` (`escala.data.base`), without `file`.
+    outputs : the shape of a model's output for one row.
+    targets : the entry of the targets, without `file`.
+    """
+
+    rows: Mapping[str, float] | None = None
+    inputs: tuple[Mapping[str, Any], ...] | None = None
+    outputs: tuple[int, ...] | None = None
+    targets: Mapping[str, Any] = field(default_factory=LABELS.copy)
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any]) -> Size:
+        """Return what a `dataset.json` tells about its split."""
+        # Imported here, because the workflow should not wait for NumPy at every start.
+        from escala.data.base import output_shape
+
+        return cls(
+            description["rows"],
+            tuple(description["inputs"]),
+            output_shape(description),
+            description["targets"],
+        )
+
+    @property
+    def train_rows(self) -> float | None:
+        return None if self.rows is None else self.rows["train"]
+
+    @property
+    def values(self) -> int | None:
+        """The numbers of one row in all inputs together."""
+        if self.inputs is None:
+            return None
+        return sum(math.prod(entry["shape"]) for entry in self.inputs)
+
+    @property
+    def bytes(self) -> float | None:
+        """The bytes of the arrays of all sides together."""
+        if self.rows is None or self.inputs is None:
+            return None
+        return sum(self.rows.values()) * sum(map(_row_bytes, (*self.inputs, self.targets)))
+
+
+def _row_bytes(entry: Mapping[str, Any]) -> int:
+    """Return the bytes of one row of an array."""
+    return math.prod(entry["shape"]) * _item_bytes(entry["dtype"])
+
+
+def _item_bytes(dtype: str) -> int:
+    """Return the bytes of one number of a dtype, from its name in NumPy, such as `float16`."""
+    bits = re.search(r"\d+$", dtype)
+    return int(bits[0]) // 8 if bits else 1

@@ -1,0 +1,178 @@
+"""Estimate of the memory that runs take, without starting one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from escala.core import readable, user_code
+from escala.experiment import Experiment, Run
+from escala.experiment.runs import takes_steps
+from escala.record.estimate import expected
+from escala.runtime.layout import Layout
+from escala.runtime.placement import processes_per_node
+from escala.strategies import STRATEGIES
+from escala.strategies.knobs import complete, of_model
+from escala.training.memory import Footprint, node_bytes, rows_at_once, shortage
+
+#: Builds the models in a process of its own: this one must not wait for TensorFlow.
+COMMAND = [sys.executable, "-m", "scripts.estimate"]
+#: Models are built without a GPU and without TensorFlow's messages.
+_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is known of the memory of some runs.
+
+    Attributes
+    ----------
+    footprints : of the model of each run, where it is known.
+    unknown : the number of the other runs by reason.
+    """
+
+    footprints: Mapping[Run, Footprint]
+    unknown: Mapping[str, int]
+
+
+def memory(runs: list[Run], experiment: Callable[[str], Experiment], project: Path) -> Memory:
+    """Build the model of each run, and return what it takes; fits are left out.
+
+    Each different model is built once, in one process, which takes a few seconds.
+
+    Parameters
+    ----------
+    project : folder of the project, where that process finds its code.
+    """
+    models: dict[Run, str] = {}
+    unknown: Counter[str] = Counter()
+    for run in filter(takes_steps, runs):
+        found = _model(run, experiment(run.experiment))
+        if found is None:
+            unknown[f"the form of {run.dataset} is not known before its data are"] += 1
+        else:
+            models[run] = json.dumps(found, sort_keys=True)
+    built = _built(list(dict.fromkeys(models.values())), project)
+    footprints = {}
+    for run, model in models.items():
+        if isinstance(built[model], str):
+            unknown[built[model]] += 1
+        else:
+            footprints[run] = built[model]
+    return Memory(footprints, unknown)
+
+
+def _model(run: Run, experiment: Experiment) -> dict[str, Any] | None:
+    """Return all that determines the model of a run, None if the form of its rows is unknown."""
+    size = expected(run, experiment)
+    if size.inputs is None or size.outputs is None:
+        return None
+    settings = experiment.settings_of(run)
+    return {
+        "workload": run.workload,
+        "inputs": [dict(entry) for entry in size.inputs],
+        "outputs": size.outputs,
+        "training": settings["training"],
+        "knobs": of_model(complete(settings["knobs"], run.workload), run.workload),
+    }
+
+
+def footprint_of(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Build a model and return its footprint, or its error under `error`. Imports TensorFlow."""
+    from escala.data.base import specs
+    from escala.workloads import workload
+
+    training, knobs = model["training"], model["knobs"]
+    try:
+        work = workload(model["workload"])
+        built = work.build(specs(model), tuple(model["outputs"]), training, knobs)
+        optimizer = work.optimizer(training, training["learning_rate"]["value"], knobs)
+        optimizer.build(built.trainable_variables)
+        return asdict(Footprint.of(built, optimizer))
+    # The code of a user's workload may raise anything.
+    except Exception as error:
+        return {"error": f"{model['workload']}: {user_code.message(error)}"}
+
+
+def _built(models: list[str], project: Path) -> dict[str, Footprint | str]:
+    """Return the footprint of each model, or the reason why it has none."""
+    if not models:
+        return {}
+    done = subprocess.run(
+        COMMAND,
+        cwd=project,
+        env=os.environ | _ENVIRONMENT,
+        input=f"[{', '.join(models)}]",
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["the process ended"])[-1]
+        return dict.fromkeys(models, f"no model could be built: {reason}")
+    # The code of a workload may print, too.
+    last = done.stdout.splitlines()[-1]
+    found = [entry.get("error") or Footprint(**entry) for entry in json.loads(last)]
+    return dict(zip(models, found, strict=True))
+
+
+def sentence(
+    memory: Memory, experiment: Callable[[str], Experiment], available: float | None
+) -> str | None:
+    """Return a sentence on the memory that the largest run takes on a node; None without runs.
+
+    Parameters
+    ----------
+    available : bytes on this machine; None if a scheduler grants what `memory_gib` asks for.
+    """
+    found = {run: _of_node(run, experiment(run.experiment), memory) for run in memory.footprints}
+    parts = []
+    if found:
+        largest, (needed, rows) = max(found.items(), key=lambda item: item[1][0])
+        text = f"at least {readable.size(needed)} on a node for the largest run, {_named(largest)}"
+        if available is None:
+            granted = _granted(largest, experiment(largest.experiment))
+            text += f", for which memory_gib asks for {readable.size(granted)}"
+        else:
+            granted = available
+            text += f", and {readable.size(available)} are available"
+        parts = [text]
+        if needed > granted:
+            parts.append(f"it will not begin, because it {shortage(needed, granted, rows)}")
+    parts += [
+        f"unavailable for {count} run{'s' * (count > 1)}: {reason}"
+        for reason, count in memory.unknown.items()
+    ]
+    return f"Estimated memory: {'; '.join(parts)}." if parts else None
+
+
+def _of_node(run: Run, experiment: Experiment, memory: Memory) -> tuple[int, int]:
+    """Return the bytes that a run takes on a node, and the rows that a rank computes at a time."""
+    settings, strategy = experiment.settings_of(run), STRATEGIES[run.strategy]
+    layout, batch = Layout.parse(run.layout), settings["training"]["batch"]
+    whole = batch["rows"] * (layout.ranks if batch["per"] == "rank" else 1)
+    train_rows = expected(run, experiment).train_rows
+    knobs = complete(settings["knobs"], run.workload)
+    rows = rows_at_once(
+        round(min(whole, train_rows or whole)),
+        layout.ranks,
+        knobs["accumulation"],
+        strategy.by_speed,
+    )
+    processes = processes_per_node(layout, strategy)
+    return node_bytes(memory.footprints[run], rows, layout.processes, processes), rows
+
+
+def _granted(run: Run, experiment: Experiment) -> float:
+    """Return the bytes that a scheduler is asked for, for the processes of a run on a node."""
+    return experiment.settings["memory_gib"] * 2**30 * Layout.parse(run.layout).processes
+
+
+def _named(run: Run) -> str:
+    return f"{run.workload} on {run.dataset}, {run.strategy} {run.layout} {run.variant}"

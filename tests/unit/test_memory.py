@@ -1,0 +1,139 @@
+"""The least memory of a run, against models of Keras and what a real rank takes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from escala.core import readable
+from escala.core.files import read_json
+from escala.core.hardware import available_memory
+from escala.record.run import measure
+from escala.training import memory
+from tests.conftest import ROOT
+
+#: Bytes of the layers' outputs that one row of `virus-cnn` of 20 letters keeps, in their order:
+#: embedding, convolution, pooling, convolution, pooling and three dense layers, of float32.
+KEPT = [4 * n for n in (20 * 8, 19 * 128, 9 * 128, 8 * 64, 4 * 64, 128, 64, 5)]
+
+
+def test_a_footprint_holds_the_variables_of_model_and_optimizer_and_what_a_row_keeps():
+    from escala.workloads.virus_cnn import model as virus_cnn
+
+    knobs = {"optimizer": "keras"}
+    model = virus_cnn.network(20, 5)
+    optimizer = virus_cnn.optimizer({}, 0.1, knobs)
+    optimizer.build(model.trainable_variables)
+    weights = [array.nbytes for array in model.get_weights()]
+    found = memory.Footprint.of(model, optimizer)
+    assert found.variables == sum(weights)
+    # RMSprop keeps one average for each weight, and the number of its steps.
+    assert found.optimizer == sum(weights) + 8
+    assert found.gradient == max(weights)
+    # The backward pass of the first pooling: the outputs up to it, and the gradients of its output
+    # and of its input.
+    assert found.row == KEPT[0] + 2 * KEPT[1] + 2 * KEPT[2]
+    assert found.needed_bytes(7) == 2 * sum(weights) + 8 + max(weights) + 7 * found.row
+
+
+@pytest.mark.parametrize(
+    ("outputs", "largest"),
+    [([], 0), ([5], 10), ([1, 1, 1], 5), ([1, 10, 1, 1], 23), ([10, 1, 1], 22)],
+)
+def test_the_peak_is_where_outputs_and_gradients_together_are_most(outputs, largest):
+    """Go back layer by layer: each needs its input, its output, and a gradient of both."""
+    alive, by_hand = list(outputs), 0
+    while alive:
+        gradients = alive[-2:]
+        by_hand = max(by_hand, sum(alive) + sum(gradients))
+        alive.pop()
+    assert memory.peak(outputs) == by_hand == largest
+
+
+def test_layers_that_reuse_their_input_keep_nothing_and_models_in_models_count_once():
+    from tensorflow.keras import Model, layers
+
+    given = layers.Input((6,))
+    inner = Model(given, layers.ReLU()(layers.Dense(4)(given)))
+    whole = Model(given, layers.Add()([inner(given), layers.Dense(4)(given)]))
+    found = memory.Footprint.of(whole, _without_variables())
+    assert found.row == memory.peak([16, 16])
+
+
+def _without_variables():
+    class Optimizer:
+        variables = ()
+
+    return Optimizer()
+
+
+@pytest.mark.parametrize(
+    ("batch", "ranks", "parts", "by_speed", "rows"),
+    [(64, 1, 1, False, 64), (65, 2, 1, False, 33), (65, 2, 4, False, 9), (64, 2, 2, True, 32)],
+)
+def test_a_rank_computes_its_share_in_parts(batch, ranks, parts, by_speed, rows):
+    assert memory.rows_at_once(batch, ranks, parts, by_speed) == rows
+
+
+def test_a_real_rank_takes_more_than_the_bound_and_less_than_twice_as_much():
+    command = [sys.executable, "-m", "benchmarks.memory", "--case", "tal1-cnn-batch-1024"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    largest, bound = map(int, re.search(r"largest +(\d+) +bound +(\d+) MiB", done.stdout).groups())
+    assert memory.PROCESS_BYTES / 2**20 < bound < largest < 2 * bound
+
+
+def test_a_run_that_cannot_fit_does_not_begin_and_says_what_it_needs(
+    small_split, request_for, tmp_path, monkeypatch
+):
+    """SLURM grants 100 MiB, less than a process with TensorFlow takes."""
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
+    outcome = measure(request_for("single", "1x1"), small_split, tmp_path / "run.json", 120)
+    assert outcome.status == "out-of-memory"
+    assert re.search(r"needs at least 2\d\d\.\d MiB of memory on a node, with 32", outcome.reason)
+    assert "100.0 MiB are available. Remedy: a smaller batch, a larger `acc" in outcome.reason
+    result = read_json(tmp_path / "run.json")
+    assert result["status"] == "out-of-memory" and result["epochs"] == []
+
+
+def test_free_memory_is_that_of_the_machine_its_groups_and_the_job(tmp_path):
+    """A job's group in version 2 leaves 90 of 100 MiB, and its file cache does not count."""
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    (proc / "self").mkdir(parents=True)
+    nothing = tmp_path / "nothing"
+    free = available_memory(nothing, nothing, {})
+    assert free == pytest.approx(psutil.virtual_memory().available, rel=0.2)
+    (proc / "self/cgroup").write_text("0::/job/step\n")
+    write(groups / "job", {"memory.max": 100 << 20, "memory.stat": stat(anon=10, file=80)})
+    write(groups / "job/step", {"memory.max": "max", "memory.stat": stat(anon=10, file=80)})
+    assert available_memory(proc, groups, {}) == 90 << 20
+    first = {"memory.limit_in_bytes": 50 << 20, "memory.stat": stat(total_rss=7, total_cache=9)}
+    write(groups / "memory", first)
+    (proc / "self/cgroup").write_text("5:cpu:/a\n4:hugetlb,memory:/outside\n0::/job/step\n")
+    assert available_memory(proc, groups, {}) == 43 << 20
+    assert available_memory(nothing, nothing, {"SLURM_MEM_PER_NODE": "30"}) == 30 << 20
+    by_core = {"SLURM_MEM_PER_CPU": "10", "SLURM_CPUS_ON_NODE": "2"}
+    assert available_memory(proc, groups, by_core) == 20 << 20
+    assert available_memory(nothing, nothing, {"SLURM_MEM_PER_NODE": "0"}) > 100 << 20
+
+
+def write(folder: Path, files: dict[str, object]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(f"{content}\n")
+
+
+def stat(**mebibytes: int) -> str:
+    return "\n".join(f"{name} {number << 20}" for name, number in mebibytes.items())
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (2**31, "2.0 GiB")],
+)
+def test_sizes_are_written_as_people_do(number, text):
+    assert readable.size(number) == text
