@@ -95,7 +95,9 @@ def measure(case: str, name: str) -> None:
         inputs, targets = (Spec("rows", shape, dtype),), Spec("labels", (), "int64")
 
     row_losses = losses_of_rows(work.row_losses, settings)
-    compute = steps.computing(model, row_losses, steps.most_probable_is_right, [], [])
+    compute = steps.computing(
+        model, row_losses, steps.most_probable_is_right, [], [], strategy.summed
+    )
     step = steps.train_step(model, optimizer, strategy, Data, compute, strategy.exchange)
     random = np.random.default_rng(0)
     for _ in range(STEPS):

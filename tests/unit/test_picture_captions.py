@@ -500,7 +500,8 @@ def test_settings_decide_the_source_and_the_arrays_without_paths(monkeypatch, tm
     assert settings.acquisition(simulated) == simulated["source"]
     assert settings.inputs(simulated) == []
     assert settings.preparation(simulated) == SCENES
-    assert settings.size(simulated) == (600, 256 + 5 * 34)
+    size = settings.size(simulated)
+    assert size.train_rows == 600 and size.values == 256 + 5 * 34
     read = complete(
         {"source": {"type": "flickr8k", **FILES, "weights_sha256": DIGEST}, "vocabulary": 9}
     )
@@ -508,7 +509,8 @@ def test_settings_decide_the_source_and_the_arrays_without_paths(monkeypatch, tm
     assert settings.inputs(read) == [Path("/own", key) for key in settings.PATHS]
     assert settings.acquisition(read) == {"type": "flickr8k", "weights_sha256": DIGEST}
     assert settings.preparation(read) == FLICKR | {"words": 34, "vocabulary": 9}
-    assert settings.size(read) == (None, 4096 + 5 * 34)
+    size = settings.size(read)
+    assert size.train_rows is None and size.values == 4096 + 5 * 34
     assert settings.prepared_from(read, tmp_path) == {"source": tmp_path / "source"}
     with pytest.raises(InputError, match="weights_sha256"):
         complete({"source": {"type": "flickr8k", **FILES, "weights_sha256": "0"}})
