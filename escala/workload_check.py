@@ -524,7 +524,19 @@ def _counts(subject: Subject) -> str:
     found = scores.scores_of(whole.sum(axis=0, dtype=np.float64))
     if problem := not_finite(found):
         raise Refused(problem, "let scores_of leave out a score that these rows do not define")
+    if twice := found.keys() & _names_of_row_scores(subject):
+        raise Refused(
+            f"score {min(twice)} is given by row_scores and by scores_of", "rename one of them"
+        )
     return f"{', '.join(found)} from {whole.shape[1]} sums over rows"
+
+
+def _names_of_row_scores(subject: Subject) -> set[str]:
+    if not hasattr(subject.module, "row_scores"):
+        return set()
+    inputs, targets = subject.rows
+    outputs = subject.model(given(inputs), training=False)
+    return {*subject.module.row_scores(targets, outputs)}
 
 
 def _fit(subject: Subject) -> str:

@@ -8,8 +8,8 @@ A split is a folder. Its `dataset.json` names the arrays of every side:
 
 `shape` is the shape of one row. `file` is relative to the folder, with the side's name for
 `{side}`. `rows` names the sides of the split; `validation` may be absent. If the targets are
-numbers of classes or of words, `classes` lists their names in this order. An array of whole numbers
-may also give `below`, an exclusive upper limit of its numbers.
+numbers of classes, one or several in a row, `classes` lists their names in this order. An array of
+whole numbers may also give `below`, an exclusive upper limit of its numbers.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def output_shape(description: dict) -> tuple[int, ...]:
 
     If the dataset has `classes`, the targets are numbers of classes, and the model gives a
     probability for each class: `(classes,)` for labels, `(words, classes)` for sequences. Otherwise
-    the output has the shape of the target.
+    the output has the shape of the target, which the shape of the model may continue.
     """
     shape = tuple(description["targets"]["shape"])
     classes = description.get("classes")

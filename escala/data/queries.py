@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from escala.core.errors import InputError
+
 
 class Query(NamedTuple):
     """One item to predict.
@@ -15,11 +17,27 @@ class Query(NamedTuple):
     ----------
     columns : cells of the item in the table of predictions, by column; its name comes first. If the
         file gives the true class, this is the column `class`, and the predictions are scored.
-    inputs : an array for each input of the model, of shape (pieces, …); the predictions of the
-        pieces are averaged.
+    inputs : an array for each input of the model, of shape (pieces, …). The predictions of the
+        pieces are averaged, unless the workload offers `columns`.
     evidence : data from which its familiarity is computed; None if the kind has no such measure.
     """
 
     columns: Mapping[str, Any]
     inputs: tuple[np.ndarray, ...]
     evidence: Any = None
+
+
+def invalid(key: str, wrong: str) -> InputError:
+    """Return the error about a value of a model's description: it may be of an unknown source.
+
+    Parameters
+    ----------
+    key : of the value in `model.json`.
+    wrong : what the value is, if it is not missing.
+    """
+    return InputError(
+        "model.json",
+        key,
+        f"is missing, or {wrong}",
+        "get the model's folder again, or train the model again",
+    )

@@ -1,4 +1,4 @@
-"""Write a table of a user's data: class probabilities of each item, and its familiarity."""
+"""Write a table of predictions for a user's data, and the familiarity of each item."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def predict(
     false_alarms: float,
     output: Path,
 ) -> pd.DataFrame:
-    """Classify every item of a file and write the table, a TSV.
+    """Predict every item of a path and write the table, a TSV.
 
     Parameters
     ----------

@@ -98,7 +98,8 @@ def validate(
     Raises
     ------
     Diverged : the loss is infinite or not a number.
-    ValueError : a score of the workload is, or its counts are not of rows.
+    ValueError : a score of the workload is not finite, or its counts do not have the shape
+        (rows, n); or two of its scores have one name.
     """
     start = time.perf_counter()
     rows = evaluation_rows(data.rows(side), *strategy.part, divided)
@@ -114,6 +115,8 @@ def validate(
     of_sums = scores.scores_of(totals[len(sums) :]) if counted.size else {}
     if problem := not_finite(of_sums):
         raise ValueError(f"{problem}: `scores_of` must give finite numbers, or leave a score out")
+    if twice := means.keys() & of_sums.keys():
+        raise ValueError(f"score {min(twice)} is given by row_scores and by scores_of")
     return {
         "validation_accuracy": accuracy,
         "validation_loss": loss,
@@ -129,7 +132,7 @@ def _counted(scores: ModuleType | None, targets: np.ndarray, predictions: np.nda
     ------
     ValueError : the counts are not those of these rows.
     """
-    if not hasattr(scores, "counts"):
+    if not (hasattr(scores, "counts") and hasattr(scores, "scores_of")):
         return np.empty(0)
     counts = np.asarray(scores.counts(targets, predictions), np.float64)
     if counts.ndim != 2 or len(counts) != len(targets) or not counts.shape[1]:

@@ -62,7 +62,8 @@ class Classifier:
         """
         self._check(inputs)
         if not len(inputs[0]):
-            return np.empty((0, *output_shape(self.description["data"])), np.float32)
+            one_row = (np.zeros((1, *spec.shape), spec.dtype) for spec in self.inputs)
+            return self._probabilities(tuple(one_row))[:0]
         return self._probabilities(inputs)
 
     def predictions(self, *inputs: np.ndarray) -> np.ndarray:

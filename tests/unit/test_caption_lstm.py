@@ -108,6 +108,21 @@ def test_one_pass_gives_what_the_published_network_gives_for_each_prefix():
     np.testing.assert_allclose(outputs[tuple(places.T)], expected, atol=1e-5)
 
 
+def test_dropout_is_of_the_features_and_of_the_embedded_words_and_only_in_training():
+    network, (features, words, _) = build({**SETTINGS, "dropout": 0.5}), rows(4)
+    first, second = (network([features, words], training=True).numpy() for _ in range(2))
+    assert not np.allclose(first, second)
+    plain = copied(network, build())([features, words], training=False)
+    np.testing.assert_allclose(network([features, words], training=False), plain, rtol=1e-6)
+    # Each kind of input is dropped by itself, at the rate of the published network.
+    dropped = [layer for layer in network.layers if isinstance(layer, layers.Dropout)]
+    readers = [layer.outbound_nodes[0].layer.name for layer in dropped]
+    assert {*readers} == {"picture", "lstm"}
+    for layer in dropped:
+        kept = layer(np.ones((200, 50), np.float32), training=True).numpy()
+        assert {*np.unique(kept)} == {0, 2} and kept.mean() == pytest.approx(1, abs=0.1)
+
+
 def test_steps_are_those_of_kerass_own_fit_to_a_row_for_each_prefix():
     network, (features, words, targets) = build(), rows(8)
     inputs, next_words, _ = prefixes(features, words, targets)
@@ -278,6 +293,9 @@ def test_captions_of_other_pictures_are_a_control(learnt):
     for n in range(1, 5):
         assert found[f"shuffled_bleu_{n}"] == pytest.approx(control[f"bleu_{n}"])
     assert found["shuffled_bleu_1"] < found["bleu_1"] / 2
+    own = {f"bleu_{n}" for n in range(1, 5)}
+    assert {*scores.score(targets[:1], written[:1], data.description)} == own
+    assert {*scores.score(targets[:2], written[:2], data.description)} > own
     shown = scores.columns(written[:1], data.description)
     assert shown == {"predicted": " ".join(f"w{n}" for n in written[0] if n > END)}
 
@@ -295,6 +313,21 @@ def test_counts_that_are_not_of_rows_and_scores_that_are_no_number_end_the_train
     module = SimpleNamespace(**{"counts": scores.counts, "scores_of": scores.scores_of} | broken)
     with pytest.raises(ValueError, match=reason):
         of_epoch(*learnt[1:], module=module)
+
+
+def test_two_scores_of_one_name_end_the_training(learnt):
+    network, _, data = learnt
+    losses = partial(work.row_losses, settings=SETTINGS)
+    model = SimpleNamespace(
+        generate=work.generate,
+        correct=work.correct,
+        row_scores=lambda targets, outputs: {"bleu_1": work.correct(targets, outputs)},
+    )
+    evaluate = evaluator(network, model, losses, data, SETTINGS)
+    with pytest.raises(ValueError, match="score bleu_1 is given by row_scores and by scores_of"):
+        of_epoch(evaluate, data)
+    module = SimpleNamespace(counts=scores.counts)
+    assert {*of_epoch(evaluate, data, module=module)["scores"]} == {"bleu_1"}
 
 
 def test_outputs_that_are_large_are_computed_for_fewer_rows_at_once():

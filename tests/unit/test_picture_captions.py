@@ -184,6 +184,16 @@ def test_the_description_counts_and_scores_the_captions_of_the_grammar(scenes_sp
     assert len(described["vocabulary"]) < 80
 
 
+def test_the_grammar_is_scored_by_captions_that_are_cut_as_a_models_references_are(tmp_path):
+    few = SIMULATED | {"pictures": {"train": 9, "validation": 1, "test": 9}, "features": 4}
+    described = prepared(tmp_path, few, [], SCENES | {"words": 5})
+    assert described["captions"]["test"]["cut"] > 0
+    pictures = read_json(tmp_path / "source" / "captions.json")["test"]
+    captions = [[text.split()[:4] for text in each["captions"]] for each in pictures]
+    expected = corpus_bleu([rest for _, *rest in captions], [first for first, *_ in captions])
+    assert described["grammar_bleu"]["bleu_4"] == pytest.approx(expected) and expected > 0
+
+
 def test_features_tell_the_object_of_a_scene(scenes_split):
     found, names = Arrays(scenes_split), names_of(scenes_split)
     things = {side: [name.split()[1] for name in names[side]] for side in ("train", "test")}
@@ -231,14 +241,32 @@ def test_a_query_of_a_scene_has_its_features_without_noise(scenes_split, tmp_pat
     [
         ("red dog\n", "line 1: 'red dog': is not a scene of attribute, object, action, place"),
         ("\nred fish runs park", "line 2: 'fish': is no object of a scene"),
+        (" \n\n", "scenes.txt: 'scenes.txt': names no scene"),
     ],
 )
-def test_a_line_that_names_no_scene_is_refused(scenes_split, tmp_path, text, message):
+def test_a_file_or_a_line_that_names_no_scene_is_refused(scenes_split, tmp_path, text, message):
     path = tmp_path / "scenes.txt"
     path.write_text(text)
     with pytest.raises(InputError) as refused:
         list(queries(path, Arrays(scenes_split).description))
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"provenance": "drawn"}, "data.provenance"),
+        ({"provenance": ["simulated"]}, "data.provenance"),
+        ({"provenance": "flickr8k"}, "data.weights_sha256"),
+        ({"vocabulary": None}, "data.vocabulary"),
+        ({"vocabulary": [*SPECIAL, "a"]}, "data.vocabulary"),
+    ],
+)
+def test_a_model_whose_source_or_words_are_unknown_is_refused(scenes_split, tmp_path, change, key):
+    (tmp_path / "scenes.txt").write_text("red dog runs in park")
+    description = Arrays(scenes_split).description | change
+    with pytest.raises(InputError, match=f"model.json: '{key}': is missing, or no"):
+        next(queries(tmp_path / "scenes.txt", description))
 
 
 def test_only_the_extraction_of_features_takes_tensorflow():
@@ -254,7 +282,7 @@ def test_only_the_extraction_of_features_takes_tensorflow():
 # Flickr8k.
 
 
-def fake_network(weights: Path, sha256: str) -> Callable[[np.ndarray], np.ndarray]:
+def fake_network(weights: Path, *_: str) -> Callable[[np.ndarray], np.ndarray]:
     """Return a network whose features are the first numbers of a picture."""
     return lambda pictures: pictures.reshape(len(pictures), -1)[:, :6].astype(np.float32)
 
@@ -368,19 +396,19 @@ def cut_short(files: dict[str, Path]) -> None:
         (replaced("tokens", "b.jpg#1\t", "b.jpg#1 "), "'line 6: b.jpg#1 A bb dog"),
         (replaced("tokens", "b.jpg#1\t", "b.jpg\t"), "is not a file name, #, a number, a tab"),
         (replaced("tokens", "b.jpg#1\t", "b.jpg#0\t"), "'line 7: b.jpg#0': stands twice"),
-        (replaced("tokens", "e.jpg#1\t", "x.jpg#1\t"), "'e.jpg': of the list test.txt has not 5"),
-        (replaced("tokens", "e.jpg", "x.jpg"), "'e.jpg': of the list test.txt has not 5 captions"),
+        (replaced("tokens", "e.jpg#1\t", "x.jpg#1\t"), "'e.jpg': is in the list test.txt"),
+        (replaced("tokens", "e.jpg", "x.jpg"), "test.txt, and does not have 5 captions."),
         (lambda files: [(files["pictures"] / f"{name}.jpg").unlink() for name in "abd"],
-         "'a.jpg': of the list train.txt is not in the folder (and 1 others)"),
+         "'a.jpg': is in the list train.txt, and is not in the folder (and 1 more)."),
         (lambda files: files.update(pictures=files["pictures"] / "none"), "none': no such folder"),
         (lambda files: (files["pictures"] / "b.jpg").write_bytes(b""), "'b.jpg': is empty"),
         (cut_short, "b.jpg: 'b.jpg': is no PNG or JPEG: "),
     ],
 )  # fmt: skip
-def test_files_that_do_not_serve_are_refused_before_the_network_is_built(
+def test_files_that_do_not_serve_are_refused_before_a_feature_is_computed(
     files, tmp_path, monkeypatch, change, message
 ):
-    monkeypatch.setattr(vgg16, "network", lambda *_: pytest.fail("it was built"))
+    monkeypatch.setattr(vgg16, "features", lambda *_: pytest.fail("they were computed"))
     change(files)
     with pytest.raises(InputError) as refused:
         of_flickr(files, tmp_path / "split")
@@ -391,10 +419,31 @@ def test_files_that_do_not_serve_are_refused_before_the_network_is_built(
 def test_weights_with_another_digest_are_refused_with_both(tmp_path):
     weights = tmp_path / "weights.h5"
     with pytest.raises(InputError, match=r"weights\.h5': no such file"):
-        vgg16.network(weights, DIGEST)
+        vgg16.network(weights, DIGEST, "get it")
     weights.write_bytes(b"others")
-    with pytest.raises(InputError, match=f"{sha256_file(weights)}.*is not {DIGEST}"):
-        vgg16.network(weights, DIGEST)
+    refused = f"{sha256_file(weights)}.*is not {DIGEST}.*Remedy: get it"
+    with pytest.raises(InputError, match=refused):
+        vgg16.network(weights, DIGEST, "get it")
+
+
+def test_other_weights_than_those_of_the_training_features_are_refused(
+    files, tmp_path, monkeypatch
+):
+    description = of_flickr(files, tmp_path / "split")
+    monkeypatch.undo()
+    monkeypatch.setenv("ESCALA_VGG16", str(files["weights"]))
+    with pytest.raises(InputError, match="let ESCALA_VGG16 name the weights that the training"):
+        list(queries(files["pictures"], description))
+
+
+def test_features_without_tensorflow_are_refused_with_the_environment(files, tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.setattr(vgg16, "require_pictures", lambda *_: pytest.fail("they were read"))
+    (tmp_path / "source").mkdir()
+    acquisition = {"type": "flickr8k", "weights_sha256": sha256_file(files["weights"])}
+    with pytest.raises(InputError, match=r"envs/prepare\.yaml: 'tensorflow-cpu': is not installed"):
+        source.acquire(acquisition, [*files.values()], tmp_path / "source")
 
 
 def test_a_users_pictures_get_features_of_the_same_network(files, tmp_path, monkeypatch):
@@ -443,7 +492,7 @@ def test_features_are_those_of_kerass_own_vgg16(files, tmp_path, monkeypatch):
             np.testing.assert_allclose(row, expected, rtol=2e-3, atol=1e-4)
     files["weights"].write_bytes(b"no weights")
     with pytest.raises(InputError, match="does not hold the weights of VGG16"):
-        vgg16.network(files["weights"], sha256_file(files["weights"]))
+        vgg16.network(files["weights"], sha256_file(files["weights"]), "get it")
 
 
 # BLEU.

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from fixtures_runs import (
     REFERENCES,
@@ -276,8 +277,15 @@ def test_the_epochs_with_the_largest_scores_are_named(tmp_path):
     text = summary(frames, "demo", "A title")
     assert (
         "The largest scores after an epoch, by the validation rows and as medians over the runs, "
-        "are of bleu 0.35 for single 1x1 (epoch 2 to 3) and 0.2 for horovod-mpi 1x2 (epoch 1)."
+        "are of bleu 0.35 for single 1x1 (epoch 2 to 3) and 0.2 for horovod-mpi 1x2 (epoch 1); "
+        "the table `epoch_scores` has all."
     ) in text
+    # Of three, the one between the largest and the smallest median is not named.
+    scores = frames["epoch_scores"]
+    between = scores[scores["strategy"] == "single"].assign(strategy="mirrored")
+    between["value"] -= 0.01
+    three = frames | {"epoch_scores": pd.concat([scores, between], ignore_index=True)}
+    assert summary(three, "demo", "A title") == text
 
 
 def test_runs_that_ended_ok_are_not_called_failed_where_nothing_is_known_of_them(tmp_path):

@@ -109,6 +109,19 @@ def test_counts_must_be_of_rows_and_scores_of_their_sums_numbers(
         STEPS_CHECKS["scores"](found)
 
 
+def test_two_scores_of_one_name_are_refused(own_workload):
+    (own_workload / "scores.py").write_text(
+        "def counts(targets, predictions):\n    return 1.0 * (targets == predictions)[:, None]\n"
+        "def scores_of(sums):\n    return {'hits': sums[0]}\n"
+    )
+    with open(own_workload / "model.py", "a") as code:
+        code.write("\n\ndef row_scores(targets, outputs):\n    return {'hits': targets}\n")
+    found = subject(own_workload)
+    vars(found)["predictions"] = np.array([0, 1, 2, 3, 4, 0, 1, 2])
+    with pytest.raises(Refused, match="score hits is given by row_scores and by scores_of"):
+        STEPS_CHECKS["scores"](found)
+
+
 @pytest.mark.parametrize(("below", "most"), [(256, None), (257, 256)])
 def test_whole_numbers_are_drawn_as_far_as_their_dtype_goes(own_workload, below, most):
     changed(own_workload / "workload.yaml", "below: 5", f"below: {below}")

@@ -13,6 +13,7 @@ import numpy as np
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
 from escala.data.captions.bleu import COUNTS, bleu, counts
+from escala.data.captions.settings import CAPTIONS_FILE, FEATURES_FILE
 from escala.data.captions.words import DTYPE, UNKNOWN, numbered, vocabulary, words_of
 from escala.data.splits import Side, write_split
 
@@ -42,20 +43,20 @@ def prepare(
 
     Returns
     -------
-    The description that `dataset.json` holds: with the `vocabulary`, whose words are those of the
-    training captions; and `captions`, for each side the number of captions, how many of them were
-    `cut` because of their length, how many are `empty`, their `words`, and how many of these are
-    `unknown`. For a simulation there are also `grammar_bleu`, the BLEU of the first caption of each
-    test picture against its others, and `trained_scenes`, the share of the test pictures whose
-    scene is also one of a training picture; for Flickr8k `weights_sha256`, the digest of the
-    network's weights.
+    The description that `dataset.json` holds: with the `vocabulary`, the words of the training
+    captions that were not cut off; and `captions`, for each side the number of captions, how many
+    of them were `cut` because of their length, how many are `empty`, their `words`, and how many of
+    these are `unknown`. For a simulation there are also `grammar_bleu`, the BLEU of the first
+    caption of each test picture against its others, all of them cut; and `trained_scenes`, the
+    share of the test pictures whose scene is also one of a training picture. For Flickr8k there is
+    `weights_sha256`, the digest of the network's weights.
 
     Raises
     ------
     InputError : the vocabulary is too large.
     """
     source = inputs["source"]
-    described = read_json(source / "captions.json")
+    described = read_json(source / CAPTIONS_FILE)
     length = preparation["words"]
     whole = {side: _words(pictures) for side, pictures in described.items()}
     captions = {
@@ -65,12 +66,12 @@ def prepare(
     known = vocabulary(chain.from_iterable(captions["train"]), preparation["vocabulary"])
     _require_numbers(name, known)
     sides = {
-        side: _side(np.load(source / f"{side}_features.npy"), pictures, known, length)
+        side: _side(np.load(source / FEATURES_FILE.format(side=side)), pictures, known, length)
         for side, pictures in captions.items()
     }
     _write_names(output / PICTURES, described)
     if preparation["provenance"] == "simulated":
-        more = {"grammar_bleu": _agreement(whole["test"]), "trained_scenes": _trained(described)}
+        more = {"grammar_bleu": _agreement(captions["test"]), "trained_scenes": _trained(described)}
     else:
         more = {"weights_sha256": preparation["weights_sha256"]}
     return write_split(

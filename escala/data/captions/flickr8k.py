@@ -31,7 +31,7 @@ def sides(pictures: Path, tokens: Path, lists: Mapping[str, Path]) -> dict[str, 
     Raises
     ------
     InputError : a file is missing, empty or not in its format; a picture is in two lists, is not in
-        the folder, or has not five captions.
+        the folder, or does not have five captions.
     """
     if not pictures.is_dir():
         raise InputError(pictures, pictures.name, "no such folder", OFFICIAL)
@@ -46,13 +46,13 @@ def sides(pictures: Path, tokens: Path, lists: Mapping[str, Path]) -> dict[str, 
         _refuse(
             tokens,
             [each["name"] for each in of_side if len(each["captions"]) != CAPTIONS],
-            f"of the list {lists[side].name} has not {CAPTIONS} captions",
+            f"is in the list {lists[side].name}, and does not have {CAPTIONS} captions",
             "add them, or take it from the list",
         )
         _refuse(
             pictures,
             [each["name"] for each in of_side if not (pictures / each["name"]).is_file()],
-            f"of the list {lists[side].name} is not in the folder",
+            f"is in the list {lists[side].name}, and is not in the folder",
             "add it, or take it from the list",
         )
     return found
@@ -146,5 +146,5 @@ def _refuse(where: Path, names: list[str], reason: str, remedy: str) -> None:
     InputError : with the first of them and their number.
     """
     if names:
-        others = f" (and {len(names) - 1} others)" if len(names) > 1 else ""
-        raise InputError(where, names[0], f"{reason}{others}", remedy)
+        more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        raise InputError(where, names[0], f"{reason}{more}", remedy)

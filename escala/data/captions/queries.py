@@ -14,19 +14,20 @@ from escala.data.base import specs
 from escala.data.captions import scenes, vgg16
 from escala.data.captions.words import START
 from escala.data.images.pictures import files_of
-from escala.data.queries import Query
+from escala.data.queries import Query, invalid
 
 #: The environment variable that names the weights of VGG16.
 WEIGHTS = "ESCALA_VGG16"
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
-    """Yield a query for each picture, with captions that only begin.
+    """Yield a query for each picture, with captions that hold only the start token.
 
-    Of a model that was trained on Flickr8k, the path is a PNG or JPEG file or a folder of them, and
-    a query's column `file` holds the file's name. `ESCALA_VGG16` names the weights of VGG16, whose
-    digest must be that of the training data. Of one that was trained on simulated scenes, the path
-    is a text file with a scene a line, such as `red dog runs in park`, and the column is `scene`.
+    For a model that was trained on Flickr8k, the path is a PNG or JPEG file or a folder of them,
+    and a query's column `file` holds the file's name. `ESCALA_VGG16` names the weights of VGG16,
+    whose digest must be that of the training data. For one that was trained on simulated scenes,
+    the path is a text file with a scene a line, such as `red dog runs in park`, and the column is
+    `scene`.
 
     Parameters
     ----------
@@ -34,14 +35,14 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
 
     Raises
     ------
-    InputError : the path does not exist, a file is no picture, a line is no scene, or the weights
-        are missing or others.
+    InputError : the path does not exist, a file is no picture, a line is no scene, no line names a
+        scene, the weights are missing or others, or the description is damaged.
     """
+    _require_description(description)
     features, words = specs(description)
     begun = np.zeros((1, *words.shape), words.dtype)
     begun[..., 0] = START
-    read = {"simulated": _scenes, "flickr8k": _pictures}[description["provenance"]]
-    for columns, row in read(path, description):
+    for columns, row in READERS[description["provenance"]](path, description):
         yield Query(columns, (row[None].astype(features.dtype), begun))
 
 
@@ -51,7 +52,11 @@ def _pictures(
     """Yield the column and the features of each picture."""
     paths = list(files_of(path)) if path.is_dir() else [path]
     vgg16.require_pictures(paths)
-    network = vgg16.network(_weights(), description["weights_sha256"])
+    network = vgg16.network(
+        _weights(),
+        description["weights_sha256"],
+        f"let {WEIGHTS} name the weights that the training features were computed with",
+    )
     rows = (row for block in vgg16.features(paths, network) for row in block)
     for file, row in zip(paths, rows, strict=True):
         yield {"file": file.name}, row
@@ -82,8 +87,32 @@ def _scenes(
     except (OSError, UnicodeDecodeError) as error:
         reason = f"cannot be read as text: {error}"
         raise InputError(path, path.name, reason, "name a text file with a scene a line") from error
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            scene = scenes.named(line, f"{path}, line {number}")
-            [row] = scenes.projected(scene[None], *features.shape)
-            yield {"scene": scenes.name_of(scene)}, row
+    named = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not named:
+        raise InputError(path, path.name, "names no scene", "write a scene a line")
+    for number, line in named:
+        scene = scenes.named(line, f"{path}, line {number}")
+        [row] = scenes.projected(scene[None], *features.shape)
+        yield {"scene": scenes.name_of(scene)}, row
+
+
+#: How the data of a user are read, by the source of the training data.
+READERS = {"simulated": _scenes, "flickr8k": _pictures}
+
+
+def _require_description(description: Mapping[str, Any]) -> None:
+    """Refuse a description that does not tell the source, or the name of every number.
+
+    Raises
+    ------
+    InputError : a value is missing or invalid: the model may come from an unknown source.
+    """
+    _, words = specs(description)
+    source, known = description.get("provenance"), description.get("vocabulary")
+    if source not in (*READERS,):
+        raise invalid("data.provenance", f"none of {', '.join(READERS)}")
+    if source == "flickr8k" and not isinstance(description.get("weights_sha256"), str):
+        raise invalid("data.weights_sha256", "no text")
+    named = isinstance(known, list) and all(isinstance(word, str) for word in known)
+    if not named or len(known) != words.below:
+        raise invalid("data.vocabulary", f"no list of {words.below} words")

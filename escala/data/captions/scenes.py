@@ -54,7 +54,7 @@ GRAMMAR = {
     "FINITE": [(1, "ACTION"), (1, "is CONTINUOUS")],
     "WHERE": [(4, "PREPOSITION the PLACE"), (1, "PREPOSITION a PLACE")],
 }
-#: Seed of the projection: features mean the same in every data set.
+#: Seed of the projection: features have the same meaning in every dataset of as many features.
 PROJECTION = 8091
 #: Weight of a value's own word, and of its synonym.
 OWN, OTHER = 3, 1

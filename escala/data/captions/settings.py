@@ -16,6 +16,8 @@ LISTS = ("train", "validation", "test")
 PATHS = ("pictures", "tokens", *LISTS, "weights")
 #: Its captions of each picture, and the features of VGG16's layer fc2.
 CAPTIONS, FEATURES = 5, 4096
+#: Files that acquisition writes and preparation reads; there is one of features for each side.
+CAPTIONS_FILE, FEATURES_FILE = "captions.json", "{side}_features.npy"
 
 
 def check(

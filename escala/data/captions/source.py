@@ -12,9 +12,9 @@ import numpy as np
 from escala.core.files import write_json
 from escala.data.base import SIDES
 from escala.data.captions import flickr8k, scenes, vgg16
-from escala.data.captions.settings import PATHS
+from escala.data.captions.settings import CAPTIONS_FILE, FEATURES_FILE, PATHS
 
-CAPTIONS, EXTRACTION, FEATURES = "captions.json", "extraction.json", "{side}_features.npy"
+EXTRACTION = "extraction.json"
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
@@ -42,8 +42,8 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
         described, features, seconds = _read(files, acquisition["weights_sha256"])
         write_json(folder / EXTRACTION, seconds)
     for side, array in features.items():
-        np.save(folder / FEATURES.format(side=side), array, allow_pickle=False)
-    write_json(folder / CAPTIONS, described)
+        np.save(folder / FEATURES_FILE.format(side=side), array, allow_pickle=False)
+    write_json(folder / CAPTIONS_FILE, described)
 
 
 def _simulated(
@@ -75,12 +75,15 @@ def _read(
     lists = {side: files[side] for side in SIDES}
     described = flickr8k.sides(files["pictures"], files["tokens"], lists)
     paths = [files["pictures"] / each["name"] for of_side in described.values() for each in of_side]
+    begin = time.perf_counter()
+    network = vgg16.network(
+        files["weights"], weights_sha256, "get the file again, or correct weights_sha256"
+    )
+    network_seconds = time.perf_counter() - begin
     vgg16.require_pictures(paths)
     begin = time.perf_counter()
-    network = vgg16.network(files["weights"], weights_sha256)
-    built = time.perf_counter()
     features = np.concatenate(list(vgg16.features(paths, network)))
-    seconds = time.perf_counter() - built
+    seconds = time.perf_counter() - begin
     ends = np.cumsum([len(of_side) for of_side in described.values()])
     return (
         described,
@@ -89,6 +92,6 @@ def _read(
             "pictures": len(paths),
             "seconds": seconds,
             "seconds_per_picture": seconds / len(paths),
-            "network_seconds": built - begin,
+            "network_seconds": network_seconds,
         },
     )

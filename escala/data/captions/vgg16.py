@@ -28,16 +28,30 @@ PROGRESS = 5
 Network = Callable[[np.ndarray], np.ndarray]
 
 
-def network(weights: Path, sha256: str) -> Network:
+def network(weights: Path, sha256: str, remedy: str) -> Network:
     """Return VGG16 up to its layer fc2, after a check of the file of its weights.
+
+    Parameters
+    ----------
+    sha256 : digest of the file.
+    remedy : what to do about a file with another digest.
 
     Raises
     ------
-    InputError : the file is missing, has another digest, or does not hold these weights.
+    InputError : the file is missing, has another digest, or does not hold these weights; or
+        TensorFlow is not installed.
     """
-    _require_digest(weights, sha256)
-    # Only the extraction of features takes TensorFlow.
-    import tensorflow as tf
+    _require_digest(weights, sha256, remedy)
+    # Only this function needs TensorFlow.
+    try:
+        import tensorflow as tf
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "envs/prepare.yaml",
+            "tensorflow-cpu",
+            "is not installed, and VGG16 needs it",
+            "add tensorflow-cpu of envs/train.yaml to envs/prepare.yaml",
+        ) from error
 
     whole = tf.keras.applications.VGG16(weights=None)
     try:
@@ -93,7 +107,7 @@ def picture(path: Path) -> np.ndarray:
     return read_picture(path, "rgb", SIZE)
 
 
-def _require_digest(weights: Path, sha256: str) -> None:
+def _require_digest(weights: Path, sha256: str, remedy: str) -> None:
     """Refuse a file of other weights.
 
     Raises
@@ -113,5 +127,5 @@ def _require_digest(weights: Path, sha256: str) -> None:
             weights,
             f"SHA-256 {found}",
             f"is not {sha256}, the digest of the weights",
-            "get the file again, or correct weights_sha256",
+            remedy,
         )

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from escala.core.errors import InputError
 from escala.data.base import specs
 from escala.data.genomes.acquire.files import records
 from escala.data.genomes.prepare import windows
 from escala.data.genomes.prepare.encode import encode
 from escala.data.genomes.prepare.fasta import nucleotides
-from escala.data.queries import Query
+from escala.data.queries import Query, invalid
 
 #: Allowed values of a dataset's `window.method`.
 WINDOW_METHODS = ("start", "random", "tiles")
@@ -56,19 +55,10 @@ def _window(description: Mapping[str, Any]) -> dict:
     """Return the checked window settings of a model: the model may come from an unknown source."""
     window = description.get("window")
     if not isinstance(window, dict) or window.get("method") not in WINDOW_METHODS:
-        raise _refused("data.window.method", f"none of {', '.join(WINDOW_METHODS)}")
+        raise invalid("data.window.method", f"none of {', '.join(WINDOW_METHODS)}")
     if type(window.get("reverse_complement")) is not bool:
-        raise _refused("data.window.reverse_complement", "no bool")
+        raise invalid("data.window.reverse_complement", "no bool")
     return window
-
-
-def _refused(key: str, wrong: str) -> InputError:
-    return InputError(
-        "model.json",
-        key,
-        f"is missing, or {wrong}",
-        "get the model's folder again, or train the model again",
-    )
 
 
 def _pieces(codes: np.ndarray, length: int, window: dict) -> np.ndarray:

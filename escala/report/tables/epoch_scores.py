@@ -16,6 +16,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
                     **names_of(run),
                     "epoch": epoch["epoch"],
                     "validated_on": run["training"]["validated_on"],
-                    **{"score": name, "value": value},
+                    "score": name,
+                    "value": value,
                     **data_of(run),
                 }

@@ -61,17 +61,18 @@ def layers_worth_factoring(
 
     Enough is more than `MIN_SAVED_BYTES`.
 
-    If n ranks gather the factors, each receives (n-1)/n · rows · (in + out) numbers. If they sum
-    the products by a ring, each receives 2 · (n-1)/n · in · out numbers.
+    If n ranks gather the factors of a layer that receives k rows for one row of the model, each
+    receives (n-1)/n · rows · k · (in + out) numbers. If they sum the products by a ring, each
+    receives 2 · (n-1)/n · in · out numbers.
 
     Parameters
     ----------
     rows : the global batch.
     """
 
-    def saved_bytes(layer: tf.keras.layers.Dense, rows: int) -> float:
+    def saved_bytes(layer: tf.keras.layers.Dense, factor_rows: int) -> float:
         inputs, outputs = layer.kernel.shape
-        fewer = 2 * inputs * outputs - rows * (inputs + outputs)
+        fewer = 2 * inputs * outputs - factor_rows * (inputs + outputs)
         return fewer * (ranks - 1) / ranks * layer.kernel.dtype.size
 
     products = _products(model)
@@ -79,7 +80,9 @@ def layers_worth_factoring(
 
 
 def _products(model: tf.keras.Model) -> list[tuple[tf.keras.layers.Dense, int]]:
-    """Return the dense layers that compute one product, and how many rows a row of the model has.
+    """Return the dense layers that compute one product, each with its number of rows.
+
+    This is the number of rows that the layer receives for one row of the model.
 
     They are layers of a chain or of a functional model. Each is called once, with an input (rows,
     in) whose rows are a known multiple of the model's. The list is empty for a model of another

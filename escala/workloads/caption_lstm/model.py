@@ -1,11 +1,11 @@
 """A network that writes captions: features of a picture and a prefix of words, merged by a sum.
 
 This is the model "merge" of Tanti et al. (2018, doi 10.1017/S1351324918000098), in the widths of
-the Keras tutorial that Lucero Olalla (2022) trained. That form trains on a row for each prefix of a
-caption. Here all prefixes of a caption are computed in one pass: the LSTM's output after k words is
-its state for the prefix of these k words. Without dropout the function, the losses and their
-gradients are the same. With dropout, the prefixes of a caption share one mask of the embedded
-words, and all captions of a picture share one mask of its features.
+the usual Keras tutorial. Lucero Olalla (2022) trained this network and prints no widths. That form
+trains on a row for each prefix of a caption. Here all prefixes of a caption are computed in one
+pass: the LSTM's output after k words is its state for the prefix of these k words. Without dropout
+the function, the losses and their gradients are the same. With dropout, the prefixes of a caption
+share one mask of the embedded words, and all captions of a picture share one mask of its features.
 
 The outputs are logits. Their softmax gives the probabilities of the published model.
 """
@@ -21,7 +21,8 @@ from escala.data.base import Spec
 from escala.data.captions.words import END, PADDING, START, UNKNOWN
 
 OPTIMIZERS = {"adam": tf.keras.optimizers.Adam, "rmsprop": tf.keras.optimizers.RMSprop}
-#: Numbers that no caption is given: the first two are no words, and the last is no certain one.
+#: Numbers that are never written: padding and the start token are no words, and the unknown token
+#: stands for many words.
 NEVER_WRITTEN = (PADDING, START, UNKNOWN)
 
 

@@ -12,14 +12,16 @@ def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> di
     """Return BLEU-1 to BLEU-4 of the captions, and as `shuffled_…` those of a control.
 
     In the control, each picture is given the caption of the picture before it. A network that
-    ignores the pictures has the same score in both.
+    ignores the pictures has the same score in both. A single picture has no other, and no control.
 
     Parameters
     ----------
     targets, predictions : as for `counts`, in the order of the dataset.
     """
-    control = scores_of(counts(targets, np.roll(predictions, 1, axis=0)).sum(axis=0))
     own = scores_of(counts(targets, predictions).sum(axis=0))
+    if len(predictions) < 2:
+        return own
+    control = scores_of(counts(targets, np.roll(predictions, 1, axis=0)).sum(axis=0))
     return own | {f"shuffled_{name}": value for name, value in control.items()}
 
 
