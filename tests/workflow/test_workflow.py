@@ -44,8 +44,8 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     assert before.stdout.count("Draw the timeline of") == 4
     assert "Estimated training time of 8 runs: 56 s" in before.stdout
     assert re.search(
-        r"Estimated memory: at least \d\d\d\.\d MiB on a node for the largest run, virus-cnn on "
-        r"small, horovod-(mpi|gloo) 1x2 tuned, and \d+\.\d [GM]iB are available\.",
+        r"Estimated memory: at least \d\d\d\.\d MiB on a node for the run nearest to its limit, "
+        r"virus-cnn on small, horovod-(mpi|gloo) 1x2 tuned, and \d+\.\d [GM]iB are available\.",
         before.stdout,
     )
     # 5 × 20 genomes of 300 letters, with 8 bytes for each label.
