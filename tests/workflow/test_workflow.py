@@ -55,7 +55,9 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     record = {"status": "ok", "wall_seconds": 30.0}
     (tmp_path / SINGLE / "sessions").mkdir(parents=True)
     (tmp_path / SINGLE / "sessions" / "s.json").write_text(json.dumps(record))
-    after = snakemake("--dry-run")
+    # In a job of SLURM the memory of this machine does not count.
+    after = snakemake("--dry-run", "--executor", "slurm", "--jobs", "2")
+    assert re.search(r"for which memory_gib asks for \d\.\d GiB\.", after.stdout), after.stdout
     assert "3 min 0 s for 6 from earlier runs" in after.stdout
     assert "14 s for 2 from a reference rate" in after.stdout
 
