@@ -65,8 +65,6 @@ def anonymous() -> int:
 
 
 def measure(case: str, name: str) -> None:
-    import tensorflow as tf
-
     from escala.data.base import Spec
     from escala.runtime.launch import process_of_environment
     from escala.strategies import STRATEGIES
@@ -105,7 +103,7 @@ def measure(case: str, name: str) -> None:
         labels = random.integers(0, classes, rows)
         step([(given, labels, np.ones(rows, np.float32), np.float32(rows * ranks))])
     footprint = memory.Footprint.of(model, optimizer)
-    bound = memory.node_bytes(footprint, rows, 1, 1)
+    bound = memory.node_bytes(footprint, [rows], 1)
     found = largest.end()
     parts = (footprint.variables, footprint.optimizer, footprint.gradient, rows * footprint.row)
     print(
@@ -114,7 +112,6 @@ def measure(case: str, name: str) -> None:
         + " + ".join(f"{part / MIB:.0f}" for part in parts),
         flush=True,
     )
-    del tf
     strategy.stop()
 
 
@@ -128,6 +125,7 @@ def main() -> None:
         return
     for case in CASES:
         command = [sys.executable, "-m", "benchmarks.memory", "--case", case]
+        command += ["--strategy", arguments.strategy]
         subprocess.run(command, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}, check=False)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from escala.core.answer import Answer
 from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
+from escala.core.readable import counted
 from escala.lab import cluster
 from escala.runtime import launch, slurm
 from escala.runtime.node import LOOPBACK, describe
@@ -186,7 +187,7 @@ def _genomes() -> str:
     files = [path.name for path in Path(named).glob("*.fasta*")]
     if not files:
         raise Unavailable(f"{GENOMES}: {named} holds no *.fasta or *.fasta.gz")
-    return f"{len(files)} FASTA file{'s' * (len(files) != 1)} in {named}"
+    return f"{counted(len(files), 'FASTA file')} in {named}"
 
 
 def _programs(*names: str) -> str:

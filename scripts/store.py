@@ -17,6 +17,7 @@ from tqdm import tqdm
 from escala import cli
 from escala.cache import store
 from escala.core.errors import InputError
+from escala.core.readable import counted
 
 KEY_SHOWN = 12
 
@@ -88,8 +89,8 @@ def _amount(text: str) -> float:
 def _size(folder: Path, arguments: argparse.Namespace) -> None:
     found = store.size(folder)
     for step, (count, size) in found.steps.items():
-        print(f"{step:16}{_counted(count, 'entry', 'entries'):>14}{_megabytes(size):>14}")
-    files = _counted(found.files, "file", "files")
+        print(f"{step:16}{counted(count, 'entry', 'entries'):>14}{_megabytes(size):>14}")
+    files = counted(found.files, "file")
     print(f"{folder}: {files}, {_megabytes(found.bytes)}, each file counted once")
     if found.unneeded_bytes:
         print(
@@ -123,7 +124,7 @@ def _verify(folder: Path, arguments: argparse.Namespace) -> int:
         print(f"{path}: {reason}")
     remedy = " and removed" if arguments.remove else "; `verify --remove` removes them"
     if damaged:
-        print(f"{_counted(len(damaged), 'file is', 'files are')} damaged{remedy}")
+        print(f"{counted(len(damaged), 'file is', 'files are')} damaged{remedy}")
     else:
         print(f"{folder}: nothing is damaged")
     return 1 if damaged else 0
@@ -139,18 +140,14 @@ def _prune(folder: Path, arguments: argparse.Namespace) -> None:
     )
     removed = "would be removed" if arguments.dry_run else "removed"
     entries, files = (
-        _counted(gone.entries, "entry", "entries"),
-        _counted(gone.files, "file", "files"),
+        counted(gone.entries, "entry", "entries"),
+        counted(gone.files, "file"),
     )
     print(f"{entries}, {files}, {_megabytes(gone.bytes)} {removed}")
 
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:.3f} MB"
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ A check takes an experiment and raises `InputError`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -232,12 +231,14 @@ def _check_synchronous(experiment: Experiment) -> None:
             elif variant["accumulation"] > 1:
                 reason = f"needs accumulation: 1, and this variant sets {variant['accumulation']}"
             if reason:
-                usual = json.dumps(knob.schema["default"])
+                allowed = [knob.schema["default"], *knob.schema.get("enum", ())]
+                usual = [each for each in allowed if each not in knob.synchronous]
+                use = f"use {usual[0]}, or leave" if usual else "leave"
                 raise experiment.error(
                     f"variants.{run.variant}.{name}",
                     variant[name],
                     reason,
-                    f"use {usual}, or leave {run.strategy} {run.layout} {run.variant} out",
+                    f"{use} {run.strategy} {run.layout} {run.variant} out",
                 )
 
 

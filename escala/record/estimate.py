@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from escala.core.files import read_json
+from escala.core.readable import counted
 from escala.data import size_of
 from escala.data.size import Size
 from escala.experiment import Experiment, Run
+from escala.experiment.runs import global_batch
 from escala.record.schema import read_result
 from escala.runtime.layout import Layout
 from escala.workloads import WORKLOADS
@@ -55,8 +57,7 @@ def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
     ]
     if unknown:
         parts.append(f"unavailable for {unknown}, whose number of rows is not known yet")
-    count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
-    return f"Estimated training time of {count}: {'; '.join(parts)}."
+    return f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
 
 
 def duration(seconds: float) -> str:
@@ -90,34 +91,23 @@ def _measured(runs: Iterable[Run]) -> list[float]:
 
 
 def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
-    settings = experiment.settings["workloads"][run.workload]
-    length = size_of(experiment.datasets[run.dataset]).values
+    size, settings = expected(run, experiment), experiment.settings_of(run)
+    length, rows = size.values, size.train_rows
     if length is None:
         return None
     if WORKLOADS[run.workload].kind == "fit":
-        rows = _training_rows(run, experiment)
         if rows is None:
             return None
         return rows * length / REFERENCE_FIT_LETTERS_PER_SECOND + REFERENCE_FIT_STARTUP_SECONDS
     ranks = Layout.parse(run.layout).ranks
     rate = REFERENCE_ROWS_PER_SECOND * REFERENCE_LENGTH / length * ranks
-    steps = experiment.settings_of(run)["max_steps"]
+    training, steps = settings["training"], settings["max_steps"]
     if steps:
-        batch = settings["batch"]["rows"] * (ranks if settings["batch"]["per"] == "rank" else 1)
-        rows = steps * batch
-    else:
-        rows = _training_rows(run, experiment)
-        rows = rows and rows * (1 if run.instrument else settings["epochs"])
+        most = steps * global_batch(training, ranks)
+        rows = most if rows is None else min(most, rows)
+    elif rows is not None:
+        rows *= training["epochs"]
     return None if rows is None else rows / rate + REFERENCE_STARTUP_SECONDS
-
-
-def _training_rows(run: Run, experiment: Experiment) -> float | None:
-    """Return the rows of an epoch, from existing arrays or from the settings."""
-    described = _description(run, experiment)
-    # A description of an older version lacks the number; its arrays are made again.
-    if rows := described.get("rows"):
-        return rows["train"]
-    return size_of(experiment.datasets[run.dataset]).train_rows
 
 
 def expected(run: Run, experiment: Experiment) -> Size:

@@ -71,7 +71,8 @@ def _models(footprints: Mapping[Run, Footprint], experiment: Callable[[str], Exp
         if training["save_model"]:
             kept += footprint.variables
         if training["checkpoint_epochs"]:
-            checkpoint = max(checkpoint, footprint.variables + footprint.optimizer)
+            best = footprint.variables if "early_stopping" in training else 0
+            checkpoint = max(checkpoint, footprint.variables + footprint.optimizer + best)
     return kept + CHECKPOINTS * checkpoint
 
 
@@ -84,9 +85,11 @@ def sentence(found: Disk, results: Path) -> str:
     """
     known, parts = found.splits - found.unknown, []
     if known or not found.unknown:
-        parts = [f"{readable.size(found.arrays)} for the arrays of {_counted(known, 'split')}"]
+        parts = [
+            f"{readable.size(found.arrays)} for the arrays of {readable.counted(known, 'split')}"
+        ]
     if found.unknown:
-        splits = _counted(found.unknown, "split")
+        splits = readable.counted(found.unknown, "split")
         parts.append(f"unavailable for the arrays of {splits}, whose size is not known yet")
     if found.models is not None:
         parts.append(f"{readable.size(found.models)} for models and checkpoints")
@@ -116,7 +119,7 @@ def require(found: Disk, results: Path) -> None:
         raise InputError(
             results,
             readable.size(found.bytes),
-            f"is needed for arrays and models, and {readable.size(free)} are free",
+            f"is needed for arrays, and {readable.size(free)} are free",
             "free some space, ask for fewer splits or runs, or run in a folder on a larger disk",
         )
 
@@ -135,7 +138,3 @@ def _existing(folder: Path) -> Path:
     """Return the folder, or the nearest one above it that exists."""
     folder = folder.absolute()
     return next(each for each in (folder, *folder.parents) if each.is_dir())
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -14,13 +14,13 @@ from typing import Any
 
 from escala.core import readable, user_code
 from escala.experiment import Experiment, Run
-from escala.experiment.runs import takes_steps
+from escala.experiment.runs import global_batch, takes_steps
 from escala.record.estimate import expected
 from escala.runtime.layout import Layout
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, of_model
-from escala.training.memory import Footprint, node_bytes, rows_at_once, shortage
+from escala.training.memory import Footprint, node_bytes, rows_of_ranks, shortage
 
 #: Builds the models in a process of its own: this one must not wait for TensorFlow.
 COMMAND = [sys.executable, "-m", "scripts.estimate"]
@@ -116,16 +116,19 @@ def _built(models: list[str], project: Path) -> dict[str, Footprint | str]:
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["the process ended"])[-1]
         return dict.fromkeys(models, f"no model could be built: {reason}")
-    # The code of a workload may print, too.
-    last = done.stdout.splitlines()[-1]
-    found = [entry.get("error") or Footprint(**entry) for entry in json.loads(last)]
-    return dict(zip(models, found, strict=True))
+    # The code of a workload may print, too, or end the process.
+    try:
+        entries = json.loads(done.stdout.splitlines()[-1])
+        found = [entry.get("error") or Footprint(**entry) for entry in entries]
+        return dict(zip(models, found, strict=True))
+    except (IndexError, ValueError, TypeError, AttributeError):
+        return dict.fromkeys(models, "no model could be built: its code printed no result")
 
 
 def sentence(
     memory: Memory, experiment: Callable[[str], Experiment], available: float | None
 ) -> str | None:
-    """Return a sentence on the memory that the largest run takes on a node; None without runs.
+    """Return a sentence on the memory of the run nearest to its limit; None without runs.
 
     Parameters
     ----------
@@ -134,39 +137,44 @@ def sentence(
     found = {run: _of_node(run, experiment(run.experiment), memory) for run in memory.footprints}
     parts = []
     if found:
-        largest, (needed, rows) = max(found.items(), key=lambda item: item[1][0])
-        text = f"at least {readable.size(needed)} on a node for the largest run, {_named(largest)}"
+        granted = {
+            run: _granted(run, experiment(run.experiment)) if available is None else available
+            for run in found
+        }
+        nearest = max(found, key=lambda run: found[run][0] / granted[run])
+        (needed, rows), limit = found[nearest], granted[nearest]
+        text = f"at least {readable.size(needed)} on a node for the run nearest to its limit, "
+        text += _named(nearest)
         if available is None:
-            granted = _granted(largest, experiment(largest.experiment))
-            text += f", for which memory_gib asks for {readable.size(granted)}"
+            text += f", for which memory_gib asks for {readable.size(limit)}"
         else:
-            granted = available
-            text += f", and {readable.size(available)} are available"
+            text += f", and {readable.size(limit)} are available"
         parts = [text]
-        if needed > granted:
-            parts.append(f"it will not begin, because it {shortage(needed, granted, rows)}")
+        if needed > limit:
+            parts.append(f"it will not begin, because it {shortage(needed, limit, rows)}")
     parts += [
-        f"unavailable for {count} run{'s' * (count > 1)}: {reason}"
+        f"unavailable for {readable.counted(count, 'run')}: {reason}"
         for reason, count in memory.unknown.items()
     ]
     return f"Estimated memory: {'; '.join(parts)}." if parts else None
 
 
 def _of_node(run: Run, experiment: Experiment, memory: Memory) -> tuple[int, int]:
-    """Return the bytes that a run takes on a node, and the rows that a rank computes at a time."""
+    """Return the bytes of a run on its first node, and the most rows of a rank at a time."""
     settings, strategy = experiment.settings_of(run), STRATEGIES[run.strategy]
-    layout, batch = Layout.parse(run.layout), settings["training"]["batch"]
-    whole = batch["rows"] * (layout.ranks if batch["per"] == "rank" else 1)
+    layout = Layout.parse(run.layout)
+    whole = global_batch(settings["training"], layout.ranks)
     train_rows = expected(run, experiment).train_rows
     knobs = complete(settings["knobs"], run.workload)
-    rows = rows_at_once(
+    rows = rows_of_ranks(
         round(min(whole, train_rows or whole)),
         layout.ranks,
         knobs["accumulation"],
         strategy.by_speed,
-    )
+    )[: layout.processes]
     processes = processes_per_node(layout, strategy)
-    return node_bytes(memory.footprints[run], rows, layout.processes, processes), rows
+    needed = node_bytes(memory.footprints[run], rows, processes, strategy.asynchronous)
+    return needed, max(rows)
 
 
 def _granted(run: Run, experiment: Experiment) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from escala.record.plan import shards
-from escala.training.shards import row_moments
+from escala.training.shards import row_moments, total_moments
 
 
 def misplaced(plan: dict, processes: list[dict]) -> str | None:
@@ -34,7 +34,7 @@ def broken_promise(
         return "ranks made different numbers of steps"
     for epoch, rows in table.groupby("epoch")["rows"].sum().items():
         expected = planned_rows(plan, ranks[0], epoch)
-        trained = [sum(r["epochs"][epoch - 1]["row_moments"][k] for r in ranks) for k in (0, 1)]
+        trained = total_moments([r["epochs"][epoch - 1]["row_moments"] for r in ranks])
         if rows != len(expected) or trained != row_moments(expected):
             return f"in epoch {epoch} the ranks did not train on the rows of their shards"
     evaluated = sorted(tuple(r["evaluated"]) for r in ranks)

@@ -12,6 +12,7 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.core.files import sha256_file
 from escala.data import base
+from escala.experiment.runs import global_batch
 from escala.record import key
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -96,13 +97,12 @@ def _counts(description: dict) -> list[int] | None:
 def _by_steps(plan: dict, repeat: int) -> dict:
     """Return the further entries of the plan of a workload trained by steps."""
     training = plan["training"]
-    batch, rate = training["batch"], training["learning_rate"]
-    global_batch = batch["rows"] * (plan["ranks"] if batch["per"] == "rank" else 1)
-    scale = global_batch / rate["reference_batch"] if rate["rule"] == "linear" else 1.0
+    rate, batch = training["learning_rate"], global_batch(training, plan["ranks"])
+    scale = batch / rate["reference_batch"] if rate["rule"] == "linear" else 1.0
     seed = training["seed"] + repeat - 1
     return {
         "epochs": training["epochs"],
-        "global_batch": global_batch,
+        "global_batch": batch,
         "learning_rate": rate["value"] * scale,
         "seed": seed,
         "shuffle_seed": seed,

@@ -8,7 +8,8 @@ from escala.strategies.base import Strategy, tensor_names
 GRADIENT = "gradient/"
 #: The suffixes of a gradient's name: for its first factor, and for the rows of a sparse gradient.
 INPUTS, INDICES = "/inputs", "/indices"
-#: The prefix of the name of a sum inside the forward pass, and the suffix of that of its gradient.
+#: A part of the name of a sum inside the forward pass (TensorFlow puts the layer's scope before
+#: it), and the suffix of that of its gradient.
 STATISTICS, BACKWARD = "statistics/", "/backward"
 
 

@@ -85,6 +85,8 @@ def train_epoch(
     losses, right = sum(r[5] for r in records), sum(r[6] for r in records)
     trained = sum(map(len, taken))
     losses, right, rows = strategy.total(np.array([losses, right, trained], np.float64))
+    if not math.isfinite(losses):
+        raise Diverged(f"the loss is not finite in epoch {number}")
     epoch = {
         "epoch": number,
         "steps": steps,
@@ -103,7 +105,7 @@ def train_epoch(
 
 
 def _require_finite(records: list[tuple]) -> None:
-    """Refuse a loss that is not finite. It never becomes finite again, so the last one suffices."""
+    """Refuse steps of which the last has a loss that is not finite."""
     if math.isfinite(float(records[-1][5])):
         return
     epoch, step, *_ = next(record for record in records if not math.isfinite(float(record[5])))

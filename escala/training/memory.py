@@ -48,10 +48,6 @@ class Footprint:
             peak([_row_bytes(tensor) for tensor in _kept_outputs(model)]),
         )
 
-    def needed_bytes(self, rows: int) -> int:
-        """Return the least memory that one replica takes for a step over some rows."""
-        return self.variables + self.optimizer + self.gradient + rows * self.row
-
 
 def peak(outputs: Sequence[int]) -> int:
     """Return the largest memory that a forward and a backward pass need, in bytes.
@@ -70,7 +66,9 @@ def peak(outputs: Sequence[int]) -> int:
     return max(map(sum, zip(kept, outputs, before, strict=False)), default=0)
 
 
-def node_bytes(footprint: Footprint, rows: int, replicas: int, processes: int) -> int:
+def node_bytes(
+    footprint: Footprint, rows: Sequence[int], processes: int, one_copy: bool = False
+) -> int:
     """Return the least memory that the replicas of one node take.
 
     It leaves out what differs between strategies and libraries: buffers of an exchange, the scratch
@@ -80,14 +78,22 @@ def node_bytes(footprint: Footprint, rows: int, replicas: int, processes: int) -
 
     Parameters
     ----------
-    rows : of one replica at a time; see `rows_at_once`.
-    replicas, processes : on the node.
+    rows : of each replica on the node at a time; see `rows_of_ranks`.
+    processes : that train, on the node.
+    one_copy : whether replicas share one copy of the variables, which a server holds. Two more
+        processes, the server and the one that hands out steps, then run on the node.
     """
-    return processes * PROCESS_BYTES + replicas * footprint.needed_bytes(rows)
+    copies, others = (1, 2) if one_copy else (len(rows), 0)
+    return (
+        (processes + others) * PROCESS_BYTES
+        + copies * (footprint.variables + footprint.optimizer)
+        + len(rows) * footprint.gradient
+        + sum(rows) * footprint.row
+    )
 
 
-def rows_at_once(batch: int, ranks: int, parts: int, by_speed: bool) -> int:
-    """Return the most rows that a rank computes at a time.
+def rows_of_ranks(batch: int, ranks: int, parts: int, by_speed: bool) -> list[int]:
+    """Return the rows that each rank computes at a time, from the most to the fewest.
 
     Parameters
     ----------
@@ -95,8 +101,8 @@ def rows_at_once(batch: int, ranks: int, parts: int, by_speed: bool) -> int:
     parts : the knob `accumulation`.
     by_speed : whether ranks measure their speed before training, each with a whole batch.
     """
-    of_rank = batch if by_speed else math.ceil(batch / ranks)
-    return math.ceil(of_rank / parts)
+    whole = [batch] * ranks if by_speed else [(batch + n) // ranks for n in reversed(range(ranks))]
+    return [math.ceil(rows / parts) for rows in whole]
 
 
 def require(
@@ -120,17 +126,18 @@ def require(
     place = strategy.place
     if place.memory is None or _on_gpu(model):
         return
-    rows = rows_at_once(
+    rows = rows_of_ranks(
         min(request["global_batch"], request["train_rows"]),
         request["ranks"],
         request["knobs"]["accumulation"],
         strategy.by_speed,
     )
     replicas = place.processes_per_node * len(place.ranks)
+    rows = rows[place.node * replicas :][:replicas]
     footprint = Footprint.of(model, optimizer)
-    needed = node_bytes(footprint, rows, replicas, place.processes_per_node)
+    needed = node_bytes(footprint, rows, place.processes_per_node, strategy.asynchronous)
     if needed > place.memory:
-        raise MemoryError(shortage(needed, place.memory, rows))
+        raise MemoryError(shortage(needed, place.memory, max(rows)))
 
 
 def shortage(needed: float, available: float, rows: int) -> str:
@@ -151,22 +158,27 @@ def _bytes(variable: tf.Variable) -> int:
 
 
 def _kept_outputs(model: tf.keras.Model) -> Iterator[Any]:
-    """Yield the outputs that layers keep, as Keras describes them; none of a subclassed model.
+    """Yield the outputs that surely are kept, as Keras describes them; none of a subclassed model.
 
-    Layers that give another view of their input, or can replace it by their output, keep none.
+    They are those of layers with weights and of pooling. TensorFlow may compute other layers in
+    place, or give another view of their input, and also a TensorFlow function is a layer of Keras.
     """
-    from tensorflow.keras import Model, layers
+    from tensorflow import nest
+    from tensorflow.keras import Model
 
-    replacing = layers.InputLayer, layers.Flatten, layers.Reshape, layers.ReLU, layers.Add
     for layer in model.layers:
         if isinstance(layer, Model):
             yield from _kept_outputs(layer)
-        elif not isinstance(layer, (*replacing, layers.Activation)):
+        elif layer.weights or "Pooling" in type(layer).__name__:
             for node in layer.inbound_nodes:
-                outputs = node.outputs
-                yield from outputs if isinstance(outputs, (list, tuple)) else [outputs]
+                yield from nest.flatten(node.outputs)
 
 
 def _row_bytes(tensor) -> int:
-    """Return the bytes of a tensor for one row; a size that only the data tell counts as 1."""
+    """Return the bytes of a tensor for one row; a size that only the data tell counts as 1.
+
+    A tensor of unknown rank counts as nothing.
+    """
+    if tensor.shape.rank is None:
+        return 0
     return math.prod(size or 1 for size in tensor.shape[1:]) * tensor.dtype.size

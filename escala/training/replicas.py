@@ -1,10 +1,11 @@
 """Differences between the ranks of one model: moving statistics and random numbers.
 
 Trainable variables and variables of the optimizer are *replicated*: equal on all ranks after any
-step. Other variables, such as the moving statistics of batch normalisation, are a rank's *own*
-during an epoch, because each rank updates them with its own rows. At the end of every epoch
-`average` makes them equal again. Layers that normalise over the rows of all ranks
-(`escala.workloads.normalisation`) keep theirs equal after any step.
+step, except under `parameter-server`, which has one copy. Other variables, such as the moving
+statistics of batch normalisation, are a rank's *own* during an epoch, because each rank updates
+them with its own rows. At the end of every epoch `average` makes them equal again. Layers that
+normalise over the rows of all ranks (`escala.workloads.normalisation`) keep theirs equal after any
+step.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from escala.core.errors import Unavailable
 from escala.strategies import Strategy
 from escala.workloads.normalisation import synchronised
 
@@ -27,6 +29,25 @@ def own_variables(model: tf.keras.Model) -> list[tf.Variable]:
     shared = {id(v) for layer in synchronised(model) for v in layer.non_trainable_variables}
     variables = model.non_trainable_variables
     return [v for v in variables if not v.trainable and v.dtype.is_floating and id(v) not in shared]
+
+
+def require_whole_steps(model: tf.keras.Model, parts: int) -> None:
+    """Refuse a model that normalises over all ranks if each computes its rows in several parts.
+
+    A rank with fewer rows than parts would exchange less often than the others.
+
+    Parameters
+    ----------
+    parts : the knob `accumulation`.
+
+    Raises
+    ------
+    Unavailable : the model has such layers, and there are several parts.
+    """
+    if parts > 1 and synchronised(model):
+        raise Unavailable(
+            f"the model normalises over all ranks, which needs accumulation: 1, not {parts}"
+        )
 
 
 def average(variables: Sequence[tf.Variable], rows: Sequence[int], strategy: Strategy) -> None:

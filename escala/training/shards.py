@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -140,13 +140,19 @@ def balanced_shares(rows: Sequence[int], seconds: np.ndarray, batch: int) -> np.
 
 
 def row_moments(rows: np.ndarray) -> list[int]:
-    """Return the sum of row numbers and of their squares.
+    """Return the sum of row numbers and of their squares, modulo 2^64.
 
-    The sums of all ranks equal those of the rows planned for the epoch if the ranks took these
-    rows. The converse fails only by coincidence, so this is a check of each run and no proof.
+    The sums of all ranks, modulo 2^64, equal those of the rows planned for the epoch if the ranks
+    took these rows. The converse fails only by coincidence, so this is a check of each run and no
+    proof.
     """
     numbers = rows.astype(np.uint64)
     return [int(numbers.sum()), int((numbers**2).sum())]
+
+
+def total_moments(of_ranks: Iterable[Sequence[int]]) -> list[int]:
+    """Return the row moments of all ranks together from those of each rank; see `row_moments`."""
+    return [sum(moments) % 2**64 for moments in zip(*of_ranks, strict=True)]
 
 
 def evaluation_rows(rows: int, rank: int, ranks: int, divided: bool = True) -> slice:

@@ -50,6 +50,7 @@ def train(
     Raises
     ------
     Diverged : the loss became infinite or not a number.
+    Unavailable : the model normalises over all ranks, and each computes its rows in parts.
     MemoryError : the ranks of this node need more memory than it had available.
     """
     settings, clock = request["training"], Clock()
@@ -62,12 +63,13 @@ def train(
     divided = request["knobs"]["evaluation"] == "divided"
     slowdown = dict(enumerate(request["knobs"]["slowdown"])).get(process, 1.0)
     with clock.time("build"), strategy.scope():
-        # Every process draws its own weights: that they agree afterwards is the broadcast's doing.
+        # Every process draws its own weights; the broadcast makes them equal.
         tf.keras.utils.set_random_seed(request["seed"] + process)
         replicas.use_generators()
         model = work.build(data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
         optimizer.build(model.trainable_variables)
+        replicas.require_whole_steps(model, request["knobs"]["accumulation"])
         memory.require(model, optimizer, request, strategy)
         row_losses = losses_of_rows(work.row_losses, settings)
         correct = getattr(work, "correct", steps.most_probable_is_right)

@@ -49,18 +49,24 @@ def over_ranks(weights: tf.Tensor, summed: Callable[[tf.Tensor, str], tf.Tensor]
 class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
     """Normalise each channel, the last axis, over the rows of a step on all ranks.
 
-    The variables are those of Keras's layer. Mean and variance are those of all rows together, by
+    The variables are those of Keras's layer. Mean and variance are those of all rows, computed from
     the sums of each rank. So ranks compute what one process with all rows computes, whatever the
     number of rows of each rank, and their moving statistics are equal after every step. As in
-    Keras, the moving variance of pictures is the unbiased one.
+    Keras, the moving variance of pictures is the unbiased one, and a frozen layer uses its moving
+    statistics.
 
     Horovod's `SyncBatchNormalization` averages the ranks' means with equal weights, and Keras's
     `synchronized=True` knows only the ranks of `tf.distribute` and counts the row of weight 0 that
     stands for an empty share.
     """
 
+    def build(self, input_shape):
+        super().build(input_shape)
+        if list(self.axis) != [len(input_shape) - 1]:
+            raise ValueError(f"{self.name} normalises the last axis only, not axis {self.axis}")
+
     def call(self, inputs, training=None):
-        if not training:
+        if not (training and self.trainable):
             return super().call(inputs, training=False)
         step = _STEP.get()
         values = tf.cast(inputs, tf.float32)
@@ -86,8 +92,9 @@ class SynchronisedBatchNormalization(tf.keras.layers.BatchNormalization):
 def _moments(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Return count, sums and sums of squares of each channel, float64 (1 + 2 · channels,).
 
-    The variance is their small difference where a mean is large. So the squares of deviations are
-    summed first, and only the sums have 64 bits.
+    Where a mean is large, the variance is a small difference of two large numbers. So squares of
+    deviations from the rank's own mean are summed in 32 bits, and only these sums are converted to
+    64 bits.
     """
     axes = list(range(values.shape.rank - 1))
     weighted = tf.reshape(weights, [-1] + [1] * len(axes))

@@ -48,7 +48,9 @@ def print_memory():
     """Build the models of the runs of this call, print their memory, and return their footprints."""
     runs = requested_runs(needed_only=True)
     found = estimate_memory.memory(runs, named_experiment, ROOT)
-    available = available_memory() if workflow.local_exec else None
+    # A dry run has an executor of its own. Only that of a cluster takes a number of jobs.
+    local = workflow.resource_settings.nodes is None
+    available = available_memory() if local else None
     if text := estimate_memory.sentence(found, named_experiment, available):
         print(text, flush=True)
     return found.footprints

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,21 +112,42 @@ def test_without_earlier_runs_the_rate_is_named_as_rough(experiment):
 
 
 def test_the_rows_are_those_of_the_arrays_once_they_stand(experiment):
-    rows = {"train": 64_000, "test": 900}
-    write_json("results/demo/data/demo-1000/split4/dataset.json", {"rows": rows})
+    write_json("results/demo/data/demo-1000/split4/dataset.json", described(64_000, 1000))
     text = said([of(experiment, "single", 1)], experiment)
     assert f": {duration(3 * 56.5 + 7)} for 1 from a reference rate" in text
 
 
+def described(rows: int, length: int) -> dict:
+    """Return the `dataset.json` of sequences of three classes."""
+    return {
+        "rows": {"train": rows, "test": 3},
+        "inputs": [{"name": "codes", "shape": [length], "dtype": "uint8", "file": "{side}.npy"}],
+        "targets": {"name": "labels", "shape": [], "dtype": "int64", "file": "{side}_labels.npy"},
+        "classes": ["a", "b", "c"],
+    }
+
+
 def test_a_run_of_some_steps_takes_as_long_as_their_rows(tmp_path, monkeypatch):
-    """Batches of 32 rows on each of two ranks; probe runs, and timing runs over a slow link."""
+    """Batches of 32 rows on each of two ranks; probe runs, and timing runs over a slow link.
+
+    A variant has batches of 64 rows on each rank. An epoch ends with its last row.
+    """
     monkeypatch.chdir(tmp_path)
     settings = demo() | {"timeline": {"steps": 3000}, "networks": {"slow": {"steps": 1000}}}
     settings["workloads"]["virus-cnn"] |= {"batch": {"rows": 32, "per": "rank"}}
     settings["configurations"] = [{"strategy": "horovod-mpi", "layouts": ["2x1"]}]
+    settings["variants"]["large"] = {"batch": {"rows": 64, "per": "rank"}}
+    write_json("results/demo/data/demo-1000/split4/dataset.json", described(200_000, 1000))
     cut = Experiment(settings, "config.yaml")
-    for run, steps in ((cut.probed("timeline")[0], 3000), (cut.runs[0], 1000)):
-        seconds = steps * 64 * 5.65 / 6400 / 2 + 7
+    probed = {run.variant: run for run in cut.probed("timeline")}
+    timed = {run.variant: run for run in cut.runs}
+    for run, rows in (
+        (probed["tuned"], 3000 * 64),
+        (probed["large"], 200_000),
+        (timed["tuned"], 1000 * 64),
+        (timed["large"], 1000 * 128),
+    ):
+        seconds = rows * 5.65 / 6400 / 2 + 7
         assert f": {duration(seconds)} for 1 from a reference rate" in said([run], cut)
 
 
@@ -292,6 +314,9 @@ def test_disk_space_is_that_of_arrays_not_there_yet_and_of_kept_models(experimen
     settings["variants"]["tuned"]["checkpoint_epochs"] = 1
     kept = Experiment(settings, "e.yaml")
     assert estimate_disk.disk(runs, lambda name: kept, footprints).models == 200 + 2 * 150
+    settings["workloads"]["virus-cnn"]["early_stopping"] = {"patience": 1}
+    best = Experiment(settings, "e.yaml")
+    assert estimate_disk.disk(runs, lambda name: best, footprints).models == 200 + 2 * 250
     write_json("results/demo/data/demo-1000/split4/dataset.json", {"rows": {"train": 1}})
     assert estimate_disk.disk(runs, named).arrays == 0
 
@@ -320,18 +345,12 @@ def test_runs_that_do_not_fit_on_the_disk_are_refused(monkeypatch, tmp_path):
 def test_the_form_of_a_split_is_that_of_its_arrays_once_they_stand(experiment):
     run = of(experiment, "single", 1)
     assert expected(run, experiment).values == 1000
-    described = {
-        "rows": {"train": 9, "test": 3},
-        "inputs": [{"name": "codes", "shape": [70], "dtype": "uint8", "file": "{side}.npy"}],
-        "targets": {"name": "labels", "shape": [], "dtype": "int64", "file": "{side}_labels.npy"},
-        "classes": ["a", "b", "c"],
-    }
-    write_json("results/demo/data/demo-1000/split4/dataset.json", described)
+    write_json("results/demo/data/demo-1000/split4/dataset.json", described(9, 70))
     found = expected(run, experiment)
     assert (found.train_rows, found.values, found.outputs) == (9, 70, (3,))
 
 
-def test_the_memory_of_the_largest_run_is_named(experiment):
+def test_the_memory_of_the_run_nearest_to_its_limit_is_named(experiment):
     """A row takes 1 MiB. `demo` has 64 rows in a step, 32 on each of two ranks."""
     named = {"demo": experiment}.get
     runs = [of(experiment, "single", 1), of(experiment, "horovod-mpi", 1)]
@@ -340,13 +359,16 @@ def test_the_memory_of_the_largest_run_is_named(experiment):
     needed = 2 * 200 + rows * (2 if per_rank else 1)
     footprints = dict.fromkeys(runs, Footprint(0, 0, 0, 2**20))
     found = estimate_memory.Memory(footprints, {"the form of x is not known": 2})
-    text = estimate_memory.sentence(found, named, 2.0**30)
+    text, nearest = estimate_memory.sentence(found, named, 2.0**30), "run nearest to its limit"
     largest = "virus-cnn on demo-1000, horovod-mpi 1x2 tuned"
-    assert f"at least {needed}.0 MiB on a node for the largest run, {largest}, and 1.0 GiB" in text
+    assert f"at least {needed}.0 MiB on a node for the {nearest}, {largest}, and 1.0 GiB" in text
     assert "unavailable for 2 runs: the form of x is not known" in text
     text = estimate_memory.sentence(found, named, 2.0**28)
     assert f"it will not begin, because it needs at least {needed}.0 MiB" in text
-    assert "for which memory_gib asks for 8.0 GiB" in estimate_memory.sentence(found, named, None)
+    # Memory is asked for each process, so one process with all rows is nearer to its limit.
+    text = estimate_memory.sentence(found, named, None)
+    assert f"{nearest}, virus-cnn on demo-1000, single 1x1 tuned, for which memory_gib" in text
+    assert "asks for 4.0 GiB" in text
     assert estimate_memory.sentence(estimate_memory.Memory({}, {}), named, 1.0) is None
 
 
@@ -378,3 +400,6 @@ def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(experiment,
     monkeypatch.setattr(estimate_memory, "COMMAND", [*estimate_memory.COMMAND, "--wrong"])
     found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
     assert "no model could be built: " in next(iter(found.unknown))
+    monkeypatch.setattr(estimate_memory, "COMMAND", [sys.executable, "-c", "print('Goodbye')"])
+    found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
+    assert "no model could be built: its code printed no result" in found.unknown

@@ -512,7 +512,7 @@ def test_ranks_that_cannot_normalise_together_are_refused(strategy, accumulation
         return
     error = refusal(settings)
     assert (error.where, error.value) == ("e.yaml: variants.both.batch_norm", "synchronised")
-    assert reason in error.reason and 'use "local", or leave' in error.remedy
+    assert reason in error.reason and "use local, or leave" in error.remedy
 
 
 @pytest.mark.parametrize("layout", ["", "2", "0x1", "1x0", "1x2\n", "1X2", "x", "99999x1", "1x2x3"])

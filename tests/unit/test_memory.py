@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from escala.core import readable
 from escala.core.files import read_json
 from escala.core.hardware import available_memory
 from escala.record.run import measure
-from escala.training import memory
+from escala.training import memory, shards
 from tests.conftest import ROOT
 
 #: Bytes of the layers' outputs that one row of `virus-cnn` of 20 letters keeps, in their order:
@@ -38,7 +39,13 @@ def test_a_footprint_holds_the_variables_of_model_and_optimizer_and_what_a_row_k
     # The backward pass of the first pooling: the outputs up to it, and the gradients of its output
     # and of its input.
     assert found.row == KEPT[0] + 2 * KEPT[1] + 2 * KEPT[2]
-    assert found.needed_bytes(7) == 2 * sum(weights) + 8 + max(weights) + 7 * found.row
+    one = 2 * sum(weights) + 8 + max(weights) + 7 * found.row
+    assert memory.node_bytes(found, [7], 1) == memory.PROCESS_BYTES + one
+    two = 2 * one - found.row
+    assert memory.node_bytes(found, [7, 6], 1) == memory.PROCESS_BYTES + two
+    # A parameter server holds the only copy, and two more processes run beside two workers.
+    shared = 4 * memory.PROCESS_BYTES + two - 2 * sum(weights) - 8
+    assert memory.node_bytes(found, [7, 6], 2, one_copy=True) == shared
 
 
 @pytest.mark.parametrize(
@@ -53,6 +60,49 @@ def test_the_peak_is_where_outputs_and_gradients_together_are_most(outputs, larg
         by_hand = max(by_hand, sum(alive) + sum(gradients))
         alive.pop()
     assert memory.peak(outputs) == by_hand == largest
+
+
+def test_a_residual_network_of_tensorflows_functions_keeps_the_outputs_of_its_dense_layers():
+    """The functions are layers too, and TensorFlow may compute them in place."""
+    import tensorflow as tf
+    from tensorflow.keras import Model, layers
+
+    given = layers.Input((3, 2))
+    first = layers.Dense(4)(tf.reshape(given, (-1, 6)))
+    added = tf.nn.relu(first) + layers.Dense(4)(tf.nn.relu(first))
+    whole = Model(given, {"classes": layers.Dense(1)(added[:, :2])})
+    found = memory.Footprint.of(whole, _without_variables())
+    assert found.row == memory.peak([16, 16, 4])
+
+
+def test_outputs_of_unknown_rank_count_as_nothing_and_named_ones_each():
+    import tensorflow as tf
+    from tensorflow.keras import Model, layers
+
+    class Named(layers.Layer):
+        def build(self, shape):
+            self.scale = self.add_weight(shape=())
+
+        def call(self, inputs):
+            hidden = tf.py_function(lambda rows: rows, [inputs], tf.float32)
+            return {"hidden": hidden, "scaled": self.scale * inputs}
+
+    given = layers.Input((6,))
+    found = memory.Footprint.of(Model(given, Named()(given)), _without_variables())
+    assert found.row == memory.peak([24])
+
+
+def test_the_logits_of_captions_are_not_counted_twice():
+    """Each position has a number for every word, which the last dense layer computes."""
+    from tensorflow.keras import layers
+
+    from tests.unit.test_caption_lstm import build
+
+    model = build()
+    found = memory.Footprint.of(model, _without_variables())
+    weighted = [layer for layer in model.layers if layer.weights]
+    kept = [4 * math.prod(layer.output_shape[1:]) for layer in weighted]
+    assert isinstance(weighted[-1], layers.Dense) and found.row == memory.peak(kept)
 
 
 def test_layers_that_reuse_their_input_keep_nothing_and_models_in_models_count_once():
@@ -74,15 +124,24 @@ def _without_variables():
 
 @pytest.mark.parametrize(
     ("batch", "ranks", "parts", "by_speed", "rows"),
-    [(64, 1, 1, False, 64), (65, 2, 1, False, 33), (65, 2, 4, False, 9), (64, 2, 2, True, 32)],
+    [
+        (64, 1, 1, False, [64]),
+        (66, 4, 1, False, [17, 17, 16, 16]),
+        (66, 4, 4, False, [5, 5, 4, 4]),
+        (64, 2, 2, True, [32, 32]),
+    ],
 )
 def test_a_rank_computes_its_share_in_parts(batch, ranks, parts, by_speed, rows):
-    assert memory.rows_at_once(batch, ranks, parts, by_speed) == rows
+    assert memory.rows_of_ranks(batch, ranks, parts, by_speed) == rows
+    if not by_speed:
+        shares = shards.parts(batch, [1 / ranks] * ranks)
+        assert rows == [math.ceil(each / parts) for each in shares]
 
 
 def test_a_real_rank_takes_more_than_the_bound_and_less_than_twice_as_much():
     command = [sys.executable, "-m", "benchmarks.memory", "--case", "tal1-cnn-batch-1024"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
     largest, bound = map(int, re.search(r"largest +(\d+) +bound +(\d+) MiB", done.stdout).groups())
     assert memory.PROCESS_BYTES / 2**20 < bound < largest < 2 * bound
 

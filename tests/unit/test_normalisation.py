@@ -43,6 +43,27 @@ def test_one_process_normalises_as_kerass_layer(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=["vectors", "pictures"])
+def test_a_frozen_layer_uses_its_moving_statistics_as_kerass_does(shape):
+    given = values(7, shape)
+    keras, layer = (
+        built(kind, shape) for kind in (layers.BatchNormalization, SynchronisedBatchNormalization)
+    )
+    for each in (keras, layer):
+        each(given, training=True)
+        each.trainable = False
+    np.testing.assert_allclose(
+        layer(given + 1, training=True), keras(given + 1, training=True), rtol=1e-4, atol=1e-4
+    )
+    for one, same in zip(layer.weights, keras.weights, strict=True):
+        np.testing.assert_allclose(one, same, rtol=1e-4, atol=1e-5)
+
+
+def test_another_axis_than_the_last_is_refused():
+    with pytest.raises(ValueError, match="normalises the last axis only"):
+        SynchronisedBatchNormalization(axis=1).build((None, 4, 5, 6))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=["vectors", "pictures"])
 def test_a_rank_adds_the_moments_of_its_rows_and_takes_those_of_all(shape):
     """Another rank is made up: its five rows, and one of weight 0 here, which must not count."""
     mine, theirs = values(3, shape), values(5, shape)

@@ -16,6 +16,8 @@ from escala.training.shards import (
     epoch_order,
     evaluation_rows,
     parts,
+    row_moments,
+    total_moments,
 )
 
 rows = st.integers(0, 200)
@@ -32,6 +34,17 @@ def test_ranks_share_every_step_of_one_rank(rows, global_batch, ranks, seed):
     assert len(steps) == shards.steps(None) == math.ceil(rows / global_batch)
     for step, expected in zip(steps, alone, strict=True):
         assert step == [part.tolist() for part in np.array_split(expected, ranks)]
+
+
+def test_the_moments_of_all_ranks_are_those_of_their_rows_beyond_64_bits():
+    """Eight rows near 2^31 have squares whose sum exceeds 2^64."""
+    order = np.arange(2**31 - 8, 2**31)
+    squares = sum(int(row) ** 2 for row in order)
+    assert squares > 2**64
+    assert row_moments(order) == [int(order.sum()), squares % 2**64]
+    of_ranks = [row_moments(part) for part in np.split(order, [4])]
+    assert sum(second for _, second in of_ranks) != squares % 2**64
+    assert total_moments(of_ranks) == row_moments(order)
 
 
 def test_the_last_step_may_be_uneven_and_leave_ranks_empty():

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from escala.core.errors import Unavailable
 from escala.core.files import read_json
 from escala.record import steps
 from escala.record.invariants import broken_promise, planned_rows
@@ -18,6 +19,7 @@ from escala.runtime import launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
+from escala.training import train
 from tests.conftest import KNOBS, ROOT
 from tests.workflow import exchange
 
@@ -85,6 +87,18 @@ def test_the_ranks_keep_the_invariants_of_a_run(trained, case):
         knobs = plan["knobs"] | {"shard": "leading" if plan["knobs"]["shard"] is True else True}
         problem = broken_promise(plan | {"knobs": knobs}, ranks, table, exchange.ROWS)
         assert "did not train on the rows" in problem
+
+
+def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(tmp_path, monkeypatch):
+    exchange.write_data(tmp_path)
+    monkeypatch.setattr(train, "workload", lambda name: exchange.WORKLOAD)
+    monkeypatch.setattr(train, "of_model", lambda knobs, name: knobs)
+    monkeypatch.setattr(train, "scores_module", lambda name: None)
+    monkeypatch.setattr(train.replicas, "use_generators", lambda: None)
+    asked = exchange.request(tmp_path, "single", exchange.SYNCHRONISED | {"accumulation": 2}, None)
+    single = STRATEGIES["single"](asked["knobs"], exchange.place("single", 0))
+    with pytest.raises(Unavailable, match="over all ranks, which needs accumulation: 1, not 2"):
+        train.train(asked, single, 1, tmp_path)
 
 
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from escala.core.readable import counted
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
     PANEL_TITLE,
@@ -115,10 +116,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str, look_of_series: dict[str
             )
     axes.set_xticks(
         range(len(layouts)),
-        [
-            f"{layout}\n{ranks} rank{'s' * (ranks > 1)}"
-            for layout, ranks in ranks_of_layouts.items()
-        ],
+        [f"{layout}\n{counted(ranks, 'rank')}" for layout, ranks in ranks_of_layouts.items()],
     )
     axes.set(xlabel="layout (nodes x processes)", xlim=(-0.5, len(layouts) - 0.5))
     axes.grid(axis="x", visible=False)

@@ -20,7 +20,7 @@ import numpy as np
 
 from escala.analysis.statistics import Interval, median_interval
 from escala.experiment.references import Configuration
-from escala.record.comparable import CONFIGURATION, Measurement, left_out
+from escala.record.comparable import CONFIGURATION, Measurement, Pairs, left_out
 from escala.report.tables import speedup
 from escala.report.tables.base import Evidence, is_cut
 
@@ -37,7 +37,7 @@ _OF_SPEEDUP = (
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
     found = [
-        _row(of_training, *_whole_pairs(each.pairs.runs, each.pairs.references))
+        _row(of_training, *_whole_pairs(each.pairs))
         for each, of_training in zip(
             speedup.comparisons(evidence), speedup.rows(evidence), strict=True
         )
@@ -53,7 +53,7 @@ def _row(of_training: Mapping, pairs: Sequence[tuple], refused: Sequence[str]) -
     totals = [(sum(mine.values()), sum(theirs.values())) for mine, theirs in spent]
     ratio = median_interval([mine / theirs for mine, theirs in totals])
     gained, times = speedup.inverse(ratio), _times(of_training)
-    undivided = [undivided_parts(mine) for mine, _ in pairs]
+    undivided = [undivided_of(*pair) for pair in pairs]
     known = [number for number, parts in enumerate(undivided) if parts is not None]
     seconds_of = [sum(spent[number][0][part] for part in undivided[number]) for number in known]
     shares = [
@@ -104,6 +104,12 @@ def undivided_parts(run: Measurement) -> list[str] | None:
     return [*_UNDIVIDED, *(_EVALUATION if evaluating == 1 else ())]
 
 
+def undivided_of(mine: Measurement, theirs: Measurement) -> list[str] | None:
+    """Return the parts that neither run of a pair divides; None if they divide different parts."""
+    parts = undivided_parts(mine)
+    return parts if theirs["ranks"]["asked"] == 1 or undivided_parts(theirs) == parts else None
+
+
 def amdahl(serial: float, times: float) -> float:
     """Return T(n) / T(1) of a serial fraction and n processes."""
     return serial + (1 - serial) / times
@@ -143,12 +149,10 @@ def _times(of_training: Mapping) -> float | None:
     return of_training["cores"] / baseline if baseline else None
 
 
-def _whole_pairs(
-    runs: Sequence[Measurement], references: Sequence[Measurement]
-) -> tuple[list[tuple], list[str]]:
+def _whole_pairs(of_training: Pairs) -> tuple[list[tuple], list[str]]:
     """Return the pairs whose whole times can be compared, and why each other cannot."""
-    pairs, refused = [], []
-    for pair in zip(runs, references, strict=True):
+    pairs, refused = [], list(of_training.refused)
+    for pair in zip(of_training.runs, of_training.references, strict=True):
         reason = _refusal(*pair)
         if reason is None:
             pairs.append(pair)

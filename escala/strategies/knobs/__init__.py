@@ -10,7 +10,8 @@ them. A file here holds
     how workloads are trained whose runs read them; absent, `[steps]`;
 `knobs`
     by name, each a JSON Schema with a `description` and a `default`. `omitted` is the value that a
-    request leaves out; absent, it is the default.
+    request leaves out; absent, it is the default. `synchronous` lists the values with which ranks
+    exchange while they compute.
 
 A request holds just those knobs that its run reads and that differ from `omitted`, and a result is
 known by its request. So a new knob changes no request of a run that does not set it, and voids no
@@ -59,9 +60,9 @@ class Knob(NamedTuple):
         """The names of those that read it: strategies, or a workload; none stands for all."""
         if self.workload:
             return [self.workload]
-        return [name for name in STRATEGIES if name in self.strategies] * (
-            len(self.strategies) < len(STRATEGIES)
-        )
+        if len(self.strategies) == len(STRATEGIES):
+            return []
+        return [name for name in STRATEGIES if name in self.strategies]
 
     @property
     def value(self) -> dict[str, Any]:
