@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from escala.experiment.references import NATIVE, Configuration
 from escala.runtime.layout import Layout
@@ -80,9 +78,3 @@ def configuration_of(rung: dict) -> Configuration:
     several = Layout.parse(rung["layout"]).nodes > 1
     network = rung["network"] if several else NATIVE
     return Configuration(rung["strategy"], rung["layout"], rung["variant"], network)
-
-
-def global_batch(training: Mapping[str, Any], ranks: int) -> int:
-    """Return the rows of a step of all ranks together, from the settings of a training."""
-    batch = training["batch"]
-    return batch["rows"] * (ranks if batch["per"] == "rank" else 1)

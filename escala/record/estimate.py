@@ -11,9 +11,8 @@ from escala.core.readable import counted
 from escala.data import size_of
 from escala.data.size import Size
 from escala.experiment import Experiment, Run
-from escala.experiment.runs import global_batch
 from escala.record.schema import read_result
-from escala.runtime.layout import Layout
+from escala.runtime.layout import Layout, global_batch
 from escala.workloads import WORKLOADS
 
 #: Rows per second and core at 1000 letters, measured for `virus-cnn` on one core of a 2-core x86

@@ -14,9 +14,9 @@ from typing import Any
 
 from escala.core import readable, user_code
 from escala.experiment import Experiment, Run
-from escala.experiment.runs import global_batch, takes_steps
+from escala.experiment.runs import takes_steps
 from escala.record.estimate import expected
-from escala.runtime.layout import Layout
+from escala.runtime.layout import Layout, global_batch
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete, of_model

@@ -12,9 +12,8 @@ from pathlib import Path
 from escala.core.errors import InputError
 from escala.core.files import sha256_file
 from escala.data import base
-from escala.experiment.runs import global_batch
 from escala.record import key
-from escala.runtime.layout import Layout
+from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import complete
 from escala.training import checkpoint

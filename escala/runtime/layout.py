@@ -1,9 +1,11 @@
-"""Read layouts such as `2x1`, and assign cores to their processes."""
+"""Read layouts such as `2x1`, and assign rows of a step and cores to their processes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,12 @@ class Layout:
 
     def __str__(self) -> str:
         return f"{self.nodes}x{self.processes}"
+
+
+def global_batch(training: Mapping[str, Any], ranks: int) -> int:
+    """Return the rows of a step of all ranks together, from the settings of a training."""
+    batch = training["batch"]
+    return batch["rows"] * (ranks if batch["per"] == "rank" else 1)
 
 
 def assign_cores(processes: int, per_process: int, available: list[int]) -> list[list[int]]:

@@ -76,7 +76,7 @@ def test_runs_whose_arrays_do_not_fit_on_the_disk_do_not_begin(snakemake, tmp_pa
     refused = snakemake(f"{run}/run.json", experiment=experiment)
     assert refused.returncode == 1
     assert "Estimated disk: 3725.4 GiB for the arrays of 1 split" in refused.stdout
-    message = r"results: '3725\.4 GiB': is needed for arrays and models, and \S+ \S+ are free\. Rem"
+    message = r"results: '3725\.4 GiB': is needed for arrays, and \S+ \S+ are free\. Rem"
     assert re.search(message, refused.stderr)
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "results").exists()
