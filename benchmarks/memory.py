@@ -1,4 +1,4 @@
-"""What a rank takes of memory in three steps, against the lower bound of `escala.training.memory`.
+"""Compare the memory that a rank takes in three steps with the bound of `escala.training.memory`.
 
 Each case trains random rows in a process of its own, by the project's own step. Its own memory is
 what the kernel counts as anonymous (man 5 proc, `RssAnon`), sampled every millisecond; pages of

@@ -1,4 +1,4 @@
-"""What is known about a split before its arrays exist."""
+"""Describe the size of a split before its arrays exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LABELS = {"name": "labels", "shape": (), "dtype": "int64"}
 
 @dataclass(frozen=True)
 class Size:
-    """What the settings of a dataset tell about one split; None where only the data tell it.
+    """Size of one split, from the settings of its dataset; None where only the data tell it.
 
     Attributes
     ----------

@@ -193,7 +193,7 @@ class Experiment:
 
     @property
     def has_classes(self) -> bool:
-        """Whether any workload is scored as a classification."""
+        """Return whether any workload is scored as a classification."""
         return any(WORKLOADS[workload].scores is None for _, workload in self.tasks)
 
     def configurations_of(self, workload: str) -> list[Configuration]:

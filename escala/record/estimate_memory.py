@@ -30,7 +30,7 @@ _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 @dataclass(frozen=True)
 class Memory:
-    """What is known of the memory of some runs.
+    """Memory of some runs, as far as it is known.
 
     Attributes
     ----------
