@@ -118,6 +118,28 @@ def median_interval(
     return Interval(median, None if is_open else low, high if np.isfinite(high) else None)
 
 
+def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """Return the mean of some values with Student's interval.
+
+    Parameters
+    ----------
+    values : finite numbers, independent of each other. A single one has no interval, and none has
+        no estimate.
+    """
+    if not len(values):
+        return Interval(None, None, None)
+    mean = float(np.mean(values))
+    if len(values) == 1:
+        return Interval(mean, None, None)
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * stats.sem(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """Return the standard deviation that a sample estimates, or none for fewer than two values."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
 def rate_interval(successes: float, trials: float, level: float = LEVEL) -> Interval:
     """Return a proportion with its Wilson score interval, or none without trials."""
     if round(trials) < 1:

@@ -101,6 +101,10 @@ def test_a_failed_run_is_named(drawn, name):
         ("seconds_per_epoch", ["training time per epoch (s)", "single 1x1", "horovod-mpi 1x2"]),
         ("confusion_matrices", [*CLASSES, "predicted class", "true class", "runs: 3", "runs: 2"]),
         ("classification_reports", ["COVID (270)", "precision", "f1", "macro average (705)"]),
+        (
+            "mean_scores",
+            ["accuracy", "difference from single 1x1", "single runs (2 to 3", "horovod-mpi 1x2"],
+        ),
         ("speedup", ["1x2", "2 ranks", "efficiency", "horovod-mpi", "horovod-gloo"]),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 
 import jsonschema
 import numpy as np
@@ -21,6 +22,7 @@ from fixtures_runs import (
     with_epoch_scores,
     with_fits,
 )
+from scipy import stats
 
 from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
@@ -378,6 +380,30 @@ def test_scores_of_a_workload_that_brings_its_own_are_a_table(tmp_path, three):
     pd.testing.assert_frame_equal(tables.read(tmp_path / "tables")["scores"], scores)
     changed(experiment.runs[:1], training={"steps_per_epoch": 1000})
     assert len(_tables(experiment)["scores"]) == 5, "an epoch that was cut has no scores"
+
+
+def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_path):
+    experiment = regression(tmp_path / "regression")
+    means = _tables(experiment)["mean_scores"].set_index("strategy")
+    single, parallel = means.loc["single"], means.loc["horovod-mpi"]
+    assert pd.isna(single["reference"]) and single["pairs"] == 0
+    assert single["kind"] == "unavailable" and pd.isna(single["difference"])
+    of_single = stats.ttest_1samp(ERRORS["single"], 0)
+    assert (single["mean_low"], single["mean_high"]) == pytest.approx(
+        tuple(of_single.confidence_interval())
+    )
+    paired = stats.ttest_rel(ERRORS["horovod-mpi"], ERRORS["single"])
+    assert parallel["difference"] == pytest.approx(0.1) and parallel["pairs"] == 3
+    assert (parallel["difference_low"], parallel["difference_high"]) == pytest.approx(
+        tuple(paired.confidence_interval())
+    )
+    assert parallel["standard_deviation"] == pytest.approx(statistics.stdev(ERRORS["horovod-mpi"]))
+    changed(experiment.runs[:1], repeat=7)
+    alone = _tables(experiment)["mean_scores"].set_index("strategy").loc["horovod-mpi"]
+    assert alone["pairs"] == 2, "runs of other repeats have other seeds and are no pair"
+    one = three_configurations(tmp_path / "one", repeats=1)
+    accuracy = _tables(one)["mean_scores"]
+    assert set(accuracy["score"]) == {"accuracy"} and accuracy["mean_low"].isna().all()
 
 
 def test_scores_after_each_epoch_are_a_table(tmp_path, three):

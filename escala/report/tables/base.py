@@ -129,6 +129,22 @@ def by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measureme
     return groups
 
 
+def on_same_rows(
+    runs: Iterable[Measurement], references: Iterable[Measurement]
+) -> list[tuple[Measurement, Measurement]]:
+    """Return pairs of a reference's run and a run, which had the same rows and seeds.
+
+    Scores do not depend on time or machine, so the runs may be of different sessions.
+    """
+    by_rows = {_rows_and_seeds(run): run for run in references}
+    return [(by_rows[_rows_and_seeds(run)], run) for run in runs if _rows_and_seeds(run) in by_rows]
+
+
+def _rows_and_seeds(run: Measurement) -> tuple:
+    """Return the properties that are equal if two runs had the same rows and seeds."""
+    return run["repeat"], *sorted(run["data"]["sha256"].items())
+
+
 def reference_columns(number: int, reference: Configuration) -> dict:
     """Return the columns that name a reference."""
     parts = reference._asdict().items()

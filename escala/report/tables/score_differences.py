@@ -10,14 +10,20 @@ from escala.analysis import differences
 from escala.analysis.statistics import rate_differences
 from escala.experiment.references import Configuration, Reference, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement
-from escala.report.tables.base import Evidence, by_configuration, kind_of, reference_columns
+from escala.report.tables.base import (
+    Evidence,
+    by_configuration,
+    kind_of,
+    on_same_rows,
+    reference_columns,
+)
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Compare each configuration's predictions with a reference's in the same repeats."""
     groups = by_configuration(evidence.scored)
     folders = differences.split_folders(evidence.dataset_files)
-    for names, number, reference, pairs in _same_rows(groups, evidence.references):
+    for names, number, reference, pairs in _pairs(groups, evidence.references):
         tested = differences.paired_rows(pairs, folders)
         classes = pairs[0][1]["evaluation"]["classes"]
         for label, differs in enumerate(rate_differences(*tested, len(classes))):
@@ -38,21 +44,12 @@ def rows(evidence: Evidence) -> Iterator[dict]:
             }
 
 
-def _same_rows(
+def _pairs(
     groups: Mapping[tuple, Sequence[Measurement]], references: Sequence[Reference]
 ) -> Iterator[tuple]:
-    """Yield a configuration, a reference, and pairs of their runs on the same rows.
-
-    Scores do not depend on time or machine, so the runs may be of different sessions.
-    """
+    """Yield a configuration, a reference, and pairs of their runs on the same rows."""
     for names, runs in groups.items():
         for number, reference in compared_with(Configuration(*names[2:]), references):
-            by_rows = {_rows(run): run for run in groups.get((*names[:2], *reference), ())}
-            pairs = [(by_rows[_rows(run)], run) for run in runs if _rows(run) in by_rows]
+            pairs = on_same_rows(runs, groups.get((*names[:2], *reference), []))
             if pairs:
                 yield names, number, reference, pairs
-
-
-def _rows(run: Measurement) -> tuple:
-    """Return the properties that are equal if two runs had the same rows and seeds."""
-    return run["repeat"], *sorted(run["data"]["sha256"].items())

@@ -1,0 +1,143 @@
+"""Draw the mean of each score with its interval, and its mean difference from the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from escala.record.comparable import CONFIGURATION
+from escala.report.figures.common import (
+    PANEL_TITLE,
+    Look,
+    Tables,
+    gaps,
+    in_order,
+    looks,
+    name_height,
+    new,
+    note,
+    panels,
+    title,
+    without_data,
+    wrap,
+    wrapped_names,
+)
+from escala.report.tables.views import labelled
+
+CATEGORY = "Quality"
+WHAT = "Scores on the test rows"
+
+
+def draw(tables: Tables) -> Figure:
+    """Draw a row of panels for each score: its values by configuration, and the differences."""
+    means = tables["mean_scores"]
+    if means.empty:
+        return without_data(WHAT, tables, "scores")
+    means = in_order(_with_main_reference(labelled(means, tables["runs"])))
+    values = labelled(_values(tables), tables["runs"])
+    shown, compared = looks(means), means["difference"].notna().any()
+    parts = [
+        (dataset, workload, score, of_score)
+        for (dataset, workload), frame in panels(means)
+        for score, of_score in frame.groupby("score", sort=False)
+    ]
+    names = wrapped_names(shown)
+    heights = [0.9 + max(0.28, name_height(names) + 0.08) * len(part[-1]) for part in parts]
+    figure = new(9 if compared else 6, sum(heights))
+    grid = figure.subplots(
+        len(parts), 1 + compared, squeeze=False, height_ratios=heights, sharey="row"
+    )
+    several = len(panels(means)) > 1
+    for axes, (dataset, workload, score, of_score) in zip(grid, parts, strict=True):
+        of_part = values[
+            (values["dataset"] == dataset)
+            & (values["workload"] == workload)
+            & (values["score"] == score)
+        ]
+        _means(axes[0], of_score, of_part, shown)
+        heading = f"{dataset}, {workload}: {score}" if several else score
+        axes[0].set_title(wrap(heading, 3.2, PANEL_TITLE))
+        if compared:
+            _differences(axes[1], of_score, shown)
+            heading = f"difference from {_references(of_score)}"
+            axes[1].set_title(wrap(heading, 3.2, PANEL_TITLE))
+    title(figure, WHAT, means)
+    note(figure, [_reading(means), *gaps(tables["runs"])])
+    return figure
+
+
+def _with_main_reference(means: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each score of a configuration: that with its first reference."""
+    ordered = means.sort_values("reference", kind="stable", na_position="first")
+    return ordered.drop_duplicates([*CONFIGURATION, "score"]).sort_index()
+
+
+def _values(tables: Tables) -> pd.DataFrame:
+    """Return the score of every run of the table of means."""
+    runs = tables["runs"]
+    counted = runs[runs["current"] & (runs["status"] == "ok") & runs["accuracy"].notna()]
+    accuracy = counted.assign(score="accuracy", value=counted["accuracy"])
+    columns = [*CONFIGURATION, "score", "value"]
+    own = [frame[columns] for frame in (accuracy, tables["scores"]) if len(frame)]
+    return pd.concat(own, ignore_index=True)
+
+
+def _means(axes: Axes, means: pd.DataFrame, values: pd.DataFrame, shown: dict[str, Look]) -> None:
+    """Draw every run as a pale point, and the mean with its interval."""
+    for place, label in enumerate(means["label"]):
+        own = values.loc[values["label"] == label, "value"].astype(float)
+        look = shown[label]
+        axes.scatter(
+            own, np.full(len(own), place - 0.22), s=12, alpha=0.5, color=look.colour, linewidth=0
+        )
+    _intervals(axes, means, "mean", shown)
+    axes.set_yticks(range(len(means)), wrapped_names(means["label"]))
+    axes.set_ylim(len(means) - 0.5, -0.6)
+    axes.set_xlabel("score")
+
+
+def _differences(axes: Axes, means: pd.DataFrame, shown: dict[str, Look]) -> None:
+    """Draw the mean difference with its interval, and a line at 0."""
+    axes.axvline(0, color="0.4", linestyle="--", linewidth=1)
+    _intervals(axes, means, "difference", shown)
+    axes.set_xlabel("difference of the score")
+
+
+def _intervals(axes: Axes, means: pd.DataFrame, column: str, shown: dict[str, Look]) -> None:
+    for place, (label, middle, low, high) in enumerate(
+        means[["label", column, f"{column}_low", f"{column}_high"]].itertuples(index=False)
+    ):
+        if pd.isna(middle):
+            continue
+        look = shown[label]
+        ends = [[0], [0]] if pd.isna(low) else [[middle - low], [high - middle]]
+        axes.errorbar(
+            [middle], [place], xerr=ends, color=look.colour, marker=look.marker,
+            fillstyle=look.fill, markersize=6, capsize=3, linewidth=1.5,
+        )  # fmt: skip
+
+
+def _references(means: pd.DataFrame) -> str:
+    """Return the labels of the references in these rows, or nothing."""
+    return ", ".join(means.loc[means["difference"].notna(), "reference_label"].unique())
+
+
+def _reading(means: pd.DataFrame) -> str:
+    """Return how to read the figure."""
+    runs, pairs = means["runs"].astype(int), means["pairs"].astype(int)
+    compared = (
+        f" Differences are of runs with the same rows and seeds ({_span(pairs[pairs > 0])} pairs)."
+        if (pairs > 0).any()
+        else ""
+    )
+    return (
+        f"Pale points: single runs ({_span(runs)} for each configuration). Markers: means, with "
+        f"95 % intervals by Student's distribution over repeats.{compared}"
+    )
+
+
+def _span(counts: pd.Series) -> str:
+    low, high = counts.min(), counts.max()
+    return f"{low}" if low == high else f"{low} to {high}"
