@@ -17,8 +17,8 @@ from escala.workloads import WORKLOADS
 
 #: Rows per second and core at 1000 letters, measured for `virus-cnn` on one core of a 2-core x86
 #: virtual machine (6400 rows in 5.65 s), and the start-up of a run there. Other models make other
-#: numbers of operations for a value of a row: one core trained `mnist-mlp` in about a tenth of the
-#: time that this rate gives, and `resnet34` on pictures of 32 × 32 pixels in about ten times as much.
+#: numbers of operations for a value of a row: one core took about a tenth of the time that this
+#: rate gives for `mnist-mlp`, and ten times as much for `resnet34` on pictures of 32 × 32 pixels.
 REFERENCE_ROWS_PER_SECOND = 6400 / 5.65
 REFERENCE_LENGTH = 1000
 REFERENCE_STARTUP_SECONDS = 7.0

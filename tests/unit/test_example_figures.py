@@ -78,6 +78,7 @@ def drawn(*what) -> tuple[str, list[np.ndarray]]:
     return words, [np.asarray(image.get_array()) for image in shown]
 
 
+@pytest.mark.filterwarnings("ignore:\\nThe hypothesis contains 0 counts")
 def test_photographs_are_shown_with_their_captions_and_the_bleu_of_each(tmp_path):
     """Eight of fifteen rows: 0, 2, …, 14. Their pictures are of different shapes and colours."""
     split, predictions = write(tmp_path / "split")
@@ -105,11 +106,13 @@ def test_photographs_are_shown_with_their_captions_and_the_bleu_of_each(tmp_path
 
 def test_scenes_are_shown_by_their_names_and_the_longest_captions_stand_whole(tmp_path):
     split, predictions = write(tmp_path, 4, ["red dog runs in park"] * 4)
-    words, pictures = drawn(RUN | {"evaluation": {"rows": 4}}, predictions, split, None)
+    failed = {"status": "failed", "reason": "score bleu_1 is nan", "evaluation": None}
+    words, pictures = drawn(RUN | failed, predictions, split, None)
     assert words.count("Scene: red dog runs in park") == 4 and not pictures
     # The network wrote it once, and it is compared with three.
     assert words.count("uncharacteristically") == 4 * (LENGTH - 1)
     assert "4 of 4 test pictures" in words and "all test pictures" not in words
+    assert "The run ended as failed: score bleu_1 is nan." in words
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def _show(axes: Axes, photograph: np.ndarray, top: float) -> None:
 def _notes(
     run: dict, rows: int, shown: int, pictures: Path | None, photographs: Sequence
 ) -> list[str]:
-    scores = run["evaluation"].get("scores", {})
+    scores = (run["evaluation"] or {}).get("scores", {})
     of_all = [f"{scores[name]:.2f}" for name in BLEU if name in scores]
     missing = pictures is not None and sum(each is None for each in photographs)
     return [
@@ -145,4 +145,5 @@ def _notes(
         "with a dash are the reference captions.",
         *[f"{NAMES} of the captions of all test pictures: {', '.join(of_all)}."] * bool(of_all),
         *[f"Photographs that are no longer in their folder: {missing}."] * bool(missing),
+        *[f"The run ended as {run['status']}: {run['reason']}."] * (run["status"] != "ok"),
     ]
