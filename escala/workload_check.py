@@ -39,6 +39,8 @@ SEED = 0
 RANKS_TOLERANCE = 3e-3
 ROWS_TOLERANCE = 1e-3
 TIME_LIMIT_SECONDS = 300.0
+#: Names by which `escala.training.evaluate` sums the losses and the correctness of the rows.
+SUMMED = frozenset({"loss", "correct"})
 
 
 class Refused(Exception):
@@ -497,6 +499,12 @@ def _kept(subject: Subject) -> str:
 
 
 def _counts(subject: Subject) -> str:
+    of_rows = _names_of_row_scores(subject)
+    if taken := of_rows & SUMMED:
+        raise Refused(
+            f"row_scores gives the score {min(taken)}, which is a name of the run's own",
+            "rename this score",
+        )
     scores = scores_module(NAME)
     offered = [name for name in ("counts", "scores_of") if hasattr(scores, name)]
     if not offered:
@@ -524,7 +532,7 @@ def _counts(subject: Subject) -> str:
     found = scores.scores_of(whole.sum(axis=0, dtype=np.float64))
     if problem := not_finite(found):
         raise Refused(problem, "let scores_of leave out a score that these rows do not define")
-    if twice := found.keys() & _names_of_row_scores(subject):
+    if twice := found.keys() & of_rows:
         raise Refused(
             f"score {min(twice)} is given by row_scores and by scores_of", "rename one of them"
         )

@@ -10,6 +10,7 @@
 # OUTPUTS:
 #   results/{experiment}/tables/{table}.csv                  columns as in schemas/tables/
 #   results/{experiment}/figures/{figure}.svg, .png
+#   results/{experiment}/figures/examples/{configuration}.{repeat}.{example}.svg, .png
 #   results/{experiment}/figures/timelines/{configuration}.{part}.svg, .png
 #   results/{experiment}/summary.md
 #
@@ -20,6 +21,7 @@
 wildcard_constraints:
     figure="|".join([*FIGURES, *SOME_FIGURES]),
     part="run|allreduce",
+    example="|".join(EXAMPLE_FIGURES),
 
 
 rule tables:
@@ -89,6 +91,40 @@ rule figure:
         """
         python -m scripts.figure {wildcards.figure} \
             --tables {params.tables:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule example_figure:
+    input:
+        run=f"{CONFIGURATION}/{{repeat}}/run.json",
+        dataset=tested_split,
+    output:
+        report(
+            f"{EXAMPLE}.svg",
+            caption="../report/figure.rst",
+            category=lambda wildcards: DECLARED[wildcards.example].category,
+            subcategory="{dataset} {workload}",
+            labels={"example": "{strategy} {layout} {variant} {network} {repeat}: {example}"},
+        ),
+        f"{EXAMPLE}.png",
+    log:
+        f"results/{{experiment}}/logs/figures/examples/{EXAMPLE_NAME}.log",
+    conda:
+        "../envs/report.yaml"
+    params:
+        code=lambda wildcards: code("scripts.figure", f"escala.report.figures.{wildcards.example}"),
+        caption=lambda wildcards: caption(wildcards.example),
+        split=subpath(input.dataset, parent=True),
+        pictures=pictures_option,
+    message:
+        "Draw {wildcards.example} of {wildcards.workload} on {wildcards.dataset}"
+    shell:
+        """
+        python -m scripts.figure {wildcards.example} \
+            --run {input.run:q} \
+            --split {params.split:q} \
+            {params.pictures:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 

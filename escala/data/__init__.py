@@ -62,6 +62,10 @@ paths of an experiment with `escala.data.paths`. An `InputError` about a path gi
     `Familiarity.load(path)`
         read it.
 
+`examples`, if figures show photographs of its test rows (`escala.report.figures`):
+    `pictures(settings)`
+        the folder of the photographs, or None if the dataset has none.
+
 A kind may have further modules, and rules for its own steps, like those of genomes in `rules/`.
 """
 

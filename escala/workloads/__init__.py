@@ -51,8 +51,8 @@ It may also offer
     the correctness of each row, float32 (rows,) from 0 to 1, whose mean is recorded as accuracy; by
     default whether the most probable class is the target;
 `row_scores(targets, outputs)`
-    further scores of every row, finite float32 (rows,) by name. With `validate`, their means are
-    recorded after each epoch;
+    further scores of every row, finite float32 (rows,) by name, which is neither `loss` nor
+    `correct`. With `validate`, their means are recorded after each epoch;
 
 and a module `scores`, which is imported without `model` and so without TensorFlow, with
 

@@ -129,10 +129,10 @@ def module_of(wildcards, part):
     return kind.module(part)
 
 
-def of_settings(wildcards, function, *arguments):
-    """Return a result of the module `settings` of a dataset's kind."""
+def of_settings(wildcards, function, *arguments, module="settings"):
+    """Return a result of a function of a dataset's settings, in a module of its kind."""
     settings = dataset(wildcards)
     try:
-        return getattr(kind_of(settings).load("settings"), function)(settings, *arguments)
+        return getattr(kind_of(settings).load(module), function)(settings, *arguments)
     except InputError as error:
         raise WorkflowError(f"datasets.{wildcards.dataset}.{error}") from None

@@ -122,6 +122,15 @@ def test_two_scores_of_one_name_are_refused(own_workload):
         STEPS_CHECKS["scores"](found)
 
 
+@pytest.mark.parametrize("name", ["loss", "correct"])
+def test_a_score_of_rows_by_a_name_of_the_runs_own_is_refused(own_workload, name):
+    with open(own_workload / "model.py", "a") as code:
+        code.write(f"\n\ndef row_scores(targets, outputs):\n    return {{{name!r}: targets}}\n")
+    with pytest.raises(Refused, match=f"row_scores gives the score {name}") as refused:
+        STEPS_CHECKS["scores"](subject(own_workload))
+    assert refused.value.remedy == "rename this score"
+
+
 @pytest.mark.parametrize(("below", "most"), [(256, None), (257, 256)])
 def test_whole_numbers_are_drawn_as_far_as_their_dtype_goes(own_workload, below, most):
     changed(own_workload / "workload.yaml", "below: 5", f"below: {below}")

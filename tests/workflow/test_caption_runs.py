@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from escala.core.files import read_json
 from escala.data import KINDS
@@ -16,6 +17,7 @@ from escala.predict.classify import predict
 from escala.record.run import measure
 from escala.strategies.shared import factors
 from escala.workloads import load, workload
+from tests.conftest import ROOT
 
 #: The last step of an epoch has one row, so one of two ranks has none.
 ROWS = {"train": 25, "validation": 5, "test": 7}
@@ -117,3 +119,33 @@ def test_a_kept_model_writes_captions_of_a_users_scenes(split, alone, tmp_path):
     assert table["scene"].tolist() == ["red dog runs in park", "wet cat sits on beach"]
     for caption in table["predicted"]:
         assert caption and {*caption.split()} <= {f"w{number}" for number in range(4, V)}
+
+
+def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(snakemake, tmp_path):
+    """Those of photographs with their folder."""
+    settings = yaml.safe_load((ROOT / "experiments/captions/flickr8k.yaml").read_text())
+    of_photographs = settings["datasets"]["flickr8k"]["source"]
+    for part in ("tokens", "train", "validation", "test", "weights"):
+        (tmp_path / part).touch()
+        of_photographs[part] = str(tmp_path / part)
+    (tmp_path / "photographs").mkdir()
+    of_photographs["pictures"] = str(tmp_path / "photographs")
+    source = {"type": "simulated", "pictures": {"train": 8, "validation": 2, "test": 3}}
+    scenes = {"kind": "captions", "source": source, "split": {"seeds": [4]}}
+    settings["datasets"] |= {"scenes": scenes}
+    settings |= {"experiment": "two", "oversubscribe": True}
+    dry_run = ["--dry-run", "--printshellcmds"]
+    done = snakemake("results/two/summary.md", *dry_run, experiment=settings)
+    commands = [
+        line.split("--output ")[0].split()
+        for line in done.stdout.split("\n")
+        if "scripts.figure captions" in line
+    ]
+    first = "caption-lstm/single/1x1/tuned/native/rep1/run.json"
+    assert sorted(command[4:] for command in commands) == [
+        ["--run", f"results/two/runs/{name}/{first}", "--split", f"results/two/data/{name}/split4"]
+        + ["--pictures", str(tmp_path / "photographs")] * (name == "flickr8k")
+        for name in ("flickr8k", "scenes")
+    ], done.stdout + done.stderr
+    other = "results/two/figures/examples/scenes.caption-lstm.single.1x1.tuned.native.rep2"
+    assert snakemake(f"{other}.captions.svg", "--dry-run").returncode == 0

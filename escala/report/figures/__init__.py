@@ -4,10 +4,14 @@ A module declares itself by constants, which are read without an import (`escala
 
 - `CATEGORY`: its heading in the report, one of `CATEGORIES`;
 - `NEEDS`: a condition on the experiment, one of `OCCASIONS`; without it, the figure is always
-  drawn. The name of a probe stands for runs of this probe.
+  drawn. The name of a probe stands for runs of this probe;
+- `KIND`, in the category `EXAMPLES` only: the kind of the datasets whose test rows it shows.
 
 Modules without a category are helpers. Figures are drawn from the tables of an experiment,
-`draw(tables)`, and those of timelines from one run, `draw(run, events)`.
+`draw(tables)`. Others are drawn from one run, whose `run.json` is `run`: those of timelines by
+`draw(run, events)`, and those of examples by `draw(run, predictions, split, pictures)`.
+`predictions` are those for all test rows, or None if the run has none, `split` is the folder of its
+split, and `pictures` what `pictures` in the module `examples` of the kind returns.
 """
 
 from __future__ import annotations
@@ -20,9 +24,9 @@ from typing import NamedTuple
 from escala.core.declared import constants
 from escala.probes import PROBES
 
-TIMELINES = "Timelines"
+TIMELINES, EXAMPLES = "Timelines", "Examples"
 #: Headings of the report, in the order in which figures are listed.
-CATEGORIES = ("Data", "Quality", "Time", "Resources", TIMELINES)
+CATEGORIES = ("Data", "Quality", EXAMPLES, "Time", "Resources", TIMELINES)
 #: Conditions that not every experiment meets.
 OCCASIONS = ("classes", "several nodes", "ladders", *PROBES)
 
@@ -32,13 +36,14 @@ class Figure(NamedTuple):
 
     category: str
     needs: str | None
+    kind: str | None
 
 
 def _declared() -> dict[str, Figure]:
     """Return all figures by name, in the order to list them."""
     modules = {path.stem: constants(path) for path in Path(__file__).parent.glob("*.py")}
     figures = {
-        name: Figure(found["CATEGORY"], found.get("NEEDS"))
+        name: Figure(found["CATEGORY"], found.get("NEEDS"), found.get("KIND"))
         for name, found in modules.items()
         if "CATEGORY" in found
     }
@@ -53,12 +58,15 @@ FIGURES, SOME_FIGURES = (
     tuple(
         name
         for name, each in DECLARED.items()
-        if each.category != TIMELINES and (each.needs is None) == always
+        if each.category not in (TIMELINES, EXAMPLES) and (each.needs is None) == always
     )
     for always in (True, False)
 )
-#: Drawn from one timeline run.
-TIMELINE_FIGURES = tuple(n for n, each in DECLARED.items() if each.category == TIMELINES)
+#: Drawn from one timeline run, and from one run with its test rows.
+TIMELINE_FIGURES, EXAMPLE_FIGURES = (
+    tuple(name for name, each in DECLARED.items() if each.category == category)
+    for category in (TIMELINES, EXAMPLES)
+)
 
 
 def figure(name: str) -> ModuleType:

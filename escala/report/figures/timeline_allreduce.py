@@ -9,7 +9,8 @@ from matplotlib.patches import Patch
 
 from escala.probes.timeline import family, intervals, operations, ready, union_seconds
 from escala.report.figures.common import NOTE, legend, name_height, new, note, shades, wrap
-from escala.report.figures.timelines import COLOURS, heading, nothing, short
+from escala.report.figures.one_run import heading, nothing
+from escala.report.figures.timelines import COLOURS, short
 
 CATEGORY = "Timelines"
 WHAT = "Horovod timeline of one allreduce"

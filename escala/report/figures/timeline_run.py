@@ -8,7 +8,8 @@ from matplotlib.patches import Patch
 
 from escala.probes.timeline import FAMILIES, OTHER, family, intervals, union_seconds
 from escala.report.figures.common import legend, new, note
-from escala.report.figures.timelines import COLOURS, heading, nothing, short, spans
+from escala.report.figures.one_run import heading, nothing
+from escala.report.figures.timelines import COLOURS, short, spans
 
 CATEGORY = "Timelines"
 WHAT = "Horovod timeline of a whole run"

@@ -3,33 +3,11 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from escala.probes.timeline import FAMILIES, OTHER
-from escala.report.figures.common import describe, empty, head, palette
+from escala.report.figures.common import palette
 
 COLOURS = palette([*FAMILIES, OTHER])
-
-
-def heading(figure: Figure, what: str, run: dict) -> None:
-    """Put a title, the run and the data above a figure."""
-    head(figure, what, run_name(run), data_name(run))
-
-
-def run_name(run: dict) -> str:
-    names = [run[key] for key in ("strategy", "layout", "variant", "network", "workload")]
-    return " ".join(names)
-
-
-def data_name(run: dict) -> str:
-    data = run["data"]
-    return describe(run["dataset"], data["provenance"], data["leaky"])
-
-
-def nothing(what: str, run: dict, why: str) -> Figure:
-    """Return a figure with the reason why a run's timeline is not shown."""
-    ended = f" The run ended as {run['status']}: {run['reason']}." if run["reason"] else ""
-    return empty(f"{what}, {run_name(run)}", data_name(run), f"Unavailable: {why}.{ended}")
 
 
 def short(tensor: str, letters: int = 44) -> str:

@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.keras import layers
 
+from escala.workloads.resnet34.model import NORMALISATIONS
+
 
 class Masks(layers.Dropout):
     """Pass rows on, and write what dropout would keep of them: a file a process, a line a step."""
@@ -32,12 +34,13 @@ class Masks(layers.Dropout):
 
 def build(specs, outputs, settings, knobs) -> tf.keras.Model:
     [codes], [classes] = specs, outputs
+    normalisation = NORMALISATIONS[knobs.get("batch_norm", "local")]
     return tf.keras.Sequential(
         [
             layers.Input(codes.shape, dtype=codes.dtype),
             layers.Rescaling(0.25),
             layers.Dense(8),
-            layers.BatchNormalization(momentum=0.8),
+            normalisation(momentum=0.8),
             layers.ReLU(),
             layers.Dropout(settings["dropout"]),
             layers.Dense(classes, activation="softmax"),

@@ -1,0 +1,85 @@
+"""Some test pictures with the captions that a run wrote, and what these are compared with."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from escala.data.base import Arrays
+from escala.data.captions.arrays import PICTURES
+from escala.data.captions.bleu import bleu, counts
+from escala.data.captions.words import END, PADDING
+from escala.data.paths import expanded_path
+
+
+class Example(NamedTuple):
+    """A test picture with its captions.
+
+    Attributes
+    ----------
+    name : of the file of the picture, or of the scene.
+    written : the caption that a run wrote, empty if it has no word.
+    references : the captions that it is compared with, in their order.
+    bleu : `bleu_1` to `bleu_4` of this caption.
+    """
+
+    name: str
+    written: str
+    references: list[str]
+    bleu: dict[str, float]
+
+
+def pictures(settings: Mapping[str, Any]) -> Path | None:
+    """Return the folder of a dataset's photographs, or None if its pictures are scenes.
+
+    Raises
+    ------
+    InputError : a variable in its path is not set.
+    """
+    source = settings["source"]
+    if source["type"] == "simulated":
+        return None
+    return Path(expanded_path(source["pictures"], "source.pictures"))
+
+
+def examples(split: Path, predictions: np.ndarray, most: int) -> list[Example]:
+    """Return test pictures at equal distances in their order, from the first to the last.
+
+    So no picture is chosen by its captions.
+
+    Parameters
+    ----------
+    split : folder of the split.
+    predictions : the caption of each test picture, (rows, length), as `caption-lstm` gives it.
+    most : pictures to return; all, if there are fewer.
+    """
+    arrays = Arrays(split)
+    rows = arrays.rows("test")
+    chosen = np.linspace(0, rows - 1, min(most, rows)).round().astype(int)
+    names, vocabulary = _names(split / PICTURES), arrays.description["vocabulary"]
+    targets = arrays.gather("test", slice(None))[1]
+    return [_example(names[row], predictions[row], targets[row], vocabulary) for row in chosen]
+
+
+def _names(path: Path) -> list[str]:
+    """Return the names of the test pictures, in the order of the rows."""
+    with open(path, newline="", encoding="utf-8") as handle:
+        table = csv.DictReader(handle, delimiter="\t")
+        return [row["name"] for row in table if row["side"] == "test"]
+
+
+def _example(
+    name: str, written: np.ndarray, targets: np.ndarray, vocabulary: Sequence[str]
+) -> Example:
+    candidate, *references = (_words(each, vocabulary) for each in (written, *targets))
+    references = [words for words in references if words]
+    scores = bleu(counts(references or [[]], candidate))
+    return Example(name, " ".join(candidate), [" ".join(words) for words in references], scores)
+
+
+def _words(numbers: np.ndarray, vocabulary: Sequence[str]) -> list[str]:
+    return [vocabulary[number] for number in numbers.tolist() if number not in (PADDING, END)]
