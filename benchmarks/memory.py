@@ -92,7 +92,7 @@ def measure(case: str, name: str) -> None:
     class Data:
         inputs, targets = (Spec("rows", shape, dtype),), Spec("labels", (), "int64")
 
-    row_losses = losses_of_rows(work.row_losses, settings)
+    row_losses = losses_of_rows(work, settings)
     compute = steps.computing(
         model, row_losses, steps.most_probable_is_right, [], [], strategy.summed
     )

@@ -28,6 +28,8 @@ TIMELINE_FILES = ("timeline.json", "trace.json")
 class Strategy(ABC):
     """One process's side of a strategy. Call `start` first; no library is loaded before it.
 
+    What runs inside a step has no Python control flow on tensors (`escala.workloads.graphs`).
+
     Parameters
     ----------
     knobs : the variant's settings.
@@ -114,9 +116,9 @@ class Strategy(ABC):
         over these ranks, each a float. An asynchronous strategy returns objects that `float`
         converts, which waits for the step.
         """
-        import tensorflow as tf
+        from escala.workloads.graphs import as_graph
 
-        function = tf.function(step, input_signature=signature)
+        function = as_graph(input_signature=signature)(step)
 
         def run(arguments: Sequence[tuple]) -> list[float]:
             (only,) = arguments

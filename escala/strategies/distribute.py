@@ -27,7 +27,9 @@ class Distribute(Strategy):
     def compiled(self, step, signature):
         import tensorflow as tf
 
-        @tf.function(reduce_retracing=True)
+        from escala.workloads.graphs import as_graph
+
+        @as_graph(reduce_retracing=True)
         def on_all_replicas(*arguments):
             summed = []
             for values in self.tf_strategy.run(step, args=arguments):
@@ -79,12 +81,11 @@ class Distribute(Strategy):
 
     @property
     def _sum_function(self):
-        import tensorflow as tf
+        from escala.workloads.graphs import as_graph
 
         if not hasattr(self, "_compiled_sum"):
-            self._compiled_sum = tf.function(
-                lambda value: self.tf_strategy.reduce("SUM", value, axis=None),
-                reduce_retracing=True,
+            self._compiled_sum = as_graph(reduce_retracing=True)(
+                lambda value: self.tf_strategy.reduce("SUM", value, axis=None)
             )
         return self._compiled_sum
 

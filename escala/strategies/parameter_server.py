@@ -80,9 +80,11 @@ class ParameterServer(Strategy):
     def compiled(self, step, signature):
         import tensorflow as tf
 
+        from escala.workloads.graphs import as_graph
+
         replicas, coordinator = self.tf_strategy, self._coordinator
 
-        @tf.function(input_signature=signature)
+        @as_graph(input_signature=signature)
         def on_worker(*arguments):
             return tf.stack(replicas.run(step, args=arguments))
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 
 import tensorflow as tf
 
+from escala.workloads.graphs import function_of
 
-def losses_of_rows(row_losses: Callable, settings: Mapping) -> Callable:
+
+def losses_of_rows(work: ModuleType, settings: Mapping) -> Callable:
     """Return a function of targets and outputs that returns the loss of every row, shape (rows,).
 
     A mean over the rows, or a loss for each place in a row, would be broadcast over the weights of
@@ -15,18 +18,20 @@ def losses_of_rows(row_losses: Callable, settings: Mapping) -> Callable:
 
     Parameters
     ----------
-    row_losses : function of the workload. If it returns another shape, a ValueError names its file
-        and line.
+    work : the module `model` of the workload. If its `row_losses` returns another shape, a
+        ValueError names its file and line.
     settings : of the workload.
     """
+
+    row_losses = function_of(work, "row_losses")
 
     def checked(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         losses = tf.convert_to_tensor(row_losses(targets, outputs, settings))
         if not of_rows(losses, targets):
-            code = row_losses.__code__
+            code = work.row_losses.__code__
             raise ValueError(
-                f"{row_losses.__name__} gives the shape {losses.shape} in place of (rows,), a loss "
-                f'for each row: File "{code.co_filename}", line {code.co_firstlineno}'
+                f"row_losses gives the shape {losses.shape} in place of (rows,), a loss for each "
+                f'row: File "{code.co_filename}", line {code.co_firstlineno}'
             )
         return losses
 

@@ -17,6 +17,7 @@ from escala.strategies import Strategy
 from escala.training.data import not_finite
 from escala.training.shards import evaluation_rows
 from escala.training.step import most_probable_is_right, row_signature
+from escala.workloads.graphs import as_graph, function_of
 from escala.workloads.models import given, row_blocks, rows_at_once
 from escala.workloads.predictions import predicting
 
@@ -41,10 +42,10 @@ def evaluator(
 ) -> Evaluator:
     """Return the evaluation of a workload's model with its settings."""
     predictions = predicting(work, model, settings)
-    correct = getattr(work, "correct", most_probable_is_right)
-    row_scores = getattr(work, "row_scores", no_scores)
+    correct = function_of(work, "correct", most_probable_is_right)
+    row_scores = function_of(work, "row_scores", no_scores)
 
-    @tf.function(input_signature=row_signature(data))
+    @as_graph(input_signature=row_signature(data))
     def evaluate(*arguments):
         *inputs, targets = arguments
         outputs = model(given(inputs), training=False)

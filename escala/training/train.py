@@ -27,6 +27,7 @@ from escala.training.shards import evaluation_rows
 from escala.training.stopping import EarlyStopping
 from escala.training.warmup import shares_by_speed, unchanged, warm_up
 from escala.workloads import models, scores_module, workload
+from escala.workloads.graphs import function_of
 
 log = logging.getLogger("escala")
 
@@ -71,8 +72,8 @@ def train(
         optimizer.build(model.trainable_variables)
         replicas.require_whole_steps(model, request["knobs"]["accumulation"])
         memory.require(model, optimizer, request, strategy)
-        row_losses = losses_of_rows(work.row_losses, settings)
-        correct = getattr(work, "correct", steps.most_probable_is_right)
+        row_losses = losses_of_rows(work, settings)
+        correct = function_of(work, "correct", steps.most_probable_is_right)
         factored = steps.factored(model, request, strategy, total)
         own = replicas.own_variables(model)
 

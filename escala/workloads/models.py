@@ -273,6 +273,7 @@ def _network(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, P
     import tensorflow as tf
 
     from escala.workloads import WORKLOADS, workload
+    from escala.workloads.graphs import as_graph
     from escala.workloads.predictions import predicting
 
     work = workload(described["workload"])
@@ -287,11 +288,11 @@ def _network(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, P
 
     predictions = predicting(work, model, described["settings"])
 
-    @tf.function(input_signature=signature)
+    @as_graph(input_signature=signature)
     def outputs(*inputs):
         return model(given(inputs), training=False)
 
-    @tf.function(input_signature=signature)
+    @as_graph(input_signature=signature)
     def predicted(*inputs):
         return predictions(inputs, outputs(*inputs))
 

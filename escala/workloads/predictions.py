@@ -7,6 +7,8 @@ from types import ModuleType
 
 import tensorflow as tf
 
+from escala.workloads.graphs import function_of
+
 
 def predicting(work: ModuleType, model: tf.keras.Model, settings: Mapping) -> Callable:
     """Return the function from the inputs and outputs of some rows to their predictions.
@@ -17,8 +19,9 @@ def predicting(work: ModuleType, model: tf.keras.Model, settings: Mapping) -> Ca
     settings : of the workload.
     """
     if hasattr(work, "generate"):
-        return lambda inputs, outputs: work.generate(model, inputs, settings)
-    predict = getattr(work, "predict", most_probable)
+        generate = function_of(work, "generate")
+        return lambda inputs, outputs: generate(model, inputs, settings)
+    predict = function_of(work, "predict", most_probable)
     return lambda inputs, outputs: predict(outputs)
 
 

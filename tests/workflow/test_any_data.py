@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ from escala.core.files import read_json, sha256_file, write_json
 from escala.data.base import Arrays
 from escala.record import steps
 from escala.record.run import INVALID, measure
+from escala.training.contract import losses_of_rows
 from escala.training.evaluate import evaluator, validate
 from escala.workloads import load
 from tests.workflow.conftest import add_workload
@@ -113,7 +113,7 @@ def test_a_mean_of_row_scores_that_is_no_number_ends_the_training(split):
         correct=regression.correct,
         row_scores=lambda targets, outputs: {"ratio": targets[:, 0] / tf.zeros_like(outputs[:, 0])},
     )
-    losses = partial(regression.row_losses, settings={})
+    losses = losses_of_rows(regression, {})
     evaluate = evaluator(model, undefined, losses, data, {})
     alone = SimpleNamespace(part=(0, 1), total=lambda values: values)
     with pytest.raises(ValueError, match=r"^score ratio is .*`row_scores` must give a finite"):

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from escala.workloads.graphs import as_graph
 from escala.workloads.models import given
 
 #: A layer is factored only if each rank then receives fewer bytes per step, by more than this
@@ -99,7 +100,7 @@ def _products(model: tf.keras.Model) -> list[tuple[tf.keras.layers.Dense, int]]:
 
     one_row = [tf.TensorSpec((1, *each.shape[1:]), each.dtype) for each in model.inputs]
 
-    @tf.function(input_signature=one_row)
+    @as_graph(input_signature=one_row)
     def traced(*inputs):
         with _called_as(note, layers):
             return model(given(inputs), training=True)

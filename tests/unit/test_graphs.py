@@ -1,0 +1,110 @@
+"""Control flow on tensors in the code of a workload, against the same code without graphs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from escala.data.base import Spec
+from escala.strategies.single import Single
+from escala.training.contract import losses_of_rows
+from escala.training.evaluate import evaluator
+from escala.training.step import computing, no_exchange, own_sum, train_step
+from escala.workloads.graphs import function_of
+from tests.conftest import KNOBS
+
+STEPS, ROWS, RATE, LARGE = 8, 12, 0.05, 0.5
+
+
+class Damped(tf.keras.layers.Layer):
+    """Halve rows until no number is above 2; add 1 to rows without a number above 1."""
+
+    def call(self, rows):
+        if tf.reduce_max(tf.abs(rows)) < 1:
+            return rows + 1
+        while tf.reduce_max(tf.abs(rows)) > 2:
+            rows = rows / 2
+        return rows
+
+
+def row_losses(targets, outputs, settings):
+    errors = targets - outputs
+    if tf.reduce_max(tf.abs(errors)) > settings["large"]:
+        return tf.abs(errors)
+    return tf.square(errors)
+
+
+def correct(targets, outputs):
+    hits = tf.zeros_like(outputs)
+    for width in tf.range(1.0, 3.0):
+        hits += tf.cast(tf.abs(targets - outputs) < width, tf.float32) / 2
+    return hits
+
+
+def row_scores(targets, outputs):
+    if tf.reduce_mean(outputs) > 0:
+        return {"offset": outputs - targets}
+    return {"offset": targets - outputs}
+
+
+def predict(outputs):
+    if tf.reduce_mean(outputs) > 0:
+        outputs = outputs + 100
+    return outputs
+
+
+WORK = SimpleNamespace(
+    row_losses=row_losses, correct=correct, row_scores=row_scores, predict=predict
+)
+SETTINGS = {"large": LARGE}
+DATA = SimpleNamespace(
+    inputs=(Spec("numbers", (4,), "float32"),), targets=Spec("number", (), "float32")
+)
+
+
+def steps_of_rows() -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the rows of each step, smaller than those of the step before, with their means."""
+    random = np.random.default_rng(0)
+    sizes = np.geomspace(8, 0.1, STEPS, dtype=np.float32)
+    numbers = [size * random.normal(size=(ROWS, 4)).astype(np.float32) for size in sizes]
+    return [(each, each.mean(axis=1)) for each in numbers]
+
+
+def network() -> tf.keras.Model:
+    given = tf.keras.Input((4,))
+    outputs = tf.keras.layers.Dense(1, kernel_initializer=tf.keras.initializers.Constant(0.1))
+    return tf.keras.Model(given, tf.keras.layers.Reshape(())(outputs(Damped()(given))))
+
+
+def test_control_flow_of_a_workload_may_depend_on_tensors():
+    model, reference, rows = network(), network(), steps_of_rows()
+    losses = losses_of_rows(WORK, SETTINGS)
+    compute = computing(model, losses, function_of(WORK, "correct"), [], [], own_sum)
+    optimizer, single = tf.keras.optimizers.SGD(RATE), Single(KNOBS, None)
+    step = train_step(model, optimizer, single, DATA, compute, no_exchange)
+    evaluate = evaluator(model, WORK, losses, DATA, SETTINGS).function
+    taken = set()
+    for numbers, targets in rows:
+        with tf.GradientTape() as tape:
+            outputs = reference(numbers)
+            expected = tf.reduce_sum(row_losses(targets, outputs, SETTINGS))
+            mean = expected / ROWS
+        taken.add((np.abs(numbers).max() < 1, np.abs(targets - outputs).max() > LARGE))
+        predictions, sums = evaluate(numbers, targets)
+        np.testing.assert_allclose(predictions, predict(outputs), rtol=1e-5)
+        scores = {"loss": expected, "correct": tf.reduce_sum(correct(targets, outputs))}
+        scores["offset"] = tf.reduce_sum(row_scores(targets, outputs)["offset"])
+        found = {name: float(value) for name, value in sums.items()}
+        expectation = {name: float(value) for name, value in scores.items()}
+        assert found == pytest.approx(expectation, rel=1e-5)
+        loss, _ = step([(numbers, targets, np.ones(ROWS, np.float32), np.float32(ROWS))])
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
+        gradients = tape.gradient(mean, reference.trainable_variables)
+        for variable, gradient in zip(reference.trainable_variables, gradients, strict=True):
+            variable.assign_sub(RATE * gradient)
+    for variable, value in zip(model.variables, reference.variables, strict=True):
+        np.testing.assert_allclose(variable, value, rtol=1e-5)
+    assert {large for _, large in taken} == {small for small, _ in taken} == {False, True}
