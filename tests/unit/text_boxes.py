@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -38,7 +39,7 @@ def drawn_texts(figure: Figure) -> list[Box]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Text, "draw", recording)
-        figure.canvas.draw()
+        FigureCanvasAgg(figure).draw()
     return found
 
 

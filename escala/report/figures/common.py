@@ -17,7 +17,6 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
@@ -74,10 +73,12 @@ def style() -> Iterator[None]:
 
 
 def new(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, with a layout that fits its content."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    """Return an empty figure, in inches, with a layout that fits its content.
+
+    It has no canvas to draw on before it is saved. On one, seaborn would draw the whole figure for
+    each heat map, to see whether its labels overlap.
+    """
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def save(figure: Figure, *paths: Path) -> None:
