@@ -45,6 +45,7 @@ KNOBS = {
     "timeline": False,
     "busy_neighbours": [],
     "slowdown": [],
+    "shares": None,
     "factors": False,
     "accumulation": 1,
     "convolution": "layers",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from escala.core.readable import counted
 from escala.data import kind_of
 from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration, resolve
 from escala.experiment.runs import configuration_of, takes_steps, where_listed
@@ -267,6 +268,28 @@ def _check_slow_ranks(experiment: Experiment) -> None:
                 )
 
 
+def _check_shares(experiment: Experiment) -> None:
+    """Refuse `shares` that are not those of all ranks, or with which nobody has rows."""
+    for run in experiment.timed:
+        ranks = Layout.parse(run.layout).ranks
+        shares = experiment.settings["variants"][run.variant]["shares"]
+        if not STRATEGIES[run.strategy].by_speed or shares is None:
+            continue
+        reason = None
+        if len(shares) != ranks:
+            given = counted(len(shares), "share")
+            reason = f"has {given}, and {run.layout} has {counted(ranks, 'rank')}"
+        elif not sum(shares):
+            reason = "gives no rank any rows"
+        if reason:
+            raise experiment.error(
+                f"variants.{run.variant}.shares",
+                shares,
+                reason,
+                f"give a share for each rank of {run.layout}, or leave this knob out",
+            )
+
+
 def _check_every_workload_runs(experiment: Experiment) -> None:
     """Refuse a workload without a run."""
     strategy, layout = ONE_PROCESS
@@ -340,6 +363,7 @@ CHECKS: tuple[Callable[[Experiment], None], ...] = (
     _check_slowdown,
     _check_synchronous,
     _check_slow_ranks,
+    _check_shares,
     _check_every_workload_runs,
     _check_target_accuracy,
     _check_early_stopping,

@@ -170,7 +170,7 @@ def _of_node(run: Run, experiment: Experiment, memory: Memory) -> tuple[int, int
         round(min(whole, train_rows or whole)),
         layout.ranks,
         knobs["accumulation"],
-        strategy.by_speed,
+        strategy.by_speed and knobs["shares"] is None,
     )[: layout.processes]
     processes = processes_per_node(layout, strategy)
     needed = node_bytes(memory.footprints[run], rows, processes, strategy.asynchronous)

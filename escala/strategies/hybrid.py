@@ -1,4 +1,4 @@
-"""Ranks of unequal speed: each takes a share of every batch in proportion to its speed.
+"""Ranks of unequal speed: each takes a share of every batch, by its speed or as stated.
 
 Every rank divides the loss of a row by the global number of rows. So the sum of the gradients is
 that of one process with all rows, whatever the shares.

@@ -99,7 +99,8 @@ def rows_of_ranks(batch: int, ranks: int, parts: int, by_speed: bool) -> list[in
     ----------
     batch : rows of a step of all ranks.
     parts : the knob `accumulation`.
-    by_speed : whether ranks measure their speed before training, each with a whole batch.
+    by_speed : whether ranks measure their speed before training, each with a whole batch. Stated
+        shares are not looked at: the rank with the most rows may have more than this.
     """
     whole = [batch] * ranks if by_speed else [(batch + n) // ranks for n in reversed(range(ranks))]
     return [math.ceil(rows / parts) for rows in whole]
@@ -130,7 +131,7 @@ def require(
         min(request["global_batch"], request["train_rows"]),
         request["ranks"],
         request["knobs"]["accumulation"],
-        strategy.by_speed,
+        strategy.by_speed and request["knobs"]["shares"] is None,
     )
     replicas = place.processes_per_node * len(place.ranks)
     rows = rows[place.node * replicas :][:replicas]

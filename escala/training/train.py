@@ -25,7 +25,7 @@ from escala.training.epoch import train_epoch
 from escala.training.evaluate import evaluated, evaluator, validate
 from escala.training.shards import evaluation_rows
 from escala.training.stopping import EarlyStopping
-from escala.training.warmup import shares_by_speed, unchanged, warm_up
+from escala.training.warmup import shares_by_speed, stated_shares, unchanged, warm_up
 from escala.workloads import models, scores_module, workload
 from escala.workloads.graphs import function_of
 
@@ -101,7 +101,9 @@ def train(
     with clock.time("first_step"), unchanged(variables):
         warm_up(step, data, request, strategy, shares)
         if strategy.by_speed and total > 1 and not done:
-            shares = shares_by_speed(alone, data, request, strategy, total)
+            shares = stated_shares(request)
+            if shares is None:
+                shares = shares_by_speed(alone, data, request, strategy, total)
     with clock.time("first_prediction"):
         evaluated(evaluate, data, "test", slice(0, 1))
     epochs: list[dict] = []

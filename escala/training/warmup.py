@@ -40,6 +40,12 @@ def warm_up(
     strategy.join()
 
 
+def stated_shares(request: dict) -> np.ndarray | None:
+    """Return the shares that the knob `shares` states, which sum to 1, or none without it."""
+    stated = request["knobs"]["shares"]
+    return None if stated is None else np.divide(stated, sum(stated))
+
+
 def shares_by_speed(
     alone: Callable, data: Arrays, request: dict, strategy: Strategy, ranks: int
 ) -> np.ndarray:

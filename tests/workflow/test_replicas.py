@@ -87,7 +87,9 @@ def trained(run, tmp_path_factory) -> Callable[[str], Trained]:
     @cache
     def of(strategy: str) -> Trained:
         folder = tmp_path_factory.mktemp(strategy) / "run"
-        result = run(strategy, folder, validate=True, masks=str(folder.parent / "masks"))
+        knobs = {"shares": [3, 1]} if strategy == "hybrid" else {}
+        masks = str(folder.parent / "masks")
+        result = run(strategy, folder, validate=True, masks=masks, knobs=knobs)
         # Ranks that hold different weights fail their run.
         assert result["status"] == "ok", result["reason"]
         return result, steps.read(folder / "ranks", len(result["ranks"]["cores"])), folder
@@ -195,8 +197,9 @@ def expected(small_split, generators) -> Callable[..., Expected]:
 def test_two_ranks_compute_the_losses_and_the_weights_of_their_definition(
     trained, expected, strategy
 ):
-    """Moving statistics are averaged by the rows of each rank, whose shares a hybrid finds."""
+    """Moving statistics are averaged by the rows of each rank."""
     result, table, folder = trained(strategy)
+    assert result["ranks"]["shares"] == ([0.75, 0.25] if strategy == "hybrid" else [0.5, 0.5])
     losses, [*_, weights] = expected(*result["ranks"]["shares"])
     assert result["seconds"]["averaging"] > 0
     found = steps.loss_per_step(table)["loss"]
