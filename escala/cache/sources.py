@@ -14,6 +14,9 @@ A folder outside the project (`escala.core.plugins`) is reached as a whole as so
 modules is reached. Its files have relative paths, so the place of the folder does not count.
 
 Comments, docstrings, the layout of code and descriptions in schemas change no digest.
+
+What is read in a module is kept beside its bytecode and used again while the bytes of the module
+are the same. So a script starts without parsing the project.
 """
 
 from __future__ import annotations
@@ -23,10 +26,13 @@ import hashlib
 import json
 import platform
 import sys
+import uuid
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from escala.core import plugins
@@ -116,7 +122,7 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
         if name in uncounted or path is None:
             continue
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        parsed = _parsed(path.read_bytes(), package)
+        parsed = _kept(path, path.read_bytes(), package)
         files[name] = parsed.digest
         named = {found for text in parsed.strings for found in _named(root, text)}
         picked = named.intersection(chosen) or named
@@ -162,12 +168,42 @@ def _versions(packages: frozenset[str], extra: frozenset[str]) -> dict[str, str]
 @dataclass(frozen=True)
 class _Module:
     digest: str
-    imports: frozenset[str]
-    strings: frozenset[str]
-    data: frozenset[str]
+    imports: list[str]
+    strings: list[str]
+    data: list[str]
 
 
 @cache
+def _kept(path: Path, source: bytes, package: str) -> _Module:
+    """Return what `_parsed` returns, from the file beside the module's bytecode if it is the same.
+
+    Its key is the digest of all that determines it: the source, the package, this module, and the
+    version of Python. As bytecode, it is not written where Python is to write none or cannot.
+    """
+    determined = hashlib.sha256()
+    for part in (source, package.encode(), _own_code(), sys.version.encode()):
+        determined.update(hashlib.sha256(part).digest())
+    key, file = determined.hexdigest(), Path(cache_from_source(path)).with_suffix(".sources.json")
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads(file.read_bytes())
+        if kept["key"] == key:
+            return _Module(**kept["module"])
+    parsed = _parsed(source, package)
+    if not sys.dont_write_bytecode:
+        # Like bytecode it is renamed into its place, but from a hidden file: nobody copies that.
+        temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"key": key, "module": asdict(parsed)}))
+            temporary.replace(file)
+    return parsed
+
+
+@cache
+def _own_code() -> bytes:
+    return Path(__file__).read_bytes()
+
+
 def _parsed(source: bytes, package: str) -> _Module:
     """Return the imports and names in a module's source. Relative imports start from `package`."""
     tree = ast.parse(source)
@@ -188,7 +224,7 @@ def _parsed(source: bytes, package: str) -> _Module:
             if steps[:1] == [DATA]:
                 data.add("/".join(steps))
     digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-    return _Module(digest, frozenset(imports), frozenset(strings), frozenset(data))
+    return _Module(digest, *(sorted(names) for names in (imports, strings, data)))
 
 
 def _drop_docstrings(tree: ast.Module) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -157,6 +158,61 @@ def test_packages_are_those_the_reached_code_imports(project):
     assert sources("scripts.encode", root=project).packages == {"numpy"}
     chosen = ["escala.workloads.svm"]
     assert sources("scripts.train", chosen=chosen, root=project).packages == {"yaml", "sklearn"}
+
+
+@pytest.fixture
+def started(project, monkeypatch) -> Callable[[], tuple[dict[str, str], int]]:
+    """Return what a new process finds: the digests, and how many modules it parses for them."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    parse, sources_parsed = module._parsed, []
+
+    def counted(source: bytes, package: str) -> module._Module:
+        sources_parsed.append(source)
+        return parse(source, package)
+
+    monkeypatch.setattr(module, "_parsed", counted)
+
+    def start() -> tuple[dict[str, str], int]:
+        module._kept.cache_clear()
+        sources_parsed.clear()
+        return digests(project), len(sources_parsed)
+
+    return start
+
+
+def test_modules_are_parsed_once_and_again_when_their_bytes_change(project, started):
+    modules = len([name for name in PROJECT if name.endswith(".py")])
+    before, parsed = started()
+    assert parsed == modules
+    assert started() == (before, 0)
+    (project / "escala/core/files.py").write_text("# a comment\n" + PROJECT["escala/core/files.py"])
+    assert started() == (before, 1)
+    (project / "escala/core/files.py").write_text("ADDED = 1\n")
+    after, parsed = started()
+    assert parsed == 1 and after["encode"] != before["encode"]
+    assert started() == (after, 0)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1}', "cut off"])
+def test_a_damaged_file_of_a_parsed_module_is_made_again(project, started, damage):
+    before, _ = started()
+    [kept] = project.rglob("letters.*.sources.json")
+    kept.write_text(kept.read_text()[:-9] if damage == "cut off" else damage)
+    assert started() == (before, 1)
+    assert started() == (before, 0)
+
+
+def test_what_another_version_of_this_module_has_parsed_is_parsed_again(started, monkeypatch):
+    before, modules = started()
+    monkeypatch.setattr(module, "_own_code", lambda: b"another")
+    assert started() == (before, modules)
+
+
+def test_a_process_that_writes_no_bytecode_writes_nothing(project, started, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before, modules = started()
+    assert started() == (before, modules)
+    assert not [*project.rglob("__pycache__")]
 
 
 @pytest.mark.parametrize("name", ["scripts.nowhere", "escala"])
