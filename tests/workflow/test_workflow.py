@@ -22,10 +22,13 @@ def files_in(folder: Path) -> set[str]:
 
 
 def test_one_target_runs_itself_and_what_it_needs_and_then_nothing(snakemake, tmp_path):
-    experiment = experiment_of("small", SIMULATED, repeats=2)
+    threads = {"variants": {"tuned": {"cores_per_process": 2}}}
+    experiment = experiment_of("small", SIMULATED, repeats=2, **threads)
     first = snakemake(f"{SINGLE}/run.json", experiment=experiment)
     assert first.returncode == 0, first.stderr
     assert files_in(tmp_path) == {f"{SINGLE}/run.json"}
+    run = json.loads((tmp_path / SINGLE / "run.json").read_text())
+    assert (run["status"], run["ranks"]["threads"]["intra_op"]) == ("ok", 2)
     assert "epoch 1/1" in first.stdout, "progress reaches the terminal"
     assert "Estimated training time of 1 run: 7 s" in first.stdout, "it says how long it takes"
     second = snakemake(f"{SINGLE}/run.json")
