@@ -300,8 +300,10 @@ def test_the_timeline_of_a_run_shows_tensors_and_times(run):
 
 def test_scores_by_split_name_the_runs_they_are_of(tmp_path, drawn):
     assert "Points: runs of single 1x1, each" in drawn["splits"]
-    experiment = FakeExperiment(tmp_path).add_dataset().add("horovod-mpi", "1x2", 4.0)
-    assert "Points: runs of horovod-mpi 1x2, each" in _drawn("splits", _tables(experiment))
+    experiment = FakeExperiment(tmp_path, split={"by": "group-file"}).add_dataset()
+    words = _drawn("splits", _tables(experiment.add("horovod-mpi", "1x2", 4.0)))
+    for part in ("Points: runs of horovod-mpi 1x2, each", "virus-cnn", "(split: group-file)"):
+        assert part in words
 
 
 def test_the_rest_of_an_operation_is_what_its_parts_leave():

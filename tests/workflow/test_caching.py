@@ -199,6 +199,7 @@ def test_a_run_that_failed_is_not_served(workflow):
     said, _ = failing.communicate(timeout=300)
     assert failing.returncode != 0
     assert json.loads((workflow.folder / RUN).read_text())["status"] == "failed"
+    assert f"{RUN}: failed: " in said and "division by zero" in said
     shutil.rmtree(workflow.folder / "results")
     again = workflow.start(fits_only(), RUN)
     said, _ = again.communicate(timeout=300)

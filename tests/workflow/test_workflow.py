@@ -122,13 +122,10 @@ def test_a_dead_rank_leaves_the_rest_and_retry_repeats_just_it(
     assert f"{dead}/run.json" in said and "rank 0 was ended by signal 9" in said
     assert sorted(pd.read_csv(tmp_path / table)["status"]) == ["failed", "ok"]
 
-    alone = snakemake(f"./{dead}/run.json")
-    assert alone.returncode != 0 and "rank 0 was ended by signal 9" in alone.stderr
-
     written = {name: (tmp_path / name).stat().st_mtime_ns for name in status}
     # As a power loss can leave it.
     (tmp_path / dead / "run.json").write_text('{"status": "fai')
-    alone = snakemake(f"{dead}/run.json")
+    alone = snakemake(f"./{dead}/run.json")
     assert alone.returncode != 0
     assert f"{dead}/run.json: '15 bytes': is empty, cut off" in alone.stderr
     assert "retry.py results/small" in alone.stderr
