@@ -10,8 +10,11 @@ import pytest
 import text_boxes
 from fixtures_runs import (
     CLASSES,
+    REFERENCES,
     FakeExperiment,
+    changed,
     clocked,
+    fair,
     laddered,
     regression,
     sampled,
@@ -103,7 +106,7 @@ def test_a_failed_run_is_named(drawn, name):
         ("classification_reports", ["COVID (270)", "precision", "f1", "macro average (705)"]),
         (
             "mean_scores",
-            ["accuracy", "difference from single 1x1", "single runs (2 to 3", "horovod-mpi 1x2"],
+            ["accuracy", "difference from single 1x1", "(2 to 3 runs for each", "horovod-mpi 1x2"],
         ),
         ("speedup", ["1x2", "2 ranks", "efficiency", "horovod-mpi", "horovod-gloo"]),
     ],
@@ -228,6 +231,42 @@ def test_fits_alone_leave_figures_of_epochs_empty(tmp_path, name):
     words = _drawn(name, _tables(experiment)).replace("\n", " ")
     assert "fitted at once: kmer-logreg" in words
     assert "No run ended ok" not in words
+
+
+def test_scores_without_any_difference_have_no_panel_of_differences(fits):
+    words = fits["mean_scores"]
+    assert words.count("difference of the score") == 1 and words.count("accuracy") == 3
+    assert "difference from\n" not in words + "\n"
+
+
+def test_the_panel_of_differences_tells_which_reference_each_row_has(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    for variant in ("tuned", "threads"):
+        experiment.add("single", "1x1", 5.0, 1, variant=variant)
+        experiment.add("horovod-mpi", "1x2", 4.0, 1, variant=variant)
+    words = _drawn("mean_scores", _tables(experiment)).replace("\n", " ")
+    assert "difference from the reference of the same variant" in words
+    assert "rows and seeds (1 pair). References: single 1x1 tuned, single 1x1 threads." in words
+    assert "With one split, bars hold" in words and "(1 run for each" in words
+
+
+def test_configurations_whose_reference_has_no_runs_are_named(tmp_path):
+    experiment = fair(tmp_path, 5.0, 4.0, 3.0, repeats=2)
+    found = tables.tables(
+        experiment.runs[2:], experiment.dataset_files, experiment.class_files, references=REFERENCES
+    )
+    words = _drawn("mean_scores", found).replace("\n", " ")
+    without = "no pair with single 1x1 tuned"
+    assert f"Without difference: single 1x1 threads ({without}); " in words
+    assert f"; horovod-mpi 1x2 tuned ({without})." in words
+    assert "difference of the score" not in words
+
+
+def test_equal_small_scores_have_an_axis_that_can_be_read(tmp_path):
+    experiment = regression(tmp_path)
+    for path in experiment.runs:
+        changed([path], evaluation={"rows": 705, "scores": {"rmse": 0.0002}})
+    assert "difference from single 1x1" in _drawn("mean_scores", _tables(experiment))
 
 
 @pytest.mark.parametrize("name", ["confusion_matrices", "classification_reports"])
