@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from escala.report.figures import (
     DECLARED,
     FIGURES,
     SOME_FIGURES,
-    TIMELINE_FIGURES,
+    OfRun,
     classification_reports,
     common,
     figure,
@@ -41,6 +42,7 @@ from escala.report.figures.timeline_run import covered_seconds
 
 #: Those of an experiment on rows of classes.
 DRAWN = (*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs == "classes"))
+TIMELINES = ("timeline_run", "timeline_allreduce")
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
 
 
@@ -66,6 +68,12 @@ def _drawn(name: str, *what) -> str:
     assert not text_boxes.cut_off(drawn, boxes)
     assert not [box.text for box in boxes if "\\math" in box.text], "formulas are not typeset"
     return "\n".join(box.text for box in boxes)
+
+
+def _timeline(folder: Path, text: str) -> OfRun:
+    """Write the timeline that a run left."""
+    (folder / "timeline.json").write_text(text)
+    return OfRun(folder / "timeline.json")
 
 
 def _saved(path: Path, name: str, *what) -> Path:
@@ -328,8 +336,8 @@ def run(tmp_path_factory):
     )
 
 
-def test_the_timeline_of_a_run_shows_tensors_and_times(run):
-    words = _drawn("timeline_run", run, timeline.repair(timeline_text(5))).replace("\n", " ")
+def test_the_timeline_of_a_run_shows_tensors_and_times(tmp_path, run):
+    words = _drawn("timeline_run", run, _timeline(tmp_path, timeline_text(5))).replace("\n", " ")
     for part in ("horovod-mpi 1x2", "simulated", "dense/kernel", "HorovodBroadcast", "(s)"):
         assert part in words
     # Five allreduces of 2 ms and a broadcast of 0.8 ms; step n waits n ms, the broadcast one.
@@ -357,35 +365,34 @@ def test_one_allreduce_is_the_typical_one_of_most_bytes():
     assert largest_allreduce(phases[phases["phase"] != "ALLREDUCE"]) is None
 
 
-def test_one_allreduce_is_drawn_with_its_durations(run):
-    words = _drawn("timeline_allreduce", run, timeline.repair(timeline_text(5)))
+def test_one_allreduce_is_drawn_with_its_durations(tmp_path, run):
+    words = _drawn("timeline_allreduce", run, _timeline(tmp_path, timeline_text(5)))
     for part in ("2 fused tensors, 4.0 kB", "time (ms)", "rank 0", "rank 1", "simulated"):
         assert part in words
     assert "MPI_ALLREDUCE:\n2.00 ms" in words
     assert "MEMCPY_IN_FUSION_BUFFER:\n1.00 ms" in words
 
 
-@pytest.mark.parametrize("name", TIMELINE_FIGURES)
+@pytest.mark.parametrize("name", TIMELINES)
 def test_a_missing_timeline_is_said(tmp_path, name):
     path = FakeExperiment(tmp_path).add_timeline("horovod-gloo", "1x2", status="failed")
-    words = _drawn(name, read_json(path), []).replace("\n", " ")
+    words = _drawn(name, read_json(path), OfRun(None)).replace("\n", " ")
     assert "the run left no timeline" in words
     assert "rank 1 was ended by signal 9" in words
 
 
-def test_a_timeline_without_allreduce_is_said(run):
-    events = timeline.repair(timeline_text(0))
-    words = _drawn("timeline_allreduce", run, events)
+def test_a_timeline_without_allreduce_is_said(tmp_path, run):
+    words = _drawn("timeline_allreduce", run, _timeline(tmp_path, timeline_text(0)))
     assert "holds no finished allreduce" in words
 
 
-def test_more_tensors_than_fit_are_counted(run):
+def test_more_tensors_than_fit_are_counted(tmp_path, run):
     events = timeline.repair(timeline_text(1))
     for pid in range(4, 80):
         name = {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"tensor {pid}"}}
         begin = {"ph": "B", "name": "BROADCAST", "ts": pid, "pid": pid}
         events += [name, begin, {"ph": "E", "ts": pid + 1, "pid": pid}]
-    words = _drawn("timeline_run", run, events)
+    words = _drawn("timeline_run", run, _timeline(tmp_path, json.dumps(events)))
     assert "19 more tensors are in trace.json" in words
 
 
@@ -456,8 +463,8 @@ def test_rungs_of_a_ladder_are_drawn_with_what_they_are_worth(tmp_path):
     assert change.replace(" ", "") in "".join(_drawn("ladder", long).split())
 
 
-@pytest.mark.parametrize("name", TIMELINE_FIGURES)
-def test_long_names_stand_whole_above_timelines(run, name):
+@pytest.mark.parametrize("name", TIMELINES)
+def test_long_names_stand_whole_above_timelines(tmp_path, run, name):
     long = run | {"variant": LONG["as-published"], "dataset": LONG["published"]}
-    words = "".join(_drawn(name, long, timeline.repair(timeline_text(1))).split())
+    words = "".join(_drawn(name, long, _timeline(tmp_path, timeline_text(1))).split())
     assert LONG["as-published"] in words and LONG["published"] in words

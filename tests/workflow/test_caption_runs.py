@@ -147,5 +147,8 @@ def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(snake
         + ["--pictures", str(tmp_path / "photographs")] * (name == "flickr8k")
         for name in ("flickr8k", "scenes")
     ], done.stdout + done.stderr
-    other = "results/two/figures/examples/scenes.caption-lstm.single.1x1.tuned.native.rep2"
+    other = "results/two/figures/runs/scenes.caption-lstm.single.1x1.tuned.native.rep2"
     assert snakemake(f"{other}.captions.svg", "--dry-run").returncode == 0
+    refused = snakemake(f"{other}.timeline_run.svg", "--dry-run")
+    said = "timeline_run is drawn from a run of the probe timeline, and not from rep2"
+    assert refused.returncode and said in refused.stdout + refused.stderr
