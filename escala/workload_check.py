@@ -39,8 +39,6 @@ SEED = 0
 RANKS_TOLERANCE = 3e-3
 ROWS_TOLERANCE = 1e-3
 TIME_LIMIT_SECONDS = 300.0
-#: Names by which `escala.training.evaluate` sums the losses and the correctness of the rows.
-SUMMED = frozenset({"loss", "correct"})
 
 
 class Refused(Exception):
@@ -499,8 +497,10 @@ def _kept(subject: Subject) -> str:
 
 
 def _counts(subject: Subject) -> str:
+    from escala.training.evaluate import SUMMED
+
     of_rows = _names_of_row_scores(subject)
-    if taken := of_rows & SUMMED:
+    if taken := of_rows.intersection(SUMMED):
         raise Refused(
             f"row_scores gives the score {min(taken)}, which is a name of the run's own",
             "rename this score",

@@ -10,8 +10,7 @@
 # OUTPUTS:
 #   results/{experiment}/tables/{table}.csv                  columns as in schemas/tables/
 #   results/{experiment}/figures/{figure}.svg, .png
-#   results/{experiment}/figures/examples/{configuration}.{repeat}.{example}.svg, .png
-#   results/{experiment}/figures/timelines/{configuration}.{part}.svg, .png
+#   results/{experiment}/figures/runs/{configuration}.{measurement}.{figure}.svg, .png
 #   results/{experiment}/summary.md
 #
 # Tables and figures show a failed run as a gap with its name. Older measurements of a run, kept in
@@ -20,8 +19,8 @@
 
 wildcard_constraints:
     figure="|".join([*FIGURES, *SOME_FIGURES]),
-    part="run|allreduce",
-    example="|".join(EXAMPLE_FIGURES),
+    of_run="|".join(ONE_RUN),
+    measurement="|".join([REPEATS, *PROBES]),
 
 
 rule tables:
@@ -95,66 +94,37 @@ rule figure:
         """
 
 
-rule example_figure:
+rule figure_of_run:
     input:
-        run=f"{CONFIGURATION}/{{repeat}}/run.json",
+        run=shown_run,
         dataset=tested_split,
     output:
         report(
-            f"{EXAMPLE}.svg",
+            f"{OF_RUN}.svg",
             caption="../report/figure.rst",
-            category=lambda wildcards: DECLARED[wildcards.example].category,
+            category=lambda wildcards: DECLARED[wildcards.of_run].category,
             subcategory="{dataset} {workload}",
-            labels={"example": "{strategy} {layout} {variant} {network} {repeat}: {example}"},
+            labels={
+                "run": "{strategy} {layout} {variant} {network} {measurement}",
+                "figure": lambda wildcards: wildcards.of_run.replace("_", " "),
+            },
         ),
-        f"{EXAMPLE}.png",
+        f"{OF_RUN}.png",
     log:
-        f"results/{{experiment}}/logs/figures/examples/{EXAMPLE_NAME}.log",
+        f"results/{{experiment}}/logs/figures/runs/{OF_RUN_NAME}.log",
     conda:
         "../envs/report.yaml"
     params:
-        code=lambda wildcards: code("scripts.figure", f"escala.report.figures.{wildcards.example}"),
-        caption=lambda wildcards: caption(wildcards.example),
-        split=subpath(input.dataset, parent=True),
-        pictures=pictures_option,
+        code=lambda wildcards: code("scripts.figure", f"escala.report.figures.{wildcards.of_run}"),
+        caption=lambda wildcards: caption(wildcards.of_run),
+        rows=rows_options,
     message:
-        "Draw {wildcards.example} of {wildcards.workload} on {wildcards.dataset}"
+        "Draw {wildcards.of_run} of {wildcards.strategy} {wildcards.layout} ({wildcards.dataset})"
     shell:
         """
-        python -m scripts.figure {wildcards.example} \
+        python -m scripts.figure {wildcards.of_run} \
             --run {input.run:q} \
-            --split {params.split:q} \
-            {params.pictures:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
-        """
-
-
-rule timeline_figure:
-    input:
-        f"{CONFIGURATION}/timeline/run.json",
-    output:
-        report(
-            f"{TIMELINE}.svg",
-            caption="../report/timeline.rst",
-            category="Timelines",
-            subcategory="{dataset} {workload}",
-            labels={"timeline": "{strategy} {layout} {variant} {network}: {part}"},
-        ),
-        f"{TIMELINE}.png",
-    log:
-        f"results/{{experiment}}/logs/figures/timelines/{TIMELINE_NAME}.log",
-    conda:
-        "../envs/report.yaml"
-    params:
-        code=lambda wildcards: code(
-            "scripts.figure", f"escala.report.figures.timeline_{wildcards.part}"
-        ),
-    message:
-        "Draw the timeline of {wildcards.strategy} {wildcards.layout} ({wildcards.part})"
-    shell:
-        """
-        python -m scripts.figure timeline_{wildcards.part} \
-            --run {input:q} \
+            {params.rows:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 

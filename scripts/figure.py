@@ -6,24 +6,19 @@ import argparse
 from pathlib import Path
 
 from escala import cli
-from escala.report.figures import EXAMPLE_FIGURES, FIGURES, SOME_FIGURES, TIMELINE_FIGURES
-
-#: What a figure shows of a run besides run.json: a file beside it.
-BESIDE = dict.fromkeys(TIMELINE_FIGURES, "timeline.json") | dict.fromkeys(
-    EXAMPLE_FIGURES, "predictions.npy"
-)
+from escala.report.figures import DECLARED, OfRun
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=(*FIGURES, *SOME_FIGURES, *BESIDE))
+    parser.add_argument("name", choices=DECLARED)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--tables", type=Path, help="folder of the tables")
     source.add_argument(
         "--run",
         type=Path,
         metavar="run.json",
-        help="of the run that is shown; its timeline.json or predictions.npy is beside it",
+        help="of the run that is shown, beside the file that the figure reads",
     )
     parser.add_argument("--split", type=Path, help="split of the run, for figures of its test rows")
     parser.add_argument("--pictures", type=Path, help="folder of the photographs of these rows")
@@ -32,48 +27,48 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     name, run, split = arguments.name, arguments.run, arguments.split
-    pictures = arguments.pictures
-    if (name in BESIDE) != (run is not None):
+    declared = DECLARED[name]
+    if bool(declared.beside) != (run is not None):
         parser.error(f"{name} is drawn from --{'tables' if run else 'run'}")
-    if (name in EXAMPLE_FIGURES) != (split is not None):
+    if bool(declared.kind) != (split is not None):
         parser.error(f"{name} is drawn with{'out' if split else ''} --split")
-    found = run.with_name(BESIDE[name]) if run else None
+    beside = run.with_name(declared.beside) if run else None
+    shown = OfRun(beside if beside and beside.exists() else None, split, arguments.pictures)
     inputs = {"run": run} if run else {"tables": arguments.tables}
     cli.serve_or_make(
         "figure",
         code="scripts.figure",
         chosen=[f"escala.report.figures.{name}"],
         inputs=inputs
-        | ({found.name: found} if found and found.exists() else {})
+        | ({shown.file.name: shown.file} if shown.file else {})
         | ({"split": split} if split else {}),
-        # The content of photographs is in that of the split, which holds their features.
-        parameters={"name": name} | ({"pictures": pictures.is_dir()} if pictures else {}),
+        parameters={"name": name} | _photographs(shown.pictures),
         outputs={path.suffix: path for path in arguments.output},
-        make=lambda: _draw(arguments, found),
+        make=lambda: _draw(arguments, shown),
     )
 
 
-def _draw(arguments: argparse.Namespace, found: Path | None) -> None:
+def _photographs(pictures: Path | None) -> dict:
+    """Return the names of the photographs: their content is in that of their features' split."""
+    if pictures is None:
+        return {}
+    names = sorted(path.name for path in pictures.iterdir()) if pictures.is_dir() else None
+    return {"pictures": names}
+
+
+def _draw(arguments: argparse.Namespace, shown: OfRun) -> None:
+    from escala.core.files import read_json
     from escala.report import tables
     from escala.report.figures import common, figure
 
     with common.style():
-        shown = _of_run(arguments, found) if found else (tables.read(arguments.tables),)
-        common.save(figure(arguments.name).draw(*shown), *arguments.output)
-
-
-def _of_run(arguments: argparse.Namespace, found: Path) -> tuple:
-    """Return what a figure of one run is drawn from."""
-    import numpy as np
-
-    from escala.core.files import read_json
-    from escala.probes import timeline
-
-    run = read_json(arguments.run)
-    if arguments.name in TIMELINE_FIGURES:
-        return run, timeline.repair(found) if found.exists() else []
-    predictions = np.load(found, allow_pickle=False) if found.exists() else None
-    return run, predictions, arguments.split, arguments.pictures
+        draw = figure(arguments.name).draw
+        drawn = (
+            draw(read_json(arguments.run), shown)
+            if arguments.run
+            else draw(tables.read(arguments.tables))
+        )
+        common.save(drawn, *arguments.output)
 
 
 if __name__ == "__main__":

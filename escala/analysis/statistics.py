@@ -1,4 +1,4 @@
-"""Compute intervals of medians and of ratios, and precision and recall, pooled or paired."""
+"""Compute intervals of medians, means and ratios, and precision and recall, pooled or paired."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
     Parameters
     ----------
-    values : finite numbers, independent of each other. A single one has no interval, and none has
-        no estimate.
+    values : finite numbers, independent of each other. One value has no interval. No values have
+        no estimate. Equal values have an interval of no width.
     """
     if not len(values):
         return Interval(None, None, None)

@@ -37,7 +37,8 @@ class Recorder(Protocol):
     ) -> Callable:
         """Return a rank's step with the operations that the recorder adds.
 
-        It has no Python control flow on tensors (`escala.workloads.graphs`).
+        The returned function may not use Python's `if`, `for` or `while` on tensors
+        (`escala.workloads.graphs`).
 
         It is called only where moments inside the step can be read; see `Probe.recorder`.
 

@@ -16,8 +16,8 @@ from escala.runtime.layout import Layout, global_batch
 from escala.workloads import WORKLOADS
 
 #: Rows per second and core at 1000 letters, measured for `virus-cnn` on one core of a 2-core x86
-#: virtual machine (6400 rows in 5.65 s), and the start-up of a run there. Other models make other
-#: numbers of operations for a value of a row: one core took about a tenth of the time that this
+#: virtual machine (6400 rows in 5.65 s), and the start-up of a run there. Other models need more or
+#: fewer operations for each value of a row: one core took about a tenth of the time that this
 #: rate gives for `mnist-mlp`, and ten times as much for `resnet34` on pictures of 32 × 32 pixels.
 REFERENCE_ROWS_PER_SECOND = 6400 / 5.65
 REFERENCE_LENGTH = 1000
@@ -25,8 +25,8 @@ REFERENCE_STARTUP_SECONDS = 7.0
 #: The same for a fit: letters per second of `kmer-logreg`, and the start-up without TensorFlow.
 REFERENCE_FIT_LETTERS_PER_SECOND = 10e6
 REFERENCE_FIT_STARTUP_SECONDS = 3.0
-#: With an early end too, 56 runs of `tal1-cnn` took a twenty-fifth of their estimate.
-UNCERTAIN = "which may be 30 times too long or too short"
+#: Where training also stopped early, 56 runs of `tal1-cnn` took a twenty-fifth of their estimate.
+UNCERTAIN = "this estimate has been up to 25 times too long and 10 times too short"
 
 
 def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
@@ -54,7 +54,7 @@ def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
         f"{duration(sum(seconds))} {source}"
         for seconds, source in [
             (earlier, f"for {len(earlier)} from earlier runs of the same experiment"),
-            (rough, f"for {len(rough)} from a reference rate, {UNCERTAIN}"),
+            (rough, f"for {len(rough)} from a reference rate; {UNCERTAIN}"),
         ]
         if seconds
     ]

@@ -28,7 +28,8 @@ TIMELINE_FILES = ("timeline.json", "trace.json")
 class Strategy(ABC):
     """One process's side of a strategy. Call `start` first; no library is loaded before it.
 
-    What runs inside a step has no Python control flow on tensors (`escala.workloads.graphs`).
+    What runs inside a step may not use Python's `if`, `for` or `while` on tensors
+    (`escala.workloads.graphs`).
 
     Parameters
     ----------

@@ -21,6 +21,9 @@ from escala.workloads.graphs import as_graph, function_of
 from escala.workloads.models import given, row_blocks, rows_at_once
 from escala.workloads.predictions import predicting
 
+#: Names of the sums that every workload has.
+SUMMED = ("loss", "correct")
+
 
 class Evaluator(NamedTuple):
     """The evaluation of a model.
@@ -40,7 +43,10 @@ class Evaluator(NamedTuple):
 def evaluator(
     model: tf.keras.Model, work: ModuleType, row_losses: Callable, data: Arrays, settings: Mapping
 ) -> Evaluator:
-    """Return the evaluation of a workload's model with its settings."""
+    """Return the evaluation of a workload's model with its settings.
+
+    Its first call raises ValueError if the workload gives one of its scores a name of `SUMMED`.
+    """
     predictions = predicting(work, model, settings)
     correct = function_of(work, "correct", most_probable_is_right)
     row_scores = function_of(work, "row_scores", no_scores)
@@ -52,10 +58,14 @@ def evaluator(
         losses = row_losses(targets, outputs)
         if of_model := model.losses:
             losses += tf.add_n(of_model)
-        scores = {"loss": losses, "correct": correct(targets, outputs)}
-        scores |= row_scores(targets, outputs)
+        scores = dict(zip(SUMMED, (losses, correct(targets, outputs)), strict=True))
+        own = row_scores(targets, outputs)
+        if taken := own.keys() & scores.keys():
+            raise ValueError(
+                f"`row_scores` gives the score {min(taken)}, which is a name of the run's own"
+            )
         return predictions(inputs, outputs), {
-            name: tf.reduce_sum(each) for name, each in scores.items()
+            name: tf.reduce_sum(each) for name, each in (scores | own).items()
         }
 
     return Evaluator(evaluate, rows_at_once(model))

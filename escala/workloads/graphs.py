@@ -20,7 +20,8 @@ def as_graph(**options: Any) -> Callable[[Callable], Callable]:
     """Return a decorator that compiles a function as `tf.function` does, without AutoGraph.
 
     Inside the function Keras still applies AutoGraph to the `call` of layers and models whose
-    classes are not its own. With `autograph=False` alone it would not.
+    classes are not part of Keras. With `tf.function(autograph=False)` alone, Keras would not
+    convert them.
 
     Parameters
     ----------

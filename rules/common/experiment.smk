@@ -63,6 +63,10 @@ except InputError as error:
     raise WorkflowError(str(error)) from None
 
 
+# A ladder's pair has its name before the repeat: forward-2.rep1.
+REPEATS = r"([A-Za-z0-9][A-Za-z0-9_-]*\.)?rep[1-9]\d*"
+
+
 wildcard_constraints:
     experiment=r"[A-Za-z0-9][A-Za-z0-9_-]*",
     dataset=r"[A-Za-z0-9][A-Za-z0-9_-]*",
@@ -71,8 +75,7 @@ wildcard_constraints:
     layout=r"[1-9]\d*x[1-9]\d*",
     variant=r"[A-Za-z0-9][A-Za-z0-9_-]*",
     network=r"[a-z0-9]+",
-    # A ladder's pair has its name before the repeat: forward-2.rep1.
-    repeat=r"([A-Za-z0-9][A-Za-z0-9_-]*\.)?rep[1-9]\d*",
+    repeat=REPEATS,
     instrument="|".join(PROBES),
     seed=r"\d+",
 

@@ -1,12 +1,10 @@
 # Files of a report.
 
-from escala.report.figures import DECLARED, EXAMPLE_FIGURES, FIGURES, SOME_FIGURES
+from escala.report.figures import DECLARED, FIGURES, ONE_RUN, REPEAT, SOME_FIGURES
 from escala.runtime.layout import Layout
 
-TIMELINE_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{part}"
-TIMELINE = f"results/{{experiment}}/figures/timelines/{TIMELINE_NAME}"
-EXAMPLE_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{repeat}.{example}"
-EXAMPLE = f"results/{{experiment}}/figures/examples/{EXAMPLE_NAME}"
+OF_RUN_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{measurement}.{of_run}"
+OF_RUN = f"results/{{experiment}}/figures/runs/{OF_RUN_NAME}"
 TABLES = sorted(path.name.split(".")[0] for path in (ROOT / "schemas" / "tables").iterdir())
 
 
@@ -19,47 +17,56 @@ def drawn_files(e):
         **{probe: bool(e.probed(probe)) for probe in PROBES},
     }
     names = [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
-    return (
-        [f"results/{e.name}/figures/{figure}.svg" for figure in names]
-        + [
-            f"{TIMELINE}.svg".format(**vars(run) | {"part": part})
-            for run in e.probed("timeline")
-            for part in ("run", "allreduce")
-        ]
-        + example_files(e)
-    )
-
-
-def example_files(e):
-    """Return the figures of test rows: of the first run of each dataset and workload."""
-    first = {}
-    for run in e.runs:
-        first.setdefault((run.dataset, run.workload), run)
-    return [
-        f"{EXAMPLE}.svg".format(**vars(run) | {"repeat": f"rep{run.repeat}", "example": name})
-        for run in first.values()
-        for name in EXAMPLE_FIGURES
-        if DECLARED[name].kind == e.datasets[run.dataset]["kind"]
+    return [f"results/{e.name}/figures/{figure}.svg" for figure in names] + [
+        f"{OF_RUN}.svg".format(**vars(run), measurement=Path(run.folder).name, of_run=name)
+        for name in ONE_RUN
+        for run in drawn_runs(e, DECLARED[name])
     ]
 
 
-def tested_split(wildcards):
-    """Return the description of the split that a run was tested on."""
-    run, e = run_of(wildcards), experiment(wildcards)
-    if dataset(wildcards)["kind"] != DECLARED[wildcards.example].kind:
+def drawn_runs(e, figure):
+    """Return the runs that the report shows in a figure of one run."""
+    if figure.measurement != REPEAT:
+        runs = e.probed(figure.measurement)
+    else:
+        runs = {(run.dataset, run.workload): run for run in reversed(e.runs)}.values()
+    return [run for run in runs if figure.kind in (None, e.datasets[run.dataset]["kind"])]
+
+
+def shown_run(wildcards):
+    """Return the run that a figure shows; refuse one that does not leave what it shows."""
+    measurement, wanted = wildcards.measurement, DECLARED[wildcards.of_run].measurement
+    if wanted != (measurement if measurement in PROBES else REPEAT):
+        drawn_from = "a timing run" if wanted == REPEAT else f"a run of the probe {wanted}"
         raise WorkflowError(
-            f"datasets.{run.dataset}: {wildcards.example} shows rows of the kind "
-            f"{DECLARED[wildcards.example].kind}"
+            f"{wildcards.of_run} is drawn from {drawn_from}, and not from {measurement}"
         )
-    return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
+    return f"{CONFIGURATION}/{measurement}/run.json".format(**wildcards)
 
 
-def pictures_option(wildcards):
-    """Return the option that names the folder of a dataset's photographs, if it has any."""
-    if not kind_of(dataset(wildcards)).has("examples"):
+def tested_split(wildcards):
+    """Return the description of the split that a run was tested on, if a figure shows its rows."""
+    e, kind = experiment(wildcards), DECLARED[wildcards.of_run].kind
+    if kind is None:
         return []
+    if dataset(wildcards)["kind"] != kind:
+        raise WorkflowError(
+            f"datasets.{wildcards.dataset}: {wildcards.of_run} shows rows of the kind {kind}"
+        )
+    number = wildcards.measurement.rpartition("rep")[2]
+    seed = e.split_seed(wildcards.dataset, int(number) if number.isdigit() else None)
+    return f"{e.split_folder(wildcards.dataset, seed)}/dataset.json"
+
+
+def rows_options(wildcards, input):
+    """Return the options that name a run's split and its photographs, for figures of its rows."""
+    if not input.dataset:
+        return []
+    options = ["--split", str(Path(input.dataset).parent)]
+    if not kind_of(dataset(wildcards)).has("examples"):
+        return options
     folder = of_settings(wildcards, "pictures", module="examples")
-    return ["--pictures", str(folder)] if folder else []
+    return [*options, "--pictures", str(folder)] if folder else options
 
 
 def caption(figure):

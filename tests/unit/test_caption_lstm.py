@@ -330,6 +330,20 @@ def test_two_scores_of_one_name_end_the_training(learnt):
     assert {*of_epoch(evaluate, data, module=module)["scores"]} == {"bleu_1"}
 
 
+@pytest.mark.parametrize("name", ["loss", "correct"])
+def test_a_score_of_rows_by_a_name_of_the_runs_own_ends_the_training(learnt, name):
+    network, _, data = learnt
+    model = SimpleNamespace(
+        generate=work.generate,
+        correct=work.correct,
+        row_scores=lambda targets, outputs: {name: work.correct(targets, outputs)},
+    )
+    losses = partial(work.row_losses, settings=SETTINGS)
+    evaluate = evaluator(network, model, losses, data, SETTINGS)
+    with pytest.raises(ValueError, match=f"`row_scores` gives the score {name}, which is a name"):
+        of_epoch(evaluate, data)
+
+
 def test_outputs_that_are_large_are_computed_for_fewer_rows_at_once():
     assert rows_at_once(build()) == PREDICTION_ROWS
     large = tf.keras.Sequential([layers.Input((1,)), layers.Dense(2**19)])

@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 from escala.core.declared import constants
+from escala.data import KINDS
+from escala.probes import PROBES
 from escala.report import figures
 from tests.conftest import ROOT
 
@@ -23,6 +25,9 @@ def test_every_figure_declares_what_there_is():
     for each in figures.DECLARED.values():
         assert each.category in figures.CATEGORIES
         assert each.needs is None or each.needs in figures.OCCASIONS
+        assert each.kind is None or each.kind in KINDS
+        assert each.measurement in ((figures.REPEAT, *PROBES) if each.beside else (None,))
+        assert each.beside or not each.kind
     names = {path.stem for path in (ROOT / "escala" / "report" / "figures").glob("[!_]*.py")}
     drawing = {name for name in names if hasattr(figures.figure(name), "draw")}
     assert set(figures.DECLARED) == drawing

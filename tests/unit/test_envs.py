@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from escala.cache.sources import package_versions, sources
+from escala.report.figures import DECLARED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
@@ -23,6 +24,9 @@ LOCK = {
 COMPILED = {"horovod"}
 # Reports list strategies and probes as their registries do; only runs load what these work with.
 LOADED_BY_RANKS = {"report": {"tensorflow-cpu", "nvidia-ml-py"}}
+
+# Modules that a script chooses by name.
+CHOSEN = {"scripts.figure": [f"escala.report.figures.{name}" for name in DECLARED]}
 
 
 def pip_packages(environment: Path) -> list[str]:
@@ -83,7 +87,9 @@ def test_an_environment_holds_every_package_its_rules_import(environment):
     elsewhere = COMPILED | LOADED_BY_RANKS.get(environment.stem, set())
     pinned = {pin.partition("==")[0] for pin in pip_packages(environment)}
     for script in scripts:
-        needed = {name.lower() for name in package_versions(sources(script).packages)} - {"python"}
+        reached = [sources(module).packages for module in (script, *CHOSEN.get(script, ()))]
+        versions = package_versions(frozenset().union(*reached))
+        needed = {name.lower() for name in versions} - {"python"}
         lacking = {name for name in needed if name.replace("_", "-") not in pinned} - elsewhere
         assert not lacking, f"{script} imports {lacking}"
 

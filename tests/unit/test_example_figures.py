@@ -15,7 +15,7 @@ from PIL import Image
 from escala.core.files import write_json
 from escala.data.captions.words import END, SPECIAL, START
 from escala.data.splits import Side, write_split
-from escala.report.figures import captions, common
+from escala.report.figures import OfRun, captions, common
 from scripts import figure
 
 LENGTH, TEST = 34, 15
@@ -62,10 +62,16 @@ def write(folder: Path, rows: int = TEST, names: list[str] = PICTURES) -> tuple[
     return folder, numbered(WRITTEN, LONGEST, *[WRITTEN] * (rows - 3), "")
 
 
-def drawn(*what) -> tuple[str, list[np.ndarray]]:
+def drawn(
+    run: dict, predictions: np.ndarray | None, split: Path, pictures: Path | None = None
+) -> tuple[str, list[np.ndarray]]:
     """Return the words and the pictures of a figure, whose texts neither overlap nor are cut."""
+    file = None
+    if predictions is not None:
+        file = split.with_name("predictions.npy")
+        np.save(file, predictions)
     with common.style():
-        figure = captions.draw(*what)
+        figure = captions.draw(run, OfRun(file, split, pictures))
         boxes = text_boxes.drawn_texts(figure)
     assert not text_boxes.overlaps(boxes)
     assert not text_boxes.cut_off(figure, boxes)
@@ -82,13 +88,17 @@ def drawn(*what) -> tuple[str, list[np.ndarray]]:
 def test_photographs_are_shown_with_their_captions_and_the_bleu_of_each(tmp_path):
     """Eight of fifteen rows: 0, 2, …, 14. Their pictures are of different shapes and colours."""
     split, predictions = write(tmp_path / "split")
-    for number, name in enumerate(PICTURES[:-1]):
+    for number, name in enumerate(PICTURES[:-2]):
         size = (400, 300) if number % 4 else (30, 400)
         Image.new("RGB", size, (10 * number, 0, 0)).save(tmp_path / name, "PNG")
+    # One that is shown is damaged, and one is missing.
+    (tmp_path / PICTURES[2]).write_bytes((tmp_path / PICTURES[2]).read_bytes()[:60])
     words, pictures = drawn(RUN, predictions, split, tmp_path)
     named = [line for line in words.split("\n") if line.startswith("Picture: ")]
     assert named == [f"Picture: {PICTURES[row]}" for row in range(0, TEST, 2)]
-    assert [int(picture[0, 0, 0]) for picture in pictures] == [10 * row for row in range(0, 14, 2)]
+    assert [int(picture[0, 0, 0]) for picture in pictures] == [
+        10 * row for row in (0, 4, 6, 8, 10, 12)
+    ]
     assert words.count(f"Run: {WRITTEN}") == 7 and "Run: (no word)" in words
     # A reference without words is left out.
     assert words.count(f"– {REFERENCES[0]}") == 8 and words.count("–") == 16
@@ -100,32 +110,44 @@ def test_photographs_are_shown_with_their_captions_and_the_bleu_of_each(tmp_path
     text = " ".join(words.split())
     assert "8 of 15 test pictures, at equal distances" in text
     assert "of all test pictures: 0.80, 0.70, 0.60, 0.50." in text
-    assert "no longer in their folder: 1." in text
+    assert "Photographs that are missing or damaged: 2." in text
     assert "few (flickr8k)" in text and "single 1x1 tuned native caption-lstm" in text
 
 
 def test_scenes_are_shown_by_their_names_and_the_longest_captions_stand_whole(tmp_path):
-    split, predictions = write(tmp_path, 4, ["red dog runs in park"] * 4)
-    failed = {"status": "failed", "reason": "score bleu_1 is nan", "evaluation": None}
-    words, pictures = drawn(RUN | failed, predictions, split, None)
+    split, predictions = write(tmp_path / "split", 4, ["red dog runs in park"] * 4)
+    reason = "wall_seconds is no number; run.invalid.json holds what was measured"
+    failed = {"status": "failed", "reason": reason, "evaluation": None}
+    words, pictures = drawn(RUN | failed, predictions, split)
     assert words.count("Scene: red dog runs in park") == 4 and not pictures
     # The network wrote it once, and it is compared with three.
     assert words.count("uncharacteristically") == 4 * (LENGTH - 1)
     assert "4 of 4 test pictures" in words and "all test pictures" not in words
-    assert "The run ended as failed: score bleu_1 is nan." in words
+    assert f"The run ended as failed: {reason}." in " ".join(words.split())
 
 
-@pytest.mark.parametrize(
-    ("predictions", "why"),
-    [
-        (None, "the run left no captions. The run ended as failed: rank 1 was ended."),
-        (np.zeros(TEST, np.int64), "what the workload predicts is no numbers of words"),
-    ],
-)
-def test_a_run_without_captions_is_named_with_the_reason(tmp_path, predictions, why):
+def test_a_run_without_captions_is_named_with_the_reason(tmp_path):
     failed = RUN | {"status": "failed", "reason": "rank 1 was ended", "evaluation": None}
-    words, _ = drawn(failed, predictions, tmp_path, None)
+    words, _ = drawn(failed, None, tmp_path / "split")
+    why = "the run left no captions. The run ended as failed: rank 1 was ended."
     assert f"Unavailable: {why}" in " ".join(words.split())
+
+
+def test_predictions_are_captions_only_if_they_are_numbers_of_words(tmp_path):
+    split, predictions = write(tmp_path / "split")
+    whole, _ = drawn(RUN, predictions, split)
+    assert drawn(RUN, predictions.astype(np.int64), split)[0] == whole
+    too_large = predictions.copy()
+    too_large[1, 0] = len(VOCABULARY)
+    for wrong in (
+        np.zeros(TEST, np.int64),
+        predictions.astype(np.float32),
+        predictions.astype(np.int32) - 1,
+        too_large,
+        predictions[1:],
+    ):
+        words, _ = drawn(RUN, wrong, split)
+        assert "Unavailable: the predictions are not numbers of words." in " ".join(words.split())
 
 
 def test_the_script_takes_captions_of_the_file_beside_the_run(tmp_path, monkeypatch, capsys):
@@ -137,7 +159,31 @@ def test_the_script_takes_captions_of_the_file_beside_the_run(tmp_path, monkeypa
     monkeypatch.setattr(sys, "argv", ["figure", "captions", *given])
     figure.main()
     assert f"Run: {WRITTEN}" in output.read_text()
+    assert "Scene: " in output.read_text()
     monkeypatch.setattr(sys, "argv", ["figure", "captions", *run, "--output", str(output)])
     with pytest.raises(SystemExit):
         figure.main()
     assert "captions is drawn with --split" in capsys.readouterr().err
+
+
+def test_a_stored_figure_is_drawn_anew_if_other_photographs_are_in_the_folder(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
+    split, predictions = write(tmp_path / "split")
+    write_json(tmp_path / "run.json", RUN)
+    np.save(tmp_path / "predictions.npy", predictions)
+    photographs, output = tmp_path / "photographs", tmp_path / "captions.svg"
+    photographs.mkdir()
+    given = {"run": tmp_path / "run.json", "split": split, "pictures": photographs}
+    options = [str(word) for name, path in given.items() for word in (f"--{name}", path)]
+    monkeypatch.setattr(sys, "argv", ["figure", "captions", *options, "--output", str(output)])
+    drawn = []
+    for _ in range(2):
+        figure.main()
+        assert "served" not in capsys.readouterr().out
+        drawn.append(output.read_text().count("<image"))
+        Image.new("RGB", (40, 30)).save(photographs / PICTURES[0], "PNG")
+    assert drawn == [0, 1]
+    figure.main()
+    assert "served" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import pytest
 import text_boxes
 from fixtures_runs import (
     CLASSES,
+    REFERENCES,
     FakeExperiment,
+    changed,
     clocked,
+    fair,
     laddered,
     regression,
     sampled,
@@ -28,7 +32,7 @@ from escala.report.figures import (
     DECLARED,
     FIGURES,
     SOME_FIGURES,
-    TIMELINE_FIGURES,
+    OfRun,
     classification_reports,
     common,
     figure,
@@ -38,6 +42,7 @@ from escala.report.figures.timeline_run import covered_seconds
 
 #: Those of an experiment on rows of classes.
 DRAWN = (*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs == "classes"))
+TIMELINES = ("timeline_run", "timeline_allreduce")
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
 
 
@@ -63,6 +68,12 @@ def _drawn(name: str, *what) -> str:
     assert not text_boxes.cut_off(drawn, boxes)
     assert not [box.text for box in boxes if "\\math" in box.text], "formulas are not typeset"
     return "\n".join(box.text for box in boxes)
+
+
+def _timeline(folder: Path, text: str) -> OfRun:
+    """Write the timeline that a run left."""
+    (folder / "timeline.json").write_text(text)
+    return OfRun(folder / "timeline.json")
 
 
 def _saved(path: Path, name: str, *what) -> Path:
@@ -103,7 +114,7 @@ def test_a_failed_run_is_named(drawn, name):
         ("classification_reports", ["COVID (270)", "precision", "f1", "macro average (705)"]),
         (
             "mean_scores",
-            ["accuracy", "difference from single 1x1", "single runs (2 to 3", "horovod-mpi 1x2"],
+            ["accuracy", "difference from single 1x1", "(2 to 3 runs for each", "horovod-mpi 1x2"],
         ),
         ("speedup", ["1x2", "2 ranks", "efficiency", "horovod-mpi", "horovod-gloo"]),
     ],
@@ -230,6 +241,42 @@ def test_fits_alone_leave_figures_of_epochs_empty(tmp_path, name):
     assert "No run ended ok" not in words
 
 
+def test_scores_without_any_difference_have_no_panel_of_differences(fits):
+    words = fits["mean_scores"]
+    assert words.count("difference of the score") == 1 and words.count("accuracy") == 3
+    assert "difference from\n" not in words + "\n"
+
+
+def test_the_panel_of_differences_tells_which_reference_each_row_has(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    for variant in ("tuned", "threads"):
+        experiment.add("single", "1x1", 5.0, 1, variant=variant)
+        experiment.add("horovod-mpi", "1x2", 4.0, 1, variant=variant)
+    words = _drawn("mean_scores", _tables(experiment)).replace("\n", " ")
+    assert "difference from the reference of the same variant" in words
+    assert "rows and seeds (1 pair). References: single 1x1 tuned, single 1x1 threads." in words
+    assert "With one split, bars hold" in words and "(1 run for each" in words
+
+
+def test_configurations_whose_reference_has_no_runs_are_named(tmp_path):
+    experiment = fair(tmp_path, 5.0, 4.0, 3.0, repeats=2)
+    found = tables.tables(
+        experiment.runs[2:], experiment.dataset_files, experiment.class_files, references=REFERENCES
+    )
+    words = _drawn("mean_scores", found).replace("\n", " ")
+    without = "no pair with single 1x1 tuned"
+    assert f"Without difference: single 1x1 threads ({without}); " in words
+    assert f"; horovod-mpi 1x2 tuned ({without})." in words
+    assert "difference of the score" not in words
+
+
+def test_equal_small_scores_have_an_axis_that_can_be_read(tmp_path):
+    experiment = regression(tmp_path)
+    for path in experiment.runs:
+        changed([path], evaluation={"rows": 705, "scores": {"rmse": 0.0002}})
+    assert "difference from single 1x1" in _drawn("mean_scores", _tables(experiment))
+
+
 @pytest.mark.parametrize("name", ["confusion_matrices", "classification_reports"])
 def test_a_class_without_test_rows_is_named(tmp_path, fits, name):
     experiment = FakeExperiment(tmp_path).add_dataset()
@@ -289,8 +336,8 @@ def run(tmp_path_factory):
     )
 
 
-def test_the_timeline_of_a_run_shows_tensors_and_times(run):
-    words = _drawn("timeline_run", run, timeline.repair(timeline_text(5))).replace("\n", " ")
+def test_the_timeline_of_a_run_shows_tensors_and_times(tmp_path, run):
+    words = _drawn("timeline_run", run, _timeline(tmp_path, timeline_text(5))).replace("\n", " ")
     for part in ("horovod-mpi 1x2", "simulated", "dense/kernel", "HorovodBroadcast", "(s)"):
         assert part in words
     # Five allreduces of 2 ms and a broadcast of 0.8 ms; step n waits n ms, the broadcast one.
@@ -320,35 +367,34 @@ def test_one_allreduce_is_the_typical_one_of_most_bytes():
     assert largest_allreduce(phases[phases["phase"] != "ALLREDUCE"]) is None
 
 
-def test_one_allreduce_is_drawn_with_its_durations(run):
-    words = _drawn("timeline_allreduce", run, timeline.repair(timeline_text(5)))
+def test_one_allreduce_is_drawn_with_its_durations(tmp_path, run):
+    words = _drawn("timeline_allreduce", run, _timeline(tmp_path, timeline_text(5)))
     for part in ("2 fused tensors, 4.0 kB", "time (ms)", "rank 0", "rank 1", "simulated"):
         assert part in words
     assert "MPI_ALLREDUCE:\n2.00 ms" in words
     assert "MEMCPY_IN_FUSION_BUFFER:\n1.00 ms" in words
 
 
-@pytest.mark.parametrize("name", TIMELINE_FIGURES)
+@pytest.mark.parametrize("name", TIMELINES)
 def test_a_missing_timeline_is_said(tmp_path, name):
     path = FakeExperiment(tmp_path).add_timeline("horovod-gloo", "1x2", status="failed")
-    words = _drawn(name, read_json(path), []).replace("\n", " ")
+    words = _drawn(name, read_json(path), OfRun(None)).replace("\n", " ")
     assert "the run left no timeline" in words
     assert "rank 1 was ended by signal 9" in words
 
 
-def test_a_timeline_without_allreduce_is_said(run):
-    events = timeline.repair(timeline_text(0))
-    words = _drawn("timeline_allreduce", run, events)
+def test_a_timeline_without_allreduce_is_said(tmp_path, run):
+    words = _drawn("timeline_allreduce", run, _timeline(tmp_path, timeline_text(0)))
     assert "holds no finished allreduce" in words
 
 
-def test_more_tensors_than_fit_are_counted(run):
+def test_more_tensors_than_fit_are_counted(tmp_path, run):
     events = timeline.repair(timeline_text(1))
     for pid in range(4, 80):
         name = {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"tensor {pid}"}}
         begin = {"ph": "B", "name": "BROADCAST", "ts": pid, "pid": pid}
         events += [name, begin, {"ph": "E", "ts": pid + 1, "pid": pid}]
-    words = _drawn("timeline_run", run, events)
+    words = _drawn("timeline_run", run, _timeline(tmp_path, json.dumps(events)))
     assert "19 more tensors are in trace.json" in words
 
 
@@ -419,8 +465,8 @@ def test_rungs_of_a_ladder_are_drawn_with_what_they_are_worth(tmp_path):
     assert change.replace(" ", "") in "".join(_drawn("ladder", long).split())
 
 
-@pytest.mark.parametrize("name", TIMELINE_FIGURES)
-def test_long_names_stand_whole_above_timelines(run, name):
+@pytest.mark.parametrize("name", TIMELINES)
+def test_long_names_stand_whole_above_timelines(tmp_path, run, name):
     long = run | {"variant": LONG["as-published"], "dataset": LONG["published"]}
-    words = "".join(_drawn(name, long, timeline.repair(timeline_text(1))).split())
+    words = "".join(_drawn(name, long, _timeline(tmp_path, timeline_text(1))).split())
     assert LONG["as-published"] in words and LONG["published"] in words

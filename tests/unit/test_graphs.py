@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from escala import workloads
 from escala.data.base import Spec
 from escala.strategies.single import Single
 from escala.training.contract import losses_of_rows
 from escala.training.evaluate import evaluator
 from escala.training.step import computing, no_exchange, own_sum, train_step
+from escala.workloads import models
 from escala.workloads.graphs import function_of
 from tests.conftest import KNOBS
 
@@ -77,6 +79,33 @@ def network() -> tf.keras.Model:
     given = tf.keras.Input((4,))
     outputs = tf.keras.layers.Dense(1, kernel_initializer=tf.keras.initializers.Constant(0.1))
     return tf.keras.Model(given, tf.keras.layers.Reshape(())(outputs(Damped()(given))))
+
+
+def generate(model, inputs, settings):
+    outputs = model(inputs[0], training=False)
+    if tf.reduce_mean(outputs) > settings["large"]:
+        return outputs + 100
+    return outputs - 100
+
+
+@pytest.mark.parametrize("size", [0.01, 10.0], ids=["small", "large"])
+def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
+    tmp_path, monkeypatch, size
+):
+    """In the evaluation of a run, and by the model that it kept."""
+    work = SimpleNamespace(
+        row_losses=row_losses, correct=correct, generate=generate, build=lambda *_: network()
+    )
+    numbers = np.full((ROWS, 4), size, np.float32)
+    expected = generate(network(), [numbers], SETTINGS)
+    evaluate = evaluator(network(), work, losses_of_rows(work, SETTINGS), DATA, SETTINGS).function
+    np.testing.assert_allclose(evaluate(numbers, numbers[:, 0])[0], expected, rtol=1e-5)
+    np.savez(tmp_path / models.WEIGHTS, *network().get_weights())
+    array = {"name": "numbers", "shape": [4], "dtype": "float32"}
+    data = {"inputs": [array], "targets": array | {"shape": []}, "sha256": {}}
+    models.describe(tmp_path, "mlp", {}, SETTINGS, data, "")
+    monkeypatch.setattr(workloads, "workload", lambda name: work)
+    np.testing.assert_allclose(models.load(tmp_path).predictions(numbers), expected, rtol=1e-5)
 
 
 def test_control_flow_of_a_workload_may_depend_on_tensors():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from escala.analysis.statistics import (
     combined_interval,
+    mean_interval,
     median_interval,
     pooled_rates,
     rate_differences,
@@ -34,11 +35,14 @@ def test_the_interval_lies_within_the_values_and_around_their_median(values):
 def test_one_value_has_no_interval_and_none_no_estimate():
     assert median_interval([3.0]) == (3.0, None, None)
     assert median_interval([]) == (None, None, None)
+    assert mean_interval([3.0]) == (3.0, None, None)
+    assert mean_interval([]) == (None, None, None)
 
 
 def test_equal_values_have_an_interval_of_no_width_and_zero_is_a_value():
     assert median_interval([2.0] * 5) == (2.0, 2.0, 2.0)
     assert median_interval([0.0, 0.0, 1.0]) == (0.0, 0.0, 1.0)
+    assert mean_interval([0.2] * 3) == pytest.approx((0.2, 0.2, 0.2))
 
 
 def test_samples_that_are_combined_are_resampled_each_by_itself():

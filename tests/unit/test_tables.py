@@ -13,9 +13,11 @@ from fixtures_runs import (
     CLASSES,
     EPOCH_SCORES,
     ERRORS,
+    REFERENCES,
     SESSION,
     FakeExperiment,
     changed,
+    fair,
     regression,
     sampled,
     three_configurations,
@@ -404,6 +406,58 @@ def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_
     one = three_configurations(tmp_path / "one", repeats=1)
     accuracy = _tables(one)["mean_scores"]
     assert set(accuracy["score"]) == {"accuracy"} and accuracy["mean_low"].isna().all()
+
+
+def test_mean_scores_are_compared_with_each_earlier_reference(tmp_path):
+    """One process is the first reference; one with two cores is the second."""
+    experiment = fair(tmp_path, 5.0, 4.0, 3.0, repeats=2)
+    compared = {
+        ("tuned", None): (0, "unavailable"),
+        ("threads", 1): (2, "measured"),
+        ("horovod", 1): (2, "measured"),
+        ("horovod", 2): (2, "measured"),
+    }
+    assert _compared(experiment, experiment.runs) == compared
+    # The second reference is measured without the first.
+    del compared["tuned", None]
+    without = dict.fromkeys([("threads", 1), ("horovod", 1)], (0, "unavailable"))
+    assert _compared(experiment, experiment.runs[2:]) == compared | without
+
+
+def _compared(experiment: FakeExperiment, runs: list) -> dict[tuple, tuple]:
+    """Return the pairs and the kind of each row of mean scores, by configuration and reference."""
+    datasets, classes = experiment.dataset_files, experiment.class_files
+    means = tables.tables(runs, datasets, classes, references=REFERENCES)["mean_scores"]
+    assert (means["difference"].notna() == (means["pairs"] > 0)).all()
+    return {
+        (
+            "horovod" if row.strategy == "horovod-mpi" else row.variant,
+            None if pd.isna(row.reference) else row.reference,
+        ): (row.pairs, row.kind)
+        for row in means.itertuples()
+    }
+
+
+def test_mean_scores_of_a_fit_are_compared_with_nothing(tmp_path):
+    means = _tables(with_fits(tmp_path))["mean_scores"].set_index("workload")
+    assert means.loc[["kmer-logreg", "majority"], "reference"].isna().all()
+    assert means.loc["virus-cnn", "reference"].notna().any()
+
+
+def test_mean_scores_count_runs_and_splits(tmp_path):
+    two = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset().add("single", "1x1", 5.0)
+    [row] = _tables(two)["mean_scores"].itertuples()
+    assert (row.runs, row.splits) == (3, 2)
+
+
+def test_a_score_that_a_run_leaves_out_is_the_mean_of_the_other_runs(tmp_path):
+    experiment = regression(tmp_path)
+    changed(experiment.runs[:1], evaluation={"rows": 705, "scores": {"bias": 0.3}})
+    means = _tables(experiment)["mean_scores"].set_index(["strategy", "score"])
+    assert means.loc[("single", "bias"), ["runs", "mean"]].tolist() == [1, 0.3]
+    single, parallel = (means.loc[(name, "rmse")] for name in ERRORS)
+    assert single["runs"] == 2 and single["mean"] == pytest.approx(np.mean(ERRORS["single"][1:]))
+    assert parallel["runs"] == 3 and parallel["pairs"] == 2
 
 
 def test_scores_after_each_epoch_are_a_table(tmp_path, three):

@@ -134,7 +134,7 @@ def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(snake
     scenes = {"kind": "captions", "source": source, "split": {"seeds": [4]}}
     settings["datasets"] |= {"scenes": scenes}
     settings |= {"experiment": "two", "oversubscribe": True}
-    requested = "figures/examples/scenes.caption-lstm.single.1x1.tuned.native.rep2.captions.svg"
+    requested = "figures/runs/scenes.caption-lstm.single.1x1.tuned.native.rep2.captions.svg"
     targets = ["results/two/summary.md", f"results/two/{requested}"]
     done = snakemake(*targets, "--dry-run", "--printshellcmds", experiment=settings)
     commands = [
@@ -151,3 +151,7 @@ def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(snake
         + ["--pictures", str(tmp_path / "photographs")] * (name == "flickr8k")
         for name, repeat in (("flickr8k", 1), ("scenes", 1), ("scenes", 2))
     ], done.stdout + done.stderr
+    other = "results/two/figures/runs/scenes.caption-lstm.single.1x1.tuned.native.rep2"
+    refused = snakemake(f"{other}.timeline_run.svg", "--dry-run")
+    said = "timeline_run is drawn from a run of the probe timeline, and not from rep2"
+    assert refused.returncode and said in refused.stdout + refused.stderr

@@ -12,7 +12,7 @@ import numpy as np
 from escala.data.base import Arrays
 from escala.data.captions.arrays import PICTURES
 from escala.data.captions.bleu import bleu, counts
-from escala.data.captions.words import END, PADDING
+from escala.data.captions.words import references, word_numbers
 from escala.data.paths import expanded_path
 
 
@@ -46,6 +46,18 @@ def pictures(settings: Mapping[str, Any]) -> Path | None:
     return Path(expanded_path(source["pictures"], "source.pictures"))
 
 
+def are_captions(split: Path, predictions: np.ndarray) -> bool:
+    """Return whether predictions are a caption for each test picture, by numbers of words."""
+    arrays = Arrays(split)
+    words = len(arrays.description["vocabulary"])
+    return (
+        predictions.ndim == 2
+        and predictions.dtype.kind in "iu"
+        and len(predictions) == arrays.rows("test")
+        and bool(((predictions >= 0) & (predictions < words)).all())
+    )
+
+
 def examples(split: Path, predictions: np.ndarray, most: int) -> list[Example]:
     """Return test pictures at equal distances in their order, from the first to the last.
 
@@ -54,7 +66,7 @@ def examples(split: Path, predictions: np.ndarray, most: int) -> list[Example]:
     Parameters
     ----------
     split : folder of the split.
-    predictions : the caption of each test picture, (rows, length), as `caption-lstm` gives it.
+    predictions : the caption of each test picture, (rows, length), for which `are_captions` holds.
     most : pictures to return; all, if there are fewer.
     """
     arrays = Arrays(split)
@@ -75,11 +87,8 @@ def _names(path: Path) -> list[str]:
 def _example(
     name: str, written: np.ndarray, targets: np.ndarray, vocabulary: Sequence[str]
 ) -> Example:
-    candidate, *references = (_words(each, vocabulary) for each in (written, *targets))
-    references = [words for words in references if words]
-    scores = bleu(counts(references or [[]], candidate))
-    return Example(name, " ".join(candidate), [" ".join(words) for words in references], scores)
-
-
-def _words(numbers: np.ndarray, vocabulary: Sequence[str]) -> list[str]:
-    return [vocabulary[number] for number in numbers.tolist() if number not in (PADDING, END)]
+    caption, compared = word_numbers(written), references(targets)
+    candidate, *texts = (
+        " ".join(vocabulary[number] for number in words) for words in (caption, *compared)
+    )
+    return Example(name, candidate, list(filter(None, texts)), bleu(counts(compared, caption)))

@@ -43,6 +43,19 @@ def vocabulary(captions: Iterable[Sequence[str]], most: int | None) -> list[str]
     return [*SPECIAL, *sorted(counts, key=lambda word: (-counts[word], word))[:most]]
 
 
+def word_numbers(caption: np.ndarray) -> list[int]:
+    """Return the words of a caption, as numbers, without its end and the padding."""
+    return [number for number in caption.tolist() if number not in (PADDING, END)]
+
+
+def references(captions: np.ndarray) -> list[list[int]]:
+    """Return the words of each caption that has any, as numbers.
+
+    If none has any, it is one reference without words.
+    """
+    return [words for words in map(word_numbers, captions) if words] or [[]]
+
+
 def numbered(
     captions: Sequence[Sequence[str]], numbers: Mapping[str, int], length: int
 ) -> tuple[np.ndarray, np.ndarray]:

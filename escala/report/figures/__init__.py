@@ -5,13 +5,16 @@ A module declares itself by constants, which are read without an import (`escala
 - `CATEGORY`: its heading in the report, one of `CATEGORIES`;
 - `NEEDS`: a condition on the experiment, one of `OCCASIONS`; without it, the figure is always
   drawn. The name of a probe stands for runs of this probe;
-- `KIND`, in the category `EXAMPLES` only: the kind of the datasets whose test rows it shows.
+- `BESIDE`: the name of the file beside `run.json` that a figure of one run shows;
+- `MEASUREMENT`, with `BESIDE`: the runs that have this file, `repeat` for timing runs or the name
+  of a probe. A report has the figure for the first timing run of each dataset and workload, or for
+  every run of the probe;
+- `KIND`, with `BESIDE`: the kind of the datasets whose test rows it shows. Without it, the figure
+  needs no rows.
 
-Modules without a category are helpers. Figures are drawn from the tables of an experiment,
-`draw(tables)`. Others are drawn from one run, whose `run.json` is `run`: those of timelines by
-`draw(run, events)`, and those of examples by `draw(run, predictions, split, pictures)`.
-`predictions` are those for all test rows, or None if the run has none, `split` is the folder of its
-split, and `pictures` what `pictures` in the module `examples` of the kind returns.
+Modules without a category are helpers. A figure is drawn by `draw(tables)` from the tables of an
+experiment, or with `BESIDE` by `draw(run, shown)` from one run: `run` is the content of its
+`run.json`, and `shown` is an `OfRun`.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from typing import NamedTuple
 from escala.core.declared import constants
 from escala.probes import PROBES
 
-TIMELINES, EXAMPLES = "Timelines", "Examples"
 #: Headings of the report, in the order in which figures are listed.
-CATEGORIES = ("Data", "Quality", EXAMPLES, "Time", "Resources", TIMELINES)
+CATEGORIES = ("Data", "Quality", "Examples", "Time", "Resources", "Timelines")
+#: The value of `MEASUREMENT` for timing runs.
+REPEAT = "repeat"
 #: Conditions that not every experiment meets.
 OCCASIONS = ("classes", "several nodes", "ladders", *PROBES)
 
@@ -37,13 +41,34 @@ class Figure(NamedTuple):
     category: str
     needs: str | None
     kind: str | None
+    beside: str | None
+    measurement: str | None
+
+
+class OfRun(NamedTuple):
+    """What a figure shows of one run besides its `run.json`.
+
+    Attributes
+    ----------
+    file : the file that `BESIDE` names, or None if the run left none.
+    split : folder of the split that the run was tested on, for figures with a `KIND`.
+    pictures : folder of the photographs of its rows, as `pictures` in the module `examples` of the
+        kind returns it.
+    """
+
+    file: Path | None
+    split: Path | None = None
+    pictures: Path | None = None
 
 
 def _declared() -> dict[str, Figure]:
     """Return all figures by name, in the order to list them."""
     modules = {path.stem: constants(path) for path in Path(__file__).parent.glob("*.py")}
     figures = {
-        name: Figure(found["CATEGORY"], found.get("NEEDS"), found.get("KIND"))
+        name: Figure(
+            found["CATEGORY"],
+            *(found.get(each) for each in ("NEEDS", "KIND", "BESIDE", "MEASUREMENT")),
+        )
         for name, found in modules.items()
         if "CATEGORY" in found
     }
@@ -58,15 +83,12 @@ FIGURES, SOME_FIGURES = (
     tuple(
         name
         for name, each in DECLARED.items()
-        if each.category not in (TIMELINES, EXAMPLES) and (each.needs is None) == always
+        if not each.beside and (each.needs is None) == always
     )
     for always in (True, False)
 )
-#: Drawn from one timeline run, and from one run with its test rows.
-TIMELINE_FIGURES, EXAMPLE_FIGURES = (
-    tuple(name for name, each in DECLARED.items() if each.category == category)
-    for category in (TIMELINES, EXAMPLES)
-)
+#: Drawn from one run.
+ONE_RUN = tuple(name for name, each in DECLARED.items() if each.beside)
 
 
 def figure(name: str) -> ModuleType:

@@ -11,8 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from escala.data.captions.examples import Example, examples
+from escala.core.errors import InputError
+from escala.data.captions.examples import Example, are_captions, examples
 from escala.data.images.pictures import read_picture
+from escala.report.figures import OfRun
 from escala.report.figures.common import (
     DPI,
     LABEL,
@@ -28,6 +30,8 @@ from escala.report.figures.one_run import heading, nothing
 
 CATEGORY = "Examples"
 KIND = "captions"
+BESIDE = "predictions.npy"
+MEASUREMENT = "repeat"
 WHAT = "Captions of test pictures"
 #: The scores of a caption, and what they are called together.
 BLEU, NAMES = ("bleu_1", "bleu_2", "bleu_3", "bleu_4"), "BLEU-1 to BLEU-4"
@@ -53,27 +57,25 @@ class Line(NamedTuple):
         return name_height([self.text], self.points)
 
 
-def draw(
-    run: dict, predictions: np.ndarray | None, split: Path, pictures: Path | None = None
-) -> Figure:
+def draw(run: dict, shown: OfRun) -> Figure:
     """Draw some test pictures, each with its captions and its BLEU.
 
     Parameters
     ----------
     run : the content of its run.json.
-    predictions : the caption of each test picture; None if the run left none.
-    split : folder of the split that the run was tested on.
-    pictures : folder of the photographs; None for simulated scenes.
+    shown : the caption of each test picture, the split, and the folder of the photographs; without
+        that folder the pictures are simulated scenes.
     """
-    if predictions is None:
+    if shown.file is None:
         return nothing(WHAT, run, "the run left no captions")
-    if predictions.ndim != 2 or predictions.dtype.kind != "u":
-        return nothing(WHAT, run, "what the workload predicts is no numbers of words")
-    shown = examples(split, predictions, MOST)
-    photographs = [_photograph(pictures, each.name) for each in shown]
+    predictions, pictures = np.load(shown.file, allow_pickle=False), shown.pictures
+    if not are_captions(shown.split, predictions):
+        return nothing(WHAT, run, "the predictions are not numbers of words")
+    chosen = examples(shown.split, predictions, MOST)
+    photographs = [_photograph(pictures, each.name) for each in chosen]
     left = 0.0 if pictures is None else PICTURE + PICTURE_MARGIN
     called = "Scene" if pictures is None else "Picture"
-    texts = [_lines(each, called, WIDTH - 0.2 - left) for each in shown]
+    texts = [_lines(each, called, WIDTH - 0.2 - left) for each in chosen]
     heights = [
         max(sum(line.height for line in lines), 0.0 if photograph is None else PICTURE) + MARGIN
         for lines, photograph in zip(texts, photographs, strict=True)
@@ -90,7 +92,7 @@ def draw(
     axes.set(xlim=(0, WIDTH - 0.1), ylim=(sum(heights), 0), aspect="equal")
     axes.axis("off")
     heading(figure, WHAT, run)
-    note(figure, _notes(run, len(predictions), len(shown), pictures, photographs))
+    note(figure, _notes(run, len(predictions), len(chosen), pictures, photographs))
     return figure
 
 
@@ -120,10 +122,13 @@ def _write(axes: Axes, lines: Sequence[Line], left: float, top: float) -> None:
 
 
 def _photograph(pictures: Path | None, name: str) -> np.ndarray | None:
-    """Return a small copy of a photograph, uint8 (height, width, 3), or None if there is none."""
-    if pictures is None or not (pictures / name).is_file():
+    """Return a small copy of a photograph, uint8 (height, width, 3), or None if it has none."""
+    if pictures is None:
         return None
-    picture = Image.fromarray(read_picture(pictures / name, "rgb", None))
+    try:
+        picture = Image.fromarray(read_picture(pictures / name, "rgb", None))
+    except InputError:
+        return None
     picture.thumbnail((round(PICTURE * DPI),) * 2)
     return np.asarray(picture)
 
@@ -144,6 +149,6 @@ def _notes(
         f"{shown} of {rows} test pictures, at equal distances in their order. The lines that begin "
         "with a dash are the reference captions.",
         *[f"{NAMES} of the captions of all test pictures: {', '.join(of_all)}."] * bool(of_all),
-        *[f"Photographs that are no longer in their folder: {missing}."] * bool(missing),
+        *[f"Photographs that are missing or damaged: {missing}."] * bool(missing),
         *[f"The run ended as {run['status']}: {run['reason']}."] * (run["status"] != "ok"),
     ]

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from escala.core.readable import counted
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
     PANEL_TITLE,
@@ -61,10 +62,8 @@ def draw(tables: Tables) -> Figure:
         axes[0].set_title(wrap(heading, 3.2, PANEL_TITLE))
         if compared:
             _differences(axes[1], of_score, shown)
-            heading = f"difference from {_references(of_score)}"
-            axes[1].set_title(wrap(heading, 3.2, PANEL_TITLE))
     title(figure, WHAT, means)
-    note(figure, [_reading(means), *gaps(tables["runs"])])
+    note(figure, [_reading(means), *_without_difference(means), *gaps(tables["runs"])])
     return figure
 
 
@@ -99,9 +98,13 @@ def _means(axes: Axes, means: pd.DataFrame, values: pd.DataFrame, shown: dict[st
 
 
 def _differences(axes: Axes, means: pd.DataFrame, shown: dict[str, Look]) -> None:
-    """Draw the mean difference with its interval, and a line at 0."""
+    """Draw the mean difference with its interval, and a line at 0; nothing if there is none."""
+    if means["difference"].isna().all():
+        axes.remove()
+        return
     axes.axvline(0, color="0.4", linestyle="--", linewidth=1)
     _intervals(axes, means, "difference", shown)
+    axes.set_title(wrap(f"difference from {_reference(means)}", 3.2, PANEL_TITLE))
     axes.set_xlabel("difference of the score")
 
 
@@ -117,27 +120,59 @@ def _intervals(axes: Axes, means: pd.DataFrame, column: str, shown: dict[str, Lo
             [middle], [place], xerr=ends, color=look.colour, marker=look.marker,
             fillstyle=look.fill, markersize=6, capsize=3, linewidth=1.5,
         )  # fmt: skip
+    axes.locator_params(axis="x", nbins=5)
 
 
-def _references(means: pd.DataFrame) -> str:
-    """Return the labels of the references in these rows, or nothing."""
-    return ", ".join(means.loc[means["difference"].notna(), "reference_label"].unique())
+def _reference(means: pd.DataFrame) -> str:
+    """Return what the rows with differences are compared with."""
+    labels = _labels(means)
+    if len(labels) == 1:
+        return labels[0]
+    # Main references differ in the parts that they take of the configuration.
+    compared = means[means["difference"].notna()]
+    taken = [key for key in ("variant", "network") if compared[f"reference_{key}"].nunique() > 1]
+    return f"the reference of the same {' and '.join(taken)}"
+
+
+def _labels(means: pd.DataFrame) -> list[str]:
+    """Return the labels of the references of rows with differences."""
+    return list(means.loc[means["difference"].notna(), "reference_label"].unique())
 
 
 def _reading(means: pd.DataFrame) -> str:
     """Return how to read the figure."""
-    runs, pairs = means["runs"].astype(int), means["pairs"].astype(int)
-    compared = (
-        f" Differences are of runs with the same rows and seeds ({_span(pairs[pairs > 0])} pairs)."
-        if (pairs > 0).any()
-        else ""
-    )
-    return (
-        f"Pale points: single runs ({_span(runs)} for each configuration). Markers: means, with "
-        f"95 % intervals by Student's distribution over repeats.{compared}"
-    )
+    compared = means[means["pairs"] > 0]
+    sentences = [
+        f"Pale points: one run each ({_span(means['runs'], 'run')} for each configuration).",
+        "Markers: means; bars: 95 % intervals by Student's distribution over repeats (none for a "
+        "single value).",
+    ]
+    if (means["splits"] == 1).any():
+        sentences.append(
+            "With one split, bars hold the chance of weights and order, but not that of the rows."
+        )
+    if (means["splits"] > 1).any():
+        sentences.append("Several splits share rows, so bars are rather too narrow.")
+    if len(compared):
+        pairs = _span(compared["pairs"], "pair")
+        sentences.append(f"Differences are of runs with the same rows and seeds ({pairs}).")
+        labels = _labels(means)
+        sentences += [f"References: {', '.join(labels)}."] * (len(labels) > 1)
+    return " ".join(sentences)
 
 
-def _span(counts: pd.Series) -> str:
-    low, high = counts.min(), counts.max()
-    return f"{low}" if low == high else f"{low} to {high}"
+def _span(counts: pd.Series, one: str) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return counted(high, one) if low == high else f"{low} to {counted(high, one)}"
+
+
+def _without_difference(means: pd.DataFrame) -> list[str]:
+    """Return a note on the configurations that have a reference and no pair, if there are any."""
+    several = len(panels(means)) > 1
+    keys = ["dataset", "workload", "label", "reference_label"]
+    most = means[means["reference"].notna()].groupby(keys, sort=False)["pairs"].max()
+    parts = [
+        (f"{dataset} {workload} " if several else "") + f"{label} (no pair with {reference})"
+        for dataset, workload, label, reference in most[most == 0].index
+    ]
+    return [f"Without difference: {'; '.join(parts)}."] * bool(parts)

@@ -8,16 +8,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from escala.probes.timeline import family, intervals, operations, ready, union_seconds
+from escala.report.figures import OfRun
 from escala.report.figures.common import NOTE, legend, name_height, new, note, shades, wrap
 from escala.report.figures.one_run import heading, nothing
-from escala.report.figures.timelines import COLOURS, short
+from escala.report.figures.timelines import COLOURS, read, short
 
 CATEGORY = "Timelines"
+BESIDE = "timeline.json"
+MEASUREMENT = "timeline"
 WHAT = "Horovod timeline of one allreduce"
 MILLI = 1000
 
 
-def draw(run: dict, events: list[dict]) -> Figure:
+def draw(run: dict, shown: OfRun) -> Figure:
     """Draw every phase of the tensors that were reduced together, with durations in ms.
 
     Of the allreduces that move the most bytes, the one of median duration is drawn.
@@ -25,8 +28,9 @@ def draw(run: dict, events: list[dict]) -> Figure:
     Parameters
     ----------
     run : the content of its run.json.
-    events : events of its timeline; empty without a timeline.
+    shown : its timeline.
     """
+    events = read(shown)
     phases = intervals(events)
     chosen = largest_allreduce(phases)
     if chosen is None:

@@ -7,40 +7,43 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from escala.probes.timeline import FAMILIES, OTHER, family, intervals, union_seconds
+from escala.report.figures import OfRun
 from escala.report.figures.common import legend, new, note
 from escala.report.figures.one_run import heading, nothing
-from escala.report.figures.timelines import COLOURS, short, spans
+from escala.report.figures.timelines import COLOURS, read, short, spans
 
 CATEGORY = "Timelines"
+BESIDE = "timeline.json"
+MEASUREMENT = "timeline"
 WHAT = "Horovod timeline of a whole run"
 MOST_TENSORS = 60
 
 
-def draw(run: dict, events: list[dict]) -> Figure:
+def draw(run: dict, shown: OfRun) -> Figure:
     """Draw the phases of every tensor over time, with the seconds each kind covers.
 
     Parameters
     ----------
     run : the content of its run.json.
-    events : events of its timeline; empty without a timeline.
+    shown : its timeline.
     """
-    phases = intervals(events)
+    phases = intervals(read(shown))
     if phases.empty:
         return nothing(WHAT, run, "the run left no timeline")
     phases = phases.assign(family=phases["phase"].map(family))
     names = list(phases["tensor"].drop_duplicates())
-    shown = names[:MOST_TENSORS]
-    figure = new(11, max(2.4, 0.2 * len(shown) + 0.6))
+    first = names[:MOST_TENSORS]
+    figure = new(11, max(2.4, 0.2 * len(first) + 0.6))
     axes = figure.subplots()
     # Parts are drawn over their operation, so only the rest of the operation is visible.
     for (_, kind), group in phases.groupby(["depth", "family"]):
-        for row, tensor in enumerate(shown):
+        for row, tensor in enumerate(first):
             of_tensor = group[group["tensor"] == tensor]
             axes.broken_barh(
                 spans(of_tensor), (row - 0.42, 0.84), facecolor=COLOURS[kind], linewidth=0
             )
-    axes.set_yticks(range(len(shown)), map(short, shown), fontsize=7)
-    axes.set(xlabel="time since Horovod started (s)", ylim=(len(shown) - 0.4, -0.6))
+    axes.set_yticks(range(len(first)), map(short, first), fontsize=7)
+    axes.set(xlabel="time since Horovod started (s)", ylim=(len(first) - 0.4, -0.6))
     axes.grid(axis="y", visible=False)
     totals = covered_seconds(phases)
     legend(
@@ -51,7 +54,7 @@ def draw(run: dict, events: list[dict]) -> Figure:
         spacing=1,
     )
     heading(figure, WHAT, run)
-    hidden = len(names) - len(shown)
+    hidden = len(names) - len(first)
     note(
         figure,
         ["Seen by rank 0; times of different kinds overlap."]

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pandas as pd
 
-from escala.probes.timeline import FAMILIES, OTHER
+from escala.probes.timeline import FAMILIES, OTHER, repair
+from escala.report.figures import OfRun
 from escala.report.figures.common import palette
 
 COLOURS = palette([*FAMILIES, OTHER])
+
+
+def read(shown: OfRun) -> list[dict]:
+    """Return the events of a run's timeline; none if it left no timeline."""
+    return repair(shown.file) if shown.file else []
 
 
 def short(tensor: str, letters: int = 44) -> str:

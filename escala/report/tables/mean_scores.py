@@ -2,8 +2,9 @@
 
 A repeat has one split and one seed of weights and order, so that the runs of a repeat differ by
 their configuration only. The intervals are Student's (1908, *The probable error of a mean*,
-Biometrika 6), over repeats. They say how far a mean varies with split and seeds, and hold the
-chance of few test rows only as far as the splits differ.
+Biometrika 6), over repeats. If all repeats have one split, they do not include the chance of the
+test rows or of the training rows. Several splits share rows, so the intervals are then rather too
+narrow.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from escala.report.tables.base import (
     reference_columns,
 )
 
-#: The score of every classification; a workload may bring further ones.
+#: The score of every classification. A workload with scores of its own has those in its place.
 _ACCURACY = "accuracy"
 _NO_REFERENCE = dict.fromkeys(
     ("reference", *(f"reference_{part}" for part in Configuration._fields))
@@ -32,19 +33,17 @@ def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each score of a configuration and each reference, if it has some."""
     groups = by_configuration(evidence.evaluated)
     for names, runs in groups.items():
-        found = list(compared_with(Configuration(*names[2:]), evidence.references))
-        for number, reference in found or [(None, None)]:
+        scores = dict.fromkeys(score for run in runs for score in scores_of(run))
+        for number, reference in _references(names, runs, evidence) or [(None, None)]:
             theirs = groups.get((*names[:2], *reference), []) if reference else []
             compared = reference_columns(number, reference) if reference else _NO_REFERENCE
             pairs = on_same_rows(runs, theirs)
-            for score in scores_of(runs[0]):
+            for score in scores:
                 yield {
                     **dict(zip(CONFIGURATION, names, strict=True)),
                     **compared,
                     "score": score,
-                    **_of_runs(
-                        [value for run in runs if (value := scores_of(run).get(score)) is not None]
-                    ),
+                    **_of_runs(score, [run for run in runs if score in scores_of(run)]),
                     **_of_pairs(score, pairs),
                     **{key: runs[0]["data"][key] for key in ("provenance", "leaky")},
                 }
@@ -57,9 +56,20 @@ def scores_of(run: Measurement) -> dict[str, float]:
     return own | evaluation.get("scores", {})
 
 
-def _of_runs(values: Sequence[float]) -> dict:
+def _references(
+    names: Sequence[str], runs: Sequence[Measurement], evidence: Evidence
+) -> list[tuple[int, Configuration]]:
+    """Return the references of a configuration. A fit has none: all its runs are in one process."""
+    if runs[0]["training"]["kind"] == "fit":
+        return []
+    return list(compared_with(Configuration(*names[2:]), evidence.references))
+
+
+def _of_runs(score: str, runs: Sequence[Measurement]) -> dict:
+    values = [scores_of(run)[score] for run in runs]
     return {
-        "runs": len(values),
+        "runs": len(runs),
+        "splits": len({run["data"]["split_seed"] for run in runs}),
         **mean_interval(values).columns("mean"),
         "standard_deviation": deviation(values),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from escala.data.captions import bleu
-from escala.data.captions.words import END, PADDING
+from escala.data.captions.words import references, word_numbers
 
 
 def score(targets: np.ndarray, predictions: np.ndarray, description: dict) -> dict[str, float]:
@@ -36,7 +36,7 @@ def counts(targets: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     predictions : a caption for each picture, (rows, length).
     """
     of_rows = [
-        bleu.counts([words for words in map(_words, captions) if words] or [[]], _words(written))
+        bleu.counts(references(captions), word_numbers(written))
         for captions, written in zip(targets, predictions, strict=True)
     ]
     return np.array(of_rows, np.int64).reshape(-1, bleu.COUNTS)
@@ -50,10 +50,7 @@ def scores_of(sums: np.ndarray) -> dict[str, float]:
 def columns(predictions: np.ndarray, description: dict) -> dict[str, str]:
     """Return the captions of a user's picture as the text `predicted`."""
     vocabulary = description["vocabulary"]
-    captions = [" ".join(vocabulary[number] for number in _words(each)) for each in predictions]
+    captions = [
+        " ".join(vocabulary[number] for number in word_numbers(each)) for each in predictions
+    ]
     return {"predicted": "; ".join(captions)}
-
-
-def _words(numbers: np.ndarray) -> list[int]:
-    """Return the words of a caption, without its end and the padding."""
-    return [number for number in numbers.tolist() if number not in (PADDING, END)]
