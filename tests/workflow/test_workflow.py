@@ -44,7 +44,8 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     assert before.returncode == 0, before.stderr
     assert before.stdout.count("Train virus-cnn on small") == 6
     assert before.stdout.count("Capture the timeline of") == 2
-    assert before.stdout.count("Draw the timeline of") == 4
+    assert before.stdout.count("Draw timeline_run of") == 2
+    assert before.stdout.count("Draw timeline_allreduce of") == 2
     assert "Estimated training time of 8 runs: 56 s" in before.stdout
     assert re.search(
         r"Estimated memory: at least \d\d\d\.\d MiB on a node for the run nearest to its limit, "
