@@ -21,7 +21,8 @@ class PairedRows(NamedTuple):
     labels : the true class.
     baseline, other : the predicted classes.
     genomes : the number of a row's genome, the same in every split. Rows that SMOTEN made, or that
-        are not from a genome, each have a negative number of their own.
+        are not from a genome, each have a negative number of their own, the same in every repeat
+        of a split.
     """
 
     labels: np.ndarray
@@ -52,16 +53,18 @@ def paired_rows(
         `predictions.npy` is beside it.
     folders : the result of `split_folders`.
     """
-    tested = []
+    tested, known, numbered = [], {}, 0
     for baseline, other in pairs:
         folder = folders[other["dataset"], other["data"]["split_seed"]]
         files = [folder / "test_labels.npy"]
         files += [Path(run["file"]).with_name("predictions.npy") for run in (baseline, other)]
         labels, *predicted = (np.load(file, allow_pickle=False) for file in files)
-        tested.append(np.stack([labels, *predicted, _genomes(folder, len(labels))]))
-    rows = PairedRows(*np.concatenate(tested, axis=1))
-    apart = np.where(rows.genomes < 0, -1 - np.arange(len(rows.genomes)), rows.genomes)
-    return rows._replace(genomes=apart)
+        if folder not in known:
+            genomes, own = _genomes(folder, len(labels)), -1 - numbered - np.arange(len(labels))
+            known[folder] = np.where(genomes < 0, own, genomes)
+            numbered += len(labels)
+        tested.append(np.stack([labels, *predicted, known[folder]]))
+    return PairedRows(*np.concatenate(tested, axis=1))
 
 
 def _genomes(folder: Path, rows: int) -> np.ndarray:

@@ -215,11 +215,13 @@ def rate_differences(
     numbers, places = np.unique(clusters, return_inverse=True)
     by_cluster = np.zeros((len(numbers), *counts.shape[1:]))
     np.add.at(by_cluster, places, counts)
-    even = np.full(len(numbers), 1 / len(numbers))
+    # Clusters of equal counts are drawn together: their number has the same distribution.
+    kinds, times = np.unique(by_cluster, axis=0, return_counts=True)
     resamples = RESAMPLES if len(numbers) > 1 else 0
-    drawn = np.random.default_rng(seed).multinomial(len(numbers), even, resamples)
-    found = _differences(np.ones((1, len(numbers))), by_cluster)[0]
-    resampled = _differences(drawn, by_cluster)
+    random = np.random.default_rng(seed)
+    drawn = random.multinomial(len(numbers), times / len(numbers), resamples)
+    found = _differences(times[None], kinds)[0]
+    resampled = _differences(drawn, kinds)
     return [
         Differences(
             *(
@@ -231,16 +233,17 @@ def rate_differences(
     ]
 
 
-def _differences(drawn: np.ndarray, by_cluster: np.ndarray) -> np.ndarray:
+def _differences(drawn: np.ndarray, kinds: np.ndarray) -> np.ndarray:
     """Return the differences of `rate_differences`, of shape (draws, 2, classes); NaN is none.
 
     Parameters
     ----------
-    drawn : the number of times that each cluster is drawn, of shape (draws, clusters).
-    by_cluster : counts of shape (clusters, 5, classes): rows of each class; rows that the baseline
-        predicts as the class, and those of them that are correct; the same two of the other.
+    drawn : the number of clusters of each kind that are drawn, of shape (draws, kinds).
+    kinds : counts of a cluster of each kind, of shape (kinds, 5, classes): rows of each class; rows
+        that the baseline predicts as the class, and those of them that are correct; the same two
+        of the other.
     """
-    sums = np.tensordot(drawn, by_cluster, 1)
+    sums = np.tensordot(drawn, kinds, 1)
     actual, called, right, other_called, other_right = np.moveaxis(sums, 1, 0)
     with np.errstate(invalid="ignore"):
         recall = (other_right - right) / actual

@@ -175,10 +175,11 @@ class _Module:
 
 @cache
 def _kept(path: Path, source: bytes, package: str) -> _Module:
-    """Return what `_parsed` returns, from the file beside the module's bytecode if it is the same.
+    """Return the result of `_parsed`, and keep it in a file beside the module's bytecode.
 
-    Its key is the digest of all that determines it: the source, the package, this module, and the
-    version of Python. As bytecode, it is not written where Python is to write none or cannot.
+    The file is used again as long as its key is the same: a digest of the source, the package, this
+    module, and the version of Python. Like bytecode, it is not written if Python is told to write
+    none, or if the folder cannot be written.
     """
     determined = hashlib.sha256()
     for part in (source, package.encode(), _own_code(), sys.version.encode()):

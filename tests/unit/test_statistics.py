@@ -129,8 +129,9 @@ def _predicted(genomes: int, rows: int, seed: int) -> list[np.ndarray]:
     return [labels, before, after, np.repeat(np.arange(genomes), rows)]
 
 
-def test_differences_of_rates_are_those_of_all_draws_of_genomes():
-    labels, before, after, genomes = _predicted(genomes=5, rows=4, seed=3)
+@pytest.mark.parametrize("rows", [4, 1], ids=["other counts", "equal counts"])
+def test_differences_of_rates_are_those_of_all_draws_of_genomes(rows):
+    labels, before, after, genomes = _predicted(genomes=5, rows=rows, seed=3)
     found = rate_differences(labels, before, after, genomes, 2)
 
     def share(of: np.ndarray, right: np.ndarray) -> float:

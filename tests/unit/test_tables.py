@@ -344,6 +344,17 @@ def test_predictions_are_compared_row_by_row(tmp_path):
     assert (covid["rows"], covid["genomes"]) == (540, 135)
 
 
+def test_a_row_without_a_genome_is_one_in_all_repeats_of_its_split(tmp_path):
+    experiment = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset()
+    experiment.add("single", "1x1", 10.0, repeats=4).add("horovod-mpi", "1x2", 10.0, repeats=4)
+    for file in experiment.dataset_files:
+        file.with_name("test_genomes.npy").unlink()
+    table = _tables(experiment)["score_differences"].set_index("class")
+    covid = table.loc["COVID"]
+    assert (covid["runs"], covid["splits"]) == (4, 2)
+    assert (covid["rows"], covid["genomes"]) == (4 * 270, 2 * 270)
+
+
 def test_an_epoch_that_was_cut_is_estimated_and_has_no_scores(tmp_path):
     experiment = three_configurations(tmp_path)
     before = _tables(experiment)

@@ -122,7 +122,7 @@ def test_a_kept_model_writes_captions_of_a_users_scenes(split, alone, tmp_path):
 
 
 def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(snakemake, tmp_path):
-    """Those of photographs with their folder. Another run can be requested by its path."""
+    """Start the figure of photographs with their folder, and one of another run by its path."""
     settings = yaml.safe_load((ROOT / "experiments/captions/flickr8k.yaml").read_text())
     of_photographs = settings["datasets"]["flickr8k"]["source"]
     for part in ("tokens", "train", "validation", "test", "weights"):

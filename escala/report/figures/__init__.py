@@ -46,7 +46,7 @@ class Figure(NamedTuple):
 
 
 class OfRun(NamedTuple):
-    """What a figure shows of one run besides its `run.json`.
+    """Paths that a figure of one run reads, besides `run.json`.
 
     Attributes
     ----------

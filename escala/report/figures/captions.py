@@ -53,7 +53,7 @@ class Line(NamedTuple):
 
     @property
     def height(self) -> float:
-        """In inches."""
+        """Return the height in inches."""
         return name_height([self.text], self.points)
 
 

@@ -76,8 +76,8 @@ def _with_main_reference(means: pd.DataFrame) -> pd.DataFrame:
 def _values(tables: Tables) -> pd.DataFrame:
     """Return the score of every run of the table of means."""
     runs = tables["runs"]
-    counted = runs[runs["current"] & (runs["status"] == "ok") & runs["accuracy"].notna()]
-    accuracy = counted.assign(score="accuracy", value=counted["accuracy"])
+    scored = runs[runs["current"] & (runs["status"] == "ok") & runs["accuracy"].notna()]
+    accuracy = scored.assign(score="accuracy", value=scored["accuracy"])
     columns = [*CONFIGURATION, "score", "value"]
     own = [frame[columns] for frame in (accuracy, tables["scores"]) if len(frame)]
     return pd.concat(own, ignore_index=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from escala.analysis.statistics import Interval, deviation, mean_interval
+from escala.analysis.statistics import deviation, mean_interval
 from escala.experiment.references import Configuration, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement
 from escala.report.tables.base import (
@@ -80,7 +80,7 @@ def _of_pairs(score: str, pairs: Sequence[tuple[Measurement, Measurement]]) -> d
     values = [
         mine[score] - theirs[score] for theirs, mine in both if score in theirs and score in mine
     ]
-    found: Interval = mean_interval(values)
+    found = mean_interval(values)
     return {
         "pairs": len(values),
         **found.columns("difference"),
