@@ -40,10 +40,9 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
     own_scores = set(names_of_rows(tables["scores"]))
     targets = (configurations["time_to_target_kind"] != "unavailable").any()
     headings = [
-        "configuration", "runs ok", "global batch", "learning rate", "training s per epoch",
-        "verdict", "ratio", "speed-up", "efficiency", "accuracy",
-        *["s to accuracy"] * bool(targets),
-        *(f"ratio to {label}" for label, _ in further),
+        "configuration", "verdict", "ratio", "speed-up", "efficiency", "training s per epoch",
+        "accuracy", *["s to accuracy"] * bool(targets), "runs ok", "global batch",
+        "learning rate", *(f"ratio to {label}" for label, _ in further),
     ]  # fmt: skip
     rows = []
     for row in configurations.itertuples():
@@ -62,13 +61,13 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
         rows.append(
             [
                 row.label,
+                *compared,
+                _training_seconds(series, is_fit),
+                "–" if key in own_scores else _with_interval(series, "accuracy", digits=3),
+                *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
                 f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
                 "–" if is_fit else f"{settings.loc[key, 'global_batch']}",
                 "–" if is_fit else f"{settings.loc[key, 'learning_rate']:g}",
-                _training_seconds(series, is_fit),
-                *compared,
-                "–" if key in own_scores else _with_interval(series, "accuracy", digits=3),
-                *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
                 *(
                     _with_interval(others.loc[key], "ratio") if key in others.index else "–"
                     for others in columns

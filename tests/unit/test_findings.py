@@ -23,7 +23,7 @@ from sentences import check, problems
 from escala.analysis import statistics
 from escala.report import tables
 from escala.report.findings import FINDINGS, SECTIONS, Finding, of_section
-from escala.report.findings.words import quoted
+from escala.report.findings.words import listed, quoted
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -141,3 +141,12 @@ def test_the_smallest_decrease_is_where_an_interval_begins_to_exclude_one(ratio,
     assert (1 - seen) * width == pytest.approx(1)
     smaller = seen * factor
     assert (1 - smaller) * width >= 1 - 1e-9
+
+
+@given(st.lists(st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), min_size=1, max_size=40))
+def test_a_list_of_names_stays_short_and_counts_the_rest(names):
+    text = listed(names)
+    shown = re.findall(r"`([^`]*)`", text)
+    more = re.search(r" and (\d+) more$", text)
+    assert shown == names[: len(shown)] and 1 <= len(shown) <= 3
+    assert len(shown) + (int(more[1]) if more else 0) == len(names)

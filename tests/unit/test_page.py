@@ -75,7 +75,7 @@ def test_the_answer_comes_first_and_sections_are_in_order(frames, parsed):
 
 
 def test_a_figure_stands_where_its_finding_is(text):
-    places = re.findall(r'<(?:section|figure) id="(\w+)"', text)
+    places = re.findall(r'<(?:section id="|figure id="figure-)(\w+)"', text)
     assert places.index("speedup") == places.index("answer") + 1
     assert places.index("scores") < places.index("confusion_matrices") < places.index("runs")
 
@@ -151,7 +151,7 @@ def test_figures_beyond_the_size_of_a_page_are_links(frames, figures):
     large = figures["speedup"].replace("</svg>", f"<text>{'x' * FIGURE_BYTES}</text></svg>")
     text = page(frames, "demo", TITLE, figures | {"speedup": large}, captions(figures))
     assert len(text.encode()) < LIMIT
-    assert 'href="figures/speedup.svg"' in text and 'id="speedup"' in text
+    assert 'href="figures/speedup.svg"' in text and 'id="figure-speedup"' in text
 
 
 def test_equal_tables_give_equal_bytes(frames, figures, text):

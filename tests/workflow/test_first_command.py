@@ -46,7 +46,7 @@ def test_every_run_ends_ok_and_the_report_is_named(first_command, experiment, re
     answer = re.search(r"^\*\*(.*)\*\*", summary, re.MULTILINE)[1].replace("`", "")
     page = (results / "index.html").read_text()
     assert answer in re.sub(r"<[^>]*>", "", page)
-    assert all(f'<figure id="{Path(name).stem}">' in page for name in drawn)
+    assert all(f'<figure id="figure-{Path(name).stem}">' in page for name in drawn)
 
 
 def test_fitted_workloads_join_the_tables_of_the_others(experiment, results):

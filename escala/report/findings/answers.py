@@ -43,10 +43,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             yield _finding(_of_an_epoch(row))
         same = (rows["dataset"] == row.dataset) & (rows["workload"] == row.workload)
         if same.sum() > 1:
-            yield _finding(_count(rows[same]))
-    for row in rows[rows["kind"] == "unavailable"].itertuples():
-        if row.Index not in {answer.Index for answer in answers}:
-            yield _finding(_unavailable(row))
+            yield from map(_finding, _counts(rows[same]))
 
 
 def _finding(text: str) -> Finding:
@@ -57,7 +54,10 @@ def _answer(row, scores: pd.DataFrame) -> str:
     """Compare a configuration with the main reference."""
     found, subject = headline(row), f"{processes(row)} ({quoted(row.label)})"
     if found.verdict == UNAVAILABLE:
-        return f"{UNAVAILABLE}: {_unavailable(row)}"
+        return (
+            f"{UNAVAILABLE}: {quoted(row.label)} has no ratio to {quoted(row.reference_label)}: "
+            f"{quoted(row.reason)}"
+        )
     reference = processes(row, "reference_")
     start = f"{found.verdict}: {subject}"
     if found.to_target:
@@ -83,12 +83,6 @@ def _same_batch(row) -> bool:
     return bool(row.global_batch == row.reference_global_batch)
 
 
-def _unavailable(row) -> str:
-    return (
-        f"{quoted(row.label)} has no ratio to {quoted(row.reference_label)}: {quoted(row.reason)}"
-    )
-
-
 def _of_an_epoch(row) -> str:
     """Compare the times of epochs of different numbers of updates."""
     found, updates = of_epochs(row), row.reference_global_batch / row.global_batch
@@ -98,11 +92,13 @@ def _of_an_epoch(row) -> str:
     )
 
 
-def _count(rows: pd.DataFrame) -> str:
-    """Describe how many of the compared configurations take less time."""
-    less = sum(headline(each).verdict == YES for each in rows.itertuples())
-    which = "none takes" if not less else "one takes" if less == 1 else f"{less} take"
-    return f"of {len(rows)} compared configurations, {which} less time than the main reference"
+def _counts(rows: pd.DataFrame) -> Iterator[str]:
+    """Count the compared configurations that take less time, and those without a ratio."""
+    verdicts = [headline(row).verdict for row in rows.itertuples()]
+    of_all = f"of {len(rows)} compared configurations"
+    yield f"{of_all}, {verdicts.count(YES) or 'none'} took less time than the main reference"
+    if UNAVAILABLE in verdicts:
+        yield f"{of_all}, {verdicts.count(UNAVAILABLE)} had no ratio to the main reference"
 
 
 def _scores(row, scores: pd.DataFrame) -> str:

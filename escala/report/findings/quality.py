@@ -10,7 +10,7 @@ from escala.report.findings.words import (
     Finding,
     Tables,
     count,
-    joined,
+    listed,
     quoted,
     score_differences,
     with_labels,
@@ -38,7 +38,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     yield from _of_pairs(trained_by_steps(tables))
     yield from _of_own_scores(tables)
     if unscored := untested(tables["pooled"]):
-        text = f"There are no test rows, and hence no scores, of {joined(map(quoted, unscored))}."
+        text = f"There are no test rows, and hence no scores, of {listed(unscored)}."
         yield Finding(text, "pooled", "classification_reports")
 
 
@@ -83,7 +83,7 @@ def _of_pairs(tables: Tables) -> Iterator[Finding]:
         return
     names = known["rate"] + " under " + known["label"].map(quoted)
     bound = known[["low", "high"]].abs().max(axis=1)
-    references = joined(map(quoted, known["reference_label"].unique()))
+    references = listed(known["reference_label"].unique())
     yield _of_difference(
         f"On the same test rows, no class differs from {references} by more than "
         f"{bound.max():.3f} in precision or recall."

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-
-import pandas as pd
 
 from escala.report.findings.verdicts import (
     NO,
@@ -13,7 +12,6 @@ from escala.report.findings.verdicts import (
     answering,
     interval,
     names_of_reference,
-    names_of_rows,
     of_epochs,
     own_names,
     processes,
@@ -30,23 +28,21 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Compare with each further reference, and this reference with the main one."""
     of_steps = trained_by_steps(tables)
     speedup = with_labels(of_steps["speedup"], of_steps)
-    rows = {names: list(_rows(speedup, names)) for names in names_of_rows(speedup)}
+    rows = defaultdict(list)
+    for row in speedup.itertuples():
+        rows[own_names(row)].append(row)
     for answer in answering(tables):
         for row in rows[own_names(answer)]:
             if row.reference == 1:
                 continue
             yield _finding(_comparison(row))
-            for other in rows.get(names_of_reference(row), ()):
+            for other in rows[names_of_reference(row)]:
                 if other.reference == 1 and other.kind != "unavailable":
                     yield _finding(_of_reference(other))
 
 
 def _finding(text: str) -> Finding:
     return Finding(sentence(text), "speedup", "speedup")
-
-
-def _rows(speedup: pd.DataFrame, names: tuple) -> Iterator:
-    return speedup[[each == names for each in names_of_rows(speedup)]].itertuples()
 
 
 def _comparison(row) -> str:

@@ -12,7 +12,7 @@ from escala.report.findings.words import (
     Finding,
     Tables,
     count,
-    joined,
+    listed,
     quoted,
     span,
 )
@@ -51,11 +51,12 @@ def _machines(runs: pd.DataFrame) -> Iterator[str]:
 
 def _data(dataset: str, runs: pd.DataFrame) -> Iterator[str]:
     """Describe a dataset: its rows, what is trained on it, and where its data come from."""
-    workloads = joined(map(quoted, runs["workload"].unique()))
     yield (
-        f"{dataset} trains {workloads} on {span(runs['train_rows'])} rows and tests on "
-        f"{span(runs['test_rows'])}."
+        f"{dataset} has {span(runs['train_rows'])} training rows and {span(runs['test_rows'])} "
+        "test rows."
     )
+    workloads = runs["workload"].unique()
+    yield f"{listed(workloads)} train{'s' * (len(workloads) == 1)} on {dataset}."
     source_type = runs["provenance"].iloc[0]
     if source_type == "simulated":
         yield f"The data of {dataset} are simulated, and say nothing about real data."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import pandas as pd
@@ -14,6 +14,8 @@ from escala.report.tables.views import labelled
 PAIRS_FOR_INTERVAL = 6
 #: Letters of a reason in a sentence.
 REASON_LETTERS = 120
+#: Names in a sentence.
+NAMES = 3
 Tables = Mapping[str, pd.DataFrame]
 
 
@@ -65,6 +67,12 @@ def joined(parts: Iterable[str]) -> str:
     """Join parts of a sentence: `a`, `a and b`, `a, b and c`."""
     *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def listed(names: Collection[str], most: int = NAMES) -> str:
+    """Quote and join names, and count those beyond the first."""
+    first, more = list(map(quoted, names))[:most], len(names) - most
+    return joined([*first, f"{more} more"] if more > 0 else first)
 
 
 def span(numbers: pd.Series) -> str:

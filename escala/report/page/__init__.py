@@ -20,7 +20,7 @@ from escala.report.figures import DECLARED
 from escala.report.findings import SECTIONS, Finding, of_section
 from escala.report.findings.gaps import failures
 from escala.report.findings.verdicts import compared
-from escala.report.findings.words import Tables, joined, quoted
+from escala.report.findings.words import Tables, listed
 from escala.report.overview import explanation, overview
 from escala.report.page.provenance import provenance
 from escala.report.page.runs import COLUMNS, rows
@@ -41,12 +41,7 @@ _FOLDER = Path(__file__).parent
 
 
 class Drawing(NamedTuple):
-    """A figure of the page.
-
-    Attributes
-    ----------
-    svg : the figure, or None if it is only linked.
-    """
+    """A figure of the page, with its caption; `svg` is None if the page only links to it."""
 
     name: str
     caption: Markup
@@ -112,8 +107,7 @@ def question(tables: Tables) -> str:
     if rows.empty:
         return "Does training in parallel take less time?"
     workloads, datasets, references = (
-        joined(map(quoted, rows[column].unique()))
-        for column in ("workload", "dataset", "reference_label")
+        listed(rows[column].unique()) for column in ("workload", "dataset", "reference_label")
     )
     return (
         f"Does training {workloads} on {datasets} in parallel take less time than {references}, "
@@ -191,7 +185,7 @@ def _links(
 ) -> Iterator[tuple[str, str]]:
     """Yield the words and the address of each link from a finding to its evidence."""
     if finding.figure in drawn:
-        yield "figure", f"#{finding.figure}"
+        yield "figure", f"#figure-{finding.figure}"
     table = f"tables/{finding.table}.csv"
     if table in files:
         yield "table", table
