@@ -125,13 +125,14 @@ class Work:
 
     Attributes
     ----------
-    update : seconds of a step after its last gradient, of shape (repeats,); part of `steps`.
+    update : seconds of a step after its last gradient, of shape (repeats,); part of `steps`. None
+        if not measured: then it is predicted as computing, which hides more of an exchange.
     deviation : as of `CollectiveTimes`.
     """
 
     gradients: tuple[Gradient, ...]
     steps: tuple[StepTimes, ...]
-    update: np.ndarray
+    update: np.ndarray | None = None
     overheads: Overheads | None = None
     deviation: float = 1.0
 
@@ -184,6 +185,8 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
         raise InputError(
             where, error.instance, f"{key}: {error.message}", "see docs/reference/calibration.md"
         )
+    for each in content["collectives"]:
+        _check_network(each, content["networks"], where)
     core = content["core"]
     return Calibration(
         content["cores_per_node"],
@@ -201,6 +204,17 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
 @cache
 def _validator() -> Draft202012Validator:
     return Draft202012Validator(read_yaml(SCHEMA))
+
+
+def _check_network(content: dict, networks: Mapping, where: object) -> None:
+    within = Layout.parse(content["layout"]).nodes == 1
+    if within != (content["network"] == LOCAL) or not (within or content["network"] in networks):
+        raise InputError(
+            where,
+            content["network"],
+            f"collectives: is not the network of {content['layout']}",
+            f"`{LOCAL}` is that of one node, and `networks` holds those of several",
+        )
 
 
 def _collective(content: dict, where: object) -> CollectiveTimes:
@@ -228,7 +242,7 @@ def _work(content: dict) -> Work:
     return Work(
         tuple(Gradient(**each | {"shape": tuple(each["shape"])}) for each in content["gradients"]),
         tuple(_steps(each) for each in content["steps"]),
-        np.array(content["update_seconds"], float),
+        _optional(content["update_seconds"]),
         None
         if overheads is None
         else Overheads(*(np.array(overheads[f"{key}_seconds"], float) for key in _OVERHEADS)),
@@ -264,7 +278,7 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
         return replace(
             content,
             steps=tuple(replace(each, means=one(each.means)) for each in content.steps),
-            update=one(content.update) if content.update.any() else content.update[:1],
+            update=None if content.update is None else one(content.update),
             overheads=overheads
             and Overheads(*(one(getattr(overheads, name)) for name in _OVERHEADS)),
             deviation=_of_run(np.concatenate([*map(_deviations_of, content.steps)]), random),

@@ -187,7 +187,7 @@ def _terms(calibration: Calibration, plan: Plan, notes: list[str]) -> dict[str, 
         raise InputError(
             "steps", plan.work, "has no times of a process alone", "calibrate one process"
         )
-    update = float(work.update.mean())
+    update = 0.0 if work.update is None else float(work.update.mean())
     fixed, whole = _interpolated(alone, of_part, notes)
     # The update happens once a step, also if it is computed in parts.
     computing = max(parts * (whole - update), 0.0) * work.deviation
