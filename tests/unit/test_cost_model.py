@@ -50,7 +50,9 @@ def true_seconds(library: str, operation: str, layout: Layout, size: float, link
     )
 
 
-def content(spread: float = 0.0, repeats: int = 5, seed: int = 0, steps: int = 20) -> dict:
+def content(
+    spread: float = 0.0, repeats: int = 5, seed: int = 0, steps: int = 20, link=LINK
+) -> dict:
     """A calibration of the machine above, of two ranks on one node and on two."""
     random = np.random.default_rng(seed)
 
@@ -64,7 +66,7 @@ def content(spread: float = 0.0, repeats: int = 5, seed: int = 0, steps: int = 2
             {
                 "bytes": size,
                 "seconds": list(
-                    true_seconds(library, operation, Layout.parse(layout), size) * drift
+                    true_seconds(library, operation, Layout.parse(layout), size, link) * drift
                 ),
             }
             for size in SIZES
@@ -95,7 +97,7 @@ def content(spread: float = 0.0, repeats: int = 5, seed: int = 0, steps: int = 2
             "operations_per_second": noisy(50e9),
         },
         "networks": {
-            "native": {"bits_per_second": 8 / LINK[1], "latency_seconds": LINK[0]},
+            "native": {"bits_per_second": 8 / link[1], "latency_seconds": link[0]},
             "local": {"bits_per_second": None, "latency_seconds": MEMORY[0]},
         },
         "collectives": [
