@@ -340,6 +340,11 @@ def test_the_rate_of_a_core_limits_a_network_without_times_between_nodes():
         WAIT + 2 * MEMORY[0] + 2**23 * 1e-9 + 2e-6, rel=1e-3
     )
     assert found.extrapolated == ["fast was not calibrated"]
+    across = replace(
+        EXACT, collectives=tuple(each for each in EXACT.collectives if each.layout.nodes > 1)
+    )
+    with pytest.raises(InputError, match="mpi allreduce"):
+        transfers("2x2", of=across).seconds(ALLREDUCE, 10_000)
 
 
 def test_what_was_not_calibrated_is_named():
@@ -348,6 +353,12 @@ def test_what_was_not_calibrated_is_named():
     assert other.extrapolated == [
         "the latency of native stands for that of 10gbit",
         "10gbit was not calibrated",
+    ]
+    larger = transfers("3x4")
+    larger.seconds(ALLREDUCE, 10_000)
+    assert larger.extrapolated == [
+        "collectives were calibrated with 2 ranks, not 12",
+        "collectives were calibrated with 2 ranks, not 4",
     ]
     with pytest.raises(InputError, match="tensorflow"):
         transfers("2x1", library=TENSORFLOW).seconds(ALLREDUCE, 10)
@@ -505,7 +516,7 @@ def test_processes_on_a_node_are_slower_as_they_were_together():
     assert two.terms["contention"] == pytest.approx((BOTH - 1) * computing)
     # Four ranks on two cores.
     assert four.terms["contention"] == pytest.approx((2 * BOTH - 1) * computing)
-    assert four.extrapolated == ("more ranks than cores",)
+    assert "more ranks than cores" in four.extrapolated
 
 
 def test_factors_make_the_update_longer_by_the_products_of_other_ranks():
@@ -669,6 +680,13 @@ def _unequal() -> dict:
     return changed
 
 
+def _repeated() -> dict:
+    changed = content()
+    steps = changed["works"]["cnn"]["steps"]
+    steps.append(steps[0])
+    return changed
+
+
 def _of_network(name: str) -> dict:
     changed = content()
     changed["collectives"][1]["network"] = name
@@ -680,6 +698,7 @@ def _of_network(name: str) -> dict:
     [
         (_of_network("elsewhere"), "is not the network of 2x1"),
         (_of_network("local"), "is not the network of 2x1"),
+        (_repeated(), "cnn has two entries of 16 rows"),
         (_without("core"), "'core' is a required property"),
         (content() | {"works": {"cnn": {}}}, "works.cnn"),
         (content() | {"cores_per_node": 0}, "cores_per_node"),
