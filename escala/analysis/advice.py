@@ -160,11 +160,8 @@ def _amount(
     return seconds + (waits(plan) if goal == TIME_WITH_WAIT else 0.0)
 
 
-def _ratio(calibration: Calibration, plan: Plan, baseline: Plan) -> float:
-    """Return the median ratio of the times of a step."""
-    plans = (plan, replace(baseline, rows=plan.rows))
-    one, other = (predict(calibration, each, _SEARCH_DRAWS).steps for each in plans)
-    return float(np.median(one / other))
+def _steps(calibration: Calibration, plan: Plan) -> np.ndarray:
+    return predict(calibration, plan, _SEARCH_DRAWS).steps
 
 
 def rate_that_pays(
@@ -183,8 +180,9 @@ def rate_that_pays(
         network = Network("searched", rate, latency, "searched")
         networks: Mapping[str, Network] = {**calibration.networks, network.name: network}
         changed = replace(calibration, networks=networks)
-        return _ratio(changed, replace(plan, network=network.name), baseline)
+        return float(np.median(_steps(changed, replace(plan, network=network.name)) / reference))
 
+    reference = _steps(calibration, baseline)
     known = calibration.networks.get(plan.network)
     latency = known.latency_seconds if known else None
     low, high = _RATES
@@ -207,7 +205,9 @@ def rows_that_pay(
     most = max(each.rows for each in calibration.works[baseline.work].steps if each.processes == 1)
     rows = baseline.rows
     while rows <= most:
-        if any(_ratio(calibration, replace(plan, rows=rows), baseline) <= ratio for plan in plans):
+        reference = _steps(calibration, replace(baseline, rows=rows))
+        changed = (replace(plan, rows=rows) for plan in plans)
+        if any(np.median(_steps(calibration, each) / reference) <= ratio for each in changed):
             return rows
         rows *= 2
     return None
