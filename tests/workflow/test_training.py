@@ -173,6 +173,55 @@ def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_s
     assert epoch["rows"] == ROWS * np.count_nonzero(parts(64, [fast, slow]))
 
 
+@pytest.mark.sweep
+def test_a_rank_with_busy_neighbours_is_given_fewer_rows_of_those_that_ranks_divide(
+    small_split, request_for, tmp_path, running
+):
+    knobs = {"busy_neighbours": [1, 1, 1]}
+    request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 128, "per": "global"})
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    run = read_json(tmp_path / "run.json")
+    fast, slow = run["ranks"]["shares"]
+    assert fast > slow
+    [epoch] = run["epochs"]
+    assert epoch["rows"] == ROWS
+    assert not running("while True: pass")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("strategy", ["horovod-mpi", "multiworker-mirrored"])
+def test_without_shards_every_rank_trains_on_every_row(
+    small_split, request_for, tmp_path, strategy
+):
+    request = request_for(strategy, "1x2", knobs={"shard": False})
+    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    [epoch] = read_json(tmp_path / "run.json")["epochs"]
+    assert (epoch["rows"], epoch["steps"]) == (2 * ROWS, -(-ROWS // 16))
+
+
+@pytest.mark.sweep
+def test_gloo_and_mpi_give_equal_bits_and_equal_ranks_give_other_weights(
+    small_split, request_for, tmp_path
+):
+    """A sum of two ranks has one order. In the last step one rank has a row and the other none."""
+    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
+
+    def trained(name: str, strategy: str, **knobs: str) -> dict:
+        request = request_for(strategy, "1x2", epochs=2, learning_rate=rate, knobs=knobs)
+        file = tmp_path / name / "run.json"
+        outcome = measure(request, small_split, file, time_limit_seconds=300)
+        assert outcome.status == "ok", outcome.reason
+        return read_json(file)
+
+    exact, gloo = trained("mpi", "horovod-mpi"), trained("gloo", "horovod-gloo")
+    assert gloo["weights_sha256"] == exact["weights_sha256"]
+    by_ranks = trained("by ranks", "horovod-gloo", weighting="ranks")
+    assert by_ranks["weights_sha256"] != exact["weights_sha256"]
+    assert by_ranks["epochs"][-1]["loss"] == pytest.approx(exact["epochs"][-1]["loss"], rel=0.05)
+
+
 def test_busy_neighbours_keep_a_core_busy_until_they_are_ended(running):
     busy = "while True: pass"
     with _busy_neighbours(2):
