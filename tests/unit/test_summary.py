@@ -190,6 +190,13 @@ def test_of_several_configurations_the_best_with_a_verdict_answers(tmp_path):
     assert verdicts_of["single 1x1 tuned"] == "reference"
 
 
+def test_one_process_answers_only_if_there_is_no_other(tmp_path):
+    experiment = fair(tmp_path, 5.6, 4.6, 3.9)
+    experiment.add("mirrored", "1x1", 2.0, 7, rows=64, accuracy=1.0)
+    answer, *_ = read(_tables(experiment, references=REFERENCES))["answer"]
+    assert answer.startswith("Yes: two processes (`horovod-mpi 1x2 tuned`)")
+
+
 def test_scores_that_chance_can_explain_are_not_called_different(tmp_path, monkeypatch):
     monkeypatch.setattr("escala.report.findings.answers.SAME_SCORES", 0.0)
     experiment = fair(tmp_path, 5.6, 4.6, 3.9, repeats=1)

@@ -324,6 +324,8 @@ def test_early_stopping_on_the_validation_side_restores_the_best_model_which_is_
 
 def assert_shown_by_tensorboard(run: Path, result: dict) -> None:
     """Its own reader finds every epoch's values in the event files."""
+    # The command's own module; it needs more than the reader of events.
+    import tensorboard.main  # noqa: F401
     import tensorflow as tf
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
