@@ -22,20 +22,13 @@ from fixtures_runs import (
 )
 from sentences import check
 
-from escala.analysis import statistics
 from escala.core.files import read_json, write_json
 from escala.report import tables
 from escala.report.findings import SECTIONS, of_section, references, verdicts
 from escala.report.summary import summary
 from escala.report.tables.base import PARTS
 
-
-@pytest.fixture(scope="module", autouse=True)
-def few_resamples():
-    """Draw few bootstrap samples: what the sentences say does not depend on the last digit."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "RESAMPLES", 199)
-        yield
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def read(frames) -> dict[str, list[str]]:

@@ -54,6 +54,13 @@ def losses(table: pd.DataFrame) -> np.ndarray:
     return steps.loss_per_step(table)["loss"].to_numpy()
 
 
+def trained(request: dict, data: Path, folder: Path) -> dict:
+    """Train a run that ends ok, and return its run.json."""
+    outcome = measure(request, data, folder / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    return read_json(folder / "run.json")
+
+
 SPARSE = {"gradient/0.embedding/embeddings", "gradient/0.embedding/embeddings/indices"}
 FACTORS = {"gradient/5.dense/kernel", "gradient/5.dense/kernel/inputs"}
 
@@ -164,9 +171,7 @@ def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_s
     """
     knobs = {"slowdown": [1, 6], "shard": False}
     request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 64, "per": "global"})
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
-    run = read_json(tmp_path / "run.json")
+    run = trained(request, small_split, tmp_path)
     fast, slow = run["ranks"]["shares"]
     assert fast > slow
     [epoch] = run["epochs"]
@@ -179,9 +184,7 @@ def test_a_rank_with_busy_neighbours_is_given_fewer_rows_of_those_that_ranks_div
 ):
     knobs = {"busy_neighbours": [1, 1, 1]}
     request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 128, "per": "global"})
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
-    run = read_json(tmp_path / "run.json")
+    run = trained(request, small_split, tmp_path)
     fast, slow = run["ranks"]["shares"]
     assert fast > slow
     [epoch] = run["epochs"]
@@ -195,9 +198,7 @@ def test_without_shards_every_rank_trains_on_every_row(
     small_split, request_for, tmp_path, strategy
 ):
     request = request_for(strategy, "1x2", knobs={"shard": False})
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
-    [epoch] = read_json(tmp_path / "run.json")["epochs"]
+    [epoch] = trained(request, small_split, tmp_path)["epochs"]
     assert (epoch["rows"], epoch["steps"]) == (2 * ROWS, -(-ROWS // 16))
 
 
@@ -208,16 +209,13 @@ def test_gloo_and_mpi_give_equal_bits_and_equal_ranks_give_other_weights(
     """A sum of two ranks has one order. In the last step one rank has a row and the other none."""
     rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
 
-    def trained(name: str, strategy: str, **knobs: str) -> dict:
+    def of(name: str, strategy: str, **knobs: str) -> dict:
         request = request_for(strategy, "1x2", epochs=2, learning_rate=rate, knobs=knobs)
-        file = tmp_path / name / "run.json"
-        outcome = measure(request, small_split, file, time_limit_seconds=300)
-        assert outcome.status == "ok", outcome.reason
-        return read_json(file)
+        return trained(request, small_split, tmp_path / name)
 
-    exact, gloo = trained("mpi", "horovod-mpi"), trained("gloo", "horovod-gloo")
+    exact, gloo = of("mpi", "horovod-mpi"), of("gloo", "horovod-gloo")
     assert gloo["weights_sha256"] == exact["weights_sha256"]
-    by_ranks = trained("by ranks", "horovod-gloo", weighting="ranks")
+    by_ranks = of("by ranks", "horovod-gloo", weighting="ranks")
     assert by_ranks["weights_sha256"] != exact["weights_sha256"]
     assert by_ranks["epochs"][-1]["loss"] == pytest.approx(exact["epochs"][-1]["loss"], rel=0.05)
 
