@@ -47,7 +47,7 @@ def _wait_for_heartbeats(ranks: int) -> None:
     `MultiWorkerMirroredStrategy` configures this service only if nobody did, and has no option for
     the time.
     """
-    from tensorflow.core.protobuf.coordination_config_pb2 import CoordinatedJob
+    from tensorflow.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
     from tensorflow.python.eager import context
 
     context.context().configure_coordination_service(
