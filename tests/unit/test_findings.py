@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentences import check, problems
 
-from escala.analysis import statistics
 from escala.report import tables
 from escala.report.findings import FINDINGS, SECTIONS, Finding, of_section
 from escala.report.findings.words import listed, quoted
@@ -125,16 +124,6 @@ def test_every_finding_has_a_section_that_exists():
 def test_a_quotation_ends_where_it_ends(text, letters):
     shown = quoted(text, letters)
     assert re.fullmatch(r"`[^`\n]*`", shown) and len(shown) <= letters + 2
-
-
-@given(st.floats(0.2, 5), st.floats(1.0, 4), st.floats(0.01, 0.99))
-def test_the_smallest_decrease_is_where_an_interval_begins_to_exclude_one(ratio, width, factor):
-    """Scaled to a smaller ratio, an interval keeps its relative width."""
-    high = ratio * width
-    seen = statistics.smallest_decrease(ratio, high)
-    assert (1 - seen) * width == pytest.approx(1)
-    smaller = seen * factor
-    assert (1 - smaller) * width >= 1 - 1e-9
 
 
 @given(st.lists(st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), min_size=1, max_size=40))

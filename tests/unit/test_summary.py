@@ -24,7 +24,7 @@ from sentences import check
 
 from escala.core.files import read_json, write_json
 from escala.report import tables
-from escala.report.findings import SECTIONS, of_section, references, verdicts
+from escala.report.findings import SECTIONS, of_section, references
 from escala.report.summary import summary
 from escala.report.tables.base import PARTS
 
@@ -134,10 +134,13 @@ def test_an_answer_takes_an_interval_that_excludes_one(tmp_path, seconds, verdic
 
 
 def test_what_cannot_be_distinguished_tells_what_could_have_been_seen(tmp_path):
-    answer = _of_fair(tmp_path, 4.0, 4.0, 4.0)[0]
+    frames = _tables(fair(tmp_path, 4.0, 4.0, 4.0), references=REFERENCES)
+    answer = read(frames)["answer"][0]
     parts = re.search(r"take (\S+) of .*–(\S+), 7 pairs\); could have seen (\d+) %\.$", answer)
     ratio, high, percent = map(float, parts.groups())
     assert percent == pytest.approx(100 * (1 - ratio / high), abs=1.5)
+    verdict = _verdicts(frames)["horovod-mpi 1x2 tuned"]
+    assert verdict == f"not distinguishable (could have seen {percent:.0f} %)"
 
 
 @pytest.mark.parametrize(("repeats", "verdict"), [(5, "No verdict from five pairs"), (6, "Yes")])
@@ -173,14 +176,18 @@ def test_of_several_configurations_the_best_with_a_verdict_answers(tmp_path):
     answer, count, *_ = read(frames)["answer"]
     assert answer.startswith("Yes: two processes (`horovod-mpi 1x2 tuned`)")
     assert count == "Of 3 compared configurations, 1 took less time than the main reference."
-    verdicts_of = {
-        cells[1].strip(): cells[2].strip()
-        for line in summary(frames, "demo", "A title").splitlines()
-        if len(cells := line.split("|")) > 9
-    }
-    assert verdicts_of["horovod-gloo 1x2 tuned"] == "No verdict from two pairs"
-    assert verdicts_of["mirrored 1x2 tuned"] == "No"
-    assert verdicts_of["single 1x1 tuned"] == "reference"
+    verdicts = _verdicts(frames)
+    assert verdicts["horovod-mpi 1x2 tuned"] == "faster"
+    assert verdicts["horovod-gloo 1x2 tuned"] == "no verdict from two pairs"
+    assert verdicts["mirrored 1x2 tuned"] == "slower"
+    assert verdicts["single 1x1 tuned"] == "reference"
+
+
+def _verdicts(frames) -> dict[str, str]:
+    """Return the verdict on each configuration in the table of configurations."""
+    lines = summary(frames, "demo", "A title").splitlines()
+    rows = [cells for line in lines if len(cells := line.split("|")) > 9]
+    return {cells[1].strip(): cells[2].strip() for cells in rows[2:]}
 
 
 def test_one_process_answers_only_if_there_is_no_other(tmp_path):
@@ -536,20 +543,6 @@ def test_it_says_where_a_step_is_longer_than_that_of_one_process(clocks):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [
-        (0.5, float("nan"), "No verdict"),
-        (float("nan"), 1.5, "No verdict"),
-        (float("nan"), 0.9, verdicts.YES),
-        (1.1, float("nan"), verdicts.NO),
-        (0.9, 1.1, verdicts.NOT_DISTINGUISHABLE),
-    ],
-)
-def test_an_unknown_end_decides_nothing(low, high, verdict):
-    assert verdicts.verdict(low, high, 7) == verdict
-
-
-@pytest.mark.parametrize(
     ("batch", "words"),
     [
         (64, "two processes take less time than one process (`single 1x1`): 0.50 of it (0."),
@@ -559,7 +552,7 @@ def test_an_unknown_end_decides_nothing(low, high, verdict):
 def test_a_second_reference_with_another_batch_gives_no_verdict(batch, words):
     row = SimpleNamespace(
         layout="1x2", cores=2, ranks=2, global_batch=batch, pairs=7,
-        ratio=0.5, ratio_low=0.4, ratio_high=0.6,
+        ratio=0.5, ratio_low=0.4, ratio_high=0.6, verdict="faster", visible_decrease=0.2,
         reference_layout="1x1", reference_cores=1, reference_global_batch=64,
         reference_label="single 1x1", kind="measured", oversubscribed=True, other_hosts=False,
     )  # fmt: skip

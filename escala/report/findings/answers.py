@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.analysis.statistics import smallest_decrease
+from escala.analysis.verdicts import FASTER, SLOWER
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.verdicts import (
-    NOT_DISTINGUISHABLE,
     UNAVAILABLE,
-    YES,
     answering,
     compared,
+    could_have_seen,
     headline,
+    in_brief,
     interval,
     of_epochs,
     processes,
@@ -26,6 +25,8 @@ from escala.report.findings.words import Finding, Tables, quoted, score_differen
 POSITION = 10
 SECTION = "answer"
 
+#: Whether a configuration takes less time, by its verdict.
+ANSWERS = {FASTER: "yes", SLOWER: "no"}
 #: Precision and recall that differ by no more than this in any class are called the same.
 SAME_SCORES = 0.02
 
@@ -59,12 +60,13 @@ def _answer(row, scores: pd.DataFrame) -> str:
             f"{quoted(row.reason)}"
         )
     reference = processes(row, "reference_")
-    start = f"{found.verdict}: {subject}"
+    start = f"{ANSWERS.get(found.verdict, in_brief(found))}: {subject}"
+    ratio, bounds = found.ratio.value, interval(found.ratio)
     if found.to_target:
-        share = "an unknown share" if pd.isna(found.ratio) else f"{found.ratio:.2f}"
+        share = "an unknown share" if pd.isna(ratio) else f"{ratio:.2f}"
         return (
             f"{start} {take(row)} {share} of the time of {reference} to accuracy "
-            f"{row.target_accuracy:g}{interval(found)}"
+            f"{row.target_accuracy:g}{bounds}"
         )
     if not _same_batch(row):
         why = (
@@ -72,10 +74,9 @@ def _answer(row, scores: pd.DataFrame) -> str:
             else "the experiment sets no `target_accuracy`"
         )  # fmt: skip
         return f"{start} and {reference} have different batches, and {why}"
-    text = f"{start} {take(row)} {found.ratio:.2f} of the time of {reference}{interval(found)}"
-    if found.verdict == NOT_DISTINGUISHABLE:
-        seen = math.ceil(100 * smallest_decrease(found.ratio, found.high))
-        return f"{text}; could have seen {seen} %"
+    text = f"{start} {take(row)} {ratio:.2f} of the time of {reference}{bounds}"
+    if seen := could_have_seen(found):
+        return f"{text}; {seen}"
     return text + _scores(row, scores)
 
 
@@ -85,9 +86,9 @@ def _same_batch(row) -> bool:
 
 def _of_an_epoch(row) -> str:
     """Compare the times of epochs of different numbers of updates."""
-    found, updates = of_epochs(row), row.reference_global_batch / row.global_batch
+    ratio, updates = of_epochs(row), row.reference_global_batch / row.global_batch
     return (
-        f"an epoch of {quoted(row.label)} takes {found.ratio:.2f} of the time{interval(found)}, "
+        f"an epoch of {quoted(row.label)} takes {ratio.value:.2f} of the time{interval(ratio)}, "
         f"with {float(f'{updates:.3g}'):g} times the updates"
     )
 
@@ -96,7 +97,7 @@ def _counts(rows: pd.DataFrame) -> Iterator[str]:
     """Count the compared configurations that take less time, and those without a ratio."""
     verdicts = [headline(row).verdict for row in rows.itertuples()]
     of_all = f"of {len(rows)} compared configurations"
-    yield f"{of_all}, {verdicts.count(YES) or 'none'} took less time than the main reference"
+    yield f"{of_all}, {verdicts.count(FASTER) or 'none'} took less time than the main reference"
     if UNAVAILABLE in verdicts:
         yield f"{of_all}, {verdicts.count(UNAVAILABLE)} had no ratio to the main reference"
 

@@ -10,8 +10,6 @@ import pandas as pd
 from escala.record.comparable import CONFIGURATION
 from escala.report.tables.views import labelled
 
-#: The range of n values covers their median with probability 1 - 2 / 2**n: 95 % needs six.
-PAIRS_FOR_INTERVAL = 6
 #: Letters of a reason in a sentence.
 REASON_LETTERS = 120
 #: Names in a sentence.
