@@ -251,6 +251,15 @@ def test_without_a_baseline_the_ratio_is_unavailable(tmp_path, baseline, said):
     assert row[["ratio", "speedup", "efficiency", "verdict"]].isna().all()
 
 
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_a_table_with_intervals_tells_which_chance_they_hold(name):
+    described = tables.schema(name)
+    has_intervals = any(
+        "Lower end" in column["description"] for column in described["properties"].values()
+    )
+    assert ("the chance of" in described["description"]) == has_intervals
+
+
 @pytest.mark.parametrize(("batch", "decides"), [(64, "ratio"), (128, "time_to_target_ratio")])
 @pytest.mark.parametrize("seconds", [3.0, 5.0, 8.0])
 def test_the_verdict_is_on_the_time_that_decides(tmp_path, batch, decides, seconds):

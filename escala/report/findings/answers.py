@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.verdicts import FASTER, SLOWER
-from escala.record.comparable import CONFIGURATION
+from escala.report.findings.differences import COMPARED, over_repeats
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
     answering,
@@ -20,15 +20,16 @@ from escala.report.findings.verdicts import (
     processes,
     take,
 )
-from escala.report.findings.words import Finding, Tables, quoted, score_differences, sentence
+from escala.report.findings.words import Finding, Tables, quoted, sentence
+from escala.report.tables.mean_scores import ACCURACY
 
 POSITION = 10
 SECTION = "answer"
 
 #: Whether a configuration takes less time, by its verdict.
 ANSWERS = {FASTER: "yes", SLOWER: "no"}
-#: Precision and recall that differ by no more than this in any class are called the same.
-SAME_SCORES = 0.02
+#: Accuracies are called the same if the interval of their difference reaches no farther from 0.
+SAME_ACCURACY = 0.02
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
@@ -38,7 +39,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         yield _finding("Nothing was compared: no configuration was trained beside its reference")
         return
     answers = list(answering(tables))
-    yield from (_finding(_answer(row, tables["score_differences"])) for row in answers)
+    scores = over_repeats(tables)
+    yield from (_finding(_answer(row, scores)) for row in answers)
     for row in answers:
         if headline(row).verdict != UNAVAILABLE and not _same_batch(row):
             yield _finding(_of_an_epoch(row))
@@ -77,7 +79,9 @@ def _answer(row, scores: pd.DataFrame) -> str:
     text = f"{start} {take(row)} {ratio:.2f} of the time of {reference}{bounds}"
     if seen := could_have_seen(found):
         return f"{text}; {seen}"
-    return text + _scores(row, scores)
+    if found.verdict in ANSWERS:
+        return text + _accuracy(row, scores)
+    return text
 
 
 def _same_batch(row) -> bool:
@@ -102,21 +106,25 @@ def _counts(rows: pd.DataFrame) -> Iterator[str]:
         yield f"{of_all}, {verdicts.count(UNAVAILABLE)} had no ratio to the main reference"
 
 
-def _scores(row, scores: pd.DataFrame) -> str:
-    """Return a phrase that compares the scores with those of the main reference.
+def _accuracy(row, scores: pd.DataFrame) -> str:
+    """Return a phrase that compares the mean accuracy with that of the main reference.
 
-    Scores are different if an interval is beyond `SAME_SCORES`, and the same if all intervals are
-    within. The phrase is empty if no difference is known.
+    It is empty if there is no accuracy, or if the pairs are too few. The accuracies are different
+    if the interval of their difference is beyond `SAME_ACCURACY`, and the same if it is within.
+
+    Parameters
+    ----------
+    scores : the result of `over_repeats`.
     """
-    keys = [*CONFIGURATION, "reference"]
-    own = scores[(scores[keys] == [getattr(row, key) for key in keys]).all(axis=1)]
-    known = score_differences(own)
-    if known.empty:
+    is_own = (scores[list(COMPARED)] == [getattr(row, key) for key in COMPARED]).all(axis=1)
+    own = scores[is_own & (scores["score"] == ACCURACY)]
+    if own.empty:
         return ""
-    if ((known["low"] > SAME_SCORES) | (known["high"] < -SAME_SCORES)).any():
-        return ", with different scores"
-    if known[["low", "high"]].abs().max(axis=None) <= SAME_SCORES:
-        return ", with the same scores"
-    if ((known["low"] <= 0) & (known["high"] >= 0)).all():
-        return ", with no distinguishable score difference"
-    return ", with slightly different scores"
+    low, high = own[["low", "high"]].iloc[0]
+    if low > SAME_ACCURACY or high < -SAME_ACCURACY:
+        return ", with different accuracy"
+    if max(-low, high) <= SAME_ACCURACY:
+        return ", with the same accuracy"
+    if low <= 0 <= high:
+        return ", with accuracy not distinguishable"
+    return ", with slightly different accuracy"
