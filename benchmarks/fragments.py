@@ -18,11 +18,11 @@ from sklearn.metrics import classification_report
 
 from escala.core.files import read_json
 from escala.data import KINDS
+from escala.data.encode import encode, reverse_complement
+from escala.data.fasta import records, write_record
 from escala.data.genomes.acquire import simulate
-from escala.data.genomes.acquire.files import records, write_record
 from escala.data.genomes.arrays import Genomes
 from escala.data.genomes.familiarity import learn
-from escala.data.genomes.prepare.encode import encode, reverse_complement
 from escala.predict.classify import predict
 
 LETTERS = np.frombuffer(b"NACGT", np.uint8)

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
+from escala.data.encode import encode
 from escala.data.genomes.acquire import simulate
 from escala.data.genomes.arrays import write_arrays
-from escala.data.genomes.prepare.encode import encode
 from escala.data.genomes.prepare.fasta import encode_classes, records
 
 RECORDS = {"COVID": 13300, "DENGUE": 10200, "EBOLA": 600, "MERS": 700, "SARS": 800}

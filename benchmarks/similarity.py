@@ -26,9 +26,9 @@ import pandas as pd
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from escala.data.encode import encode
 from escala.data.genomes.acquire import files, simulate
 from escala.data.genomes.prepare import similarity
-from escala.data.genomes.prepare.encode import encode
 from escala.data.genomes.prepare.fasta import encode_classes, read_records, records
 from escala.data.genomes.prepare.kmers import canonical_kmers
 

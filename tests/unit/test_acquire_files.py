@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escala.core.errors import InputError
-from escala.data.genomes.acquire import acquire, files
-from escala.data.genomes.acquire.files import records, write_record
+from escala.data import fasta
+from escala.data.fasta import records, write_record
+from escala.data.genomes.acquire import acquire
 from escala.data.paths import expanded
 
 TWO_LINES = b">A1 first\nACGT\n>A2\nacgtn\n"
@@ -156,15 +157,15 @@ def test_a_bad_file_is_refused_by_name_and_nothing_is_left(genomes, kind, name, 
     ids=["line", "header", "no-header", "lines", "records"],
 )
 def test_a_bomb_is_refused_before_it_fills_the_memory(genomes, monkeypatch, content, reason):
-    monkeypatch.setattr(files, "RECORD_LETTERS", 200_000)
-    monkeypatch.setattr(files, "FILE_RECORDS", 1000)
+    monkeypatch.setattr(fasta, "RECORD_LETTERS", 200_000)
+    monkeypatch.setattr(fasta, "FILE_RECORDS", 1000)
     path = genomes / "X.fa.gz"
     path.write_bytes(gzip.compress(content(), 1))
     tracemalloc.start()
     try:
         with pytest.raises(InputError, match=reason):
-            list(files.records(path))
-        assert tracemalloc.get_traced_memory()[1] < 20 * files.RECORD_LETTERS
+            list(records(path))
+        assert tracemalloc.get_traced_memory()[1] < 20 * fasta.RECORD_LETTERS
     finally:
         tracemalloc.stop()
 

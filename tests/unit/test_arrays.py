@@ -12,9 +12,9 @@ import pytest
 
 from escala.core.errors import InputError
 from escala.data.base import Arrays
+from escala.data.encode import reverse_complement
 from escala.data.genomes import arrays
 from escala.data.genomes.arrays import write_arrays
-from escala.data.genomes.prepare.encode import reverse_complement
 from escala.data.genomes.prepare.fasta import encode_classes
 from escala.data.writer import ArrayWriter
 

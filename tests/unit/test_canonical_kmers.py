@@ -7,7 +7,7 @@ from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.data.genomes.prepare.encode import encode, letters, reverse_complement
+from escala.data.encode import encode, letters, reverse_complement
 from escala.data.genomes.prepare.kmers import canonical_kmers
 
 sequences = st.text(alphabet="ACGTN", max_size=40)

@@ -15,8 +15,8 @@ from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data import KINDS
 from escala.data.base import Spec
+from escala.data.encode import encode, letters, reverse_complement
 from escala.data.genomes import familiarity, queries
-from escala.data.genomes.prepare.encode import encode, letters, reverse_complement
 from escala.predict import classify
 from escala.workloads import Classifier, workload
 from escala.workloads.models import WEIGHTS, describe

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from escala.core.errors import InputError
+from escala.data.encode import encode, letters, reverse_complement
 from escala.data.genomes.familiarity import Familiarity, K, learn
-from escala.data.genomes.prepare.encode import encode, letters, reverse_complement
 
 texts = st.lists(st.text(alphabet="ACGTN", min_size=1, max_size=60), min_size=1, max_size=4)
 

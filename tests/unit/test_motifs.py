@@ -13,6 +13,7 @@ import yaml
 from Bio import motifs
 from Bio.Seq import Seq
 
+from escala.cache.sources import sources
 from escala.core.errors import InputError
 from escala.data.base import Arrays, Spec
 from escala.data.motifs import arrays, settings
@@ -164,6 +165,14 @@ def test_a_file_that_holds_no_motif_is_refused(tmp_path, form, text, message):
 def test_a_motif_longer_than_a_sequence_is_refused(tmp_path):
     with pytest.raises(InputError, match="less than the 10 letters of the motif"):
         arrays.prepare("d", SIMULATED | {"length": 9}, 1, {}, tmp_path)
+
+
+def test_a_change_of_the_code_of_genomes_does_not_make_the_arrays_of_motifs_again():
+    for reader in ("arrays", "queries"):
+        module = f"escala.data.motifs.{reader}"
+        reached = sources("scripts.arrays", chosen=[module]).files
+        assert {module, "escala.data.fasta"} <= reached.keys()
+        assert not [name for name in reached if name.startswith("escala.data.genomes")]
 
 
 def fasta(path: Path, sequences: list[str]) -> Path:

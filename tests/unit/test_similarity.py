@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
 from escala.core.errors import InputError
+from escala.data.encode import encode, letters
 from escala.data.genomes.acquire import files
 from escala.data.genomes.prepare import similarity
-from escala.data.genomes.prepare.encode import encode, letters
 from escala.data.genomes.prepare.fasta import encode_classes, read_records
 from escala.data.genomes.prepare.similarity import (
     K,

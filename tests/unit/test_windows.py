@@ -8,7 +8,7 @@ from Bio.Seq import Seq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.data.genomes.prepare.encode import encode, letters
+from escala.data.encode import encode, letters
 from escala.data.genomes.prepare.windows import blocks, random_windows, windows
 
 LENGTH = 8

@@ -10,10 +10,9 @@ import numpy as np
 from tqdm import tqdm
 
 from escala.data.base import specs
-from escala.data.genomes.acquire.files import records
+from escala.data.encode import encode
+from escala.data.fasta import nucleotides, records
 from escala.data.genomes.prepare import windows
-from escala.data.genomes.prepare.encode import encode
-from escala.data.genomes.prepare.fasta import nucleotides
 from escala.data.queries import Query, invalid
 
 #: Allowed values of a dataset's `window.method`.

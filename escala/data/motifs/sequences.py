@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.data.genomes.acquire.files import records
-from escala.data.genomes.prepare.encode import encode
-from escala.data.genomes.prepare.fasta import nucleotides
+from escala.data.encode import encode
+from escala.data.fasta import nucleotides, records
 
 
 def read_sequences(path: Path, length: int) -> Iterator[tuple[str, np.ndarray]]:

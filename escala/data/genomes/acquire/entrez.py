@@ -27,8 +27,8 @@ from Bio.SeqIO.FastaIO import SimpleFastaParser
 from tqdm import tqdm
 
 from escala.core.errors import InputError
+from escala.data.fasta import write_record
 from escala.data.genomes.acquire import eutils
-from escala.data.genomes.acquire.files import write_record
 from escala.data.genomes.acquire.lock import digest, listed, read_lock
 from escala.data.genomes.acquire.partial import Partial
 from escala.data.genomes.acquire.paths import accession_files

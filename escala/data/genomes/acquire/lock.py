@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.data.genomes.acquire.files import records
+from escala.data.fasta import records
 
 COLUMNS = ["class", "accession", "length", "sha256"]
 #: Maximum number of accessions in a message.

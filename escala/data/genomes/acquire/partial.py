@@ -13,7 +13,7 @@ from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.data.genomes.acquire.files import write_record
+from escala.data.fasta import write_record
 
 #: Number of files whose content stays in memory while records are read in any order.
 KEPT_IN_MEMORY = 4

@@ -19,7 +19,7 @@ import numpy as np
 from dendropy.simulate import treesim
 from tqdm import tqdm
 
-from escala.data.genomes.acquire.files import write_record
+from escala.data.fasta import write_record
 
 LETTERS = np.frombuffer(b"ACGT", np.uint8)
 # IUPAC letters for two bases (Cornish-Bowden 1985): row i holds those that include base i.

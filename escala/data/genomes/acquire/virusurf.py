@@ -8,6 +8,7 @@ from pathlib import Path
 from Bio.SeqIO.FastaIO import FastaTwoLineParser
 
 from escala.core.errors import InputError
+from escala.data.fasta import Lines
 from escala.data.genomes.acquire import files
 
 
@@ -23,7 +24,7 @@ def fetch(source: dict, classes: list[str], folder: Path) -> None:
     files.fetch(source, classes, folder, _exported_records)
 
 
-def _exported_records(lines: files.Lines) -> Iterator[tuple[str, str]]:
+def _exported_records(lines: Lines) -> Iterator[tuple[str, str]]:
     number = 0
 
     def lines_with_text() -> Iterator[str]:

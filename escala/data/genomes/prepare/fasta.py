@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,8 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.data.genomes.prepare.encode import encode, foreign_letters, letters
+from escala.data.encode import encode
+from escala.data.fasta import nucleotides
 
 RECORD_COLUMNS = ["class", "label", "accession", "length", "genome", "offset", "letters"]
 
@@ -39,31 +40,6 @@ def records(path: Path) -> Iterator[tuple[str, bytes]]:
             yield from nucleotides(chain([first], parsed), path)
     if first is None:
         raise InputError(path, path.name, "holds no FASTA record", "give at least one sequence")
-
-
-def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield accession and letters of each parsed record of the file `path`.
-
-    Raises
-    ------
-    InputError : a record has no sequence, or holds letters that are not nucleotides.
-    """
-    for header, text in parsed:
-        accession = (header.split() or ["(no name)"])[0]
-        if not text:
-            raise InputError(
-                path, accession, "the record has no sequence", "remove it or fetch it again"
-            )
-        sequence = letters(text)
-        foreign = foreign_letters(sequence)
-        if foreign:
-            raise InputError(
-                path,
-                accession,
-                f"holds letters that are not nucleotides ({foreign}), as a protein's",
-                "give nucleotide sequences in IUPAC letters",
-            )
-        yield accession, sequence
 
 
 @dataclass

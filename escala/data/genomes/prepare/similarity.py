@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.data.genomes.prepare.encode import encode
+from escala.data.encode import encode
 from escala.data.genomes.prepare.fasta import records as parsed
 from escala.data.genomes.prepare.kmers import canonical_kmers
 

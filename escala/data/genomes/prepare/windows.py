@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from escala.data.genomes.prepare.encode import reverse_complement
+from escala.data.encode import reverse_complement
 
 #: A row before its letters are looked up. `begin` counts letters from the start of the genome;
 #: `reverse` asks for the reverse complement of the window.
