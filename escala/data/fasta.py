@@ -66,14 +66,16 @@ def records(path: Path, parser: Parser = SimpleFastaParser) -> Iterator[tuple[st
 
     Raises
     ------
-    InputError : the file is empty, damaged or not FASTA, or an accession is missing or occurs
-        twice.
+    InputError : the file is missing, empty, damaged or not FASTA, or an accession is missing or
+        occurs twice.
     """
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rt", encoding="utf-8-sig") as handle:
             _require_fasta(handle, path)
             yield from distinct(parser(Lines(handle, path)), path)
+    except FileNotFoundError:
+        raise InputError(path, path.name, "no such file", "name an existing FASTA file") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
             path, str(error), "is truncated or not gzip", "make or download the file again"

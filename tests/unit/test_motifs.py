@@ -223,6 +223,13 @@ def test_fasta_files_that_do_not_serve_are_refused(tmp_path, sequences_of, messa
     assert not (tmp_path / "dataset.json").exists()
 
 
+@pytest.mark.parametrize("name", ["none.fa", "none.fa.gz"])
+def test_a_missing_fasta_file_is_refused_by_its_path(tmp_path, name):
+    inputs = {"negative": tmp_path / name, "positive": fasta(tmp_path / "p.fa", ["ACGTACGT"] * 9)}
+    with pytest.raises(InputError, match=rf"{name}.*no such file"):
+        arrays.prepare("d", READ, 1, inputs, tmp_path)
+
+
 def test_queries_are_encoded_as_the_rows_were(tmp_path):
     description = arrays.prepare("d", SIMULATED, 1, {}, tmp_path)
     path = fasta(tmp_path / "q.fa", ["ACGTN" * 12])
