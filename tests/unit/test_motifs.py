@@ -206,7 +206,8 @@ def test_two_fasta_files_are_the_two_classes(tmp_path):
 @pytest.mark.parametrize(
     ("sequences_of", "message"),
     [
-        (["ACGTACGT", "ACGT"], "'s1': has 4 letters, and the others 8"),
+        (["ACGTACGT", "ACGT"], "'s1': has 4 letters, and length is 8"),
+        (["ACGTA"] * 9, "'s0': has 5 letters, and length is 8"),
         (["MKTLLQEF"], "not nucleotides"),
         ([], "n.fa"),
         (["ACGTACGT"], "too few to divide"),

@@ -24,8 +24,8 @@ def read_sequences(path: Path, length: int) -> Iterator[tuple[str, np.ndarray]]:
             raise InputError(
                 path,
                 name,
-                f"has {len(letters)} letters, and the others {length}",
-                f"cut it to {length} letters, or set length",
+                f"has {len(letters)} letters, and length is {length}",
+                f"give sequences of {length} letters, or set length",
             )
         yield name, np.frombuffer(encode(letters), np.uint8)
 
