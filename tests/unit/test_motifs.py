@@ -139,6 +139,16 @@ def test_a_motif_of_ones_own_is_read(tmp_path, form, text):
     np.testing.assert_allclose(described["motif"], expected)
 
 
+@pytest.mark.parametrize("sites", ["", "nsites= 1", "nsites= 20 ", "nsites=17 E= 4.1e-009"])
+def test_probabilities_of_a_meme_file_are_kept_whatever_the_number_of_sites(tmp_path, sites):
+    rows = [[0.02, 0.93, 0.03, 0.02], [0.125, 0.125, 0.125, 0.625], [0.333333, 0, 0.666667, 0]]
+    body = "".join(" ".join(map(str, row)) + "\n" for row in rows)
+    head = MEME[: MEME.index("letter-probability")]
+    text = f"{head}letter-probability matrix: alength= 4 w= 3 {sites}\n{body}"
+    (tmp_path / "motif").write_text(text)
+    np.testing.assert_allclose(read_motif(tmp_path / "motif", "meme"), rows, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("form", "text", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +30,11 @@ TAL1 = np.array(
 )
 #: Biopython's names of the formats.
 _FORMATS = {"jaspar": "jaspar", "meme": "minimal"}
+#: The line before the probabilities in a MEME file.
+_PROBABILITIES = "letter-probability matrix:"
+#: Biopython gives round(probability · nsites), with 20 for a missing `nsites`. With this number
+#: of sites the first 15 decimals of a probability stay.
+_SITES = 10**15
 
 
 def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
@@ -40,8 +46,11 @@ def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
         letter.
     """
     try:
-        with open(path, encoding="utf-8") as handle:
-            found = list(motifs.parse(handle, _FORMATS[form]))
+        text = path.read_text(encoding="utf-8")
+        if form == "meme":
+            # Of several `nsites` in a line Biopython takes the first.
+            text = text.replace(_PROBABILITIES, f"{_PROBABILITIES} nsites= {_SITES}")
+        found = list(motifs.parse(StringIO(text), _FORMATS[form]))
     except FileNotFoundError:
         raise InputError(
             "source.motif.path", path, "no such file", "give the motif's file"
