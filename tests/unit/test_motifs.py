@@ -17,7 +17,7 @@ from escala.cache.sources import sources
 from escala.core.errors import InputError
 from escala.data.base import Arrays, Spec
 from escala.data.motifs import arrays, settings
-from escala.data.motifs.motif import ALPHABET, TAL1, read_motif
+from escala.data.motifs.motif import TAL1, read_motif
 from escala.data.motifs.queries import queries
 from escala.data.motifs.sequences import one_hot
 from escala.data.motifs.simulate import ADDED, BACKGROUND, KEPT, chance_sites, sequences
@@ -25,6 +25,7 @@ from escala.experiment import Experiment
 from escala.workloads.tal1_cnn import model
 from tests.conftest import ROOT
 
+ALPHABET = "ACGT"
 SETTINGS = {"filters": 16, "width": 15}
 SIMULATED = {
     "provenance": "simulated",
@@ -139,6 +140,13 @@ def test_a_motif_of_ones_own_is_read(tmp_path, form, text):
     np.testing.assert_allclose(described["motif"], expected)
 
 
+def test_u_in_an_rna_motif_is_read_as_t(tmp_path):
+    (tmp_path / "dna").write_text(MEME)
+    (tmp_path / "rna").write_text(MEME.replace("ACGT", "ACGU").replace("T 0.3", "U 0.3"))
+    dna, rna = (read_motif(tmp_path / name, "meme") for name in ("dna", "rna"))
+    np.testing.assert_array_equal(rna, dna)
+
+
 @pytest.mark.parametrize("sites", ["", "nsites= 1", "nsites= 20 ", "nsites=17 E= 4.1e-009"])
 def test_probabilities_of_a_meme_file_are_kept_whatever_the_number_of_sites(tmp_path, sites):
     rows = [[0.02, 0.93, 0.03, 0.02], [0.125, 0.125, 0.125, 0.625], [0.333333, 0, 0.666667, 0]]
@@ -161,6 +169,10 @@ def test_probabilities_of_a_meme_file_are_kept_whatever_the_number_of_sites(tmp_
         ("meme", JASPAR, "cannot be read as a motif in the format meme"),
         ("meme", MEME.replace("0.90 0.00 0.00 0.10", "0.00 0.00 0.00 0.00"),
          "'position 2': has no letter"),
+        ("jaspar", ">MA1 own\nA [ ]\nC [ ]\nG [ ]\nT [ ]\n", "its motif has no position"),
+        ("meme", MEME[: MEME.index(" 0.00 0.50")], "its motif has no position"),
+        ("jaspar", JASPAR.replace("[ 4 1 7 ]", "[ 4 1 -7 ]"), "'position 3': has no letter, or"),
+        ("jaspar", JASPAR.replace("[ 4 1 7 ]", "[ 4 nan 7 ]"), "'position 2': has no letter, or"),
     ],
 )  # fmt: skip
 def test_a_file_that_holds_no_motif_is_refused(tmp_path, form, text, message):

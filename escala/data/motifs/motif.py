@@ -11,9 +11,7 @@ from Bio import motifs
 
 from escala.core.errors import InputError
 
-#: Order of the columns of a matrix.
-ALPHABET = "ACGT"
-#: TAL1_known4 of ENCODE, of the origin TRANSFAC M00993: probability of each letter by position.
+#: TAL1_known4 of ENCODE, of the origin TRANSFAC M00993: probabilities of A, C, G and T by position.
 TAL1 = np.array(
     [
         [0.25, 0, 0.25, 0.5],
@@ -40,17 +38,19 @@ _SITES = 10**15
 def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
     """Return the matrix of the only motif in a file, float64 (positions, 4), by Biopython.
 
+    Its columns are A, C, G and T.
+
     Raises
     ------
-    InputError : the file is missing or holds no motif or several, or a position of the motif has no
-        letter.
+    InputError : the file is missing or holds no motif or several, or the motif has no position, or
+        one without a letter or with a number that is negative or not finite.
     """
     try:
         text = path.read_text(encoding="utf-8")
         if form == "meme":
             # Of several `nsites` in a line Biopython takes the first.
             text = text.replace(_PROBABILITIES, f"{_PROBABILITIES} nsites= {_SITES}")
-        found = list(motifs.parse(StringIO(text), _FORMATS[form]))
+        parsed = list(motifs.parse(StringIO(text), _FORMATS[form]))
     except FileNotFoundError:
         raise InputError(
             "source.motif.path", path, "no such file", "give the motif's file"
@@ -60,16 +60,20 @@ def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
         words = str(error).rstrip(".") or type(error).__name__
         reason = f"cannot be read as a motif in the format {form}: {words}"
         raise InputError(path, path.name, reason, "give its format, or mend it") from error
-    if len(found) != 1:
-        raise InputError(path, f"{len(found)} motifs", "is not one motif", "keep one in the file")
-    counts = np.array([found[0].counts[letter] for letter in ALPHABET], float).T
-    total = counts.sum(axis=1)
-    if not np.isfinite(counts).all() or counts.min(initial=0) < 0 or not total.all():
-        position = int(np.argmin(np.where(np.isfinite(total), total, 0))) + 1
+    if len(parsed) != 1:
+        raise InputError(path, f"{len(parsed)} motifs", "is not one motif", "keep one in the file")
+    [motif] = parsed
+    # The alphabet of an RNA motif is ACGU. Its U stands for T, as in the sequences that are read.
+    numbers = np.array([motif.counts[letter] for letter in motif.alphabet], float).T
+    if not len(numbers):
+        raise InputError(path, path.name, "its motif has no position", "give it one at least")
+    total = numbers.sum(axis=1)
+    wrong = ~np.isfinite(numbers).all(axis=1) | (numbers < 0).any(axis=1) | (total == 0)
+    if wrong.any():
         raise InputError(
             path,
-            f"position {position}",
-            "has no letter: all its numbers are 0, or one is below 0",
-            "give each position of the motif a letter",
+            f"position {1 + int(wrong.argmax())}",
+            "has no letter, or a number that is below 0 or not finite",
+            "give each position of the motif numbers from 0, one of them above 0",
         )
-    return counts / total[:, None]
+    return numbers / total[:, None]
