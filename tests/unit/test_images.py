@@ -212,6 +212,27 @@ def test_cifar_files_that_are_not_whole_are_refused(tmp_path, records, change, o
     assert message in str(refused.value) and cifar.OFFICIAL in str(refused.value)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_an_archive_with_one_wrong_bit_is_refused(tmp_path, records, share):
+    """The bit is of a pixel, so only the checksum of the archive can tell that it is wrong."""
+    write_cifar(tmp_path / "cifar", records)
+    path = tmp_path / "cifar.tar.gz"
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=0) as archive:
+        archive.add(tmp_path / "cifar", "cifar")
+    path.write_bytes(content.getvalue())
+    acquired(tmp_path, [path], **CIFAR)
+    (tmp_path / "source").rename(tmp_path / "right")
+    damaged = bytearray(content.getvalue())
+    picture = records["data_batch_10.bin"][1]
+    pixels = picture[int(share * len(picture)) :][:64].tobytes()
+    damaged[damaged.index(pixels)] ^= 4
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match="cannot be unpacked: CRC check failed"):
+        acquired(tmp_path, [path], **CIFAR)
+    assert not list((tmp_path / "source").iterdir())
+
+
 def test_an_archive_that_is_cut_short_or_another_is_refused(tmp_path, records):
     path = tmp_path / "cifar.tar.gz"
     content = io.BytesIO()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -20,6 +22,8 @@ SHAPE, RECORD, RECORDS = (32, 32, 3), 1 + 32 * 32 * 3, 10000
 NAMES = "batches.meta.txt"
 _BATCH = re.compile(r"data_batch_([1-9]\d*)\.bin")
 _TEST = "test_batch.bin"
+#: First bytes of a gzipped file (RFC 1952, section 2.3.1), and bytes that are unpacked at a time.
+_GZIP, _BLOCK = b"\x1f\x8b", 2**20
 
 
 def sides(
@@ -66,6 +70,7 @@ def _files(path: Path) -> dict[str, bytes]:
     if path.is_dir():
         return {file.name: file.read_bytes() for file in path.iterdir() if serves(file.name)}
     try:
+        _require_checksum(path)
         with tarfile.open(path) as archive:
             members = {
                 PurePosixPath(member.name).name: member
@@ -78,8 +83,23 @@ def _files(path: Path) -> dict[str, bytes]:
             return {name: archive.extractfile(each).read(most) for name, each in members.items()}
     except FileNotFoundError:
         raise InputError(path, path.name, "no such folder or archive", _REMEDY) from None
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise InputError(path, path.name, f"cannot be unpacked: {error}", _REMEDY) from error
+
+
+def _require_checksum(path: Path) -> None:
+    """Read a gzipped file to its end, where its checksum is: `tarfile` stops before it.
+
+    Raises
+    ------
+    OSError, EOFError, zlib.error : the file is damaged or ends early.
+    """
+    with open(path, "rb") as file:
+        packed = file.read(len(_GZIP)) == _GZIP
+    if packed:
+        with gzip.open(path) as content:
+            while content.read(_BLOCK):
+                pass
 
 
 _REMEDY = f"get cifar-10-binary.tar.gz from {OFFICIAL}, and name it or the folder it unpacks to"
