@@ -16,7 +16,7 @@ from PIL import Image
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.base import Arrays
-from escala.data.images import arrays, cifar, idx, outlines, settings, source
+from escala.data.images import arrays, cifar, digests, idx, outlines, settings, source
 from escala.data.images.queries import queries
 from escala.data.size import Size
 
@@ -137,6 +137,15 @@ def test_mnists_own_digests_are_required_when_told(tmp_path, pictures):
     write_idx(tmp_path / "mnist", pictures, packed=True)
     with pytest.raises(InputError, match=r"f68b3c2dcbeaaa9fbdd348bbdeb94873.*official: false"):
         acquired(tmp_path, [tmp_path / "mnist"], **IDX | {"official": True})
+
+
+def test_a_digest_is_that_of_the_content(tmp_path):
+    """MD5 of `abc` from RFC 1321, appendix A.5."""
+    (tmp_path / "file").write_bytes(b"abc")
+    published = "900150983cd24fb0d6963f7d28e17f72"
+    digests.require_md5(tmp_path / "file", published, "a test", "none")
+    with pytest.raises(InputError, match=f"{published}.*is not 0, that of a test"):
+        digests.require_md5(tmp_path / "file", "0", "a test", "none")
 
 
 def test_files_without_a_picture_are_refused(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import re
 import tarfile
 import zlib
@@ -13,6 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from escala.core.errors import InputError
+from escala.data.images.digests import require_md5
 
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/cifar.html"
 #: MD5 of cifar-10-binary.tar.gz, as that page gives it.
@@ -114,12 +114,7 @@ def _require_official(path: Path) -> None:
         raise InputError(
             path, "official: true", "needs the archive", f"{_REMEDY}; or set official: false"
         )
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "md5").hexdigest()
-    if digest != ARCHIVE:
-        raise InputError(
-            path, f"MD5 {digest}", f"is not {ARCHIVE}, that of the official archive", _REMEDY
-        )
+    require_md5(path, ARCHIVE, "the official archive", _REMEDY)
 
 
 def _read(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from escala.core.errors import InputError
+from escala.data.images.digests import require_md5
 
 #: Stems of the files of images and labels, by side.
 FILES = {
@@ -49,7 +49,8 @@ def sides(
         paths = [_found(folder, stem) for stem in stems]
         if official:
             for stem, path in zip(stems, paths, strict=True):
-                _require_official(stem, path)
+                remedy = f"get {stem}.gz from {OFFICIAL}, or set official: false"
+                require_md5(path, DIGESTS[stem], "MNIST's file", remedy)
         images, labels = (
             _read(path, dimensions, accept_cut)
             for path, dimensions in zip(paths, (3, 1), strict=True)
@@ -72,17 +73,6 @@ def _found(folder: Path, stem: str) -> Path:
     raise InputError(
         folder, stem, "no such file, nor with .gz", f"get it from {OFFICIAL} and name its folder"
     )
-
-
-def _require_official(stem: str, path: Path) -> None:
-    digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-    if digest != DIGESTS[stem]:
-        raise InputError(
-            path,
-            f"MD5 {digest}",
-            f"is not {DIGESTS[stem]}, that of MNIST's file",
-            f"get {stem}.gz from {OFFICIAL}, or set official: false",
-        )
 
 
 def _read(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
