@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import os
 import struct
@@ -71,6 +72,15 @@ def test_idx_files_are_read_whole(tmp_path, pictures, packed):
         np.testing.assert_array_equal(found[f"{side}_labels"], np.arange(len(pictures[side])) % 3)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_files_may_have_a_dot_in_their_names(tmp_path, pictures, packed):
+    write_idx(tmp_path / "mnist", pictures, packed)
+    for path in list((tmp_path / "mnist").iterdir()):
+        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+    found = acquired(tmp_path, [tmp_path / "mnist"], **IDX)
+    np.testing.assert_array_equal(found["test_images"], pictures["test"][..., None])
+
+
 IMAGES, LABELS = idx.FILES["train"]
 
 
@@ -137,6 +147,22 @@ def test_mnists_own_digests_are_required_when_told(tmp_path, pictures):
     write_idx(tmp_path / "mnist", pictures, packed=True)
     with pytest.raises(InputError, match=r"f68b3c2dcbeaaa9fbdd348bbdeb94873.*official: false"):
         acquired(tmp_path, [tmp_path / "mnist"], **IDX | {"official": True})
+
+
+def test_the_packed_files_are_read_where_digests_are_required(tmp_path, pictures, monkeypatch):
+    """An unpacked file of other content beside them is not looked at."""
+    folder = tmp_path / "mnist"
+    write_idx(folder, pictures, packed=True)
+    stems = [stem for side in idx.FILES.values() for stem in side]
+    for stem in stems:
+        digest = hashlib.md5((folder / f"{stem}.gz").read_bytes()).hexdigest()
+        monkeypatch.setitem(idx.DIGESTS, stem, digest)
+        (folder / stem).write_bytes(b"unpacked")
+    found = acquired(tmp_path, [folder], **IDX | {"official": True})
+    np.testing.assert_array_equal(found["train_images"], pictures["train"][..., None])
+    (folder / f"{stems[0]}.gz").unlink()
+    with pytest.raises(InputError, match=rf"{stems[0]}\.gz.*official: true needs it"):
+        list(idx.sides(folder, False, True))
 
 
 def test_a_digest_is_that_of_the_content(tmp_path):

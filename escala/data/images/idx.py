@@ -46,7 +46,7 @@ def sides(
     InputError : a file is missing or not whole, is no idx file of bytes, or has another digest.
     """
     for side, stems in FILES.items():
-        paths = [_found(folder, stem) for stem in stems]
+        paths = [_file(folder, stem, official) for stem in stems]
         if official:
             for stem, path in zip(stems, paths, strict=True):
                 remedy = f"get {stem}.gz from {OFFICIAL}, or set official: false"
@@ -66,13 +66,22 @@ def sides(
         yield side, images[:whole, ..., None], labels[:whole]
 
 
-def _found(folder: Path, stem: str) -> Path:
-    for path in (folder / stem, folder / f"{stem}.gz"):
-        if path.is_file():
-            return path
-    raise InputError(
-        folder, stem, "no such file, nor with .gz", f"get it from {OFFICIAL} and name its folder"
-    )
+def _file(folder: Path, stem: str, official: bool) -> Path:
+    """Return the file of a stem, plain or packed; digests are published of packed files only.
+
+    Some programs unpack `train-images-idx3-ubyte` as `train-images.idx3-ubyte`.
+    """
+    names = (stem, stem.replace("-idx", ".idx"))
+    for ending in (".gz",) if official else ("", ".gz"):
+        for name in names:
+            path = folder / f"{name}{ending}"
+            if path.is_file():
+                return path
+    remedy = f"get it from {OFFICIAL} and name its folder"
+    if official:
+        reason = "no such file, and official: true needs it"
+        raise InputError(folder, f"{stem}.gz", reason, f"{remedy}, or set official: false")
+    raise InputError(folder, stem, "no such file, nor with .gz", remedy)
 
 
 def _read(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
