@@ -136,6 +136,21 @@ def test_an_idx_file_that_is_cut_short_gives_its_whole_pictures_when_told(
     assert len(found["train_labels"]) == 7 and len(found["test_labels"]) == 6
 
 
+@pytest.mark.parametrize("accept", ["refuse", "accept"])
+def test_a_damaged_packed_idx_file_is_refused_without_advice_that_does_not_help(
+    tmp_path, pictures, accept
+):
+    folder = tmp_path / "mnist"
+    write_idx(folder, pictures, packed=True)
+    path = folder / f"{IMAGES}.gz"
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 4
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match="cannot be unpacked") as refused:
+        acquired(tmp_path, [folder], **IDX | {"cut_short": accept})
+    assert "cut_short" not in refused.value.remedy
+
+
 def test_a_packed_idx_file_that_would_fill_the_memory_is_refused(tmp_path, pictures, monkeypatch):
     write_idx(tmp_path / "mnist", pictures, packed=True)
     monkeypatch.setattr(idx, "MOST_BYTES", 100)

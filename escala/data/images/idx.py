@@ -117,20 +117,25 @@ def _read(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
 
 
 def _bytes(path: Path, accept_cut: bool) -> bytes:
+    """Return the content of a file, unpacked; of a packed file that ends early, what it holds.
+
+    Raises
+    ------
+    InputError : a packed file is damaged, holds more than `MOST_BYTES`, or ends early without
+        `accept_cut`.
+    """
     if path.suffix != ".gz":
         return path.read_bytes()
+    remedy = f"get it again, from {OFFICIAL}"
     unpacked = zlib.decompressobj(wbits=31)
     try:
         content = unpacked.decompress(path.read_bytes(), MOST_BYTES)
-        if unpacked.unconsumed_tail:
-            raise zlib.error(f"it holds more than {MOST_BYTES:,} bytes")
-        if not unpacked.eof and not accept_cut:
-            raise zlib.error("it ends early")
     except zlib.error as error:
-        raise InputError(
-            path,
-            path.name,
-            f"cannot be unpacked: {error}",
-            f"get it again, from {OFFICIAL}, or set cut_short: accept",
-        ) from error
+        raise InputError(path, path.name, f"cannot be unpacked: {error}", remedy) from error
+    if unpacked.unconsumed_tail:
+        reason = f"cannot be unpacked: it holds more than {MOST_BYTES:,} bytes"
+        raise InputError(path, path.name, reason, remedy)
+    if not unpacked.eof and not accept_cut:
+        remedy = f"{remedy}, or set cut_short: accept"
+        raise InputError(path, path.name, "cannot be unpacked: it ends early", remedy)
     return content
