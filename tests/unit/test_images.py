@@ -72,6 +72,25 @@ def test_idx_files_are_read_whole(tmp_path, pictures, packed):
         np.testing.assert_array_equal(found[f"{side}_labels"], np.arange(len(pictures[side])) % 3)
 
 
+def test_a_label_that_would_make_classes_without_pictures_is_refused(tmp_path, pictures):
+    folder = tmp_path / "mnist"
+    write_idx(folder, pictures)
+    path = folder / idx.FILES["train"][1]
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"\xc8")
+    with pytest.raises(InputError, match="label 200': would make 201 classes, of which 4 have"):
+        acquired(tmp_path, [folder], **IDX)
+    path.write_bytes(content)
+    # The letters of EMNIST have the numbers from 1, so that one class has no picture.
+    for _, name in idx.FILES.values():
+        header, labels = np.split(np.fromfile(folder / name, np.uint8), [8])
+        (folder / name).write_bytes(header.tobytes() + (labels + np.uint8(1)).tobytes())
+    again = tmp_path / "again"
+    again.mkdir()
+    found = acquired(again, [folder], **IDX)
+    assert found["described"]["classes"] == ["0", "1", "2", "3"]
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_idx_files_may_have_a_dot_in_their_names(tmp_path, pictures, packed):
     write_idx(tmp_path / "mnist", pictures, packed)
@@ -412,7 +431,12 @@ def test_arrays_of_pictures_are_taken_as_they_are(tmp_path, shape):
         (np.zeros((4, 5, 5), np.uint8), np.arange(5), "for each of the 4 pictures"),
         (np.zeros((4, 5, 5), np.uint8), np.arange(4) - 1, "is not a class number from 0"),
         (np.zeros((4, 5, 5), np.uint8), np.zeros(4, int), "is one class only"),
-        (np.zeros((4, 5, 5), np.uint8), np.array([0, 1, 2, 9]), "is not a class number from 0"),
+        (
+            np.zeros((4, 5, 5), np.uint8),
+            np.array([0, 1, 2, 9]),
+            "would make 10 classes, of which 4",
+        ),
+        (np.zeros((2, 5, 5), np.uint8), np.array([0, 2**64 - 1], np.uint64), "of which 2 have"),
         (np.zeros((0, 5, 5), np.uint8), np.arange(0), "holds no picture"),
         (np.array([{}]), np.arange(1), "cannot be read"),
     ],

@@ -53,15 +53,39 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
                 writers[side] = files.enter_context(written(path, shape, np.uint8))
             writers[side].append(pictures)
             labels.setdefault(side, []).append(numbers)
-    counts = {side: np.concatenate(parts).astype(np.int64) for side, parts in labels.items()}
-    for side, numbers in counts.items():
-        if not len(numbers):
+    numbers = {side: np.concatenate(parts) for side, parts in labels.items()}
+    for side, of_side in numbers.items():
+        if not len(of_side):
             raise InputError(inputs[0], f"side {side}", "holds no picture", "give some")
-        np.save(folder / f"{side}_labels.npy", numbers, allow_pickle=False)
-    named = classes or [str(n) for n in range(1 + max(int(n.max()) for n in counts.values()))]
+    named = classes or _numbered(inputs[-1], np.concatenate(list(numbers.values())))
     if len(named) < 2:
         raise InputError(inputs[-1], named, "is one class only", "give pictures of two or more")
-    write_json(folder / "images.json", {"classes": named, "sides": list(counts)})
+    for side, of_side in numbers.items():
+        np.save(folder / f"{side}_labels.npy", of_side.astype(np.int64), allow_pickle=False)
+    write_json(folder / "images.json", {"classes": named, "sides": list(numbers)})
+
+
+def _numbered(path: Path, numbers: np.ndarray) -> list[str]:
+    """Return the names of classes that only have numbers: 0 to the largest.
+
+    Parameters
+    ----------
+    path : of the labels, for the message.
+    numbers : whole numbers from 0, one for each picture.
+
+    Raises
+    ------
+    InputError : most of the classes have no picture, as if one label is wrong.
+    """
+    present, largest = len(np.unique(numbers)), int(numbers.max())
+    if 2 * present < largest + 1:
+        raise InputError(
+            path,
+            f"label {largest}",
+            f"would make {largest + 1} classes, of which {present} have pictures",
+            "mend the labels: they are the numbers of the classes, from 0",
+        )
+    return [str(number) for number in range(largest + 1)]
 
 
 def _read(
@@ -144,8 +168,7 @@ def _arrays(images: Path, labels: Path) -> Pictures:
     if not len(pictures):
         raise InputError(images, images.name, "holds no picture", "give some")
     whole = numbers.dtype.kind in "iu" and numbers.shape == pictures.shape[:1]
-    # A number beyond the pictures would name as many classes without any.
-    if not whole or numbers.min() < 0 or numbers.max() >= len(pictures):
+    if not whole or numbers.min() < 0:
         raise InputError(
             labels,
             f"{numbers.dtype} of shape {numbers.shape}",
