@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
 import struct
 import tarfile
 from pathlib import Path
@@ -366,6 +367,45 @@ def test_sides_may_be_folders_too(tmp_path, folders):
         source.acquire(
             {"type": "folders", "colour": "as-is", "size": None}, [tmp_path / "all"], tmp_path
         )
+
+
+def copied(folder: Path, *names: str) -> Path:
+    """Copy the classes of a folder into folders of these names beside it."""
+    for name in names:
+        shutil.copytree(folder, folder.parent / "all" / name)
+    return folder.parent / "all"
+
+
+@pytest.mark.parametrize(
+    ("names", "sides"),
+    [
+        (("train", "val", "test"), ["train", "validation", "test"]),
+        (("train", "validation", "test"), ["train", "validation", "test"]),
+        (("train", "val"), ["train", "validation"]),
+    ],
+)
+def test_the_folder_of_a_side_may_be_validation_or_val(tmp_path, folders, names, sides):
+    found = acquired(tmp_path, [copied(folders, *names)], type="folders")
+    assert found["described"] == {"classes": ["cat", "dog"], "sides": sides}
+    assert {side: len(found[f"{side}_labels"]) for side in sides} == dict.fromkeys(sides, 16)
+
+
+@pytest.mark.parametrize(
+    ("names", "extra"),
+    [
+        (("train", "test", "val"), "all/extra"),
+        (("train", "test", "validation"), "all/val"),
+        (("train", "val"), "all/val/cat/more"),
+        ((), "pets/cat/more"),
+    ],
+)
+def test_a_folder_that_is_not_read_is_refused_by_its_name(tmp_path, folders, names, extra):
+    path = copied(folders, *names) if names else folders
+    (tmp_path / extra).mkdir()
+    with pytest.raises(InputError, match="would not be read") as refused:
+        acquired(tmp_path, [path], type="folders")
+    assert refused.value.where == tmp_path / extra
+    assert not (tmp_path / "source" / "images.json").exists()
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "1"])

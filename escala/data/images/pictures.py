@@ -54,6 +54,18 @@ def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | Non
     return np.stack([_array(image, colour, size) for image in images])
 
 
+def folders_of(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder, in alphabetical order.
+
+    Raises
+    ------
+    InputError : there is no such folder.
+    """
+    if not folder.is_dir():
+        raise InputError(folder, folder.name, "no such folder", "name the one with the classes")
+    return sorted(each.name for each in folder.iterdir() if each.is_dir() and _visible(each))
+
+
 def classes_of(folder: Path) -> list[str]:
     """Return the names of the folders of classes in a folder, in alphabetical order.
 
@@ -61,14 +73,15 @@ def classes_of(folder: Path) -> list[str]:
     ------
     InputError : there is no such folder, or it holds fewer than two.
     """
-    if not folder.is_dir():
-        raise InputError(folder, folder.name, "no such folder", "name the one with the classes")
-    found = sorted(each.name for each in folder.iterdir() if each.is_dir() and _visible(each))
-    if len(found) < 2:
+    classes = folders_of(folder)
+    if len(classes) < 2:
         raise InputError(
-            folder, found, "holds fewer than two folders of classes", "add a folder for each class"
+            folder,
+            classes,
+            "holds fewer than two folders of classes",
+            "add a folder for each class",
         )
-    return found
+    return classes
 
 
 def files_of(folder: Path) -> Iterator[Path]:
@@ -76,10 +89,17 @@ def files_of(folder: Path) -> Iterator[Path]:
 
     Raises
     ------
-    InputError : it holds none, or another file.
+    InputError : it holds none, or another file or a folder.
     """
-    found = sorted(each for each in folder.iterdir() if each.is_file() and _visible(each))
+    found = sorted(each for each in folder.iterdir() if _visible(each))
     for path in found:
+        if path.is_dir():
+            raise InputError(
+                path,
+                path.name,
+                "is a folder among pictures, and would not be read",
+                "take it away, or move its pictures up",
+            )
         if path.suffix.lower() not in ENDINGS:
             raise InputError(
                 path, path.name, "is no PNG or JPEG", f"take it away; {', '.join(ENDINGS)} are read"

@@ -12,12 +12,20 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import write_json
-from escala.data.base import SIDES
 from escala.data.images import cifar, idx
 from escala.data.images.outlines import outlines
-from escala.data.images.pictures import brought_to, classes_of, files_of, read_picture
+from escala.data.images.pictures import (
+    brought_to,
+    classes_of,
+    files_of,
+    folders_of,
+    read_picture,
+)
 from escala.data.images.settings import OUTLINE_SIZE, OUTLINES
 from escala.data.writer import ArrayWriter, written
+
+#: Names of a folder of each side: the first that is there is read.
+FOLDERS = {"train": ("train",), "validation": ("validation", "val"), "test": ("test",)}
 
 Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
@@ -113,14 +121,13 @@ def _simulated(acquisition: Mapping[str, Any]) -> tuple[list[str], Pictures]:
 
 
 def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[list[str], Pictures]:
-    divided = (folder / "train").is_dir() and (folder / "test").is_dir()
-    sides = [side for side in SIDES if (folder / side).is_dir()] if divided else [""]
-    classes = classes_of(folder / sides[0])
-    for side in sides[1:]:
-        others = set(classes_of(folder / side)) - set(classes)
+    sides = _sides_of(folder)
+    classes = classes_of(sides["train"])
+    for of_side in sides.values():
+        others = set(classes_of(of_side)) - set(classes)
         if others:
             raise InputError(
-                folder / side,
+                of_side,
                 sorted(others),
                 "is no class of the training side",
                 "add it there, or take it away",
@@ -128,18 +135,45 @@ def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[l
 
     def read() -> Pictures:
         shape = None
-        for side in sides:
-            present = (name for name in classes if (folder / side / name).is_dir())
+        for side, of_side in sides.items():
+            present = (name for name in classes if (of_side / name).is_dir())
             for name in present:
-                paths = list(files_of(folder / side / name))
-                for path in tqdm(paths, desc=f"{side} {name}".strip(), disable=None):
+                paths = list(files_of(of_side / name))
+                for path in tqdm(paths, desc=f"{side} {name}", disable=None):
                     picture = read_picture(path, colour, size)
                     shape = shape or picture.shape
                     if picture.shape != shape:
                         raise _unlike(path, shape, picture.shape)
-                    yield side or "train", picture[None], np.array([classes.index(name)])
+                    yield side, picture[None], np.array([classes.index(name)])
 
     return classes, read()
+
+
+def _sides_of(folder: Path) -> dict[str, Path]:
+    """Return the folder of each side: that of `train` is the folder itself without sides in it.
+
+    Raises
+    ------
+    InputError : there is no such folder; or beside `train` and another side it holds a folder that
+        is no side, or two of one side.
+    """
+    names = folders_of(folder)
+    sides = {
+        side: present[0]
+        for side, named in FOLDERS.items()
+        if (present := [name for name in named if name in names])
+    }
+    if "train" not in sides or len(sides) == 1:
+        return {"train": folder}
+    for name in names:
+        if name not in sides.values():
+            raise InputError(
+                folder / name,
+                name,
+                f"would not be read, as {', '.join(sides.values())} beside it are the sides",
+                "take it away",
+            )
+    return {side: folder / name for side, name in sides.items()}
 
 
 def _unlike(path: Path, wanted: tuple[int, ...], found: tuple[int, ...]) -> InputError:
