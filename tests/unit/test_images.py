@@ -9,16 +9,18 @@ import os
 import shutil
 import struct
 import tarfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.base import Arrays
 from escala.data.images import arrays, cifar, digests, idx, outlines, settings, source
+from escala.data.images.pictures import read_picture
 from escala.data.images.queries import queries
 from escala.data.size import Size
 
@@ -325,6 +327,31 @@ def picture(random: np.random.Generator, height: int, width: int, mode: str = "R
     return Image.fromarray(random.integers(0, 256, shape, dtype=np.uint8)).convert(mode)
 
 
+def png16(kind: int, colours: int) -> bytes:
+    """Return a PNG file of 6 × 5 pixels with 16 bits a colour, which Pillow cannot write."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        check = zlib.crc32(name + content)
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", check)
+
+    rows = (b"\0" + bytes(2 * colours * 5)) * 6
+    return b"".join(
+        [
+            b"\x89PNG\r\n\x1a\n",
+            chunk(b"IHDR", struct.pack(">IIBBBBB", 5, 6, 16, kind, 0, 0, 0)),
+            chunk(b"IDAT", zlib.compress(rows)),
+            chunk(b"IEND", b""),
+        ]
+    )
+
+
+def with_text(path: Path, letters: int) -> None:
+    """Write a PNG file with a packed text of so many letters."""
+    text = PngImagePlugin.PngInfo()
+    text.add_text("notes", "x" * letters, zip=True)
+    picture(np.random.default_rng(0), 6, 5).save(path, pnginfo=text)
+
+
 @pytest.fixture
 def folders(tmp_path) -> Path:
     random = np.random.default_rng(3)
@@ -425,6 +452,12 @@ def test_pictures_of_every_common_mode_are_brought_to_one_form(tmp_path, folders
     ("name", "make", "message"),
     [
         ("x.jpg", lambda p: p.touch(), "is empty"),
+        ("x.png", lambda p: p.write_bytes(png16(2, 3)), "mode RGB, 16 bits a colour"),
+        ("x.png", lambda p: p.write_bytes(png16(4, 2)), "16 bits a colour"),
+        ("x.png", lambda p: picture(np.random.default_rng(0), 6, 5).save(p, "GIF"), "is no PNG"),
+        ("x.jpg", lambda p: picture(np.random.default_rng(0), 6, 5).save(p, "BMP"), "is no PNG"),
+        ("x.png", lambda p: picture(np.random.default_rng(0), 6, 5).save(p, "TIFF"), "is no PNG"),
+        ("x.png", lambda p: with_text(p, 2**21), "is no PNG or JPEG: Decompressed data too large"),
         ("x.png", lambda p: p.write_text("no picture"), "is no PNG or JPEG"),
         ("x.jpg", lambda p: picture(np.random.default_rng(0), 6, 5, "CMYK").save(p), "mode CMYK"),
         ("x.png", lambda p: Image.fromarray(np.ones((6, 5), np.uint16)).save(p), "mode I;16"),
@@ -439,6 +472,29 @@ def test_a_file_that_is_no_picture_is_refused_by_its_name(tmp_path, folders, nam
         acquired(tmp_path, [folders], type="folders", colour="rgb", size=[6, 5])
     assert f"dog/{name}" in str(refused.value) and message in str(refused.value)
     assert not (tmp_path / "source" / "images.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("orientation", "upright"),
+    [
+        (1, lambda a: a),
+        (2, np.fliplr),
+        (3, lambda a: np.rot90(a, 2)),
+        (4, np.flipud),
+        (5, lambda a: a.transpose(1, 0, 2)),
+        (6, lambda a: np.rot90(a, -1)),
+        (7, lambda a: np.rot90(a, 2).transpose(1, 0, 2)),
+        (8, np.rot90),
+    ],
+)
+def test_a_picture_is_turned_as_its_camera_was_held(tmp_path, orientation, upright):
+    """The values of EXIF's tag Orientation (CIPA DC-008)."""
+    stored = picture(np.random.default_rng(6), 6, 5)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / "x.png", exif=exif)
+    found = read_picture(tmp_path / "x.png", "as-is", None)
+    np.testing.assert_array_equal(found, upright(np.asarray(stored)))
 
 
 def test_folders_that_hold_no_classes_or_no_pictures_are_refused(tmp_path, folders):

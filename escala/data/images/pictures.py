@@ -7,41 +7,48 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from escala.core.errors import InputError
 
 ENDINGS = (".png", ".jpg", ".jpeg")
+#: Formats that are read, whatever the ending, by their names in Pillow.
+FORMATS = ("PNG", "JPEG")
 #: Modes of Pillow that hold a byte a colour, and the mode that each is read as.
 _MODES = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGB"}
+#: The first bytes of a PNG file.
+_PNG = b"\x89PNG\r\n\x1a\n"
 _COLOURS = {"grey": "L", "rgb": "RGB"}
 
 Colour = Literal["as-is", "grey", "rgb"]
 
 
 def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
-    """Return a PNG or JPEG file, uint8 (height, width, 1 or 3).
+    """Return a PNG or JPEG file, uint8 (height, width, 1 or 3), turned as its EXIF data tell.
 
     Raises
     ------
-    InputError : there is no such file, or it is no picture of 8 bits a colour in grey, palette or
-        RGB.
+    InputError : there is no such file, or it is no picture of at most 8 bits a colour in grey,
+        palette or RGB.
     """
     try:
-        with Image.open(path) as picture:
-            if picture.mode not in _MODES:
-                raise InputError(
-                    path,
-                    f"mode {picture.mode}",
-                    "is not grey, palette or RGB with 8 bits a colour",
-                    "convert it, as by Pillow's convert('RGB')",
-                )
-            return _array(picture.convert(_MODES[picture.mode]), colour, size)
+        with Image.open(path, formats=FORMATS) as opened:
+            mode, picture = opened.mode, ImageOps.exif_transpose(opened)
     except FileNotFoundError:
         raise InputError(path, path.name, "no such file", "name an existing file") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:
+        # Pillow raises whatever its reader met.
         reason = "is empty" if not path.stat().st_size else f"is no PNG or JPEG: {error}"
         raise InputError(path, path.name, reason, "mend the file, or take it away") from error
+    bits = _bits(path)
+    if mode not in _MODES or bits > 8:
+        raise InputError(
+            path,
+            f"mode {mode}, {bits} bits a colour",
+            "is not grey, palette or RGB with 8 bits a colour",
+            "save it in grey or RGB, with 8 bits a colour",
+        )
+    return _array(picture.convert(_MODES[mode]), colour, size)
 
 
 def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
@@ -109,6 +116,17 @@ def files_of(folder: Path) -> Iterator[Path]:
             folder, folder.name, "holds no picture", "add some, or leave the folder out"
         )
     yield from found
+
+
+def _bits(path: Path) -> int:
+    """Return the bits a colour of a PNG or JPEG file; Pillow reduces those of PNG to 8 silently.
+
+    A PNG file states them in its byte 24, in the chunk IHDR of the PNG specification. JPEG files
+    that Pillow reads have 8.
+    """
+    with open(path, "rb") as file:
+        begin = file.read(25)
+    return begin[24] if begin.startswith(_PNG) else 8
 
 
 def _visible(path: Path) -> bool:
