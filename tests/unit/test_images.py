@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import shutil
 import struct
 import tarfile
@@ -23,6 +24,7 @@ from escala.data.images import arrays, cifar, digests, idx, outlines, settings, 
 from escala.data.images.pictures import read_picture
 from escala.data.images.queries import queries
 from escala.data.size import Size
+from tests.conftest import ROOT
 
 PREPARATION = {
     "provenance": "folders",
@@ -182,8 +184,27 @@ def test_a_packed_idx_file_that_would_fill_the_memory_is_refused(tmp_path, pictu
 
 def test_mnists_own_digests_are_required_when_told(tmp_path, pictures):
     write_idx(tmp_path / "mnist", pictures, packed=True)
-    with pytest.raises(InputError, match=r"f68b3c2dcbeaaa9fbdd348bbdeb94873.*official: false"):
+    with pytest.raises(
+        InputError, match=r"f68b3c2dcbeaaa9fbdd348bbdeb94873.*official: false"
+    ) as refused:
         acquired(tmp_path, [tmp_path / "mnist"], **IDX | {"official": True})
+    assert {idx.OFFICIAL, idx.MIRROR} <= set(refused.value.remedy.replace(";", "").split())
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [("mnist", [idx.OFFICIAL, idx.MIRROR]), ("cifar-10", [cifar.OFFICIAL])],
+)
+def test_an_experiment_names_the_page_that_says_where_its_pictures_are_from(name, places):
+    comments = [
+        line
+        for line in (ROOT / "experiments" / "images" / f"{name}.yaml").read_text().splitlines()
+        if line.startswith("#")
+    ]
+    [page] = re.findall(r"(\S+\.md) says where to get them", "\n".join(comments))
+    text = (ROOT / page).read_text()
+    assert [place for place in places if place not in text] == []
+    assert "official: true" in text and any("official: true" in line for line in comments)
 
 
 def test_the_packed_files_are_read_where_digests_are_required(tmp_path, pictures, monkeypatch):

@@ -1,4 +1,4 @@
-"""Digests that the sources of pictures publish for their files."""
+"""Compare files of pictures with digests that are published for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from escala.core.errors import InputError
 
 
 def require_md5(path: Path, published: str, file: str, remedy: str) -> None:
-    """Refuse a file whose MD5 is not the one that its source publishes.
+    """Refuse a file whose MD5 is not the published one.
 
     MD5 shows damage and mistakes. It is no protection against a forged file.
 

@@ -16,7 +16,10 @@ FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
+#: Where MNIST is from, and the mirror that torchvision.datasets.MNIST downloads it from.
 OFFICIAL = "https://yann.lecun.com/exdb/mnist/"
+MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+PLACES = f"{OFFICIAL} or its mirror {MIRROR}"
 #: MD5 of MNIST's files, as torchvision.datasets.MNIST lists them.
 DIGESTS = {
     "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -49,7 +52,7 @@ def sides(
         paths = [_file(folder, stem, official) for stem in stems]
         if official:
             for stem, path in zip(stems, paths, strict=True):
-                remedy = f"get {stem}.gz from {OFFICIAL}, or set official: false"
+                remedy = f"get {stem}.gz from {PLACES}; or set official: false"
                 require_md5(path, DIGESTS[stem], "MNIST's file", remedy)
         images, labels = (
             _read(path, dimensions, accept_cut)
@@ -60,7 +63,7 @@ def sides(
                 paths[1],
                 f"{len(labels)} labels",
                 f"are not those of the {len(images)} pictures in {paths[0].name}",
-                f"get both files again, from {OFFICIAL}",
+                f"get both files again, from {PLACES}",
             )
         whole = min(len(images), len(labels))
         yield side, images[:whole, ..., None], labels[:whole]
@@ -77,10 +80,10 @@ def _file(folder: Path, stem: str, official: bool) -> Path:
             path = folder / f"{name}{ending}"
             if path.is_file():
                 return path
-    remedy = f"get it from {OFFICIAL} and name its folder"
+    remedy = f"get it from {PLACES} and name its folder"
     if official:
         reason = "no such file, and official: true needs it"
-        raise InputError(folder, f"{stem}.gz", reason, f"{remedy}, or set official: false")
+        raise InputError(folder, f"{stem}.gz", reason, f"{remedy}; or set official: false")
     raise InputError(folder, stem, "no such file, nor with .gz", remedy)
 
 
@@ -93,7 +96,7 @@ def _read(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
             path,
             f"begins with {content[:4].hex(' ') or 'nothing'}",
             f"is no idx file of bytes in {dimensions} dimensions (00 00 08 {dimensions:02x})",
-            f"get it again, from {OFFICIAL}",
+            f"get it again, from {PLACES}",
         )
     rows, *shape = np.frombuffer(content[4:header], ">u4").tolist()
     body = content[header:]
@@ -103,14 +106,14 @@ def _read(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
             path,
             f"{len(body)} bytes",
             f"do not fit its header: {rows} of {' × '.join(map(str, shape)) or 1} bytes",
-            f"get it again, from {OFFICIAL}",
+            f"get it again, from {PLACES}",
         )
     if len(body) < rows * each and not accept_cut:
         raise InputError(
             path,
             f"{len(body) // each} of {rows}",
             "is cut short: its header counts more than it holds",
-            f"get it again, from {OFFICIAL}, or set cut_short: accept",
+            f"get it again, from {PLACES}; or set cut_short: accept",
         )
     whole = min(rows, len(body) // each)
     return np.frombuffer(body[: whole * each], np.uint8).reshape(whole, *shape)
@@ -126,7 +129,7 @@ def _bytes(path: Path, accept_cut: bool) -> bytes:
     """
     if path.suffix != ".gz":
         return path.read_bytes()
-    remedy = f"get it again, from {OFFICIAL}"
+    remedy = f"get it again, from {PLACES}"
     unpacked = zlib.decompressobj(wbits=31)
     try:
         content = unpacked.decompress(path.read_bytes(), MOST_BYTES)
@@ -136,6 +139,6 @@ def _bytes(path: Path, accept_cut: bool) -> bytes:
         reason = f"cannot be unpacked: it holds more than {MOST_BYTES:,} bytes"
         raise InputError(path, path.name, reason, remedy)
     if not unpacked.eof and not accept_cut:
-        remedy = f"{remedy}, or set cut_short: accept"
+        remedy = f"{remedy}; or set cut_short: accept"
         raise InputError(path, path.name, "cannot be unpacked: it ends early", remedy)
     return content
