@@ -294,6 +294,14 @@ def test_the_network_has_the_parameters_of_the_source(network):
     assert network.count_params() == 993
 
 
+def test_filters_wider_than_a_sequence_are_refused():
+    short = Spec("sequence", (14, 4), "uint8")
+    with pytest.raises(InputError, match="width: 15: is more than the 14 letters of a sequence"):
+        model.build((short,), (2,), SETTINGS, {})
+    fits = model.build((short,), (2,), SETTINGS | {"width": 14}, {})
+    assert fits.output_shape == (None, 2)
+
+
 def test_losses_and_gradients_are_those_of_kerass_own_network(network):
     """The same layers ending in one sigmoid unit, trained by Keras's binary cross-entropy."""
     letters, labels = sequences(TAL1, 32, 500, np.random.default_rng(3))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from tensorflow.keras import layers
 
+from escala.core.errors import InputError
 from escala.data.base import Spec
 
 
@@ -22,8 +23,19 @@ def build(
     ----------
     specs : one, uint8 of shape (length, 4), one-hot letters.
     outputs : (2,).
+
+    Raises
+    ------
+    InputError : a filter is wider than a sequence is long.
     """
     [sequence] = specs
+    if settings["width"] > sequence.shape[0]:
+        raise InputError(
+            "width",
+            settings["width"],
+            f"is more than the {sequence.shape[0]} letters of a sequence",
+            "set a smaller one, or the dataset's length",
+        )
     given = layers.Input(sequence.shape, dtype=sequence.dtype)
     letters = layers.Rescaling(1.0)(given)
     found = layers.Conv1D(settings["filters"], settings["width"], activation="relu")(letters)
