@@ -87,9 +87,9 @@ def _simulated(
 def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path]) -> dict[str, Side]:
     codes, labels = [], []
     for label, name in enumerate(("negative", "positive")):
-        found = [codes for _, codes in read_sequences(inputs[name], preparation["length"])]
-        codes += found
-        labels += [label] * len(found)
+        of_class = [row for _, row in read_sequences(inputs[name], preparation["length"])]
+        codes += of_class
+        labels += [label] * len(of_class)
     targets, encoded = np.array(labels, np.int64), one_hot(np.stack(codes))
     rows = stratified(targets, preparation["split"], CLASSES, seed)
     return {side: Side({"sequence": encoded[of]}, targets[of]) for side, of in rows.items()}
