@@ -1,4 +1,4 @@
-"""Division of rows among sides, and writer of splits whose arrays fit into memory."""
+"""Division of rows among sides, and writer of splits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.core.files import atomic, sha256_file, write_json
+from escala.data.writer import Blocks, save
 
 FORMAT = 1
 INPUT, TARGETS = "{side}_{name}.npy", "{side}_labels.npy"
@@ -22,11 +23,12 @@ class Side(NamedTuple):
 
     Attributes
     ----------
-    inputs : arrays of shape (rows, …) by name, in the order of the model's inputs.
+    inputs : arrays of shape (rows, …) by name, in the order of the model's inputs. One without a
+        limit of its numbers may be computed while it is written.
     targets : array of shape (rows, …).
     """
 
-    inputs: Mapping[str, np.ndarray]
+    inputs: Mapping[str, np.ndarray | Blocks]
     targets: np.ndarray
 
 
@@ -76,7 +78,7 @@ def write_split(
             }
             for file, array in (arrays | {TARGETS.format(side=side): rows.targets}).items():
                 path = files.enter_context(atomic(output / file))
-                np.save(path, array, allow_pickle=False)
+                save(path, array)
                 digests[file] = sha256_file(path)
     described = [
         _spec(key, array, INPUT.format(side="{side}", name=key))
@@ -156,7 +158,7 @@ def stratified(
     return {"train": np.sort(rest)} | sides
 
 
-def _spec(name: str, array: np.ndarray, file: str) -> dict:
+def _spec(name: str, array: np.ndarray | Blocks, file: str) -> dict:
     """Return the entry of an array in `dataset.json`."""
     return {"name": name, "shape": list(array.shape[1:]), "dtype": array.dtype.name, "file": file}
 

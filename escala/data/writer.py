@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib.format import dtype_to_descr, write_array_header_1_0
@@ -49,6 +49,21 @@ class ArrayWriter:
         write_array_header_1_0(self._handle, header)
 
 
+class Blocks(NamedTuple):
+    """An array that is computed while it is written.
+
+    Attributes
+    ----------
+    shape : of the array; the first number is that of the rows.
+    blocks : rows, of shape (some rows, …) and the array's dtype, in their order. They can be read
+        once.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    blocks: Iterator[np.ndarray]
+
+
 @contextmanager
 def written(path: Path, shape: Sequence[int], dtype: DTypeLike) -> Iterator[ArrayWriter]:
     """Yield a writer of the array at `path`; the file is complete when the block ends."""
@@ -56,3 +71,13 @@ def written(path: Path, shape: Sequence[int], dtype: DTypeLike) -> Iterator[Arra
         writer = ArrayWriter(handle, shape, dtype)
         yield writer
         writer.flush()
+
+
+def save(path: Path, array: np.ndarray | Blocks) -> None:
+    """Write an array as a `.npy` file."""
+    if isinstance(array, Blocks):
+        with written(path, array.shape[1:], array.dtype) as writer:
+            for block in array.blocks:
+                writer.append(block)
+    else:
+        np.save(path, array, allow_pickle=False)

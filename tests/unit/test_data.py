@@ -11,6 +11,7 @@ import pytest
 from escala.core.errors import InputError
 from escala.data.base import Arrays, Spec, files, output_shape
 from escala.data.splits import Side, write_split
+from escala.data.writer import Blocks
 
 ROWS = {"train": 7, "validation": 2, "test": 3}
 DESCRIPTION = {
@@ -77,6 +78,22 @@ def test_a_limit_of_whole_numbers_reaches_the_spec(tmp_path):
     )
     with pytest.raises(ValueError, match="words of train holds numbers from 0 to 7"):
         write_split(tmp_path, sides, below={"words": 7}, **about)
+
+
+def test_an_array_that_is_computed_while_it_is_written_gives_the_same_files(tmp_path):
+    whole = np.random.default_rng(1).random((7, 3, 2)).astype(np.float16)
+    about = {"kind": "own", "name": "small", "seed": 4, "provenance": "simulated"}
+    described = {}
+    for name in ("whole", "blocks"):
+        sides = {}
+        for side in ("train", "test"):
+            blocks = Blocks(whole.shape, whole.dtype, (whole[row : row + 3] for row in (0, 3, 6)))
+            array = whole if name == "whole" else blocks
+            sides[side] = Side({"numbers": array}, np.arange(7))
+        described[name] = write_split(tmp_path / name, sides, **about)
+    assert described["blocks"] == described["whole"]
+    (read,), _ = Arrays(tmp_path / "blocks").gather("train", slice(None))
+    np.testing.assert_array_equal(read, whole)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from escala.core.files import read_json
 from escala.data.splits import Side, stratified, write_split
-from escala.data.writer import written
+from escala.data.writer import Blocks
 
 KIND = "images"
 #: Pictures in memory at a time.
@@ -43,47 +42,44 @@ def prepare(
     InputError : a class has too few pictures for every side.
     """
     source = inputs["source"]
-    described = read_json(source / "images.json")
-    found = {
+    content = read_json(source / "images.json")
+    arrays = {
         side: [
             np.load(source / f"{side}_{part}.npy", mmap_mode="r", allow_pickle=False)
             for part in ("images", "labels")
         ]
-        for side in described["sides"]
+        for side in content["sides"]
     }
     fractions = {
-        f"{side}_fraction": 0 if side in found else preparation["split"][f"{side}_fraction"]
+        f"{side}_fraction": 0 if side in arrays else preparation["split"][f"{side}_fraction"]
         for side in ("test", "validation")
     }
-    train = np.asarray(found["train"][1])
-    rows = stratified(train, fractions, described["classes"], seed)
-    rows = {side: (found["train"], of) for side, of in rows.items()} | {
-        side: (arrays, np.arange(len(arrays[1])))
-        for side, arrays in found.items()
+    train = np.asarray(arrays["train"][1])
+    rows = stratified(train, fractions, content["classes"], seed)
+    parts = {side: (*arrays["train"], of_side) for side, of_side in rows.items()} | {
+        side: (images, labels, np.arange(len(labels)))
+        for side, (images, labels) in arrays.items()
         if side != "train"
     }
-    with TemporaryDirectory(dir=output, prefix=".") as folder:
-        sides = {}
-        for side, ((images, labels), of) in rows.items():
-            path = Path(folder) / f"{side}.npy"
-            with written(path, images.shape[1:], preparation["store"]) as writer:
-                for block in _stored(images, of, preparation["store"]):
-                    writer.append(block)
-            stored = np.load(path, mmap_mode="r", allow_pickle=False)
-            sides[side] = Side({"image": stored}, np.asarray(labels)[of])
-        return write_split(
-            output,
-            sides,
-            kind=KIND,
-            name=name,
-            seed=seed,
-            provenance=preparation["provenance"],
-            classes=described["classes"],
-            split=preparation["split"],
-        )
+    store = np.dtype(preparation["store"])
+    return write_split(
+        output,
+        {
+            side: Side({"image": _stored(images, of_side, store)}, np.asarray(labels)[of_side])
+            for side, (images, labels, of_side) in parts.items()
+        },
+        kind=KIND,
+        name=name,
+        seed=seed,
+        provenance=preparation["provenance"],
+        classes=content["classes"],
+        split=preparation["split"],
+    )
 
 
-def _stored(images: np.ndarray, rows: np.ndarray, store: str) -> Iterator[np.ndarray]:
-    for begin in range(0, len(rows), ROWS):
-        block = images[rows[begin : begin + ROWS]]
-        yield block if store == "uint8" else (block / np.float32(255)).astype(np.float16)
+def _stored(images: np.ndarray, rows: np.ndarray, store: np.dtype) -> Blocks:
+    """Return rows of pictures, uint8 from 0 to 255, as uint8 or as float16 from 0 to 1."""
+    blocks = (images[rows[begin : begin + ROWS]] for begin in range(0, len(rows), ROWS))
+    if store == np.float16:
+        blocks = ((block / np.float32(255)).astype(store) for block in blocks)
+    return Blocks((len(rows), *images.shape[1:]), store, blocks)
