@@ -35,10 +35,10 @@ def outlines(
     random = np.random.default_rng(seed)
     labels = np.tile(np.arange(OUTLINES), per_class)
     for begin in range(0, len(labels), rows):
-        some = labels[begin : begin + rows]
-        radii = radii_of(some, difficulty, random)
-        drawn = [_drawn(each, size, random) for each in radii]
-        yield np.stack(drawn)[..., None], some
+        classes = labels[begin : begin + rows]
+        radii = radii_of(classes, difficulty, random)
+        pictures = [_draw(each, size, random) for each in radii]
+        yield np.stack(pictures)[..., None], classes
 
 
 def radii_of(labels: np.ndarray, difficulty: float, random: np.random.Generator) -> np.ndarray:
@@ -61,11 +61,11 @@ def _radii(harmonics: np.ndarray) -> np.ndarray:
     """Return the radius of every outline at `POINTS` angles, about 1 and at least 0.2."""
     angles = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
     orders = np.arange(2, HARMONICS + 2)[:, None] * angles
-    found = 1 + harmonics[:, 0] @ np.cos(orders) + harmonics[:, 1] @ np.sin(orders)
-    return np.maximum(found, 0.2)
+    radii = 1 + harmonics[:, 0] @ np.cos(orders) + harmonics[:, 1] @ np.sin(orders)
+    return np.maximum(radii, 0.2)
 
 
-def _drawn(radii: np.ndarray, size: tuple[int, int], random: np.random.Generator) -> np.ndarray:
+def _draw(radii: np.ndarray, size: tuple[int, int], random: np.random.Generator) -> np.ndarray:
     """Return one filled outline, twice as long as high, turned, scaled and moved at random."""
     height, width = size
     angles = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)

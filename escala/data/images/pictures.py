@@ -98,8 +98,8 @@ def files_of(folder: Path) -> Iterator[Path]:
     ------
     InputError : it holds none, or another file or a folder.
     """
-    found = sorted(each for each in folder.iterdir() if _visible(each))
-    for path in found:
+    paths = sorted(each for each in folder.iterdir() if _visible(each))
+    for path in paths:
         if path.is_dir():
             raise InputError(
                 path,
@@ -111,11 +111,11 @@ def files_of(folder: Path) -> Iterator[Path]:
             raise InputError(
                 path, path.name, "is no PNG or JPEG", f"take it away; {', '.join(ENDINGS)} are read"
             )
-    if not found:
+    if not paths:
         raise InputError(
             folder, folder.name, "holds no picture", "add some, or leave the folder out"
         )
-    yield from found
+    yield from paths
 
 
 def _bits(path: Path) -> int:

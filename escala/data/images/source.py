@@ -46,12 +46,12 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     InputError : a file is missing, damaged, or no picture of that size.
     """
     size = tuple(acquisition["size"]) if acquisition["size"] else None
-    classes, found = _read(acquisition, inputs, size)
+    classes, parts = _read(acquisition, inputs, size)
     labels: dict[str, list[np.ndarray]] = {}
     with ExitStack() as files:
         writers: dict[str, ArrayWriter] = {}
         shape = None
-        for side, pictures, numbers in found:
+        for side, pictures, of_pictures in parts:
             pictures = brought_to(pictures, acquisition["colour"], size)
             shape = shape or pictures.shape[1:]
             if pictures.shape[1:] != shape:
@@ -60,8 +60,8 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
                 path = folder / f"{side}_images.npy"
                 writers[side] = files.enter_context(written(path, shape, np.uint8))
             writers[side].append(pictures)
-            labels.setdefault(side, []).append(numbers)
-    numbers = {side: np.concatenate(parts) for side, parts in labels.items()}
+            labels.setdefault(side, []).append(of_pictures)
+    numbers = {side: np.concatenate(blocks) for side, blocks in labels.items()}
     for side, of_side in numbers.items():
         if not len(of_side):
             raise InputError(inputs[0], f"side {side}", "holds no picture", "give some")
@@ -115,9 +115,9 @@ def _read(
 
 def _simulated(acquisition: Mapping[str, Any]) -> tuple[list[str], Pictures]:
     size = tuple(acquisition["size"] or OUTLINE_SIZE)
-    found = outlines(acquisition["per_class"], size, acquisition["difficulty"], acquisition["seed"])
+    parts = outlines(acquisition["per_class"], size, acquisition["difficulty"], acquisition["seed"])
     names = [f"outline{number}" for number in range(1, OUTLINES + 1)]
-    return names, (("train", pictures, labels) for pictures, labels in found)
+    return names, (("train", pictures, labels) for pictures, labels in parts)
 
 
 def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[list[str], Pictures]:
@@ -176,14 +176,14 @@ def _sides_of(folder: Path) -> dict[str, Path]:
     return {side: folder / name for side, name in sides.items()}
 
 
-def _unlike(path: Path, wanted: tuple[int, ...], found: tuple[int, ...]) -> InputError:
+def _unlike(path: Path, first: tuple[int, ...], own: tuple[int, ...]) -> InputError:
     def words(shape: tuple[int, ...]) -> str:
         return " × ".join(map(str, shape))
 
     return InputError(
         path,
-        words(found),
-        f"is another height, width or number of colours than that of the first, {words(wanted)}",
+        words(own),
+        f"is another height, width or number of colours than that of the first, {words(first)}",
         "set size, and colour: grey or rgb, to bring all pictures to one form",
     )
 

@@ -25,6 +25,6 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     InputError : the file is no nucleotide FASTA, or a sequence has another length.
     """
     [spec] = specs(description)
-    found = read_sequences(path, spec.shape[0])
-    for accession, codes in tqdm(found, desc=path.name, unit=" records", disable=None):
+    sequences = read_sequences(path, spec.shape[0])
+    for accession, codes in tqdm(sequences, desc=path.name, unit=" records", disable=None):
         yield Query({"accession": accession}, (one_hot(codes[None]),))

@@ -33,11 +33,11 @@ def check(
 def preparation(settings: Mapping[str, Any]) -> dict:
     """Return the settings that the arrays depend on, and no others."""
     source = settings["source"]
-    found = {"provenance": source["type"], "length": settings["length"]}
+    common = {"provenance": source["type"], "length": settings["length"]}
     if source["type"] == "fasta":
-        return found | {"split": {k: v for k, v in settings["split"].items() if k != "seeds"}}
+        return common | {"split": {k: v for k, v in settings["split"].items() if k != "seeds"}}
     motif = {"motif": source["motif"]["format"]} if "motif" in source else {}
-    return found | {"rows": source["rows"]} | motif
+    return common | {"rows": source["rows"]} | motif
 
 
 def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:

@@ -28,11 +28,11 @@ def sequences(
     -------
     uint8 (rows, length), 0 to 3 for A, C, G and T; int64 (rows,), 1 with the motif.
     """
-    letters = _drawn(BACKGROUND[None], random.random((rows, length)))
+    letters = _draw(BACKGROUND[None], random.random((rows, length)))
     labels = (random.random(rows) < POSITIVE).astype(np.int64)
     positive = np.flatnonzero(labels)
     width = len(matrix)
-    instances = _drawn(matrix * KEPT + ADDED, random.random((len(positive), width)))
+    instances = _draw(matrix * KEPT + ADDED, random.random((len(positive), width)))
     reverse = random.random(len(positive)) < 0.5
     # The complements of 0 to 3 are 3 to 0.
     instances[reverse] = 3 - instances[reverse, ::-1]
@@ -53,17 +53,17 @@ def chance_sites(letters: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     -------
     bool (rows,).
     """
-    found = np.zeros(len(letters), bool)
+    with_site = np.zeros(len(letters), bool)
     for allowed in (matrix > 0, (matrix > 0)[::-1, ::-1]):
         windows = letters.shape[1] - len(matrix) + 1
         fits = np.ones((len(letters), windows), bool)
         for position, at in enumerate(allowed):
             fits &= at[letters[:, position : position + windows]]
-        found |= fits.any(axis=1)
-    return found
+        with_site |= fits.any(axis=1)
+    return with_site
 
 
-def _drawn(probabilities: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+def _draw(probabilities: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """Return letters, uint8 (rows, positions), of probabilities (positions or 1, 4)."""
     limits = probabilities.cumsum(axis=1)[:, :-1]
     return (uniform[..., None] >= limits).sum(axis=-1, dtype=np.uint8)

@@ -36,12 +36,12 @@ def build(
             f"is more than the {sequence.shape[0]} letters of a sequence",
             "set a smaller one, or the dataset's length",
         )
-    given = layers.Input(sequence.shape, dtype=sequence.dtype)
-    letters = layers.Rescaling(1.0)(given)
-    found = layers.Conv1D(settings["filters"], settings["width"], activation="relu")(letters)
-    motif = layers.Dense(1, activation="sigmoid")(layers.GlobalMaxPooling1D()(found))
+    letters = layers.Input(sequence.shape, dtype=sequence.dtype)
+    numbers = layers.Rescaling(1.0)(letters)
+    matches = layers.Conv1D(settings["filters"], settings["width"], activation="relu")(numbers)
+    motif = layers.Dense(1, activation="sigmoid")(layers.GlobalMaxPooling1D()(matches))
     background = layers.Rescaling(-1.0, offset=1.0)(motif)
-    return tf.keras.Model(given, layers.Concatenate()([background, motif]), name="tal1_cnn")
+    return tf.keras.Model(letters, layers.Concatenate()([background, motif]), name="tal1_cnn")
 
 
 def optimizer(
