@@ -1,4 +1,4 @@
-# Report runs as tables, figures and the summary.
+# Report runs as tables, figures, the summary and the page.
 #
 # REQUIRED INPUTS:
 #   results/{experiment}/runs/…/rep{n}/run.json              every timing run, including failed ones
@@ -11,7 +11,7 @@
 #   results/{experiment}/tables/{table}.csv                  columns as in schemas/tables/
 #   results/{experiment}/figures/{figure}.svg, .png
 #   results/{experiment}/figures/runs/{configuration}.{measurement}.{figure}.svg, .png
-#   results/{experiment}/summary.md
+#   results/{experiment}/summary.md, index.html
 #
 # Tables and figures show a failed run as a gap with its name. Older measurements of a run, kept in
 # sessions/ beside run.json, are read with it.
@@ -157,6 +157,38 @@ rule summary:
             --title {params.title:q} \
             --tables {params.tables:q} \
             --files {input.figures:q} {input.tables:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule page:
+    input:
+        tables=lambda wildcards: table_files(experiment(wildcards)),
+        figures=lambda wildcards: experiment_figures(experiment(wildcards)),
+        of_runs=lambda wildcards: figures_of_runs(experiment(wildcards)),
+        captions=lambda wildcards: captions_of(experiment(wildcards)),
+    output:
+        "results/{experiment}/index.html",
+    log:
+        "results/{experiment}/logs/page.log",
+    conda:
+        "../envs/report.yaml"
+    params:
+        code=code("scripts.page", "escala.report.page"),
+        title=lambda wildcards: experiment(wildcards).title,
+        tables=subpath(input[0], parent=True),
+        captions=CAPTIONS,
+    message:
+        "Write the page of {wildcards.experiment}"
+    shell:
+        """
+        python -m scripts.page \
+            --experiment {wildcards.experiment} \
+            --title {params.title:q} \
+            --tables {params.tables:q} \
+            --figures {input.figures:q} \
+            --captions {params.captions:q} \
+            --files {input.figures:q} {input.of_runs:q} {input.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 

@@ -26,19 +26,19 @@ def main() -> int:
         )
         _say_report(folders)
         return 1
-    summaries = [f"{folder}/summary.md" for folder in folders]
-    found = " and ".join(path for path in summaries if Path(path).exists())
-    print(
-        f"All {len(runs)} runs ended ok."
-        + f" {found} holds the findings; tables/ and figures/ are beside it." * bool(found)
-    )
+    print(f"All {len(runs)} runs ended ok.")
     _say_report(folders)
     return 0
 
 
 def _say_report(folders: list[str]) -> None:
-    """Print how to get the report, if there is something to report."""
+    """Print where the answer is and how to get the report, if there is something to report."""
     for folder in folders:
+        if Path(folder, "index.html").exists():
+            print(
+                f"Answer: {folder}/index.html, to open in a browser, and as text "
+                f"{folder}/summary.md; tables/ and figures/ are beside them."
+            )
         if Path(folder, "summary.md").exists():
             print(
                 f"Report: {folder}/report.html. With --report-after-run it is written next. "

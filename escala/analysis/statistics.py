@@ -118,6 +118,20 @@ def median_interval(
     return Interval(median, None if is_open else low, high if np.isfinite(high) else None)
 
 
+def smallest_decrease(ratio: float, high: float) -> float:
+    """Return the smallest decrease that a ratio's interval would have told from no change.
+
+    It is the share d for which the interval, as wide relative to its ratio as it is, ends at 1 if
+    the ratio is 1 - d: d = 1 - ratio / high.
+
+    Parameters
+    ----------
+    ratio : a quotient of times, positive.
+    high : the upper end of its interval.
+    """
+    return 1 - ratio / high
+
+
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     """Return the mean of some values with Student's interval.
 

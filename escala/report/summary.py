@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
 
-import pandas as pd
-
-from escala.record.comparable import CONFIGURATION
-from escala.report.findings import FINDINGS
-from escala.report.findings.words import PAIRS_FOR_INTERVAL, Tables, with_labels
-from escala.report.tables.views import fitted_workloads
+from escala.report.findings import SECTIONS, Finding, of_section
+from escala.report.findings.gaps import failures
+from escala.report.findings.words import Tables, quoted
+from escala.report.overview import explanation, overview
 
 
-def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) -> str:
+def summary(tables: Tables, name: str, title: str, files: Collection[str] = ()) -> str:
     """Write the summary in Markdown.
 
     Parameters
@@ -21,17 +19,11 @@ def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) ->
     name, title : of the experiment.
     files : figures and tables to link to, relative to the summary.
     """
-    parts = [
-        f"# {title}",
-        *filter(None, (finding.sentence(tables, name) for finding in FINDINGS)),
+    parts = [f"# {title}", *_findings(tables, name, files)]
+    parts += [
         "## Configurations",
         _table(tables),
-        "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
-        f"or the range where there are fewer than {PAIRS_FOR_INTERVAL} runs. Efficiency is the "
-        "speed-up divided by the quotient of the cores of both configurations. Time to accuracy is "
-        "training time; > means not reached."
-        + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
-        * bool(fitted_workloads(tables)),
+        explanation(tables),
     ]
     links = [f"- [{file.rpartition('/')[2]}]({file})" for file in files]
     if links:
@@ -39,75 +31,34 @@ def summary(tables: Tables, name: str, title: str, files: Iterable[str] = ()) ->
     return "\n\n".join(parts) + "\n"
 
 
+def _findings(tables: Tables, name: str, files: Collection[str]) -> Iterator[str]:
+    """Yield the findings of each section: the answer in bold, then lists under headings."""
+    for section, heading in SECTIONS.items():
+        found = list(of_section(section, tables, name))
+        if section == "answer":
+            first, *found = found
+            yield f"**{first.text}**{_evidence(first, files)}"
+        elif found:
+            yield f"## {heading}"
+        lines = [f"- {finding.text}{_evidence(finding, files)}" for finding in found]
+        if section == "failures":
+            lines += [
+                f"- {quoted(label)} rep {repeats} ({status})" + f": {quoted(reason)}" * bool(reason)
+                for label, repeats, status, reason in failures(tables)
+            ]
+        if lines:
+            yield "\n".join(lines)
+
+
+def _evidence(finding: Finding, files: Collection[str]) -> str:
+    """Return links to the table and the figure of a finding, as far as they are among the files."""
+    wanted = {"table": f"tables/{finding.table}.csv", "figure": f"figures/{finding.figure}.svg"}
+    links = [f"[{name}]({file})" for name, file in wanted.items() if file in files]
+    return f" ({', '.join(links)})" if links else ""
+
+
 def _table(tables: Tables) -> str:
-    configurations = with_labels(tables["configurations"], tables)
-    speedup = with_labels(tables["speedup"], tables)
-    further = speedup[speedup["reference"] > 1].groupby("reference_label", sort=False)
-    ratios, *columns = (
-        frame.set_index(list(CONFIGURATION))
-        for frame in (speedup[speedup["reference"] == 1], *(frame for _, frame in further))
-    )
-    current = tables["runs"][tables["runs"]["current"]]
-    settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
-    own_scores = set(tables["scores"][list(CONFIGURATION)].itertuples(index=False, name=None))
-    targets = (configurations["time_to_target_kind"] != "unavailable").any()
-    headings = [
-        "configuration", "runs ok", "global batch", "learning rate", "training s per epoch",
-        "ratio", "speed-up", "efficiency", "accuracy", *["s to accuracy"] * bool(targets),
-        *(f"ratio to {label}" for label, _ in further),
-    ]  # fmt: skip
-    lines = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
-    for row in configurations.itertuples():
-        key = tuple(getattr(row, part) for part in CONFIGURATION)
-        ratio = ratios.loc[key] if key in ratios.index else None
-        is_fit = row.training_kind == "fit"
-        compared = (
-            ("–", "–", "–") if is_fit
-            else ("reference", "1", "1") if ratio is None
-            else [_with_interval(ratio, part) for part in ("ratio", "speedup", "efficiency")]
-        )  # fmt: skip
-        series = pd.Series(row._asdict())
-        lines.append(
-            "| "
-            + " | ".join(
-                [
-                    row.label,
-                    f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
-                    "–" if is_fit else f"{settings.loc[key, 'global_batch']}",
-                    "–" if is_fit else f"{settings.loc[key, 'learning_rate']:g}",
-                    _training_seconds(series, is_fit),
-                    *compared,
-                    "–" if key in own_scores else _with_interval(series, "accuracy", digits=3),
-                    *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
-                    *(
-                        _with_interval(others.loc[key], "ratio") if key in others.index else "–"
-                        for others in columns
-                    ),
-                ]
-            )
-            + " |"
-        )
-    return "\n".join(lines)
-
-
-def _training_seconds(row: pd.Series, is_fit: bool) -> str:
-    if not is_fit:
-        estimated = " estimated" * (row["kind"] == "estimated")
-        return _with_interval(row, "train", "_seconds_per_epoch") + estimated
-    seconds = row["train_seconds_per_epoch"]
-    return "unavailable" if pd.isna(seconds) else f"– (fit: {seconds:.2f} s)"
-
-
-def _with_interval(row: pd.Series, name: str, unit: str = "", digits: int = 2) -> str:
-    value, low, high = (row[f"{name}{end}{unit}"] for end in ("", "_low", "_high"))
-    if pd.isna(value):
-        return "unavailable"
-    interval = "" if pd.isna(low) else f" ({low:.{digits}f}–{high:.{digits}f})"
-    return f"{value:.{digits}f}{interval}"
-
-
-def _time_to_accuracy(row) -> str:
-    if row.time_to_target_kind == "unavailable":
-        return "unavailable"
-    bound = "> " if row.time_to_target_kind == "censored" else ""
-    return f"{bound}{row.time_to_target_seconds:.1f} (to {row.target_accuracy:.2f})"
+    """Return the table of configurations in Markdown."""
+    headings, rows = overview(tables)
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -5,19 +5,34 @@ from escala.runtime.layout import Layout
 
 OF_RUN_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{measurement}.{of_run}"
 OF_RUN = f"results/{{experiment}}/figures/runs/{OF_RUN_NAME}"
+CAPTIONS = ROOT / "report" / "figures"
 TABLES = sorted(path.name.split(".")[0] for path in (ROOT / "schemas" / "tables").iterdir())
 
 
 def drawn_files(e):
-    """Return the figures of an experiment, as SVG."""
+    """Return all figures of an experiment's report, as SVG."""
+    return experiment_figures(e) + figures_of_runs(e)
+
+
+def experiment_names(e):
+    """Return the names of the figures that are drawn from an experiment's tables."""
     has = {
         "classes": e.has_classes,
         "several nodes": any(Layout.parse(run.layout).nodes > 1 for run in e.runs),
         "ladders": bool(e.pairs),
         **{probe: bool(e.probed(probe)) for probe in PROBES},
     }
-    names = [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
-    return [f"results/{e.name}/figures/{figure}.svg" for figure in names] + [
+    return [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
+
+
+def experiment_figures(e):
+    """Return the figures that are drawn from an experiment's tables, as SVG."""
+    return [f"results/{e.name}/figures/{figure}.svg" for figure in experiment_names(e)]
+
+
+def figures_of_runs(e):
+    """Return the figures of single runs of an experiment, as SVG."""
+    return [
         f"{OF_RUN}.svg".format(**vars(run), measurement=Path(run.folder).name, of_run=name)
         for name in ONE_RUN
         for run in drawn_runs(e, DECLARED[name])
@@ -71,7 +86,12 @@ def rows_options(wildcards, input):
 
 def caption(figure):
     """Return the text below a figure in the report."""
-    return (ROOT / "report" / "figures" / f"{figure}.rst").read_text()
+    return (CAPTIONS / f"{figure}.rst").read_text()
+
+
+def captions_of(e):
+    """Return the files of the captions of the figures of an experiment."""
+    return [str(CAPTIONS / f"{figure}.rst") for figure in experiment_names(e)]
 
 
 def table_files(e):
@@ -79,5 +99,6 @@ def table_files(e):
 
 
 def report_files(e):
-    """Return the files of an experiment's report: summary, tables and figures."""
-    return [f"results/{e.name}/summary.md", *table_files(e), *drawn_files(e)]
+    """Return the files of an experiment's report: page, summary, tables and figures."""
+    written = [f"results/{e.name}/{name}" for name in ("index.html", "summary.md")]
+    return [*written, *table_files(e), *drawn_files(e)]

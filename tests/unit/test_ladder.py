@@ -74,11 +74,16 @@ def test_a_product_far_from_the_ends_is_said(three, tmp_path):
 
     other = _tables(tmp_path, slow_down)
     for frames, of_direct, verdict in (
-        (three, 1.0, "0 % above that: they explain it"),
+        (
+            three,
+            1.0,
+            "is 0 % above the ratio of the ends (quotient 1.00–1.00): the changes explain it.",
+        ),
         (
             other,
             0.8,
-            "20 % below that (95 % interval of the quotient 0.80 to 0.80): they do not explain it",
+            "is 20 % below the ratio of the ends (quotient 0.80–0.80): the changes do not explain "
+            "it.",
         ),
     ):
         product = frames["ladder"].set_index("part").loc["product"]
@@ -87,17 +92,17 @@ def test_a_product_far_from_the_ends_is_said(three, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("factors", "of_direct", "interval", "said"),
+    ("factors", "of_direct", "interval", "off", "verdict"),
     [
         # The rungs' pairs give 0.5. Those of the ends 0.2 and 1.05, and 0.2 and 0.8: scattered.
-        ((0.4, 2.1), 0.8, (10 / 21, 2.5), "20 % below that, which may be chance"),
-        ((0.4, 1.6), 1.0, (0.625, 2.5), "0 % above that, which agrees with it"),
+        ((0.4, 2.1), 0.8, (10 / 21, 2.5), "20 % below", "this may be chance"),
+        ((0.4, 1.6), 1.0, (0.625, 2.5), "0 % above", "it agrees"),
         # Apart for sure, and perhaps by less than a tenth.
-        ((0.85, 0.95), 1 / 0.9, (1 / 0.95, 1 / 0.85), "11 % above that, which may be chance"),
-        ((0.95, 0.87), 1 / 0.91, (1 / 0.95, 1 / 0.87), "10 % above that, which agrees with it"),
+        ((0.85, 0.95), 1 / 0.9, (1 / 0.95, 1 / 0.85), "11 % above", "this may be chance"),
+        ((0.95, 0.87), 1 / 0.91, (1 / 0.95, 1 / 0.87), "10 % above", "it agrees"),
     ],
 )
-def test_scattered_pairs_make_no_verdict(tmp_path, factors, of_direct, interval, said):
+def test_scattered_pairs_make_no_verdict(tmp_path, factors, of_direct, interval, off, verdict):
 
     def scatter(paths: list[Path]) -> None:
         for path in _of(paths, "way-ends"):
@@ -112,23 +117,30 @@ def test_scattered_pairs_make_no_verdict(tmp_path, factors, of_direct, interval,
     assert (product["of_direct_low"], product["of_direct_high"]) == pytest.approx(interval)
     low, high = interval
     assert (
-        f"{said} (95 % interval of the quotient {low:.2f} to {high:.2f}): to be sure takes more"
+        f"is {off} the ratio of the ends (quotient {low:.2f}–{high:.2f}): {verdict}, and more "
+        "pairs would tell."
     ) in summary(frames, "demo", "A title")
 
 
 def test_the_summary_says_what_most_is_due_to(three):
     text = summary(three, "demo", "A title")
     assert (
-        "From horovod-mpi 1x2 slow to horovod-mpi 1x2 fast (way, virus-cnn on demo-1000) an epoch "
-        "with all that is in it takes 0.50 (range 0.50 to 0.50) of the time. The 2 changes between"
+        "On the ladder `way` (`virus-cnn on demo-1000`), `horovod-mpi 1x2 fast` takes 0.50 (range "
+        "0.50–0.50) of the time per epoch of `horovod-mpi 1x2 slow`."
     ) in text
-    assert "Most is due to from slower to fast (0.40, 3.60 s) and" in text
+    assert "The 2 changes of `way`, each measured by itself, multiply to 0.50 (0.50–0.50)." in text
+    assert (
+        "Of the changes of `way`, the largest is `from slower to fast`: 0.40 of the time, saving "
+        "3.60 s an epoch."
+    ) in text
+    assert "number two is `from slow to slower`: 1.25 of the time, adding 1.50 s an epoch." in text
 
 
 def test_most_of_a_slow_down_is_due_to_what_slows_most(three):
     ladder = three["ladder"]
     upside_down = three | {"ladder": ladder.assign(ratio=1 / ladder["ratio"])}
-    assert "Most is due to from slower to fast (2.50" in summary(upside_down, "demo", "A title")
+    largest = "the largest is `from slower to fast`: 2.50 of the time"
+    assert largest in summary(upside_down, "demo", "A title")
 
 
 def test_runs_of_different_sessions_are_no_pair(tmp_path):
@@ -163,7 +175,8 @@ def test_a_ladder_of_two_rungs_is_one_ratio(tmp_path):
         pairs=pairs[1:2],
     )
     assert frames["ladder"][["part", "ratio"]].to_numpy().tolist() == [["rung", pytest.approx(0.4)]]
-    assert "takes 0.40 (range 0.40 to 0.40) of the time." in summary(frames, "demo", "A title")
+    ends = "takes 0.40 (range 0.40–0.40) of the time per epoch of `horovod-mpi 1x2 slower`."
+    assert ends in summary(frames, "demo", "A title")
 
 
 def test_every_change_is_drawn_and_the_whole_beside(tmp_path, three):

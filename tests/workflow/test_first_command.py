@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +37,16 @@ def test_every_run_ends_ok_and_the_report_is_named(first_command, experiment, re
         for layout in each["layouts"]
     }
     said = (first_command / "said").read_text()
-    assert f"results/{experiment.name}/summary.md holds the findings" in said
+    assert f"Answer: results/{experiment.name}/index.html" in said
     summary = (results / "summary.md").read_text()
     assert summary.startswith(f"# {settings['title']}")
     drawn = {path.name for path in (results / "figures").glob("*.svg")}
     assert drawn and all(f"](figures/{name})" in summary for name in drawn)
     assert (results / "report.html").stat().st_size > 100_000
+    answer = re.search(r"^\*\*(.*)\*\*", summary, re.MULTILINE)[1].replace("`", "")
+    page = (results / "index.html").read_text()
+    assert answer in re.sub(r"<[^>]*>", "", page)
+    assert all(f'<figure id="figure-{Path(name).stem}">' in page for name in drawn)
 
 
 def test_fitted_workloads_join_the_tables_of_the_others(experiment, results):

@@ -1,30 +1,54 @@
 """Findings: sentences on what an experiment showed, each from its tables.
 
-A finding is a module with a function `sentence(tables, name)`. It takes the tables of
-`escala.report.tables` and the name of the experiment, and returns Markdown, or an empty text where
-there is nothing to say. Its constant `POSITION` is its place in the summary, in ascending order;
-modules without one are helpers. Adding a finding is adding a module.
+A finding is a module with a function `findings(tables, name)`. It takes the tables of
+`escala.report.tables` and the name of the experiment, and yields `Finding`s. Its constant `SECTION`
+is their section, one of `SECTIONS`, and `POSITION` their place, in ascending order; modules without
+one are helpers. Adding a finding is adding a module.
+
+A finding is one sentence of at most 25 words and two numbers, where an estimate with its interval
+and number of pairs is one number. Names and reasons from data are quoted by `words.quoted`, and
+count as one word. Tables hold the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from escala.core.declared import constants
+from escala.report.findings.words import Finding, Tables
 
-__all__ = ["FINDINGS"]
+__all__ = ["FINDINGS", "SECTIONS", "Finding", "of_section"]
+
+#: Headings of the sections of findings, in their order.
+SECTIONS = {
+    "answer": "Answer",
+    "why": "Why",
+    "sure": "How sure this is",
+    "cost": "At what cost",
+    "scores": "What the scores mean",
+    "failures": "Runs without result",
+    "data": "Machines and data",
+}
 
 
 def _discover() -> tuple[ModuleType, ...]:
-    """Return the findings in the order in which the summary gives them."""
+    """Return the findings in their order."""
     declared = {path.stem: constants(path) for path in Path(__file__).parent.glob("*.py")}
     names = [name for name in sorted(declared) if "POSITION" in declared[name]]
     return tuple(
-        import_module(f"{__name__}.{name}")
+        import_module(f"escala.report.findings.{name}")
         for name in sorted(names, key=lambda name: declared[name]["POSITION"])
     )
 
 
 FINDINGS = _discover()
+
+
+def of_section(section: str, tables: Tables, name: str) -> Iterator[Finding]:
+    """Yield the findings of a section on the experiment of that name."""
+    for module in FINDINGS:
+        if section == module.SECTION:
+            yield from module.findings(tables, name)

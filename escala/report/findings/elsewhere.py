@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
-from escala.report.findings.words import Tables, with_labels
-from escala.report.tables.views import any_ok, is_main_reference, trained_by_steps
+from collections.abc import Iterator
+
+import pandas as pd
+
+from escala.report.findings.verdicts import names_of_rows, shown
+from escala.report.findings.words import Finding, Tables, quoted, with_labels
+from escala.report.tables.views import any_ok, trained_by_steps
 
 POSITION = 30
+SECTION = "why"
+
+#: What runs do outside their steps, with the columns of `configurations` that hold its time.
+_TASKS = {
+    "starting up": ("startup",),
+    "compiling in the first steps": ("first_step", "first_prediction"),
+    "evaluating": ("evaluation",),
+    "writing checkpoints": ("checkpoint",),
+    "loading, building and saving": ("loading", "build", "broadcast", "averaging", "save"),
+}
 
 
-def sentence(tables: Tables, name: str) -> str:
-    """Describe the time outside the steps, of each main reference and the fastest other."""
+def findings(tables: Tables, name: str) -> Iterator[Finding]:
+    """Describe the time outside the steps, of what answers and of its reference."""
     tables = trained_by_steps(tables)
+    if tables["runs"].empty:
+        yield _finding("No workload was trained over epochs.")
+        return
     timed = with_labels(tables["configurations"], tables)
     timed = timed[timed["kind"] != "unavailable"]
-    if tables["runs"].empty:
-        return "No workload was trained over epochs."
     if timed.empty:
         why = "no run ended ok" + " at one sitting" * any_ok(tables)
-        return f"Where the time goes outside the training steps is unavailable: {why}."
-    shown = []
-    for _, group in timed.groupby(["dataset", "workload"], sort=False):
-        main = is_main_reference(group, tables["configurations"])
-        others = group[~main].sort_values("train_seconds_per_epoch")
-        shown += [*group[main].head(1).itertuples(), *others.head(1).itertuples()]
-    return "Outside the training steps (medians, measured), " + "; ".join(map(_parts, shown)) + "."
+        yield _finding(f"The time outside the training steps is unavailable: {why}.")
+        return
+    chosen = shown(tables)
+    is_shown = pd.Series([each in chosen for each in names_of_rows(timed)], timed.index, bool)
+    for _, row in (timed[is_shown] if is_shown.any() else timed).iterrows():
+        yield _finding(_outside(row))
 
 
-def _parts(row) -> str:
-    compiling = row.first_step_seconds + row.first_prediction_seconds
-    rest = row.loading_seconds + row.build_seconds + row.broadcast_seconds + row.save_seconds
+def _finding(text: str) -> Finding:
+    return Finding(text, "configurations")
+
+
+def _outside(row: pd.Series) -> str:
+    spent = {
+        task: row[[f"{part}_seconds" for part in parts]].sum() for task, parts in _TASKS.items()
+    }
     return (
-        f"{row.label} spends {row.startup_seconds:.1f} s starting up, {compiling:.1f} s in the "
-        f"first steps and the first prediction, which compile, {row.evaluation_seconds:.1f} s in "
-        f"the evaluation and {rest:.1f} s loading, building, broadcasting and saving, of "
-        f"{row.wall_seconds:.1f} s in all"
+        f"{quoted(row['label'])} spends {sum(spent.values()):.1f} of {row['wall_seconds']:.1f} s "
+        f"outside the training steps, most of it {max(spent, key=spent.__getitem__)}."
     )

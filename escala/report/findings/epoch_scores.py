@@ -4,42 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pandas as pd
-
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.words import Tables, joined, span, with_labels
+from escala.report.findings.words import Finding, Tables, joined, quoted, span, with_labels
 
 POSITION = 62
+SECTION = "scores"
 
 
-def sentence(tables: Tables, name: str) -> str:
+def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe the largest value of each score over the epochs of a run, and its epoch.
 
-    Of each score, only the configurations with the largest and the smallest median are named.
+    Of each score, only the configuration with the largest median over runs is named.
     """
     scores = with_labels(tables["epoch_scores"], tables)
     if scores.empty:
-        return ""
+        return
     runs = [*CONFIGURATION, "repeat", "session"]
     largest = scores.loc[scores.groupby([*runs, "score"], sort=False)["value"].idxmax()]
-    parts = [
-        f"of {score} "
-        + joined(
-            f"{group['value'].median():.4g} for {label} (epoch {span(group['epoch'])})"
-            for label, group in _extremes(of_score)
-        )
-        for score, of_score in largest.groupby("score", sort=False)
-    ]
     sides = joined(sorted(scores["validated_on"].unique()))
-    return (
-        f"The largest scores after an epoch, by the {sides} rows and as medians over the runs, are "
-        f"{'; '.join(parts)}; the table `epoch_scores` has all."
-    )
-
-
-def _extremes(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the rows of the configurations with the largest and the smallest median, by label."""
-    of_label = scores.groupby("label", sort=False)
-    medians = of_label["value"].median()
-    for label in dict.fromkeys([medians.idxmax(), medians.idxmin()]):
-        yield label, of_label.get_group(label)
+    for score, of_score in largest.groupby("score", sort=False):
+        of_label = of_score.groupby("label", sort=False)
+        medians = of_label["value"].median()
+        label = medians.idxmax()
+        epochs = of_label.get_group(label)["epoch"]
+        yield Finding(
+            f"By the {sides} rows, {quoted(score)} is largest for {quoted(label)}: a median of "
+            f"{medians[label]:.4g}, after epoch {span(epochs)}.",
+            "epoch_scores",
+            "accuracy_per_epoch",
+        )

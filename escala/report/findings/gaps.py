@@ -1,32 +1,51 @@
-"""Name the runs that failed, and how to repeat them."""
+"""Count the runs that failed, and tell how to repeat them."""
 
 from __future__ import annotations
 
-from escala.report.findings.words import PAIRS_FOR_INTERVAL, Tables, count, quoted, with_labels
+from collections.abc import Iterator
 
-POSITION = 80
+import pandas as pd
+
+from escala.report.findings.words import PAIRS_FOR_INTERVAL, Finding, Tables, count, with_labels
+
+POSITION = 90
+SECTION = "failures"
 
 
-def sentence(tables: Tables, name: str) -> str:
+def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe what failed, and what to do about it."""
+    current = tables["runs"][tables["runs"]["current"]]
+    number = len(failed(tables))
+    if not number:
+        runs = f"All {len(current)} timing runs" if len(current) > 1 else "The only timing run"
+        yield _finding(f"{runs} ended ok.")
+    else:
+        yield _finding(f"Of {count(len(current), 'timing run')}, {number} did not end ok.")
+        yield _finding(
+            f"To repeat just these, run `uv run python scripts/retry.py results/{name}` and then "
+            "the same Snakemake command again."
+        )
+    if current["repeat"].nunique() == 1:
+        yield _finding(
+            f"With one repeat there are no intervals: set `repeats` to {PAIRS_FOR_INTERVAL} or "
+            "more."
+        )
+
+
+def _finding(text: str) -> Finding:
+    return Finding(text, "runs", "seconds_per_epoch")
+
+
+def failed(tables: Tables) -> pd.DataFrame:
+    """Return the current runs that did not end ok, with labels."""
     runs = with_labels(tables["runs"], tables)
-    current = runs[runs["current"]]
-    failed = current[current["status"] != "ok"]
-    more = (
-        f"; with one repeat there are no intervals: set `repeats` to {PAIRS_FOR_INTERVAL} or more"
+    return runs[runs["current"] & (runs["status"] != "ok")]
+
+
+def failures(tables: Tables) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the runs that failed alike: label, repeats, status, and the whole reason."""
+    groups = (
+        failed(tables).fillna({"reason": ""}).groupby(["label", "status", "reason"], sort=False)
     )
-    few = more * (current["repeat"].nunique() == 1)
-    if failed.empty:
-        return f"All {count(len(current), 'timing run')} ended ok{few}."
-    groups = failed.fillna({"reason": ""}).groupby(["label", "status", "reason"], sort=False)
-    reasons = [
-        f"{label} rep {', '.join(map(str, group['repeat']))} ({status}"
-        + (f": {quoted(reason)})" if reason else ")")
-        for (label, status, reason), group in groups
-    ]
-    return (
-        f"{len(failed)} of {count(len(current), 'timing run')} did not end ok: "
-        f"{'; '.join(reasons)}; to repeat just these, run "
-        f"`uv run python scripts/retry.py results/{name}` and then the same Snakemake command "
-        f"again{few}."
-    )
+    for (label, status, reason), group in groups:
+        yield label, ", ".join(map(str, group["repeat"])), status, reason

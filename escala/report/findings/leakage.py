@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
-from escala.report.findings.words import Tables, joined
+from escala.report.findings.words import Finding, Tables, quoted
 from escala.report.tables.views import any_ok
 
 POSITION = 70
+SECTION = "scores"
 
 
-def sentence(tables: Tables, name: str) -> str:
+def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe, for each split, how scores depend on similar genomes in training."""
     leakage = tables["leakage"]
-    if leakage.empty and any_ok(tables):
-        return ""
-    if leakage.empty:
-        return "What near-duplicates in training add to the scores is unavailable: no run ended ok."
-    parts = [_split_by(dataset, group) for dataset, group in leakage.groupby("dataset", sort=False)]
-    return f"What the scores mean (medians over runs): {'; '.join(parts)}."
+    if leakage.empty and not any_ok(tables):
+        yield _finding(
+            "What near-duplicates in training add to the scores is unavailable: no run ended ok."
+        )
+    for dataset, group in leakage.groupby("dataset", sort=False):
+        yield from map(_finding, _split_by(quoted(dataset), group))
 
 
-def _split_by(dataset: str, group: pd.DataFrame) -> str:
+def _finding(text: str) -> Finding:
+    return Finding(text, "leakage", "splits")
+
+
+def _split_by(dataset: str, group: pd.DataFrame) -> Iterator[str]:
     """Describe one dataset: its test rows, what is not scored, and every workload's accuracy."""
     first, share = group.iloc[0], 100 * group["similar_share"].median()
-    scores = []
+    yield (
+        f"On {dataset}, split by {quoted(first['split_by'])}, {share:.0f} % of the test rows have "
+        "a near-duplicate in training."
+    )
     for workload, runs in group.groupby("workload", sort=False):
         rest = runs["rest_accuracy"].dropna()
-        said = f" and {rest.median():.3f} on the rest" if len(rest) else ""
-        scores.append(f"{workload} {runs['accuracy'].median():.3f}{said}")
-    no_rest = (
-        "" if group["rest_rows"].any()
-        else ", so that accuracy on the rest is unavailable (0 rows)"
-    )  # fmt: skip
+        of_rest = (
+            f"and {rest.median():.3f} on rows without near-duplicate" if len(rest)
+            else "and unavailable on rows without near-duplicate, as there are none"
+        )  # fmt: skip
+        yield (
+            f"On {dataset}, the accuracy of {quoted(workload)} is {runs['accuracy'].median():.3f} "
+            f"{of_rest}."
+        )
     whole = sorted(set(";".join(group["not_separable"].dropna()).split(";")) - {""})
-    return (
-        f"on {dataset}, split by {first['split_by']}, {share:.0f} % of the test rows have a "
-        f"near-duplicate (at least {first['similarity']:g} of their k-mers) in training{no_rest}, "
-        f"and the accuracy is {joined(scores)}"
-        + (f"; {joined(whole)} cannot be separated and have no score" if whole else "")
-    )
+    if whole:
+        yield f"On {dataset}, {quoted(', '.join(whole))} cannot be separated and has no score."

@@ -2,128 +2,137 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from escala.report.findings.words import (
+    Finding,
     Tables,
-    joined,
+    count,
+    listed,
+    quoted,
     score_differences,
     with_labels,
 )
-from escala.report.tables.views import any_ok, trained_by_steps, untested
+from escala.report.tables.views import any_ok, labelled, trained_by_steps, untested
 
 POSITION = 60
+SECTION = "scores"
 
 
-def sentence(tables: Tables, name: str) -> str:
+def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe how good the models are, and whether configurations differ in it."""
     scored = pd.concat([tables[name][["dataset", "leaky"]] for name in ("pooled", "scores")])
     if scored.empty:
         why = "no run ended ok"
         if any_ok(tables):
             why = "no run that ended ok trained over whole epochs"
-        return f"The quality of the models is unavailable: {why}."
-    leaky = sorted(scored.loc[scored["leaky"].astype(bool), "dataset"].unique())
-    unscored = untested(tables["pooled"])
-    parts = [
-        *_of_networks(trained_by_steps(tables)),
-        _of_pairs(trained_by_steps(tables)),
-        *_of_fits(tables),
-        *_of_own_scores(tables),
-        f"no test rows and hence no scores: {joined(unscored)}" if unscored else "",
-        f"scores on {joined(leaky)} are too good: its split is leaky" if leaky else "",
-    ]
-    text = "; ".join(filter(None, parts))
-    return f"{text[0].upper()}{text[1:]}."
+        yield Finding(f"The scores are unavailable: {why}.", "runs", "mean_scores")
+        return
+    for dataset in sorted(scored.loc[scored["leaky"].astype(bool), "dataset"].unique()):
+        text = f"Scores on {quoted(dataset)} are too good, because its split is leaky."
+        yield Finding(text, "runs", "mean_scores")
+    yield from _accuracies(tables)
+    yield from _of_classes(trained_by_steps(tables))
+    yield from _of_pairs(trained_by_steps(tables))
+    yield from _of_own_scores(tables)
+    if unscored := untested(tables["pooled"]):
+        text = f"There are no test rows, and hence no scores, of {listed(unscored)}."
+        yield Finding(text, "pooled", "classification_reports")
 
 
-def _of_networks(tables: Tables) -> list[str]:
-    """Describe the scores of workloads that are trained by steps."""
+def _accuracies(tables: Tables) -> Iterator[Finding]:
+    """Describe the accuracy of each workload on each dataset."""
+    scored = labelled(tables["configurations"], tables["runs"]).dropna(subset=["accuracy"])
+    for (dataset, workload), group in scored.groupby(["dataset", "workload"], sort=False):
+        worst, best = group.loc[group["accuracy"].idxmin()], group.loc[group["accuracy"].idxmax()]
+        values = (
+            f"{best.accuracy:.3f}" if worst.accuracy == best.accuracy
+            else f"{worst.accuracy:.3f} ({quoted(worst.label)}) to {best.accuracy:.3f} "
+            f"({quoted(best.label)})"
+        )  # fmt: skip
+        text = f"The median accuracy of {quoted(workload)} on {quoted(dataset)} is {values}."
+        yield Finding(text, "configurations", "mean_scores")
+
+
+def _of_classes(tables: Tables) -> Iterator[Finding]:
+    """Describe the worst class, and where the intervals of configurations do not overlap."""
     pooled = with_labels(tables["pooled"], tables)
     if pooled.empty:
-        return []
-    scored = with_labels(tables["configurations"], tables).dropna(subset=["accuracy"])
-    worst, best = scored.loc[scored["accuracy"].idxmin()], scored.loc[scored["accuracy"].idxmax()]
-    accuracy = (
-        f"is {best.accuracy:.3f} under every configuration" if worst.accuracy == best.accuracy
-        else f"is between {worst.accuracy:.3f} ({worst.label}) and {best.accuracy:.3f} "
-        f"({best.label})"
-    )  # fmt: skip
-    lowest = " and ".join(_lowest(pooled, rate) for rate in ("precision", "recall"))
-    apart = _apart(pooled)
-    equality = (
-        "" if scored.groupby(["dataset", "workload"]).size().max() == 1
-        else "the intervals of all configurations overlap for every class" if not apart
-        else f"the intervals do not all overlap for {joined(apart)}"
-    )  # fmt: skip
-    return [f"the median accuracy {accuracy}", f"pooled over runs and splits, {lowest}", equality]
+        return
+    for rate in ("precision", "recall"):
+        yield Finding(_lowest(pooled, rate), "pooled", "classification_reports")
+    several = pooled.groupby(["dataset", "workload", "class"]).size().max() > 1
+    if several:
+        apart = _apart(pooled)
+        text = (
+            "The intervals of all configurations overlap for every class." if not apart
+            else f"The intervals of configurations do not all overlap for {apart[0]}"
+            + f" and {count(len(apart) - 1, 'further rate')}" * (len(apart) > 1)
+            + "."
+        )  # fmt: skip
+        yield Finding(text, "pooled", "classification_reports")
 
 
-def _of_pairs(tables: Tables) -> str:
+def _of_pairs(tables: Tables) -> Iterator[Finding]:
     """Describe how precision and recall differ from those of the main reference."""
     scores = tables["score_differences"]
     known = score_differences(with_labels(scores[scores["reference"] == 1], tables))
     if known.empty:
-        return ""
-    names = known["rate"] + ", " + known["label"]
+        return
+    names = known["rate"] + " under " + known["label"].map(quoted)
     bound = known[["low", "high"]].abs().max(axis=1)
-    apart = known[(known["low"] > 0) | (known["high"] < 0)]
-    differing = [
-        f"{names[row.Index]} ({row.low:+.3f} to {row.high:+.3f})" for row in apart.itertuples()
-    ]
-    return (
-        f"compared with {joined(known['reference_label'].unique())} on the same test rows, no "
-        f"class differs in precision or recall by more than {bound.max():.3f} "
-        f"({names[bound.idxmax()]}), by the 95 % intervals of the differences"
-        + (f"; they exclude 0 for {joined(differing)}" if differing else "")
+    references = listed(known["reference_label"].unique())
+    yield _of_difference(
+        f"On the same test rows, no class differs from {references} by more than "
+        f"{bound.max():.3f} in precision or recall."
+    )
+    excluded = known[(known["low"] > 0) | (known["high"] < 0)]
+    if excluded.empty:
+        return
+    row = known.loc[bound[excluded.index].idxmax()]
+    yield _of_difference(
+        f"The interval of the difference excludes zero for {names[row.name]} "
+        f"({row.low:+.3f} to {row.high:+.3f})"
+        + f" and {count(len(excluded) - 1, 'further rate')}" * (len(excluded) > 1)
+        + "."
     )
 
 
-def _of_fits(tables: Tables) -> list[str]:
-    """Describe the accuracy of the baselines, which are fitted at once."""
-    configurations = tables["configurations"]
-    fits = configurations[configurations["training_kind"] == "fit"].dropna(subset=["accuracy"])
-    return [
-        f"on {dataset} an accuracy of "
-        + joined(f"{row.accuracy:.3f} is reached by {row.workload}" for row in group.itertuples())
-        for dataset, group in fits.groupby("dataset", sort=False)
-    ]
+def _of_difference(text: str) -> Finding:
+    return Finding(text, "score_differences", "classification_reports")
 
 
-def _of_own_scores(tables: Tables) -> list[str]:
-    """Describe each score of workloads that bring their own, by its medians and ranges."""
+def _of_own_scores(tables: Tables) -> Iterator[Finding]:
+    """Describe each score of workloads that bring their own, by its medians."""
     scores = with_labels(tables["scores"], tables)
-    return [
-        f"the median of {name} is "
-        + joined(
-            f"{values.median():.4g} for {label} ({_range(values)})"
-            for label, values in of_score.groupby("label", sort=False)["value"]
-        )
-        for name, of_score in scores.groupby("score", sort=False)
-    ]
-
-
-def _range(values: pd.Series) -> str:
-    if len(values) == 1:
-        return "one run"
-    return f"range {values.min():.4g} to {values.max():.4g}, {len(values)} runs"
+    for name, of_score in scores.groupby("score", sort=False):
+        medians = of_score.groupby("label", sort=False)["value"].median()
+        low, high = medians.idxmin(), medians.idxmax()
+        values = (
+            f"{medians[low]:.4g} for {quoted(low)}"
+            + f" and {medians[high]:.4g} for {quoted(high)}" * (low != high)
+        )  # fmt: skip
+        yield Finding(f"The median of {quoted(name)} is {values}.", "scores", "mean_scores")
 
 
 def _lowest(pooled: pd.DataFrame, rate: str) -> str:
     known = pooled.dropna(subset=[rate])
     if known.empty:
-        return f"the lowest {rate} is unavailable"
+        return f"The lowest {rate} of a class is unavailable."
     row = known.loc[known[rate].idxmin()]
     return (
-        f"the lowest {rate} of a class is {row[rate]:.3f} ({row['class']}, {row.label}; 95 % "
-        f"interval {row[f'{rate}_low']:.3f} to {row[f'{rate}_high']:.3f})"
+        f"The lowest {rate} of a class is {row[rate]:.3f} "
+        f"({row[f'{rate}_low']:.3f}–{row[f'{rate}_high']:.3f}), that of {quoted(row['class'])} "
+        f"under {quoted(row['label'])}."
     )
 
 
 def _apart(pooled: pd.DataFrame) -> list[str]:
     """Name the rates whose intervals do not overlap between all configurations of a dataset."""
     return [
-        f"the {rate} of {name} ({dataset})"
+        f"the {rate} of {quoted(name)} ({quoted(dataset)})"
         for (dataset, _, name), group in pooled.groupby(
             ["dataset", "workload", "class"], sort=False
         )

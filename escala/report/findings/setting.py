@@ -2,57 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
+from escala.core.readable import size
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.words import Tables, configurations_of, count, joined, span
+from escala.report.findings.words import (
+    Finding,
+    Tables,
+    count,
+    listed,
+    quoted,
+    span,
+)
 
-POSITION = 20
+POSITION = 80
+SECTION = "data"
 
 
-def sentence(tables: Tables, name: str) -> str:
+def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe the current runs: how many, on which machines and on which data."""
     runs = tables["runs"][lambda frame: frame["current"]]
-    kinds = runs[["cpu", "cores_available", "memory_bytes"]].drop_duplicates()
-    machines = [
-        f"{row.cpu} ({count(row.cores_available, 'core')} available, "
-        f"{row.memory_bytes / 2**30:.1f} GiB)"
-        for row in kinds.itertuples()
-    ]
-    data = [
-        f"{joined(group['workload'].unique())} on {dataset} ({_data(group)}; "
-        f"{span(group['train_rows'])} training and {span(group['test_rows'])} test rows)"
-        for dataset, group in runs.groupby("dataset", sort=False)
-    ]
-    configurations = len(configurations_of(runs))
-    were, they_train = ("was", "It trains") if configurations == 1 else ("were", "They train")
-    return (
-        f"{count(configurations, 'configuration')} {were} timed on {joined(machines)}, "
-        f"{_how_often(runs)}. {they_train} {joined(data)}."
-    )
+    for text in (_how_often(runs), *_machines(runs)):
+        yield Finding(text, "runs")
+    for dataset, group in runs.groupby("dataset", sort=False):
+        for text in _data(quoted(dataset), group):
+            yield Finding(text, "runs")
 
 
 def _how_often(runs: pd.DataFrame) -> str:
-    """Return how many runs of a configuration ended ok, for each workload if the numbers differ."""
+    """Describe how many runs of a configuration ended ok."""
     ok = runs.assign(ok=runs["status"] == "ok").groupby(list(CONFIGURATION), sort=False)["ok"].sum()
-    by_workload = {
-        workload: f"{span(numbers)} time{'' if numbers.max() == 1 else 's'}"
-        for workload, numbers in ok.groupby("workload", sort=False)
-    }
-    each = "each " * (len(ok) > 1)
-    if len(set(by_workload.values())) == 1:
-        return each + next(iter(by_workload.values()))
-    return f"{each}{joined(f'{times} for {workload}' for workload, times in by_workload.items())}"
+    configurations = count(len(ok), "configuration")
+    were, each = ("was", "") if len(ok) == 1 else ("were", " each")
+    runs_ok = f"{span(ok)} run{'' if ok.max() == 1 else 's'}"
+    return f"{configurations} {were} timed, with {runs_ok}{each} that ended ok."
 
 
-def _data(runs: pd.DataFrame) -> str:
-    """Describe where the data of a dataset come from, and whether its split is leaky."""
-    source_type = runs["provenance"].iloc[0]
-    origin = (
-        "simulated data, which say nothing about real data" if source_type == "simulated"
-        else f"data from a source of type {source_type}"
-    )  # fmt: skip
-    leaky = "; the split is leaky: copies of training rows are among the test rows" * bool(
-        runs["leaky"].any()
+def _machines(runs: pd.DataFrame) -> Iterator[str]:
+    kinds = runs[["cpu", "cores_available", "memory_bytes"]].drop_duplicates()
+    for row in kinds.itertuples():
+        yield (
+            f"The machine is {quoted(row.cpu)} with {count(row.cores_available, 'core')} and "
+            f"{size(row.memory_bytes)} of memory."
+        )
+
+
+def _data(dataset: str, runs: pd.DataFrame) -> Iterator[str]:
+    """Describe a dataset: its rows, what is trained on it, and where its data come from."""
+    yield (
+        f"{dataset} has {span(runs['train_rows'])} training rows and {span(runs['test_rows'])} "
+        "test rows."
     )
-    return origin + leaky
+    workloads = runs["workload"].unique()
+    yield f"{listed(workloads)} train{'s' * (len(workloads) == 1)} on {dataset}."
+    source_type = runs["provenance"].iloc[0]
+    if source_type == "simulated":
+        yield f"The data of {dataset} are simulated, and say nothing about real data."
+    else:
+        yield f"The data of {dataset} are from a source of type {quoted(source_type)}."

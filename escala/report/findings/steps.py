@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
-from escala.analysis.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
-from escala.report.findings.words import Tables, joined, with_labels
+from escala.analysis.attribution import OVERLAP, PARTS, WHOLE
+from escala.report.findings.verdicts import answering, names_of_rows, own_names, shown
+from escala.report.findings.words import Finding, Tables, quoted, with_labels
 from escala.report.tables.views import trained_by_steps
 
-POSITION = 40
+POSITION = 20
+SECTION = "why"
 
 _PART_NAMES = {
     "input": "on input",
@@ -20,56 +24,62 @@ _PART_NAMES = {
     "copies": "copying to and from fusion buffers",
     "negotiation": "in negotiation and cycles",
 }
-#: Parts of a step are named from this share of it on.
-SHARE_NAMED = 0.005
 
 
-def sentence(tables: Tables, name: str) -> str:
+def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe how the time of a step of rank 0 is divided, if its clocks were read."""
+    for label, parts in clocked(tables):
+        for text in (_most(label, parts), _more(label, parts), _beside(label, parts)):
+            if text:
+                yield Finding(text, "attribution", "attribution")
+
+
+def clocked(tables: Tables) -> list[tuple[str, pd.DataFrame]]:
+    """Return the parts of a step of rank 0 of the configurations that findings describe.
+
+    Each is a quoted label with rows of the table `attribution`. If no configuration that answers
+    has clocks, all configurations are returned that have.
+    """
     tables = trained_by_steps(tables)
-    table = tables["attribution"].dropna(subset=["part"])
-    if table.empty:
-        return ""
-    named = with_labels(table[table["rank"] == 0], tables)
-    shown = [
-        _shares(label, parts) + _more(parts) for label, parts in named.groupby("label", sort=False)
-    ]
-    return f"Within a training step (medians, rank 0), {'; '.join(shown)}."
+    table = with_labels(tables["attribution"].dropna(subset=["part"]), tables)
+    table = table[table["rank"] == 0]
+    names = pd.Series(list(names_of_rows(table)), table.index, object)
+    if names.isin(set(map(own_names, answering(tables)))).any():
+        table = table[names.isin(shown(tables))]
+    groups = table.groupby("label", sort=False)
+    return [(quoted(label), parts.set_index("part")) for label, parts in groups]
 
 
-def _more(parts: pd.DataFrame) -> str:
-    """Describe how the parts of a step differ from those of the main reference."""
-    by_part = parts.set_index("part")
-    own, other = by_part["median_seconds"], by_part["reference_median_seconds"]
-    if pd.isna(other[WHOLE]):
+def _most(label: str, parts: pd.DataFrame) -> str:
+    """Name the largest part of a step."""
+    shares = parts["share"].reindex(PARTS).dropna()
+    if shares.empty:
         return ""
-    more, overlap = 1000 * (own - other), 1000 * own[OVERLAP]
-    most = more.reindex(PARTS).dropna().sort_values(key=abs, ascending=False)
-    named = most[most.abs() >= 1000 * SHARE_NAMED * own[WHOLE]]
-    said = [f"{ms:+.1f} ms {_PART_NAMES[part]}" for part, ms in named.items()]
+    part = shares.idxmax()
     return (
-        f" ({more[WHOLE]:+.1f} ms against {parts['reference_label'].iloc[0]}"
-        + (f": {', '.join(said)}" if said else "")
-        + (f"; {overlap:.1f} ms of exchange go on beside these" if overlap > 0 else "")
-        + ")"
+        f"A step of {label} takes {1000 * parts.loc[WHOLE, 'median_seconds']:.1f} ms, "
+        f"{100 * shares[part]:.0f} % of it {_PART_NAMES[part]}."
     )
 
 
-def _shares(label: str, parts: pd.DataFrame) -> str:
-    by_part = parts.set_index("part")
-    whole, unexplained = by_part.loc[WHOLE], by_part.loc[UNEXPLAINED]
-    shares = by_part["share"].reindex(PARTS).dropna().sort_values(ascending=False)
-    said = [
-        f"{100 * share:.0f} % {_PART_NAMES[part]}"
-        for part, share in shares.items()
-        if share >= SHARE_NAMED
-    ]
-    slowdown = (
-        "" if pd.isna(whole.slowdown) else f", {whole.slowdown:.2f} times that of timing runs"
+def _more(label: str, parts: pd.DataFrame) -> str:
+    """Compare a step with one of the main reference, if that was measured."""
+    more = 1000 * (parts["median_seconds"] - parts["reference_median_seconds"])
+    of_parts = more.reindex(PARTS).dropna()
+    if pd.isna(more[WHOLE]) or of_parts.empty:
+        return ""
+    part = of_parts.abs().idxmax()
+    return (
+        f"A step of {label} takes {abs(more[WHOLE]):.1f} ms "
+        f"{'longer' if more[WHOLE] >= 0 else 'less'} than one of "
+        f"{quoted(parts['reference_label'].iloc[0])}; the largest difference is "
+        f"{of_parts[part]:+.1f} ms {_PART_NAMES[part]}."
     )
-    rest = (
-        "the rest is unavailable" if pd.isna(unexplained.share)
-        else f"and {100 * unexplained.share:.1f} % are unexplained"
-    )  # fmt: skip
-    step = f"{1000 * whole.median_seconds:.1f} ms{slowdown}"
-    return f"{label} spends of {step}, {joined(said)}, {rest}"
+
+
+def _beside(label: str, parts: pd.DataFrame) -> str:
+    """Describe the exchange that goes on beside other parts."""
+    overlap = 1000 * parts["median_seconds"].get(OVERLAP, 0.0)
+    if not overlap > 0:
+        return ""
+    return f"In a step of {label}, {overlap:.1f} ms of exchange go on beside other parts."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -11,14 +12,33 @@ from escala.report.tables.views import labelled
 
 #: The range of n values covers their median with probability 1 - 2 / 2**n: 95 % needs six.
 PAIRS_FOR_INTERVAL = 6
+#: Letters of a reason in a sentence.
+REASON_LETTERS = 120
+#: Names in a sentence.
+NAMES = 3
 Tables = Mapping[str, pd.DataFrame]
+
+
+class Finding(NamedTuple):
+    """A sentence, with its evidence.
+
+    Attributes
+    ----------
+    text : plain text, in which names and reasons are code between backticks.
+    table : name of the table that holds its evidence.
+    figure : name of the figure that shows it, or None if none does.
+    """
+
+    text: str
+    table: str
+    figure: str | None = None
 
 
 def score_differences(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the intervals of differences as `low` and `high`, a row for each `rate` of a class."""
     rates = [
         scores.assign(
-            rate=f"the {rate} of " + scores["class"],
+            rate=[f"the {rate} of {quoted(name)}" for name in scores["class"]],
             low=scores[f"{rate}_difference_low"],
             high=scores[f"{rate}_difference_high"],
         )
@@ -37,10 +57,10 @@ def with_labels(frame: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     return labelled(frame, tables["runs"], ("dataset", "workload", "variant", "network"))
 
 
-def quoted(reason: str, letters: int = 200) -> str:
-    """Quote the words of another program, as code, on one line."""
-    text = " ".join(reason.replace("`", "'").split())
-    return f"`{text if len(text) <= letters else text[: letters - 1] + '…'}`"
+def quoted(text: str, letters: int = REASON_LETTERS) -> str:
+    """Quote a name from data, or the words of another program, as code on one line."""
+    line = " ".join(text.replace("`", "'").split())
+    return f"`{line if len(line) <= letters else line[: letters - 1] + '…'}`"
 
 
 def joined(parts: Iterable[str]) -> str:
@@ -49,11 +69,28 @@ def joined(parts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def listed(names: Collection[str], most: int = NAMES) -> str:
+    """Quote and join names, and count those beyond the first."""
+    first, more = list(map(quoted, names))[:most], len(names) - most
+    return joined([*first, f"{more} more"] if more > 0 else first)
+
+
 def span(numbers: pd.Series) -> str:
     """Return the smallest and the largest number, or the only one."""
-    return " to ".join(f"{number:.0f}" for number in sorted({numbers.min(), numbers.max()}))
+    return "–".join(f"{number:.0f}" for number in sorted({numbers.min(), numbers.max()}))
 
 
 def count(number: int, thing: str) -> str:
     """Return a number of things, in the plural but for one."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def in_words(number: int) -> str:
+    """Return a number up to ten as a word, and a larger one as digits."""
+    words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    return words[number] if number < len(words) else str(number)
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital at its start and a full stop at its end."""
+    return f"{text[0].upper()}{text[1:]}."

@@ -22,6 +22,8 @@ def trained_by_steps(frames: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFra
     The seconds of a fit are not seconds per epoch, so no figure of times shows both.
     """
     fitted = fitted_workloads(frames)
+    if not fitted:
+        return dict(frames)
     return {
         name: frame[~frame["workload"].isin(fitted)] if "workload" in frame else frame
         for name, frame in frames.items()

@@ -1,0 +1,81 @@
+"""Describe how sure the answer is: pairs, sessions, spread, and what limits a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from escala.analysis.attribution import UNEXPLAINED, WHOLE
+from escala.report.findings.steps import clocked
+from escala.report.findings.verdicts import answering, names_of_rows, shown
+from escala.report.findings.words import (
+    PAIRS_FOR_INTERVAL,
+    Finding,
+    Tables,
+    count,
+    quoted,
+    with_labels,
+)
+from escala.report.tables.views import trained_by_steps
+
+POSITION = 40
+SECTION = "sure"
+
+
+def findings(tables: Tables, name: str) -> Iterator[Finding]:
+    """Describe what the answer rests on."""
+    for row in answering(tables):
+        if row.kind != "unavailable":
+            yield from (Finding(text, "speedup", "speedup") for text in _limits(row))
+    yield from (Finding(text, "runs", "seconds_per_epoch") for text in _spread(tables))
+    for label, parts in clocked(tables):
+        yield from (Finding(text, "attribution", "attribution") for text in _clocks(label, parts))
+
+
+def _limits(row) -> Iterator[str]:
+    """Yield a sentence on each condition that limits a comparison."""
+    label = quoted(row.label)
+    if row.pairs < PAIRS_FOR_INTERVAL:
+        yield f"A verdict needs {PAIRS_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
+    if not pd.isna(row.reason):
+        yield f"Some pairs of {label} have no ratio: {quoted(row.reason)}."
+    if row.kind == "estimated":
+        yield f"The times of {label} are estimated from a part of an epoch."
+    if row.oversubscribed:
+        yield f"Ranks of {label} shared cores."
+    if row.other_hosts:
+        yield f"{label} and its reference ran on different hosts of one kind."
+
+
+def _spread(tables: Tables) -> Iterator[str]:
+    """Yield sentences on the sessions of the runs and on the spread of their times."""
+    tables = trained_by_steps(tables)
+    runs = with_labels(tables["runs"], tables)
+    timed = runs[(runs["status"] == "ok") & runs["comparable"]]
+    if timed.empty:
+        return
+    sessions = timed["session"].nunique()
+    yield f"The times are from {count(sessions, 'session')}, and pairs never mix sessions."
+    chosen = shown(tables)
+    is_shown = pd.Series([each in chosen for each in names_of_rows(timed)], timed.index, bool)
+    for label, group in timed[is_shown].groupby("label", sort=False):
+        seconds = group["train_seconds_per_epoch"]
+        if len(seconds) > 1:
+            yield (
+                f"Of the {len(seconds)} runs of {quoted(label)}, the slowest takes "
+                f"{seconds.max() / seconds.min():.2f} times as long as the fastest."
+            )
+
+
+def _clocks(label: str, parts: pd.DataFrame) -> Iterator[str]:
+    """Yield sentences on what the clocks leave unexplained, and on what they cost."""
+    unexplained, slowdown = parts.loc[UNEXPLAINED, "share"], parts.loc[WHOLE, "slowdown"]
+    if pd.isna(unexplained):
+        yield f"How much of a step of {label} is unexplained is unavailable."
+    else:
+        yield f"Of a step of {label}, {100 * unexplained:.1f} % is unexplained."
+    if not pd.isna(slowdown):
+        yield (
+            f"With clocks, a step of {label} takes {slowdown:.2f} times as long as in timing runs."
+        )

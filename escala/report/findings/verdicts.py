@@ -1,0 +1,153 @@
+"""Decide whether a configuration takes less time than a reference, and choose the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pandas as pd
+
+from escala.record.comparable import CONFIGURATION
+from escala.report.findings.words import PAIRS_FOR_INTERVAL, Tables, in_words, with_labels
+from escala.report.tables.views import trained_by_steps
+from escala.runtime.layout import Layout
+
+YES, NO, NOT_DISTINGUISHABLE = "Yes", "No", "Not distinguishable"
+NO_VERDICT, UNAVAILABLE = "No verdict", "Unavailable"
+
+
+class Headline(NamedTuple):
+    """The comparison that decides on a configuration.
+
+    Attributes
+    ----------
+    verdict : as `verdict` returns it, or `UNAVAILABLE`.
+    ratio, low, high : quotient of the times with its 95 % interval, or its range; NaN if unknown.
+    pairs : pairs of runs behind it.
+    to_target : whether the times are those to the target accuracy, and not those of an epoch.
+    """
+
+    verdict: str
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+    to_target: bool
+
+
+def verdict(low: float, high: float, pairs: int) -> str:
+    """Return the verdict from the 95 % interval of a ratio of times, rounded as it is printed.
+
+    It is `YES` if the interval is below 1, `NO` if it is above 1, and `NOT_DISTINGUISHABLE` if it
+    contains 1. There is no verdict from fewer than `PAIRS_FOR_INTERVAL` pairs. If an end is
+    unknown (NaN), there is a verdict only if the other end alone decides for `YES` or `NO`.
+    """
+    if pairs < PAIRS_FOR_INTERVAL:
+        return f"{NO_VERDICT} from {in_words(pairs)} pair{'' if pairs == 1 else 's'}"
+    if round(high, 2) < 1:
+        return YES
+    if round(low, 2) > 1:
+        return NO
+    return NO_VERDICT if pd.isna(low) or pd.isna(high) else NOT_DISTINGUISHABLE
+
+
+def headline(row) -> Headline:
+    """Return the comparison that decides on a row of the table `speedup`.
+
+    With equal batches it is that of an epoch. With different batches, epochs have different numbers
+    of updates, and the time to the target accuracy decides.
+    """
+    nothing = (float("nan"),) * 3
+    if row.kind == "unavailable":
+        return Headline(UNAVAILABLE, *nothing, 0, False)
+    if row.global_batch == row.reference_global_batch:
+        return of_epochs(row)
+    if row.time_to_target_kind == "unavailable":
+        return Headline(NO_VERDICT, *nothing, row.pairs, False)
+    found = (row.time_to_target_ratio_low, row.time_to_target_ratio_high, row.time_to_target_pairs)
+    return Headline(verdict(*found), row.time_to_target_ratio, *found, True)
+
+
+def of_epochs(row) -> Headline:
+    """Return the comparison of the times of an epoch."""
+    found = (row.ratio_low, row.ratio_high, row.pairs)
+    return Headline(verdict(*found), row.ratio, *found, False)
+
+
+def compared(tables: Tables) -> pd.DataFrame:
+    """Return the rows of `speedup` that answer, with labels: those against the main reference.
+
+    Configurations that are references themselves are left out, unless there are no others. So are
+    workloads that are trained by a fit.
+    """
+    tables = trained_by_steps(tables)
+    rows = with_labels(tables["speedup"], tables)
+    references = set(names_of_rows(tables["configurations"].dropna(subset=["reference"])))
+    is_other = pd.Series([each not in references for each in names_of_rows(rows)], rows.index)
+    rows = rows[is_other] if is_other.any() else rows
+    return rows[rows["reference"] == 1]
+
+
+def answering(tables: Tables) -> Iterator:
+    """Yield, for each dataset and workload, the row of `compared` that answers.
+
+    It is that of the smallest ratio. Rows without a verdict come after the others, and rows that
+    could not be compared come last.
+    """
+    for _, group in compared(tables).groupby(["dataset", "workload"], sort=False):
+        yield min(group.itertuples(), key=_place)
+
+
+def _place(row) -> tuple:
+    found = headline(row)
+    unknown = bool(pd.isna(found.ratio))
+    certainty = (found.verdict == UNAVAILABLE, found.verdict.startswith(NO_VERDICT), unknown)
+    return *certainty, 0.0 if unknown else found.ratio
+
+
+def shown(tables: Tables) -> set[tuple]:
+    """Return the configurations that findings describe: those that answer, and their references."""
+    rows = list(answering(tables))
+    return {of(row) for row in rows for of in (own_names, names_of_reference)}
+
+
+def own_names(row) -> tuple:
+    """Return the values of `CONFIGURATION` of a row."""
+    return tuple(getattr(row, part) for part in CONFIGURATION)
+
+
+def names_of_reference(row) -> tuple:
+    """Return the values of `CONFIGURATION` of a row's reference."""
+    return (*own_names(row)[:2], *(getattr(row, f"reference_{part}") for part in CONFIGURATION[2:]))
+
+
+def names_of_rows(frame: pd.DataFrame) -> Iterator[tuple]:
+    """Yield the values of `CONFIGURATION` of each row of a table."""
+    return frame[list(CONFIGURATION)].itertuples(index=False, name=None)
+
+
+def processes(row, prefix: str = "") -> str:
+    """Describe a row's configuration by its processes, and a single one also by its cores.
+
+    With the prefix `reference_`, describe the reference of the row.
+    """
+    layout, cores = Layout.parse(getattr(row, f"{prefix}layout")), getattr(row, f"{prefix}cores")
+    if layout.ranks > 1:
+        return f"{in_words(layout.ranks)} processes"
+    several = f" with {in_words(int(cores))} cores" if pd.notna(cores) and cores > 1 else ""
+    return f"one process{several}"
+
+
+def take(row) -> str:
+    """Return the verb of a row's processes."""
+    return "takes" if row.ranks == 1 else "take"
+
+
+def interval(found: Headline) -> str:
+    """Return the interval of a ratio and its pairs in brackets, or with too few pairs the range."""
+    if found.pairs == 1:
+        return ""
+    ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in (found.low, found.high))
+    if found.pairs < PAIRS_FOR_INTERVAL:
+        return f" (range {ends})"
+    return f" ({ends}, {found.pairs} pairs)"

@@ -1,0 +1,100 @@
+"""Tabulate the configurations of an experiment: times, ratios, verdicts and scores."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from escala.record.comparable import CONFIGURATION
+from escala.report.findings.verdicts import headline, names_of_rows
+from escala.report.findings.words import PAIRS_FOR_INTERVAL, Tables, with_labels
+from escala.report.tables.views import fitted_workloads
+
+
+def explanation(tables: Tables) -> str:
+    """Explain the columns of `overview`."""
+    return (
+        "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
+        f"or the range where there are fewer than {PAIRS_FOR_INTERVAL} runs. The verdict is on the "
+        "ratio to the main reference. Efficiency is the speed-up divided by the quotient of the "
+        "cores of both configurations. Time to accuracy is training time; > means not reached."
+        + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
+        * bool(fitted_workloads(tables))
+    )
+
+
+def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and the rows of the table of configurations.
+
+    A row holds a configuration's times, ratios and scores, with their intervals, and the verdict on
+    it against the main reference.
+    """
+    configurations = with_labels(tables["configurations"], tables)
+    speedup = with_labels(tables["speedup"], tables)
+    further = speedup[speedup["reference"] > 1].groupby("reference_label", sort=False)
+    ratios, *columns = (
+        frame.set_index(list(CONFIGURATION))
+        for frame in (speedup[speedup["reference"] == 1], *(frame for _, frame in further))
+    )
+    current = tables["runs"][tables["runs"]["current"]]
+    settings = current.drop_duplicates(list(CONFIGURATION)).set_index(list(CONFIGURATION))
+    own_scores = set(names_of_rows(tables["scores"]))
+    targets = (configurations["time_to_target_kind"] != "unavailable").any()
+    headings = [
+        "configuration", "verdict", "ratio", "speed-up", "efficiency", "training s per epoch",
+        "accuracy", *["s to accuracy"] * bool(targets), "runs ok", "global batch",
+        "learning rate", *(f"ratio to {label}" for label, _ in further),
+    ]  # fmt: skip
+    rows = []
+    for row in configurations.itertuples():
+        key = tuple(getattr(row, part) for part in CONFIGURATION)
+        ratio = ratios.loc[key] if key in ratios.index else None
+        is_fit = row.training_kind == "fit"
+        compared = (
+            ("–", "–", "–", "–") if is_fit
+            else ("reference", "1", "1", "1") if ratio is None
+            else [
+                headline(ratio).verdict,
+                *(_with_interval(ratio, part) for part in ("ratio", "speedup", "efficiency")),
+            ]
+        )  # fmt: skip
+        series = pd.Series(row._asdict())
+        rows.append(
+            [
+                row.label,
+                *compared,
+                _training_seconds(series, is_fit),
+                "–" if key in own_scores else _with_interval(series, "accuracy", digits=3),
+                *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
+                f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
+                "–" if is_fit else f"{settings.loc[key, 'global_batch']}",
+                "–" if is_fit else f"{settings.loc[key, 'learning_rate']:g}",
+                *(
+                    _with_interval(others.loc[key], "ratio") if key in others.index else "–"
+                    for others in columns
+                ),
+            ]
+        )
+    return headings, rows
+
+
+def _training_seconds(row: pd.Series, is_fit: bool) -> str:
+    if not is_fit:
+        estimated = " estimated" * (row["kind"] == "estimated")
+        return _with_interval(row, "train", "_seconds_per_epoch") + estimated
+    seconds = row["train_seconds_per_epoch"]
+    return "unavailable" if pd.isna(seconds) else f"– (fit: {seconds:.2f} s)"
+
+
+def _with_interval(row: pd.Series, name: str, unit: str = "", digits: int = 2) -> str:
+    value, low, high = (row[f"{name}{end}{unit}"] for end in ("", "_low", "_high"))
+    if pd.isna(value):
+        return "unavailable"
+    interval = "" if pd.isna(low) else f" ({low:.{digits}f}–{high:.{digits}f})"
+    return f"{value:.{digits}f}{interval}"
+
+
+def _time_to_accuracy(row) -> str:
+    if row.time_to_target_kind == "unavailable":
+        return "unavailable"
+    bound = "> " if row.time_to_target_kind == "censored" else ""
+    return f"{bound}{row.time_to_target_seconds:.1f} (to {row.target_accuracy:.2f})"

@@ -1,0 +1,27 @@
+"""Tell where the results of the page come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from escala.report.findings.words import Tables, count, span
+
+
+def provenance(tables: Tables, name: str) -> Iterator[tuple[str, str]]:
+    """Yield names and values: experiment, runs, sessions, hosts, systems, splits and code."""
+    runs = tables["runs"]
+    yield "experiment", name
+    yield "measurements", count(len(runs), "measurement")
+    yield "sessions", ", ".join(sorted(runs["session"].unique()))
+    yield "started", " to ".join(sorted({runs["started"].min(), runs["started"].max()}))
+    hosts = {host for names in runs["hosts"].dropna() for host in names.split(";") if host}
+    yield "hosts", ", ".join(sorted(hosts)) or "unavailable"
+    yield "kernel", ", ".join(sorted(runs["kernel"].dropna().unique()))
+    for dataset, group in runs.groupby("dataset", sort=False):
+        seeds = ", ".join(map(str, sorted(group["split_seed"].unique())))
+        yield (
+            f"dataset {dataset}",
+            f"{group['provenance'].iloc[0]}, split seed {seeds}, {span(group['test_rows'])} test "
+            "rows",
+        )
+    yield "digests of the code", ", ".join(sorted(runs["source_sha256"].dropna().unique()))

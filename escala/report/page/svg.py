@@ -1,0 +1,114 @@
+"""Put the SVG files of several figures into one HTML page."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Collection, Iterator
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_LINK = "{http://www.w3.org/1999/xlink}href"
+#: Elements that Matplotlib draws with; all others are left out.
+_DRAWN = frozenset(
+    {
+        "svg", "g", "defs", "clipPath", "pattern", "path", "rect", "circle", "ellipse", "line",
+        "polyline", "polygon", "text", "tspan", "use", "image",
+    }
+)  # fmt: skip
+_ATTRIBUTES = frozenset(
+    {
+        "d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "ry", "dx", "dy", "width",
+        "height", "points", "transform", "clip-path", "clip-rule", "fill-rule", "viewBox",
+        "preserveAspectRatio", "patternUnits", "patternTransform",
+    }
+)  # fmt: skip
+#: A property or a value of a style, without what ends a rule or loads a file.
+_PROPERTY, _VALUE = re.compile(r"[a-z-]+"), re.compile(r"[\w#%.,'+\- ]*|url\(#[\w.-]+\)")
+_REFERENCE = re.compile(r"url\(#([^)]*)\)")
+#: Identifiers that something in a file refers to.
+_USED = re.compile(r"""(?:url\(|href=")#([^)"]+)""")
+_PICTURE = "data:image/png;base64,"
+
+
+class Drawings:
+    """The figures of one page.
+
+    A page allows no style attributes. Each style becomes a class, and equal styles of all figures
+    share it. An identifier that a figure refers to gets the figure's name in front.
+    """
+
+    def __init__(self) -> None:
+        self._classes: dict[str, str] = {}
+
+    @property
+    def rules(self) -> str:
+        """The CSS rules of all classes."""
+        return "".join(f".{name}{{{style}}}" for style, name in self._classes.items())
+
+    def inline(self, svg: str, name: str, title: str, description: str) -> str:
+        """Return a drawing as an element of HTML, and remember its styles.
+
+        Parameters
+        ----------
+        svg : a whole file, as Matplotlib writes it.
+        name : of the figure; letters, digits, `.`, `_` and `-`.
+        title, description : what a screen reader says in place of the drawing.
+
+        Raises
+        ------
+        xml.etree.ElementTree.ParseError : it is not XML.
+        """
+        drawn = self._copy(ET.fromstring(svg), name, set(_USED.findall(svg)))
+        drawn.set("role", "img")
+        labels = {"title": title, "desc": description}
+        drawn.set("aria-labelledby", " ".join(f"{name}-{part}" for part in labels))
+        for place, (part, text) in enumerate(labels.items()):
+            label = ET.Element(part, id=f"{name}-{part}")
+            label.text = text
+            drawn.insert(place, label)
+        return ET.tostring(drawn, encoding="unicode")
+
+    def _copy(self, element: ET.Element, name: str, used: Collection[str]) -> ET.Element:
+        copy = ET.Element(element.tag.removeprefix(_SVG), dict(self._attributes(element, name)))
+        if element.get("id") in used:
+            copy.set("id", f"{name}-{element.get('id')}")
+        copy.text = element.text if element.text and element.text.strip() else None
+        for child in element:
+            if child.tag.removeprefix(_SVG) in _DRAWN:
+                copy.append(self._copy(child, name, used))
+        return copy
+
+    def _attributes(self, element: ET.Element, name: str) -> Iterator[tuple[str, str]]:
+        """Yield the attributes of the copy of an element. A drawing's size is that of its place."""
+        for key, value in element.attrib.items():
+            key = "href" if key == _LINK else key
+            if key == "style":
+                if declarations := "; ".join(_declarations(value, name)):
+                    yield "class", self._class(declarations)
+            elif key == "href":
+                if value.startswith("#"):
+                    yield key, f"#{name}-{value[1:]}"
+                elif value.startswith(_PICTURE):
+                    yield key, value
+            elif key in _ATTRIBUTES and not (key in ("width", "height") and _is_root(element)):
+                yield key, _prefixed(" ".join(value.split()), name)
+
+    def _class(self, style: str) -> str:
+        return self._classes.setdefault(style, f"d{len(self._classes)}")
+
+
+def _is_root(element: ET.Element) -> bool:
+    return element.tag == f"{_SVG}svg"
+
+
+def _declarations(style: str, name: str) -> Iterator[str]:
+    """Yield the declarations of a style that can do no more than draw."""
+    for declaration in style.split(";"):
+        key, _, value = (part.strip() for part in declaration.partition(":"))
+        if _PROPERTY.fullmatch(key) and _VALUE.fullmatch(value):
+            yield f"{key}:{_prefixed(value, name)}"
+
+
+def _prefixed(value: str, name: str) -> str:
+    """Put a name before the identifiers that a value refers to."""
+    return _REFERENCE.sub(rf"url(#{name}-\1)", value)

@@ -1,0 +1,186 @@
+"""The page of an experiment in a real browser: at three widths, printed, by keyboard."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.unit.pages import HOSTILE, TITLE, drawn, hostile, three, written
+
+WIDTHS = (1400, 820, 390)
+OPTIONS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update --window-size=1400,1000"
+)
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    for option in OPTIONS.split():
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> str:
+    """The address of a page alone in a folder, whose names from data try to do harm."""
+    folder = tmp_path_factory.mktemp("page")
+    frames = hostile(three(folder / "experiment"))
+    text = written(frames, drawn(frames, folder, ("speedup", "seconds_per_epoch")))
+    lonely = tmp_path_factory.mktemp("lonely") / "index.html"
+    lonely.write_text(text)
+    return lonely.as_uri()
+
+
+@pytest.fixture
+def opened(browser, page) -> webdriver.Chrome:
+    """A browser that shows the page anew."""
+    browser.get("about:blank")
+    browser.get_log("performance")
+    browser.get(page)
+    return browser
+
+
+def resize(browser: webdriver.Chrome, width: int) -> None:
+    """Give the page a width; a narrow window is refused by the browser itself."""
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def assert_quiet(browser: webdriver.Chrome) -> None:
+    """Assert that the console is empty and that only the page itself was requested."""
+    assert browser.get_log("browser") == []
+    requests = [
+        entry["message"]
+        for entry in browser.get_log("performance")
+        if "Network.requestWillBeSent" in entry["message"]
+    ]
+    addresses = {re.search(r'"url":"([^"]*)"', each)[1] for each in requests}
+    assert {each for each in addresses if not each.startswith(("file:", "data:"))} == set()
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+
+
+def assert_fits(browser: webdriver.Chrome, width: int) -> None:
+    """Assert that a page of this width needs no scrolling to the side."""
+    wide = browser.execute_script("return document.documentElement.scrollWidth")
+    assert width - 20 <= wide <= width, "a scroll bar takes less than 20 pixels"
+
+
+def shown(browser: webdriver.Chrome, column: int = 2) -> list[str]:
+    """Return a column of the rows of the table of runs that are on display."""
+    return browser.execute_script(
+        "return Array.from(document.querySelectorAll('#runs-table tbody tr'))"
+        ".filter(row => !row.hidden).map(row => row.cells[arguments[0]].textContent)",
+        column,
+    )
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_fits_its_window_and_asks_for_nothing(opened, width):
+    resize(opened, width)
+    assert_fits(opened, width)
+    tops = opened.execute_script(
+        "return ['.answer', '#figure-speedup', '#why'].map("
+        "at => document.querySelector(at).getBoundingClientRect().top)"
+    )
+    assert tops == sorted(tops) and tops[1] < 1000, "the first screen shows answer and figure"
+    letters = opened.execute_script(
+        "return Math.min(...Array.from(document.querySelectorAll('#figure-speedup svg text')).map("
+        "text => text.getBoundingClientRect().height))"
+    )
+    assert letters > 6
+    assert_quiet(opened)
+
+
+def test_names_from_data_are_only_text(opened):
+    assert opened.title == TITLE
+    rows = opened.execute_script("return document.querySelector('#runs-table').innerText")
+    for name in ("demo-1000", "virus-cnn", "tuned"):
+        assert HOSTILE[name] in rows
+    assert opened.execute_script("return document.images.length") == 0
+    assert_quiet(opened)
+
+
+def test_the_policy_refuses_what_the_page_does_not_hold(opened):
+    ran = opened.execute_script(
+        "const code = document.createElement('script'); code.textContent = 'window.ran = 1';"
+        "document.body.append(code); return window.ran === undefined"
+    )
+    assert ran
+    assert any("Content Security Policy" in each["message"] for each in opened.get_log("browser"))
+
+
+def test_the_runs_are_sorted_by_keyboard(opened, page):
+    button = opened.find_element(By.CSS_SELECTOR, "th[data-key=train_seconds_per_epoch] button")
+    opened.execute_script("arguments[0].focus()", button)
+    opened.switch_to.active_element.send_keys(Keys.ENTER)
+    seconds = shown(opened, 8)
+    assert seconds[-1] == "–" and seconds[:-1] == sorted(seconds[:-1], key=float)
+    assert opened.current_url == f"{page}#runs?sort=train_seconds_per_epoch"
+    opened.switch_to.active_element.send_keys(Keys.SPACE)
+    down = shown(opened, 8)
+    assert down[-1] == "–" and down[:-1] == seconds[-2::-1]
+    heading = opened.find_element(By.CSS_SELECTOR, "th[data-key=train_seconds_per_epoch]")
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert_quiet(opened)
+
+
+def test_the_address_keeps_filter_and_order(opened, page):
+    opened.find_element(By.ID, "runs-filter").send_keys("HOROVOD failed")
+    assert shown(opened) == ["horovod-gloo"]
+    assert opened.find_element(By.ID, "runs-count").text == "1 of 9 runs"
+    assert opened.current_url == f"{page}#runs?filter=HOROVOD+failed"
+    opened.get("about:blank")
+    opened.get(f"{page}#runs?filter=horovod&sort=-strategy")
+    assert shown(opened) == ["horovod-mpi"] * 3 + ["horovod-gloo"] * 3
+    assert opened.find_element(By.ID, "runs-filter").get_attribute("value") == "horovod"
+    opened.find_element(By.ID, "runs-filter").clear()
+    opened.find_element(By.ID, "runs-filter").send_keys("no such run")
+    assert shown(opened) == []
+    assert_quiet(opened)
+
+
+def test_a_first_press_of_tab_leads_to_the_runs(opened):
+    opened.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
+    assert opened.switch_to.active_element.text == "Skip to the runs"
+    opened.switch_to.active_element.send_keys(Keys.ENTER)
+    assert opened.current_url.endswith("#runs") and len(shown(opened)) == 9
+
+
+def test_it_is_readable_without_javascript_and_printed(opened, page):
+    opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        opened.get(page)
+        body = opened.find_element(By.TAG_NAME, "body").text
+        assert "No verdict" in body and body.count("horovod-gloo") > 3
+        assert not opened.find_element(By.ID, "runs-form").is_displayed()
+        assert base64.b64decode(opened.print_page()).startswith(b"%PDF")
+    finally:
+        opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_the_page_of_the_first_command_is_quiet_at_every_width(browser, first_command, tmp_path):
+    [page] = first_command.glob("results/*/index.html")
+    assert page.stat().st_size < 2_000_000
+    lonely = Path(shutil.copy(page, tmp_path))
+    browser.get("about:blank")
+    browser.get_log("browser"), browser.get_log("performance")
+    for width in WIDTHS:
+        resize(browser, width)
+        browser.get(lonely.as_uri())
+        assert_fits(browser, width)
+        assert_quiet(browser)

@@ -1,0 +1,152 @@
+"""Findings are single short sentences with their evidence, whatever the experiment."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fixtures_runs import (
+    REFERENCES,
+    FakeExperiment,
+    changed,
+    fair,
+    laddered,
+    three_configurations,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from sentences import check, problems
+
+from escala.analysis import statistics
+from escala.report import tables
+from escala.report.findings import FINDINGS, SECTIONS, Finding, of_section
+from escala.report.findings.words import listed, quoted
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_resamples():
+    """Draw few bootstrap samples: what the sentences say does not depend on the last digit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "RESAMPLES", 199)
+        yield
+
+
+def _tables(experiment: FakeExperiment, **more) -> dict[str, pd.DataFrame]:
+    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files, **more)
+
+
+def _all_failed(root: Path) -> FakeExperiment:
+    failed = dict.fromkeys((1, 2, 3), ("failed", "a `quoted`\nreason. And | more <b>" + " 1" * 99))
+    experiment = FakeExperiment(root, leaky=True).add_dataset()
+    return experiment.add("single", "1x1", 5.0, failed=failed).add(
+        "horovod-mpi", "2x2", 5.0, failed=failed, cores=2
+    )
+
+
+def _unlike(root: Path) -> FakeExperiment:
+    """Return an experiment of many nodes, some of whose runs are without a pair."""
+    experiment = fair(root, 4.0, 4.0, 4.0, repeats=8)
+    experiment.add("horovod-gloo", "2x8", 3.9, 7, rows=64, cores=4, accuracy=0.7)
+    paths = [path for path in experiment.runs if "horovod-gloo" in path.parts]
+    kind = [{"cpu": "Faster CPU", "cores_total": 2, "memory_bytes": 2**33, "cores_available": 2}]
+    changed(paths[:3], ranks={**_ranks(paths[0]), "machines": kind})
+    return experiment
+
+
+def _ranks(path: Path) -> dict:
+    from escala.core.files import read_json
+
+    return read_json(path)["ranks"] | {"hosts": ["other"]}
+
+
+def _two_datasets(root: Path) -> FakeExperiment:
+    first = three_configurations(root)
+    second = FakeExperiment(
+        root, dataset="published", provenance="files", leaky=True, runs=first.runs,
+        split={"by": "cluster"}, not_separable=["COVID", "SARS"], similarity=np.full(705, 0.99),
+    ).add_dataset()  # fmt: skip
+    return second.add("single", "1x1", 50.0, untested="SARS").add(
+        "horovod-mpi", "1x2", 60.0, variant="as-published", accuracy=0.7, untested="SARS"
+    )
+
+
+def _laddered(root: Path) -> dict[str, pd.DataFrame]:
+    experiment, paths, pairs = laddered(root)
+    return _tables(experiment, paired_files=paths, pairs=pairs)
+
+
+#: Experiments that no other test makes, by name. Tests of the summary check theirs as well.
+EXPERIMENTS = {
+    "unlike": lambda root: _tables(_unlike(root), references=REFERENCES),
+    "two datasets": lambda root: _tables(_two_datasets(root)),
+    "failed": lambda root: _tables(_all_failed(root)),
+    "ladder": _laddered,
+}
+
+
+@pytest.fixture(scope="module", params=EXPERIMENTS)
+def findings(few_resamples, request, tmp_path_factory) -> list[Finding]:
+    """All findings on one experiment."""
+    frames = EXPERIMENTS[request.param](tmp_path_factory.mktemp("experiment"))
+    return [each for section in SECTIONS for each in of_section(section, frames, "demo")]
+
+
+def test_every_finding_is_one_short_sentence_with_its_evidence(findings):
+    assert findings
+    check(findings)
+
+
+def test_the_first_finding_is_the_answer(findings):
+    verdicts = "Yes: |No: |Not distinguishable: |No verdict|Unavailable: |Nothing was compared"
+    assert re.match(verdicts, findings[0].text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("Yes: two processes take 0.58 of the time (0.55–0.62, 7 pairs), as expected.", None),
+        ("It takes 0.58 (0.55–0.62), 3 times in 4 runs.", "3 numbers"),
+        ("It takes long. So it does not pay.", "not one sentence"),
+        (f"It takes {'very ' * 22}long.", None),
+        (f"It takes {'very ' * 23}long.", "26 words"),
+        ("`1 2 3 4` is a name.", None),
+        ("it has no capital.", "no capital"),
+        ("It ends without a stop", "not one sentence"),
+        ("It has (4 of 5) runs in brackets, and 6.", "3 numbers"),
+    ],
+)
+def test_the_rules_find_what_breaks_them(text, problem):
+    assert list(problems(text)) == ([problem] if problem else [])
+
+
+def test_every_finding_has_a_section_that_exists():
+    assert {module.SECTION for module in FINDINGS} == set(SECTIONS)
+    assert len({module.POSITION for module in FINDINGS}) == len(FINDINGS)
+
+
+@given(st.text(min_size=1), st.integers(2, 60))
+def test_a_quotation_ends_where_it_ends(text, letters):
+    shown = quoted(text, letters)
+    assert re.fullmatch(r"`[^`\n]*`", shown) and len(shown) <= letters + 2
+
+
+@given(st.floats(0.2, 5), st.floats(1.0, 4), st.floats(0.01, 0.99))
+def test_the_smallest_decrease_is_where_an_interval_begins_to_exclude_one(ratio, width, factor):
+    """Scaled to a smaller ratio, an interval keeps its relative width."""
+    high = ratio * width
+    seen = statistics.smallest_decrease(ratio, high)
+    assert (1 - seen) * width == pytest.approx(1)
+    smaller = seen * factor
+    assert (1 - smaller) * width >= 1 - 1e-9
+
+
+@given(st.lists(st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), min_size=1, max_size=40))
+def test_a_list_of_names_stays_short_and_counts_the_rest(names):
+    text = listed(names)
+    shown = re.findall(r"`([^`]*)`", text)
+    more = re.search(r" and (\d+) more$", text)
+    assert shown == names[: len(shown)] and 1 <= len(shown) <= 3
+    assert len(shown) + (int(more[1]) if more else 0) == len(names)

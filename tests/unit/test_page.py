@@ -1,0 +1,219 @@
+"""The page is one valid, harmless file with the answer first."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import xml.etree.ElementTree as ET
+from html import unescape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import HOSTILE, TITLE, Parsed, captions, drawn, hostile, three, written
+
+from escala.report.findings import of_section
+from escala.report.page import FIGURE_BYTES, marked, page, plain
+from escala.report.page.svg import Drawings
+
+DRAWN = ("speedup", "confusion_matrices")
+SVG = "{http://www.w3.org/2000/svg}"
+#: Elements that show data but no text of their own.
+LIMIT = 2_000_000
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory):
+    return three(tmp_path_factory.mktemp("three"))
+
+
+@pytest.fixture(scope="module")
+def figures(frames, tmp_path_factory):
+    return drawn(frames, tmp_path_factory.mktemp("figures"), DRAWN)
+
+
+@pytest.fixture(scope="module")
+def text(frames, figures):
+    return written(frames, figures)
+
+
+@pytest.fixture(scope="module")
+def parsed(text):
+    return Parsed(text)
+
+
+@pytest.fixture(scope="module")
+def under_attack(frames, figures):
+    return Parsed(written(hostile(frames), figures))
+
+
+def test_it_is_valid_and_complete(parsed):
+    assert not parsed.errors
+    identifiers = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+    inner = {a["href"][1:] for a in parsed.all("a") if a["href"].startswith("#")}
+    assert inner and inner <= set(identifiers)
+    for name in ("aria-labelledby", "for"):
+        named = [a[name] for _, a in parsed.elements if name in a]
+        assert named and {part for each in named for part in each.split()} <= set(identifiers)
+    assert parsed.all("html") == [{"lang": "en"}] and parsed.text_of("h1") == [TITLE]
+
+
+def test_the_answer_comes_first_and_sections_are_in_order(frames, parsed):
+    sections = [attributes["id"] for attributes in parsed.all("section")]
+    assert sections == ["answer", "why", "sure", "cost", "scores", "runs", "failures", "data"]
+    question, answer, *_ = parsed.text_of("p")
+    first = next(of_section("answer", frames, "demo"))
+    assert answer.startswith(first.text.replace("`", ""))
+    assert question == (
+        "Does training virus-cnn on demo-1000 in parallel take less time than single 1x1, and by "
+        "how much?"
+    )
+    places = [name for name, attributes in parsed.elements if name in ("section", "figure")]
+    assert places[:2] == ["section", "figure"], "the figure that shows it stands beside the answer"
+
+
+def test_a_figure_stands_where_its_finding_is(text):
+    places = re.findall(r'<(?:section id="|figure id="figure-)(\w+)"', text)
+    assert places.index("speedup") == places.index("answer") + 1
+    assert places.index("scores") < places.index("confusion_matrices") < places.index("runs")
+
+
+def test_sections_without_content_are_left_out(frames):
+    alone = {name: frame[frame["strategy"] == "single"] if "strategy" in frame else frame
+             for name, frame in frames.items()}  # fmt: skip
+    sections = [each["id"] for each in Parsed(page(alone, "demo", TITLE, {}, {})).all("section")]
+    assert sections == ["answer", "why", "sure", "scores", "runs", "failures", "data"]
+
+
+def test_every_run_is_in_the_table_with_the_values_that_sort_it(frames, parsed):
+    runs = frames["runs"]
+    values = [float(each["data-value"]) for each in parsed.all("td") if "data-value" in each]
+    keys = ["repeat", "train_seconds_per_epoch", "step_median_seconds", "accuracy", "wall_seconds"]
+    expected = runs[keys].astype(float).to_numpy().ravel()
+    assert values == pytest.approx(list(expected[expected == expected]))
+    assert len(parsed.all("tr")) == 2 + len(runs) + len(frames["configurations"])
+
+
+def test_failed_runs_are_listed_with_their_reasons(parsed, under_attack):
+    assert "horovod-gloo 1x2 rep 3: failed" in parsed.text_of("dt")
+    assert "rank 1 was ended by signal 9" in parsed.text_of("dd")
+    assert HOSTILE["rank 1 was ended by signal 9"] in under_attack.text_of("dd")
+
+
+def test_names_from_data_change_nothing_but_text(parsed, under_attack):
+    assert not under_attack.errors
+    assert [name for name, _ in under_attack.elements] == [name for name, _ in parsed.elements]
+    inert = [
+        [{k: v for k, v in attributes.items() if k != "content"} for _, attributes in page.elements]
+        for page in (parsed, under_attack)
+    ]
+    assert inert[0] == inert[1]
+    cells = set(under_attack.text_of("td"))
+    assert cells >= {HOSTILE["demo-1000"], HOSTILE["virus-cnn"], HOSTILE["tuned"]}
+    codes = "".join(under_attack.text_of("code"))
+    assert "{{ 7 * 7 }}" in codes or "<b>" in codes
+    assert under_attack.text_of("script") == parsed.text_of("script")
+
+
+def test_nothing_is_loaded_and_no_element_runs_code(text, parsed):
+    assert not [a for _, a in parsed.elements if any(name.startswith("on") for name in a)]
+    assert not [a for _, a in parsed.elements if "src" in a or "style" in a]
+    addresses = [a["href"] for _, a in parsed.elements if "href" in a]
+    allowed = ("#", "figures/", "tables/", "data:image/png;base64,")
+    assert addresses and all(address.startswith(allowed) for address in addresses)
+    assert not re.findall(r"""(?:url\(|@import|href=|src=)["']?\s*(?:https?:)?//""", text)
+
+
+def test_only_its_own_script_and_style_may_act(parsed):
+    [policy] = [a["content"] for a in parsed.all("meta") if "http-equiv" in a]
+    rules = dict(each.strip().split(" ", 1) for each in policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    for part in ("script", "style"):
+        [content] = parsed.text_of(part)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert rules[f"{part}-src"] == f"'sha256-{digest}'"
+    assert rules["img-src"] == "data:" and len(rules) == 6
+
+
+def test_every_drawing_has_words_in_its_place(frames, parsed, figures):
+    drawings = parsed.all("svg")
+    assert len(drawings) == len(figures)
+    assert {each["role"] for each in drawings} == {"img"}
+    assert all(len(words) > 20 for words in parsed.text_of("desc"))
+    assert len(parsed.text_of("desc")) == len(figures)
+    answer = next(of_section("answer", frames, "demo")).text.replace("`", "")
+    assert any(words.startswith(answer) for words in parsed.text_of("desc"))
+
+
+def test_figures_beyond_the_size_of_a_page_are_links(frames, figures):
+    large = figures["speedup"].replace("</svg>", f"<text>{'x' * FIGURE_BYTES}</text></svg>")
+    text = page(frames, "demo", TITLE, figures | {"speedup": large}, captions(figures))
+    assert len(text.encode()) < LIMIT
+    assert 'href="figures/speedup.svg"' in text and 'id="figure-speedup"' in text
+
+
+def test_equal_tables_give_equal_bytes(frames, figures, text):
+    assert written(frames, figures) == text
+
+
+@given(st.text())
+def test_text_is_shown_as_it_is(text):
+    shown = str(marked(text))
+    assert unescape(re.sub(r"</?code>", "", shown)) == text.replace("`", "")
+    assert not re.search(r"<(?!/?code>)", shown)
+
+
+def test_captions_lose_their_markup():
+    caption = "Numbers are in the table *runs*, and\nwords in ``trace.json``."
+    assert plain(caption) == "Numbers are in the table runs, and words in `trace.json`."
+    assert marked(plain(caption)).endswith("words in <code>trace.json</code>.")
+
+
+def _elements(text: str) -> list[ET.Element]:
+    wanted = [f"{SVG}{name}" for name in ("path", "text", "use", "image")]
+    return [each for each in ET.fromstring(text).iter() if f"{SVG}{each.tag}" in wanted
+            or each.tag in wanted]  # fmt: skip
+
+
+def test_drawings_keep_their_shapes_and_styles(figures):
+    drawings = Drawings()
+    for name, svg in figures.items():
+        shown = drawings.inline(svg, name, "title", "description")
+        rules = dict(re.findall(r"\.(\w+)\{([^}]*)\}", drawings.rules))
+        before, after = _elements(svg), _elements(shown)
+        assert len(before) == len(after) > 50
+        for one, other in zip(before, after, strict=True):
+            assert "".join(other.itertext()) == "".join(one.itertext()).strip()
+            style = {part.replace(" ", "") for part in one.get("style", "").split(";")} - {""}
+            kept = rules.get(other.get("class", ""), "").split(";")
+            assert {part.replace(" ", "") for part in kept} - {""} == style
+            assert " ".join(one.get("d", "").split()) == other.get("d", "")
+
+
+def test_drawings_on_one_page_refer_to_their_own_parts(figures):
+    drawings, svg = Drawings(), figures["confusion_matrices"]
+    both = [ET.fromstring(drawings.inline(svg, name, "t", "d")) for name in ("one", "two")]
+    for name, root in zip(("one", "two"), both, strict=True):
+        identifiers = {each.get("id") for each in root.iter()} - {None}
+        values = " ".join(value for each in root.iter() for value in each.attrib.values())
+        used = set(re.findall(r"url\(#([^)]*)\)", values))
+        used |= {each.get("href")[1:] for each in root.iter("use")}
+        assert used and used <= identifiers
+        assert all(each.startswith(f"{name}-") for each in identifiers)
+
+
+def test_what_does_not_draw_is_left_out_of_a_drawing():
+    svg = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"
+      viewBox="0 0 1 1" onload="x()"><script>x()</script><style>*{fill:red}</style>
+      <foreignObject><b/></foreignObject><a xlink:href="http://e"><text>in a link</text></a>
+      <image xlink:href="http://example.org/x.png"/><use xlink:href="other.svg#x"/>
+      <path d="M 0 0" style="fill: url(http://e); stroke: red}body{color: red; stroke-width: 2"/>
+      </svg>"""
+    drawings = Drawings()
+    root = ET.fromstring(drawings.inline(svg, "x", "t", "d"))
+    assert [each.tag for each in root.iter()] == ["svg", "title", "desc", "image", "use", "path"]
+    assert drawings.rules == ".d0{stroke-width:2}"
+    assert not [value for each in root.iter() for value in each.attrib.values() if "http" in value]
+    assert "onload" not in root.attrib
