@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from escala.analysis.cost_model.calibration import Gradient
+from escala.analysis.cost_model.messages import MIN_SAVED_BYTES, Exchange, is_factored
 from escala.data.base import Spec
 from escala.strategies.shared import factors
 from escala.workloads.mnist_mlp import model as mnist_mlp
@@ -77,6 +79,24 @@ def test_only_layers_that_save_enough_stay_factors(rows, ranks, which):
     model = virus_cnn.network(100, 3)
     layers = dense_layers(model)
     assert factors.layers_worth_factoring(model, rows, ranks) == [layers[n] for n in which]
+
+
+@pytest.mark.parametrize("rows", [8, 64, 200, 500])
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_the_cost_model_expects_factors_where_ranks_exchange_them(rows, ranks):
+    model = virus_cnn.network(100, 3)
+    assert MIN_SAVED_BYTES == factors.MIN_SAVED_BYTES
+    expected = [
+        layer
+        for layer in dense_layers(model)
+        if is_factored(
+            Gradient(layer.name, tuple(layer.kernel.shape), factor_rows=1),
+            rows,
+            ranks,
+            Exchange(factors=True),
+        )
+    ]
+    assert factors.layers_worth_factoring(model, rows * ranks, ranks) == expected
 
 
 def test_a_functional_chain_is_a_chain():

@@ -1,0 +1,337 @@
+"""Read a calibration, and resample its repeats.
+
+A calibration is measured on one node and on a link between two. Its JSON form is described in
+`schemas/calibration.schema.yaml`.
+
+A prediction is computed for many resamples of the calibration. The repeats of one measurement are
+drawn with replacement, all sizes of a collective together, because the speed of a machine changes
+from repeat to repeat. Deviations are those of logarithms, and they are widened for a small number
+of repeats (T. C. Hesterberg, What teachers should know about the bootstrap, The American
+Statistician 69 (2015), 371-386: expanded percentile intervals). The predicted run is one more
+repeat, so it deviates like one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+from scipy import stats
+
+from escala.analysis.cost_model.networks import Network
+from escala.core.errors import InputError
+from escala.core.files import read_json, read_yaml
+from escala.runtime.layout import Layout
+
+SCHEMA = Path(__file__).resolve().parents[3] / "schemas" / "calibration.schema.yaml"
+
+#: Probability that intervals of predictions cover.
+LEVEL = 0.9
+#: The network of ranks on one node.
+LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class CollectiveTimes:
+    """Times of one operation of a library.
+
+    Attributes
+    ----------
+    sizes : bytes, as in `collectives.algorithm`; shape (sizes,).
+    seconds : shape (sizes, repeats).
+    deviation : factor by which the times of the predicted run differ from those of all runs.
+    """
+
+    library: str
+    operation: str
+    network: str
+    layout: Layout
+    sizes: np.ndarray
+    seconds: np.ndarray
+    deviation: float = 1.0
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Times of steps of processes that exchange nothing.
+
+    Attributes
+    ----------
+    rows : of one process.
+    cores : of one process.
+    processes : that train at the same time on a node.
+    means : mean seconds of a step, of shape (repeats,).
+    shape : seconds of single steps, divided by the mean of their repeat, in increasing order.
+    """
+
+    rows: int
+    cores: int
+    processes: int
+    means: np.ndarray
+    shape: np.ndarray
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradient of one variable.
+
+    Attributes
+    ----------
+    shape : of the variable.
+    item_bytes : of a number.
+    ready : share of a rank's computing, from 0 to 1, after which the gradient is known.
+    factor_rows : rows that a dense layer of this kernel receives for one row of the model; None if
+        its gradient is not exchanged as factors.
+    sparse_rows : rows of the variable that one row of the model reads; None if it reads all.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    item_bytes: int = 4
+    ready: float = 1.0
+    factor_rows: int | None = None
+    sparse_rows: int | None = None
+
+    @property
+    def numbers(self) -> int:
+        return int(np.prod(self.shape, dtype=int))
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Seconds of a run outside its training steps, each of shape (repeats,).
+
+    Attributes
+    ----------
+    start : from the start of the process to the first step, with building and compiling.
+    evaluation_per_row : of one row of the validation or the test side.
+    end : from the last step to the end, with saving.
+    """
+
+    start: np.ndarray
+    evaluation_per_row: np.ndarray
+    end: np.ndarray
+
+
+@dataclass(frozen=True)
+class Work:
+    """A model in training: its gradients and its times in one process.
+
+    Attributes
+    ----------
+    update : seconds of a step after its last gradient, of shape (repeats,); part of `steps`. None
+        if not measured: then it is predicted as computing, which hides more of an exchange.
+    deviation : as of `CollectiveTimes`.
+    """
+
+    gradients: tuple[Gradient, ...]
+    steps: tuple[StepTimes, ...]
+    update: np.ndarray | None = None
+    overheads: Overheads | None = None
+    deviation: float = 1.0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Measured times of a machine and its networks.
+
+    Attributes
+    ----------
+    cores_per_node : cores of a node.
+    bytes_per_second : rate at which one core reads memory and writes it elsewhere, of shape
+        (repeats,). No network is faster with one process.
+    operations_per_second : floating-point operations of a product of matrices on one core, of shape
+        (repeats,); None if not measured.
+    """
+
+    cores_per_node: int
+    bytes_per_second: np.ndarray
+    operations_per_second: np.ndarray | None
+    networks: Mapping[str, Network]
+    collectives: tuple[CollectiveTimes, ...]
+    works: Mapping[str, Work]
+
+
+def read(path: Path) -> Calibration:
+    """Return a calibration from its JSON file.
+
+    Raises
+    ------
+    InputError : the file is no JSON, or not of the form of a calibration.
+    """
+    try:
+        content = read_json(path)
+    except ValueError as error:
+        raise InputError(path, str(error), "is no JSON", "calibrate again") from error
+    return parse(content, path)
+
+
+def parse(content: Any, where: object = "calibration") -> Calibration:
+    """Return a calibration from the content of its file.
+
+    Raises
+    ------
+    InputError : a key is unknown, missing, or its value is not allowed.
+    """
+    error = best_match(_validator().iter_errors(content))
+    if error is not None:
+        key = ".".join(map(str, error.absolute_path)) or "(top level)"
+        raise InputError(
+            where, error.instance, f"{key}: {error.message}", "see docs/reference/calibration.md"
+        )
+    for each in content["collectives"]:
+        _check_network(each, content["networks"], where)
+    core = content["core"]
+    return Calibration(
+        content["cores_per_node"],
+        np.array(core["bytes_per_second"]),
+        _optional(core["operations_per_second"]),
+        {
+            name: Network(name, each["bits_per_second"], each["latency_seconds"], "calibrated")
+            for name, each in content["networks"].items()
+        },
+        tuple(_collective(each, where) for each in content["collectives"]),
+        {name: _work(each) for name, each in content["works"].items()},
+    )
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    return Draft202012Validator(read_yaml(SCHEMA))
+
+
+def _check_network(content: dict, networks: Mapping, where: object) -> None:
+    within = Layout.parse(content["layout"]).nodes == 1
+    if within != (content["network"] == LOCAL) or not (within or content["network"] in networks):
+        raise InputError(
+            where,
+            content["network"],
+            f"collectives: is not the network of {content['layout']}",
+            f"`{LOCAL}` is that of one node, and `networks` holds those of several",
+        )
+
+
+def _collective(content: dict, where: object) -> CollectiveTimes:
+    times = sorted(content["times"], key=lambda each: each["bytes"])
+    repeats = {len(each["seconds"]) for each in times}
+    if len(repeats) > 1:
+        raise InputError(
+            where,
+            sorted(repeats),
+            "collectives: the sizes of one entry have unequal numbers of repeats",
+            "measure every size in every repeat",
+        )
+    return CollectiveTimes(
+        content["library"],
+        content["operation"],
+        content["network"],
+        Layout.parse(content["layout"]),
+        np.array([each["bytes"] for each in times], float),
+        np.array([each["seconds"] for each in times], float),
+    )
+
+
+def _work(content: dict) -> Work:
+    overheads = content["overheads"]
+    return Work(
+        tuple(Gradient(**each | {"shape": tuple(each["shape"])}) for each in content["gradients"]),
+        tuple(_steps(each) for each in content["steps"]),
+        _optional(content["update_seconds"]),
+        None
+        if overheads is None
+        else Overheads(*(np.array(overheads[f"{key}_seconds"], float) for key in _OVERHEADS)),
+    )
+
+
+_OVERHEADS = ("start", "evaluation_per_row", "end")
+
+
+def _steps(content: dict) -> StepTimes:
+    repeats = [np.array(seconds, float) for seconds in content["seconds"]]
+    means = np.array([seconds.mean() for seconds in repeats])
+    shape = np.sort(np.concatenate([s / mean for s, mean in zip(repeats, means, strict=True)]))
+    return StepTimes(content["rows"], content["cores"], content["processes"], means, shape)
+
+
+def _optional(values: list[float] | None) -> np.ndarray | None:
+    return None if values is None else np.array(values, float)
+
+
+def resampled(calibration: Calibration, random: np.random.Generator) -> Calibration:
+    """Return a calibration whose measurements have one repeat each, drawn from all.
+
+    Collectives are drawn last, so calibrations that differ only in them have the same draws of the
+    others.
+    """
+
+    def one(values: np.ndarray) -> np.ndarray:
+        return _resampled(values[None], random)[0][0]
+
+    def work(content: Work) -> Work:
+        overheads = content.overheads
+        return replace(
+            content,
+            steps=tuple(replace(each, means=one(each.means)) for each in content.steps),
+            update=None if content.update is None else one(content.update),
+            overheads=overheads
+            and Overheads(*(one(getattr(overheads, name)) for name in _OVERHEADS)),
+            deviation=_of_run(np.concatenate([*map(_deviations_of, content.steps)]), random),
+        )
+
+    def collective(content: CollectiveTimes) -> CollectiveTimes:
+        seconds, deviations = _resampled(content.seconds, random)
+        return replace(content, seconds=seconds, deviation=_of_run(deviations, random))
+
+    operations = calibration.operations_per_second
+    of_core = one(calibration.bytes_per_second), None if operations is None else one(operations)
+    works = {name: work(content) for name, content in calibration.works.items()}
+    return replace(
+        calibration,
+        bytes_per_second=of_core[0],
+        operations_per_second=of_core[1],
+        works=works,
+        collectives=tuple(map(collective, calibration.collectives)),
+    )
+
+
+def _deviations_of(steps: StepTimes) -> np.ndarray:
+    return _deviations(steps.means[None])
+
+
+def _deviations(seconds: np.ndarray) -> np.ndarray:
+    """Return how the repeats deviate from their mean, widened; of shape (repeats,).
+
+    Parameters
+    ----------
+    seconds : shape (measurements, repeats). Deviations of one repeat are averaged.
+    """
+    logarithms = np.log(seconds)
+    deviations = (logarithms - logarithms.mean(axis=1, keepdims=True)).mean(axis=0)
+    return deviations * _widening(seconds.shape[1])
+
+
+@cache
+def _widening(repeats: int) -> float:
+    """Return the factor by which Student's interval is wider than the percentile bootstrap's."""
+    upper = (1 + LEVEL) / 2
+    student = stats.t.ppf(upper, repeats - 1) / stats.norm.ppf(upper)
+    return float(student * np.sqrt(repeats / (repeats - 1)))
+
+
+def _resampled(seconds: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means of drawn repeats, of shape (measurements, 1), and the deviations of all."""
+    repeats = seconds.shape[1]
+    logarithms = np.log(seconds)
+    means = logarithms.mean(axis=1, keepdims=True)
+    drawn = (logarithms - means)[:, random.integers(repeats, size=repeats)].mean(axis=1)
+    return np.exp(means + drawn[:, None] * _widening(repeats)), _deviations(seconds)
+
+
+def _of_run(deviations: np.ndarray, random: np.random.Generator) -> float:
+    return float(np.exp(random.choice(deviations)))

@@ -1,0 +1,300 @@
+"""Predict steps, epochs and runs of a plan, each term with its interval.
+
+The terms of a step:
+
+- `fixed`: of the compute time of one process, what does not depend on its rows: the line through
+  the two smallest calibrated numbers of rows, at 0 rows.
+- `compute`: the rest of it, interpolated between the calibrated numbers of rows.
+- `contention`: what processes on the same node lose by each other, as calibrated, and by sharing
+  cores if there are more ranks than cores.
+- `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
+  independent draws from the calibrated steps.
+- `exchange`: what the exchange adds (`overlap.exposed_seconds`), and the conversion to 16 bits.
+- `update`: what is calibrated after the last gradient, and the product of the factors of the other
+  ranks' rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from escala.analysis.cost_model.calibration import (
+    LEVEL,
+    Calibration,
+    Overheads,
+    StepTimes,
+    Work,
+    resampled,
+)
+from escala.analysis.cost_model.messages import Exchange, messages, product_operations
+from escala.analysis.cost_model.overlap import exposed_seconds
+from escala.analysis.cost_model.transfers import Transfers, known_network
+from escala.analysis.statistics import Interval
+from escala.core.errors import InputError
+from escala.runtime.layout import Layout
+
+DRAWS = 400
+TERMS = ("fixed", "compute", "contention", "skew", "exchange", "update")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be predicted.
+
+    Attributes
+    ----------
+    work : its name in the calibration.
+    library : of the collectives; without effect on one rank.
+    cores : of a process.
+    rows : of a step of all ranks together.
+    network : between nodes, calibrated or preset; without effect on one node.
+    """
+
+    work: str
+    layout: Layout
+    rows: int
+    library: str = "mpi"
+    cores: int = 1
+    network: str = "native"
+    exchange: Exchange = field(default_factory=Exchange)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Draws of the predicted seconds of a step, and what they rest on.
+
+    Attributes
+    ----------
+    terms : seconds of each of `TERMS`, of shape (draws,).
+    overheads : those of the work, by their names, of shape (draws,); None if not calibrated.
+    extrapolated : what was not calibrated, as phrases; empty if everything was.
+    """
+
+    plan: Plan
+    terms: Mapping[str, np.ndarray]
+    overheads: Mapping[str, np.ndarray] | None
+    extrapolated: tuple[str, ...]
+
+    @property
+    def steps(self) -> np.ndarray:
+        """Return the seconds of a step, of shape (draws,)."""
+        return sum(self.terms.values())
+
+    def epoch(self, train_rows: int) -> np.ndarray:
+        """Return the seconds of the training steps of an epoch, of shape (draws,).
+
+        The last step counts as a whole one.
+        """
+        return -(-train_rows // self.plan.rows) * self.steps
+
+    def run(
+        self, train_rows: int, epochs: int, evaluated_rows: int, *, divided: bool = True
+    ) -> np.ndarray:
+        """Return the seconds of a whole run, of shape (draws,).
+
+        Parameters
+        ----------
+        evaluated_rows : of all evaluations of the run together.
+        divided : whether the ranks divide the rows that are evaluated.
+
+        Raises
+        ------
+        InputError : the overheads of the work were not calibrated.
+        """
+        if self.overheads is None:
+            raise InputError(
+                "overheads",
+                None,
+                "are needed to predict a run",
+                "calibrate them, or ask for epochs",
+            )
+        rows = evaluated_rows / (self.plan.layout.ranks if divided else 1)
+        return (
+            self.overheads["start"]
+            + epochs * self.epoch(train_rows)
+            + rows * self.overheads["evaluation_per_row"]
+            + self.overheads["end"]
+        )
+
+    def time_to_score(self, train_rows: int, epochs: Sequence[float], seed: int = 0) -> np.ndarray:
+        """Return the training seconds until a score is reached, of shape (draws,).
+
+        Parameters
+        ----------
+        epochs : that runs with this number of rows in a step needed. They do not depend on the
+            layout, because the updates are the same.
+        """
+        drawn = np.random.default_rng(seed).choice(epochs, size=len(self.steps))
+        return drawn * self.epoch(train_rows)
+
+
+def interval(draws: np.ndarray) -> Interval:
+    """Return the median of draws and their interval of level `LEVEL`."""
+    low, median, high = np.quantile(draws, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2])
+    return Interval(float(median), float(low), float(high))
+
+
+def predict(calibration: Calibration, plan: Plan, draws: int = DRAWS, seed: int = 0) -> Prediction:
+    """Predict the step of a plan.
+
+    With one seed, the draws of two plans of one work use the same resamples of its steps, so a
+    ratio of them is paired.
+
+    Raises
+    ------
+    InputError : the calibration has no such work, cores, network or library.
+    """
+    work = calibration.works.get(plan.work)
+    if work is None:
+        raise InputError(
+            "work", plan.work, "was not calibrated", f"choose one of {', '.join(calibration.works)}"
+        )
+    notes: list[str] = []
+    randoms = np.random.default_rng(seed).spawn(draws)
+    used = replace(
+        calibration,
+        works={plan.work: work},
+        collectives=tuple(each for each in calibration.collectives if each.library == plan.library),
+    )
+    samples = [resampled(used, random) for random in randoms]
+    rows = [_terms(sample, plan, notes) for sample in samples]
+    return Prediction(
+        plan,
+        {name: np.array([row[name] for row in rows]) for name in TERMS},
+        work.overheads and _overheads([sample.works[plan.work].overheads for sample in samples]),
+        tuple(dict.fromkeys(notes)),
+    )
+
+
+def _overheads(drawn: Sequence[Overheads]) -> dict[str, np.ndarray]:
+    return {
+        each.name: np.array([getattr(one, each.name).mean() for one in drawn])
+        for each in fields(Overheads)
+    }
+
+
+def _terms(calibration: Calibration, plan: Plan, notes: list[str]) -> dict[str, float]:
+    work, ranks = calibration.works[plan.work], plan.layout.ranks
+    parts = plan.exchange.accumulation
+    rows = -(-plan.rows // ranks)
+    of_part = -(-rows // parts)
+    steps = _of_cores(work, plan)
+    alone = sorted((each for each in steps if each.processes == 1), key=lambda each: each.rows)
+    if not alone:
+        raise InputError(
+            "steps", plan.work, "has no times of a process alone", "calibrate one process"
+        )
+    update = 0.0 if work.update is None else float(work.update.mean())
+    fixed, whole = _interpolated(alone, of_part, notes)
+    # The update happens once a step, also if it is computed in parts.
+    computing = max(parts * (whole - update), 0.0) * work.deviation
+    slower = _contention(steps, plan, calibration.cores_per_node, notes)
+    slowest = _expected_largest(_nearest(alone, of_part).shape, ranks)
+    with_others = computing * slower
+    at_the_end = with_others * slowest
+    listed = messages(work.gradients, rows, ranks, plan.exchange)
+    network = known_network(calibration, plan.network) if plan.layout.nodes > 1 else None
+    transfers = Transfers(calibration, plan.library, plan.layout, network)
+    exposed = exposed_seconds(
+        at_the_end,
+        listed,
+        transfers.seconds,
+        plan.exchange.fusion_bytes,
+        spare_core=plan.layout.processes * plan.cores < calibration.cores_per_node,
+    )
+    notes += transfers.extrapolated
+    casts = sum(message.cast_bytes for message in listed) / calibration.bytes_per_second.mean()
+    fixed = min(max(parts * (fixed - update), 0.0) * work.deviation, computing)
+    return {
+        "fixed": fixed,
+        "compute": computing - fixed,
+        "contention": with_others - computing,
+        "skew": at_the_end - with_others,
+        "exchange": exposed + casts,
+        "update": update * work.deviation * slower + _products(calibration, plan, work, rows),
+    }
+
+
+def _of_cores(work: Work, plan: Plan) -> list[StepTimes]:
+    steps = [each for each in work.steps if each.cores == plan.cores]
+    if not steps:
+        known = sorted({each.cores for each in work.steps})
+        raise InputError(
+            "cores",
+            plan.cores,
+            f"the steps of {plan.work} were calibrated with {', '.join(map(str, known))}",
+            "choose one of these, or calibrate this number",
+        )
+    return steps
+
+
+def _nearest(steps: list[StepTimes], rows: int) -> StepTimes:
+    return min(steps, key=lambda each: abs(each.rows - rows))
+
+
+def _interpolated(alone: list[StepTimes], rows: int, notes: list[str]) -> tuple[float, float]:
+    """Return the seconds of a step without rows and with some, between calibrated numbers of rows.
+
+    Outside them, the line through the two nearest continues.
+    """
+    known = np.array([each.rows for each in alone], float)
+    seconds = np.array([each.means.mean() for each in alone])
+    if not known[0] <= rows <= known[-1]:
+        notes.append(f"{rows} rows of a rank are outside those calibrated")
+    if len(known) == 1:
+        return 0.0, float(seconds[0] * rows / known[0])
+    segment = int(np.clip(np.searchsorted(known, rows) - 1, 0, len(known) - 2))
+    return (
+        max(_on_line(known, seconds, 0, 0.0), 0.0),
+        max(_on_line(known, seconds, segment, rows), 0.0),
+    )
+
+
+def _on_line(known: np.ndarray, seconds: np.ndarray, segment: int, rows: float) -> float:
+    slope = (seconds[segment + 1] - seconds[segment]) / (known[segment + 1] - known[segment])
+    return float(seconds[segment] + slope * (rows - known[segment]))
+
+
+def _contention(steps: list[StepTimes], plan: Plan, cores_per_node: int, notes: list[str]) -> float:
+    """Return the factor by which a step takes longer beside the other processes of its node."""
+    alone = {each.rows: each for each in steps if each.processes == 1}
+    ratios: dict[int, list[float]] = {1: [1.0]}
+    for each in steps:
+        if each.processes > 1 and each.rows in alone:
+            ratio = each.means.mean() / alone[each.rows].means.mean()
+            ratios.setdefault(each.processes, []).append(float(ratio))
+    processes = plan.layout.processes
+    fitting = min(processes, max(cores_per_node // plan.cores, 1))
+    known = sorted(ratios)
+    if fitting > known[-1]:
+        notes.append(f"{fitting} processes at a time on a node were not calibrated")
+    means = [max(float(np.mean(ratios[number])), 1.0) for number in known]
+    if processes > fitting:
+        notes.append("more ranks than cores")
+    return float(np.interp(fitting, known, means)) * processes / fitting
+
+
+def _expected_largest(shape: np.ndarray, ranks: int) -> float:
+    """Return the expected largest of independent draws from some values, in increasing order.
+
+    The k-th of n values is the largest of r draws with probability (k/n)^r - ((k-1)/n)^r.
+    """
+    steps = np.arange(len(shape) + 1) / len(shape)
+    return float(shape @ np.diff(steps**ranks) / shape.mean())
+
+
+def _products(calibration: Calibration, plan: Plan, work: Work, rows: int) -> float:
+    operations = product_operations(work.gradients, rows, plan.layout.ranks, plan.exchange)
+    if not operations:
+        return 0.0
+    if calibration.operations_per_second is None:
+        raise InputError(
+            "core.operations_per_second",
+            None,
+            "is needed to predict the product of factors",
+            "calibrate it, or predict without factors",
+        )
+    return operations / float(calibration.operations_per_second.mean()) / plan.cores

@@ -1,0 +1,177 @@
+"""Decide how many pairs a comparison needs, what it shows, and whether the machine drifted.
+
+Ratios of times are compared as logarithms, so twice and half as long are equally far from 1. Two
+pairs of the same session are independent of each other, and their ratios do not hold the drift of
+the machine between the pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from escala.analysis.statistics import LEVEL, RESAMPLES, Interval
+
+FASTER, SLOWER, NOT_DISTINGUISHABLE = "faster", "slower", "not distinguishable"
+#: Fewest measurements in a row by which a drift is judged.
+MIN_MEASUREMENTS = 6
+
+
+class Verdict(NamedTuple):
+    """What a comparison shows.
+
+    Attributes
+    ----------
+    kind : `FASTER`, `SLOWER` or `NOT_DISTINGUISHABLE`.
+    visible : the smallest effect that this comparison could have shown; 0.05 is 5 % of the time.
+    """
+
+    kind: str
+    visible: float
+
+
+class Drift(NamedTuple):
+    """How the times of a session changed.
+
+    Attributes
+    ----------
+    change : of a time from the first to the last measurement; 0.1 is 10 % longer.
+    p_value : how often measurements of a steady machine follow each other as closely.
+    """
+
+    change: Interval
+    p_value: float
+
+    @property
+    def detected(self) -> bool:
+        return self.p_value < 1 - LEVEL
+
+
+def pairs_needed(
+    pilot: Sequence[float], half_width: float, at_most: int, level: float = LEVEL
+) -> int:
+    """Return the number of pairs, those of the pilot included, by Stein's two-stage rule.
+
+    The number is computed once, from the pilot alone. With as many pairs, `stein_interval` is not
+    wider than asked for, and covers as stated (C. Stein, A two-sample test for a linear hypothesis
+    whose power is independent of the variance, Annals of Mathematical Statistics 16 (1945),
+    243-258).
+
+    Parameters
+    ----------
+    pilot : ratios of the first pairs, at least two.
+    half_width : of the interval; 0.05 allows 5 % of the ratio on either side.
+    at_most : the largest number to return. If more were needed, the interval will be wider.
+
+    Raises
+    ------
+    ValueError : fewer than two ratios, or no positive width.
+    """
+    if len(pilot) < 2 or half_width <= 0:
+        raise ValueError("a pilot has at least two pairs, and an interval a positive half-width")
+    needed = (_half_width(pilot, len(pilot), level) * np.sqrt(len(pilot))) / np.log1p(half_width)
+    return min(max(len(pilot), int(np.ceil(needed**2))), max(at_most, len(pilot)))
+
+
+def stein_interval(ratios: Sequence[float], pilot: int, level: float = LEVEL) -> Interval:
+    """Return the geometric mean of some ratios, with the interval of Stein's second stage.
+
+    Its width is determined by the variance of the pilot only, because the number of ratios depends
+    on this variance.
+
+    Parameters
+    ----------
+    ratios : positive numbers in the order in which they were measured, those of the pilot first.
+    pilot : pairs of the pilot, at least two.
+    """
+    mean = float(np.mean(np.log(ratios)))
+    half = _half_width(ratios[:pilot], len(ratios), level)
+    return Interval(*(float(np.exp(mean + side * half)) for side in (0, -1, 1)))
+
+
+def _half_width(pilot: Sequence[float], pairs: int, level: float) -> float:
+    """Return half the width of the interval of the mean logarithm of so many pairs."""
+    deviation = float(np.std(np.log(pilot), ddof=1))
+    return float(stats.t.ppf((1 + level) / 2, len(pilot) - 1)) * deviation / np.sqrt(pairs)
+
+
+def noise_floor(of_itself: Interval) -> float:
+    """Return the largest effect that a configuration shows against itself.
+
+    Parameters
+    ----------
+    of_itself : the ratio of the reference to the reference in pairs, with its interval.
+
+    Returns
+    -------
+    The distance of the interval's farther end from 1; 0.05 is 5 %.
+    """
+    return float(np.expm1(np.abs(np.log([of_itself.low, of_itself.high])).max()))
+
+
+def verdict(ratio: Interval, floor: float = 0.0) -> Verdict:
+    """Judge the ratio of the time of a configuration to that of its reference.
+
+    It is faster or slower if the interval does not contain 1 and the ratio is farther from 1 than
+    the noise floor.
+
+    Parameters
+    ----------
+    ratio : with both ends of its interval.
+    floor : the result of `noise_floor` in the same session; 0 if there is none.
+    """
+    estimate, low, high = np.log(ratio)
+    visible = float(np.expm1(max((high - low) / 2, np.log1p(floor))))
+    if abs(estimate) <= np.log1p(floor) or low <= 0 <= high:
+        return Verdict(NOT_DISTINGUISHABLE, visible)
+    return Verdict(FASTER if high < 0 else SLOWER, visible)
+
+
+def drift(
+    moments: Mapping[str, Sequence[float]],
+    seconds: Mapping[str, Sequence[float]],
+    level: float = LEVEL,
+    seed: int = 0,
+) -> Drift | None:
+    """Return how the times of a session changed, over all configurations together.
+
+    Each time is divided by the median of its configuration. The change is the slope of Theil and
+    Sen. Whether there is one, also one that goes and comes back, is judged by von Neumann's ratio
+    of ranks: squared differences of successive measurements are small for a machine that drifts
+    (R. Bartels, The rank version of von Neumann's ratio test for randomness, Journal of the
+    American Statistical Association 77 (1982), 40-46). Its distribution is that of permutations.
+
+    Parameters
+    ----------
+    moments, seconds : of the measurements of each configuration, by its name: when they began, and
+        how long they took.
+
+    Returns
+    -------
+    None for fewer than `MIN_MEASUREMENTS`.
+    """
+    names = [name for name in seconds if len(seconds[name])]
+    if sum(len(seconds[name]) for name in names) < MIN_MEASUREMENTS:
+        return None
+    when = np.concatenate([np.asarray(moments[name], float) for name in names])
+    order = np.argsort(when, kind="stable")
+    when = when[order]
+    relative = np.concatenate(
+        [np.log(seconds[name]) - np.median(np.log(seconds[name])) for name in names]
+    )[order]
+    found = stats.theilslopes(relative, when, level)
+    slopes = np.array([found.slope, found.low_slope, found.high_slope])
+    change = Interval(*map(float, np.expm1(slopes * (when[-1] - when[0]))))
+    random = np.random.default_rng(seed)
+    ranks = stats.rankdata(relative)
+    permuted = random.permuted(np.tile(ranks, (RESAMPLES, 1)), axis=1)
+    as_close = int((_successive(permuted) <= _successive(ranks)).sum())
+    return Drift(change, (as_close + 1) / (RESAMPLES + 1))
+
+
+def _successive(ranks: np.ndarray) -> np.ndarray:
+    """Return the sum of squared differences of successive ranks, along the last axis."""
+    return np.square(np.diff(ranks)).sum(axis=-1)

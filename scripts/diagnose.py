@@ -1,0 +1,22 @@
+"""Print where the time of a step goes, from a Horovod timeline of any training."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from escala import cli
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("timeline", type=Path, help="file of HOROVOD_TIMELINE, whole or cut short")
+    arguments = parser.parse_args()
+
+    from escala.analysis.diagnosis import diagnose, lines
+
+    print("\n".join(lines(diagnose(arguments.timeline))))
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

@@ -1,0 +1,167 @@
+"""Numbers of pairs, verdicts and drift keep what they promise on simulated measurements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from escala.analysis.statistics import Interval, median_interval
+from escala.analysis.verdicts import (
+    FASTER,
+    NOT_DISTINGUISHABLE,
+    SLOWER,
+    drift,
+    noise_floor,
+    pairs_needed,
+    stein_interval,
+    verdict,
+)
+
+PILOT, HALF, AT_MOST = 6, 0.05, 40
+
+
+def ratios(random: np.random.Generator, spread: float, effect: float = 1.0) -> np.ndarray:
+    """As many simulated pairs as the rule asks for, those of the pilot first."""
+    most = effect * np.exp(random.normal(0, spread, 5000))
+    return most[: pairs_needed(most[:PILOT], HALF, 5000)]
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.05, 0.12])
+def test_the_interval_covers_as_stated_and_is_as_narrow_as_asked_for(spread):
+    """Though the number of pairs depends on what the pilot showed."""
+    random, covered = np.random.default_rng(3), 0
+    for _ in range(1500):
+        _, low, high = stein_interval(ratios(random, spread, 0.8), PILOT)
+        covered += low <= 0.8 <= high
+        assert np.sqrt(high / low) <= 1 + HALF + 1e-12
+    assert 0.935 <= covered / 1500 <= 0.975
+
+
+def test_the_number_of_pairs_is_that_of_the_rule():
+    """n = (t s / d)², with Student's 97.5 % quantile of 5 degrees of freedom, 2.5706."""
+    pilot = np.exp([0.1, -0.1, 0.1, -0.1, 0.1, -0.1])
+    deviation = np.std(np.log(pilot), ddof=1)
+    expected = np.ceil((2.570582 * deviation / np.log(1.05)) ** 2)
+    assert pairs_needed(pilot, HALF, 100) == expected == 34
+    assert pairs_needed(pilot, HALF, 20) == 20
+    assert pairs_needed(pilot, 10.0, 20) == PILOT
+    assert pairs_needed([1.0] * 6, HALF, 20) == PILOT
+    assert pairs_needed(pilot, HALF, 3) == PILOT
+
+
+@given(st.lists(st.floats(0.5, 2), min_size=2, max_size=8), st.floats(0.01, 0.5))
+def test_a_narrower_interval_needs_no_fewer_pairs(pilot, half_width):
+    assert pairs_needed(pilot, half_width / 2, 999) >= pairs_needed(pilot, half_width, 999)
+
+
+@pytest.mark.parametrize(("pilot", "half_width"), [([1.0], 0.05), ([], 0.05), ([1.0, 2.0], 0)])
+def test_a_pilot_of_one_pair_or_no_width_is_refused(pilot, half_width):
+    with pytest.raises(ValueError, match="pilot"):
+        pairs_needed(pilot, half_width, AT_MOST)
+
+
+def test_verdicts_by_interval_and_floor():
+    assert verdict(Interval(0.8, 0.7, 0.9)).kind == FASTER
+    assert verdict(Interval(1.2, 1.1, 1.3)).kind == SLOWER
+    assert verdict(Interval(0.95, 0.9, 1.01)).kind == NOT_DISTINGUISHABLE
+    assert verdict(Interval(0.97, 0.96, 0.98), floor=0.05).kind == NOT_DISTINGUISHABLE
+    assert verdict(Interval(0.9, 0.89, 0.91), floor=0.05).kind == FASTER
+
+
+def test_what_could_have_been_seen_is_the_half_width_or_the_floor():
+    wide = Interval(1.0, 1 / 1.1, 1.1)
+    assert verdict(wide).visible == pytest.approx(0.1)
+    assert verdict(wide, floor=0.2).visible == pytest.approx(0.2)
+    assert noise_floor(Interval(1.01, 0.96, 1.03)) == pytest.approx(1 / 0.96 - 1)
+
+
+@settings(deadline=None)
+@given(st.floats(0.5, 2), st.floats(0.001, 0.5), st.floats(0, 0.3))
+def test_exchanging_the_two_sides_exchanges_the_verdict(estimate, half, floor):
+    one = Interval(estimate, estimate / (1 + half), estimate * (1 + half))
+    other = Interval(*(1 / value for value in (estimate, one.high, one.low)))
+    opposite = {FASTER: SLOWER, SLOWER: FASTER, NOT_DISTINGUISHABLE: NOT_DISTINGUISHABLE}
+    assert verdict(other, floor).kind == opposite[verdict(one, floor).kind]
+    assert verdict(other, floor).visible == pytest.approx(verdict(one, floor).visible)
+
+
+def session(random, effect: float, pairs: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    """The ratios of a configuration and of the reference itself, on a machine that drifts.
+
+    Its speed is a random walk with steps of 3 %, and every time has 4 % of noise.
+    """
+    walk = np.exp(np.cumsum(random.normal(0, 0.03, 3 * pairs))).reshape(pairs, 3)
+    times = walk * np.exp(random.normal(0, 0.04, (pairs, 3))) * (1, 1, effect)
+    return times[:, 2] / times[:, 1], times[:, 0] / times[:, 1]
+
+
+def verdicts(effect: float, sessions: int) -> list[str]:
+    random = np.random.default_rng(5)
+    drawn = [session(random, effect) for _ in range(sessions)]
+    return [
+        verdict(median_interval(of_other), noise_floor(median_interval(of_itself))).kind
+        for of_other, of_itself in drawn
+    ]
+
+
+def test_a_configuration_that_does_not_differ_rarely_gets_a_verdict():
+    """An interval alone is allowed 5 %; the floor leaves fewer."""
+    kinds = verdicts(1.0, 1000)
+    assert np.mean([kind != NOT_DISTINGUISHABLE for kind in kinds]) <= 0.05
+
+
+def test_a_large_effect_gets_its_verdict():
+    assert np.mean([kind == FASTER for kind in verdicts(0.7, 200)]) > 0.95
+    assert np.mean([kind == SLOWER for kind in verdicts(1.4, 200)]) > 0.95
+
+
+def test_an_effect_of_twice_what_is_visible_is_seen_mostly():
+    random = np.random.default_rng(7)
+    seen = []
+    for _ in range(300):
+        at_rest = ratios(random, 0.05)
+        visible = verdict(stein_interval(at_rest, PILOT)).visible
+        with_effect = at_rest * (1 + visible) ** 2
+        seen.append(verdict(stein_interval(with_effect, PILOT)).kind == SLOWER)
+    assert np.mean(seen) > 0.9
+
+
+def times_of(random, change, noise: float = 0.03, each: int = 8):
+    """Moments and seconds of two configurations in turns, with a common change of speed."""
+    when = np.arange(2 * each, dtype=float)
+    speed = change(when / when[-1]) * np.exp(random.normal(0, noise, 2 * each))
+    names = {"plain": (slice(0, None, 2), 3.0), "fast": (slice(1, None, 2), 1.0)}
+    return (
+        {name: when[of] for name, (of, _) in names.items()},
+        {name: base * speed[of] for name, (of, base) in names.items()},
+    )
+
+
+def test_a_steady_machine_rarely_seems_to_drift():
+    random = np.random.default_rng(1)
+    found = [drift(*times_of(random, np.ones_like)).detected for _ in range(200)]
+    assert np.mean(found) <= 0.1
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: 1 + 0.2 * t, lambda t: 1 + 0.2 * np.sin(np.pi * t)], ids=["steady", "back"]
+)
+def test_a_machine_that_drifts_by_a_fifth_is_noticed(change):
+    random = np.random.default_rng(2)
+    found = [drift(*times_of(random, change)) for _ in range(50)]
+    assert np.mean([each.detected for each in found]) > 0.9
+
+
+def test_the_change_is_that_from_the_first_measurement_to_the_last():
+    found = drift(*times_of(np.random.default_rng(0), lambda t: 1.3**t, noise=0))
+    # Each configuration is divided by its own median, and the two began one moment apart.
+    assert found.change.estimate == pytest.approx(0.3, abs=0.03)
+    noisy = drift(*times_of(np.random.default_rng(0), lambda t: 1.3**t))
+    assert noisy.change.low < noisy.change.estimate < noisy.change.high
+
+
+def test_few_measurements_are_not_judged():
+    assert drift({"one": [0, 1, 2]}, {"one": [1.0, 2.0, 3.0]}) is None
+    assert drift({}, {}) is None
