@@ -35,7 +35,7 @@ from escala.data.base import Spec
 from escala.runtime import launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import places
-from escala.strategies import STRATEGIES, costs
+from escala.strategies import STRATEGIES, Strategy, costs
 from escala.strategies.knobs import of_strategies
 from escala.strategies.shared.place import Place
 
@@ -44,8 +44,10 @@ AT_ONCE, ONE_PROCESS = "sharded, gathered at once", "one process"
 WAYS = (*costs.EXCHANGES, AT_ONCE, ONE_PROCESS)
 
 
-def built(way: str, strategy, knobs: dict, asked: dict, ranks: int) -> Callable:
-    """Return the step of a way, as `escala.training.train` builds it."""
+def built(
+    way: str, strategy: Strategy, knobs: dict, asked: dict, ranks: int
+) -> tuple[Callable, list[int]]:
+    """Return the step of a way, as `escala.training.train` builds it, and its largest kernel."""
     from escala.strategies.single import Single
     from escala.training import step as steps
     from escala.training.state import State
@@ -87,7 +89,9 @@ def built(way: str, strategy, knobs: dict, asked: dict, ranks: int) -> Callable:
         inputs=[Spec("codes", (asked["length"],), "uint8")], targets=Spec("labels", (), "int64")
     )
     state.broadcast()
-    return steps.train_step(state, strategy, specs, compute, strategy.exchange)
+    compute = steps.with_gathered(state, compute)
+    largest = max((variable.shape.as_list() for variable in model.variables), key=np.prod)
+    return steps.train_step(state, strategy, specs, compute, strategy.exchange), largest
 
 
 def turn(step: Callable, arrays: tuple, count: int) -> float:
@@ -107,7 +111,9 @@ def of_rank(asked: dict) -> None:
     set_threads(asked["knobs"]["threads"])
     strategy = STRATEGIES[asked["strategy"]](asked["knobs"], place)
     _, ranks = strategy.start()
-    steps = {way: built(way, strategy, asked["knobs"], asked, ranks) for way in asked["ways"]}
+    steps = {}
+    for way in asked["ways"]:
+        steps[way], kernel = built(way, strategy, asked["knobs"], asked, ranks)
     random = np.random.default_rng(place.process)
 
     def arrays(rows: int) -> tuple:
@@ -129,12 +135,13 @@ def of_rank(asked: dict) -> None:
             found[way].append(strategy.total(seconds).max())
     if place.process == 0:
         # The first round traces and compiles.
-        write_json(Path(asked["result"]), {way: times[1:] for way, times in found.items()})
+        seconds = {way: times[1:] for way, times in found.items()}
+        write_json(Path(asked["result"]), {"seconds": seconds, "kernel": kernel})
     strategy.stop()
 
 
-def measured(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, list[float]], dict]:
-    """Start the ranks; return the seconds of each way in each round, and the request."""
+def measured(arguments: argparse.Namespace, folder: Path) -> dict:
+    """Start the ranks; return the `seconds` of each way in each round, and the largest `kernel`."""
     layout, strategy = Layout.parse(arguments.layout), STRATEGIES[arguments.strategy]
     knobs = {name: knob.omitted for name, knob in of_strategies().items()}
     knobs |= {"threads": {"intra_op": 1, "inter_op": arguments.inter_op}}
@@ -150,24 +157,16 @@ def measured(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, lis
     command = [sys.executable, __file__, "--as-rank", str(folder / "request.json")]
     with launch.command_line(started, strategy, asked["places"], command) as (starting, added):
         subprocess.run(starting, env=environment | added, check=True)
-    return read_json(folder / "result.json"), asked
+    return read_json(folder / "result.json")
 
 
-def estimated(way: str, arguments: argparse.Namespace) -> float | None:
-    """Return the seconds of a step that depend on the exchange of the first dense layer."""
-    from escala.workloads.virus_cnn import model as virus_cnn
-
+def estimated(way: str, kernel: list[int], arguments: argparse.Namespace) -> float | None:
+    """Return the seconds of a step that depend on the exchange of the largest kernel."""
     exchange = costs.SHARDED if way == AT_ONCE else way
     if exchange not in costs.EXCHANGES:
         return None
     layout, strategy = Layout.parse(arguments.layout), STRATEGIES[arguments.strategy]
-    [kernel, *_] = [
-        weight
-        for layer in virus_cnn.network(arguments.length, CLASSES).layers
-        if layer.name.startswith("dense")
-        for weight in layer.weights
-    ]
-    product = costs.Product(*kernel.shape, arguments.rows * layout.ranks)
+    product = costs.Product(*kernel, arguments.rows * layout.ranks)
     given = json.loads(arguments.rates)
     rates = costs.rates(
         strategy.mpi, layout.nodes, cycle_time_ms=arguments.cycle_time_ms, measured=given
@@ -175,18 +174,19 @@ def estimated(way: str, arguments: argparse.Namespace) -> float | None:
     return costs.seconds(exchange, product, layout.ranks, rates)
 
 
-def report(found: dict[str, list[float]], arguments: argparse.Namespace) -> None:
+def report(found: dict, arguments: argparse.Namespace) -> None:
+    seconds = found["seconds"]
     print(
         f"{arguments.strategy} {arguments.layout}, {arguments.rows} rows a rank, length "
         f"{arguments.length}, {arguments.convolution}, {arguments.optimizer} optimizer, "
         f"{arguments.rounds} rounds of {arguments.steps} steps\n"
     )
     print("| exchange | ms a step | to allreduce | formulas, ms |\n| --- | --- | --- | --- |")
-    for way, times in found.items():
-        pairs = zip(times, found.get(costs.ALLREDUCE, times), strict=True)
+    for way, times in seconds.items():
+        pairs = zip(times, seconds.get(costs.ALLREDUCE, times), strict=True)
         cells = [way, _spread([1000 * each for each in times], 2)]
         cells += [_spread([one / other for one, other in pairs], 3)]
-        estimate = estimated(way, arguments)
+        estimate = estimated(way, found["kernel"], arguments)
         cells += ["–" if estimate is None else f"{1000 * estimate:.2f}"]
         print(f"| {' | '.join(cells)} |")
 
@@ -222,7 +222,7 @@ def main() -> None:
     if min(arguments.rows, arguments.rounds, arguments.steps) < 1:
         parser.error("--rows, --rounds and --steps: one at least")
     with tempfile.TemporaryDirectory() as folder:
-        found, _ = measured(arguments, Path(folder))
+        found = measured(arguments, Path(folder))
     report(found, arguments)
 
 

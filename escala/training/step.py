@@ -196,6 +196,16 @@ def slowed(compute: Callable, factor: float) -> Callable:
     return slow
 
 
+def with_gathered(state: State, compute: Callable) -> Callable:
+    """Return a function that also gathers the kernels that ranks update in parts."""
+
+    def gather_and_compute(*arguments):
+        state.gather_for_step()
+        return compute(*arguments)
+
+    return gather_and_compute
+
+
 def train_step(
     state: State,
     strategy: Strategy,
@@ -208,20 +218,16 @@ def train_step(
     weights, divisor = tf.TensorSpec((None,), tf.float32), tf.TensorSpec((), tf.float32)
     signature = (*row_signature(data), weights, divisor)
 
-    def computed(*arguments):
-        state.gather_for_step()
-        return compute(*arguments)
-
     def exchanged(gradients):
         return exchange(gradients, state.updated)
 
     def step(*arguments):
-        gradients, loss_sum, right = computed(*arguments)
+        gradients, loss_sum, right = compute(*arguments)
         state.update(exchanged(gradients))
         return loss_sum, right
 
     if recorder and strategy.can_time_inside_step:
-        step = recorder.step(computed, strategy.local, exchanged, state.update)
+        step = recorder.step(compute, strategy.local, exchanged, state.update)
     return strategy.compiled(step, signature)
 
 

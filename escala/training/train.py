@@ -85,7 +85,7 @@ def train(
             compute = steps.accumulated(compute, request["knobs"]["accumulation"])
             return steps.slowed(compute, slowdown)
 
-        compute = computing(methods, strategy.summed)
+        compute = steps.with_gathered(state, computing(methods, strategy.summed))
         recorder = probe and probe.recorder(
             strategy.place.process, model.trainable_variables, strategy.can_time_inside_step
         )
