@@ -63,7 +63,7 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
 ):
     """Each is gathered under the name of its variable."""
     rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
-    knobs = {"factors": True, "sparse_as_dense": False, "timeline": True}
+    knobs = {"dense_exchange": "factors", "sparse_as_dense": False, "timeline": True}
     request = request_for("horovod-gloo", "1x2", epochs=EPOCHS, learning_rate=rate, knobs=knobs)
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
