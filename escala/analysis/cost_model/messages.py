@@ -105,7 +105,7 @@ def _sparse(gradient: Gradient, rows: int) -> list[Message]:
 
 
 def is_factored(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> bool:
-    """Return whether a gradient is exchanged as factors, as `strategies.shared.exchanges` decides it.
+    """Return whether a gradient is exchanged as factors, as in `strategies.shared`.
 
     A rank must receive fewer bytes, by more than `MIN_SAVED_BYTES`.
     """
