@@ -50,7 +50,9 @@ def true_seconds(library: str, operation: str, layout: Layout, size: float, link
     )
 
 
-def content(spread: float = 0.0, repeats: int = 5, seed: int = 0, steps: int = 20) -> dict:
+def content(
+    spread: float = 0.0, repeats: int = 5, seed: int = 0, steps: int = 20, link=LINK
+) -> dict:
     """A calibration of the machine above, of two ranks on one node and on two."""
     random = np.random.default_rng(seed)
 
@@ -64,7 +66,7 @@ def content(spread: float = 0.0, repeats: int = 5, seed: int = 0, steps: int = 2
             {
                 "bytes": size,
                 "seconds": list(
-                    true_seconds(library, operation, Layout.parse(layout), size) * drift
+                    true_seconds(library, operation, Layout.parse(layout), size, link) * drift
                 ),
             }
             for size in SIZES
@@ -95,7 +97,7 @@ def content(spread: float = 0.0, repeats: int = 5, seed: int = 0, steps: int = 2
             "operations_per_second": noisy(50e9),
         },
         "networks": {
-            "native": {"bits_per_second": 8 / LINK[1], "latency_seconds": LINK[0]},
+            "native": {"bits_per_second": 8 / link[1], "latency_seconds": link[0]},
             "local": {"bits_per_second": None, "latency_seconds": MEMORY[0]},
         },
         "collectives": [
@@ -338,6 +340,11 @@ def test_the_rate_of_a_core_limits_a_network_without_times_between_nodes():
         WAIT + 2 * MEMORY[0] + 2**23 * 1e-9 + 2e-6, rel=1e-3
     )
     assert found.extrapolated == ["fast was not calibrated"]
+    across = replace(
+        EXACT, collectives=tuple(each for each in EXACT.collectives if each.layout.nodes > 1)
+    )
+    with pytest.raises(InputError, match="mpi allreduce"):
+        transfers("2x2", of=across).seconds(ALLREDUCE, 10_000)
 
 
 def test_what_was_not_calibrated_is_named():
@@ -346,6 +353,12 @@ def test_what_was_not_calibrated_is_named():
     assert other.extrapolated == [
         "the latency of native stands for that of 10gbit",
         "10gbit was not calibrated",
+    ]
+    larger = transfers("3x4")
+    larger.seconds(ALLREDUCE, 10_000)
+    assert larger.extrapolated == [
+        "collectives were calibrated with 2 ranks, not 12",
+        "collectives were calibrated with 2 ranks, not 4",
     ]
     with pytest.raises(InputError, match="tensorflow"):
         transfers("2x1", library=TENSORFLOW).seconds(ALLREDUCE, 10)
@@ -503,7 +516,7 @@ def test_processes_on_a_node_are_slower_as_they_were_together():
     assert two.terms["contention"] == pytest.approx((BOTH - 1) * computing)
     # Four ranks on two cores.
     assert four.terms["contention"] == pytest.approx((2 * BOTH - 1) * computing)
-    assert four.extrapolated == ("more ranks than cores",)
+    assert "more ranks than cores" in four.extrapolated
 
 
 def test_factors_make_the_update_longer_by_the_products_of_other_ranks():
@@ -622,7 +635,7 @@ def covered(calibrated: int, draws: int, spread: float = 0.05) -> float:
 
 def test_intervals_cover_another_run_of_the_machine_as_often_as_stated():
     """Of 400 calibrations with 200 draws they covered 0.94: at least the 0.9 that they state."""
-    assert covered(40, 60) >= 0.85
+    assert covered(30, 50) >= 0.8
 
 
 def test_a_resample_holds_one_repeat_and_keeps_exact_times():
@@ -667,6 +680,13 @@ def _unequal() -> dict:
     return changed
 
 
+def _repeated() -> dict:
+    changed = content()
+    steps = changed["works"]["cnn"]["steps"]
+    steps.append(steps[0])
+    return changed
+
+
 def _of_network(name: str) -> dict:
     changed = content()
     changed["collectives"][1]["network"] = name
@@ -678,6 +698,7 @@ def _of_network(name: str) -> dict:
     [
         (_of_network("elsewhere"), "is not the network of 2x1"),
         (_of_network("local"), "is not the network of 2x1"),
+        (_repeated(), "cnn has two entries of 16 rows"),
         (_without("core"), "'core' is a required property"),
         (content() | {"works": {"cnn": {}}}, "works.cnn"),
         (content() | {"cores_per_node": 0}, "cores_per_node"),

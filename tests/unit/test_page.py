@@ -9,17 +9,19 @@ import xml.etree.ElementTree as ET
 from html import unescape
 
 import pytest
+from fixtures_runs import FakeExperiment
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import HOSTILE, TITLE, Parsed, captions, drawn, hostile, three, written
 
+from escala.report import tables
 from escala.report.findings import of_section
 from escala.report.page import FIGURE_BYTES, marked, page, plain
 from escala.report.page.svg import Drawings
 
 DRAWN = ("speedup", "confusion_matrices")
 SVG = "{http://www.w3.org/2000/svg}"
-#: Elements that show data but no text of their own.
+#: Bytes of a page.
 LIMIT = 2_000_000
 
 
@@ -100,6 +102,19 @@ def test_failed_runs_are_listed_with_their_reasons(parsed, under_attack):
     assert "horovod-gloo 1x2 rep 3: failed" in parsed.text_of("dt")
     assert "rank 1 was ended by signal 9" in parsed.text_of("dd")
     assert HOSTILE["rank 1 was ended by signal 9"] in under_attack.text_of("dd")
+
+
+def test_an_experiment_of_failures_has_a_page_with_their_reasons(tmp_path):
+    reason = "no memory </section> left"
+    failed = {1: ("out-of-memory", reason)}
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 5.0, 1, failed).add("horovod-mpi", "1x2", 5.0, 1, failed)
+    found = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    parsed = Parsed(written(found, {}))
+    assert not parsed.errors
+    assert parsed.text_of("p")[1].startswith("Unavailable: horovod-mpi 1x2 has no ratio to single")
+    assert parsed.text_of("dd").count(reason) == 2
+    assert "Of 2 timing runs, 2 did not end ok." in "".join(parsed.text_of("li"))
 
 
 def test_names_from_data_change_nothing_but_text(parsed, under_attack):

@@ -13,6 +13,7 @@ repeat, so it deviates like one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -187,6 +188,8 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
         )
     for each in content["collectives"]:
         _check_network(each, content["networks"], where)
+    for name, each in content["works"].items():
+        _check_steps(name, each["steps"], where)
     core = content["core"]
     return Calibration(
         content["cores_per_node"],
@@ -214,6 +217,18 @@ def _check_network(content: dict, networks: Mapping, where: object) -> None:
             content["network"],
             f"collectives: is not the network of {content['layout']}",
             f"`{LOCAL}` is that of one node, and `networks` holds those of several",
+        )
+
+
+def _check_steps(name: str, steps: list[dict], where: object) -> None:
+    numbers = Counter((each["rows"], each["cores"], each["processes"]) for each in steps)
+    (rows, *others), times = numbers.most_common(1)[0]
+    if times > 1:
+        raise InputError(
+            where,
+            [rows, *others],
+            f"steps: {name} has two entries of {rows} rows with the same cores and processes",
+            "join their repeats",
         )
 
 

@@ -187,11 +187,12 @@ class Transfers:
             overhead, per_byte = link.at(size)
             seconds += link.latency_seconds * each.link_messages + per_byte * each.link_bytes
             core_seconds += min(per_byte, core) * each.link_bytes
-        if not link or not link.measured:
-            within, per_byte = local.at(size) if local else (0.0, 0.0)
+        if each.local_messages and not (link and link.measured):
+            if local is None:
+                raise self._missing(operation)
+            within, per_byte = local.at(size)
             overhead = max(overhead, within)
-            seconds += per_byte * each.local_bytes
-            seconds += (local.latency_seconds if local else 0.0) * each.local_messages
+            seconds += local.latency_seconds * each.local_messages + per_byte * each.local_bytes
             core_seconds += per_byte * each.local_bytes
         deviation = (link or local).deviation
         return Transfer((overhead + seconds) * deviation, core_seconds * deviation)
@@ -206,11 +207,12 @@ class Transfers:
         of_link = [each for each in self._times(operation) if each.layout.nodes > 1]
         own = [each for each in of_link if each.network == self._network.name]
         if own:
-            chosen = self._nearest(own)
+            chosen = self._nearest(own, self._layout.ranks)
             latency = self._network.latency_seconds or 0.0
             measured = chosen.layout == self._layout
             return _Leg(fit(chosen, latency), latency, 0.0, chosen.deviation, measured)
-        base = self._nearest(self._fastest(of_link) or self._times(operation))
+        times = self._fastest(of_link) or self._times(operation)
+        base = self._nearest(times, self._layout.ranks)
         own_latency = self._latency(base.network)
         latency = self._network.latency_seconds
         if latency is None:
@@ -223,10 +225,8 @@ class Transfers:
     def _local(self, operation: str) -> _Leg | None:
         within = [each for each in self._times(operation) if each.layout.nodes == 1]
         if not within:
-            if self._layout.nodes == 1:
-                raise self._missing(operation)
             return None
-        chosen = self._nearest(within)
+        chosen = self._nearest(within, self._layout.processes)
         latency = self._latency(LOCAL)
         return _Leg(fit(chosen, latency), latency, 0.0, chosen.deviation, False)
 
@@ -240,13 +240,15 @@ class Transfers:
             raise self._missing(operation)
         return of_library
 
-    def _nearest(self, times: list[CollectiveTimes]) -> CollectiveTimes:
+    def _nearest(self, times: list[CollectiveTimes], ranks: int) -> CollectiveTimes:
         """Return the times of the layout that is predicted, or of the nearest number of ranks."""
-        ranks = self._layout.ranks
-        return min(
+        chosen = min(
             times,
             key=lambda each: (each.layout != self._layout, abs(each.layout.ranks - ranks)),
         )
+        if chosen.layout.ranks < ranks:
+            self._note(f"collectives were calibrated with {chosen.layout.ranks} ranks, not {ranks}")
+        return chosen
 
     def _fastest(self, times: list[CollectiveTimes]) -> list[CollectiveTimes]:
         """Return the times of the network with the highest rate."""
