@@ -36,10 +36,8 @@ def main() -> None:
             tables.read(arguments.tables),
             arguments.experiment,
             arguments.title,
-            *(
-                {name: path.read_text() for name, path in each.items()}
-                for each in (figures, captions)
-            ),
+            _texts(figures),
+            _texts(captions),
             links,
         )
         with atomic(arguments.output) as temporary:

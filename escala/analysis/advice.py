@@ -18,10 +18,10 @@ from escala.analysis.statistics import Interval
 from escala.core.errors import InputError
 
 TIME, TIME_WITH_WAIT, CORE_HOURS = GOALS = ("time", "time-with-wait", "core-hours")
-#: Ratio to the baseline from which a layout is said to pay: 30 % less.
+#: Ratio to the baseline at which a layout pays: 30 % less time.
 PAYS = 0.7
 
-#: Rates of a link between which one is searched, in bits per second.
+#: Least and largest rate of a link that is searched, in bits per second.
 _RATES = (1e5, 1e13)
 #: Draws of the searches, which need medians only.
 _SEARCH_DRAWS = 25
@@ -29,7 +29,7 @@ _SEARCH_DRAWS = 25
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be used; None is without limit.
+    """Limits of a plan; None is no limit.
 
     Attributes
     ----------

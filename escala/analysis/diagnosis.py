@@ -57,7 +57,7 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a timeline shows.
+    """The parts of the steps of a timeline.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Diagnosis:
 
 
 def diagnose(path: Path) -> Diagnosis:
-    """Return what a timeline shows, also one whose file ends anywhere.
+    """Return the parts of the steps of a timeline, whose file may be cut short.
 
     Raises
     ------

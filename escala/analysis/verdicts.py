@@ -21,7 +21,7 @@ MIN_MEASUREMENTS = 6
 
 
 class Verdict(NamedTuple):
-    """What a comparison shows.
+    """The result of a comparison.
 
     Attributes
     ----------

@@ -25,13 +25,7 @@ from escala.report import tables
 from escala.report.findings import FINDINGS, SECTIONS, Finding, of_section
 from escala.report.findings.words import listed, quoted
 
-
-@pytest.fixture(scope="module", autouse=True)
-def few_resamples():
-    """Draw few bootstrap samples: what the sentences say does not depend on the last digit."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "RESAMPLES", 199)
-        yield
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def _tables(experiment: FakeExperiment, **more) -> dict[str, pd.DataFrame]:

@@ -22,20 +22,13 @@ from fixtures_runs import (
 )
 from sentences import check
 
-from escala.analysis import statistics
 from escala.core.files import read_json, write_json
 from escala.report import tables
 from escala.report.findings import SECTIONS, of_section, references, verdicts
 from escala.report.summary import summary
 from escala.report.tables.base import PARTS
 
-
-@pytest.fixture(scope="module", autouse=True)
-def few_resamples():
-    """Draw few bootstrap samples: what the sentences say does not depend on the last digit."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "RESAMPLES", 199)
-        yield
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
 def read(frames) -> dict[str, list[str]]:
@@ -188,6 +181,13 @@ def test_of_several_configurations_the_best_with_a_verdict_answers(tmp_path):
     assert verdicts_of["horovod-gloo 1x2 tuned"] == "No verdict from two pairs"
     assert verdicts_of["mirrored 1x2 tuned"] == "No"
     assert verdicts_of["single 1x1 tuned"] == "reference"
+
+
+def test_one_process_answers_only_if_there_is_no_other(tmp_path):
+    experiment = fair(tmp_path, 5.6, 4.6, 3.9)
+    experiment.add("mirrored", "1x1", 2.0, 7, rows=64, accuracy=1.0)
+    answer, *_ = read(_tables(experiment, references=REFERENCES))["answer"]
+    assert answer.startswith("Yes: two processes (`horovod-mpi 1x2 tuned`)")
 
 
 def test_scores_that_chance_can_explain_are_not_called_different(tmp_path, monkeypatch):

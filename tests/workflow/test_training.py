@@ -54,6 +54,13 @@ def losses(table: pd.DataFrame) -> np.ndarray:
     return steps.loss_per_step(table)["loss"].to_numpy()
 
 
+def trained(request: dict, data: Path, folder: Path) -> dict:
+    """Train a run that ends ok, and return its run.json."""
+    outcome = measure(request, data, folder / "run.json", time_limit_seconds=300)
+    assert outcome.status == "ok", outcome.reason
+    return read_json(folder / "run.json")
+
+
 SPARSE = {"gradient/0.embedding/embeddings", "gradient/0.embedding/embeddings/indices"}
 FACTORS = {"gradient/5.dense/kernel", "gradient/5.dense/kernel/inputs"}
 
@@ -164,13 +171,53 @@ def test_a_slow_rank_is_given_fewer_rows_and_without_shards_takes_each_all_the_s
     """
     knobs = {"slowdown": [1, 6], "shard": False}
     request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 64, "per": "global"})
-    outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
-    assert outcome.status == "ok", outcome.reason
-    run = read_json(tmp_path / "run.json")
+    run = trained(request, small_split, tmp_path)
     fast, slow = run["ranks"]["shares"]
     assert fast > slow
     [epoch] = run["epochs"]
     assert epoch["rows"] == ROWS * np.count_nonzero(parts(64, [fast, slow]))
+
+
+@pytest.mark.sweep
+def test_a_rank_with_busy_neighbours_is_given_fewer_rows_of_those_that_ranks_divide(
+    small_split, request_for, tmp_path, running
+):
+    knobs = {"busy_neighbours": [1, 1, 1]}
+    request = request_for("hybrid", "1x2", knobs=knobs, batch={"rows": 128, "per": "global"})
+    run = trained(request, small_split, tmp_path)
+    fast, slow = run["ranks"]["shares"]
+    assert fast > slow
+    [epoch] = run["epochs"]
+    assert epoch["rows"] == ROWS
+    assert not running("while True: pass")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("strategy", ["horovod-mpi", "multiworker-mirrored"])
+def test_without_shards_every_rank_trains_on_every_row(
+    small_split, request_for, tmp_path, strategy
+):
+    request = request_for(strategy, "1x2", knobs={"shard": False})
+    [epoch] = trained(request, small_split, tmp_path)["epochs"]
+    assert (epoch["rows"], epoch["steps"]) == (2 * ROWS, -(-ROWS // 16))
+
+
+@pytest.mark.sweep
+def test_gloo_and_mpi_give_equal_bits_and_equal_ranks_give_other_weights(
+    small_split, request_for, tmp_path
+):
+    """A sum of two ranks has one order. In the last step one rank has a row and the other none."""
+    rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
+
+    def of(name: str, strategy: str, **knobs: str) -> dict:
+        request = request_for(strategy, "1x2", epochs=2, learning_rate=rate, knobs=knobs)
+        return trained(request, small_split, tmp_path / name)
+
+    exact, gloo = of("mpi", "horovod-mpi"), of("gloo", "horovod-gloo")
+    assert gloo["weights_sha256"] == exact["weights_sha256"]
+    by_ranks = of("by ranks", "horovod-gloo", weighting="ranks")
+    assert by_ranks["weights_sha256"] != exact["weights_sha256"]
+    assert by_ranks["epochs"][-1]["loss"] == pytest.approx(exact["epochs"][-1]["loss"], rel=0.05)
 
 
 def test_busy_neighbours_keep_a_core_busy_until_they_are_ended(running):
@@ -275,6 +322,8 @@ def test_early_stopping_on_the_validation_side_restores_the_best_model_which_is_
 
 def assert_shown_by_tensorboard(run: Path, result: dict) -> None:
     """Its own reader finds every epoch's values in the event files."""
+    # The command's own module; it needs more than the reader of events.
+    import tensorboard.main  # noqa: F401
     import tensorflow as tf
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -45,7 +45,8 @@ class CollectiveTimes:
     Attributes
     ----------
     sizes : bytes, as in `collectives.algorithm`; shape (sizes,).
-    seconds : shape (sizes, repeats).
+    seconds : while ranks do nothing else, of shape (sizes, repeats).
+    computing_seconds : while they compute, of the same shape; None if not measured.
     deviation : factor by which the times of the predicted run differ from those of all runs.
     """
 
@@ -55,6 +56,7 @@ class CollectiveTimes:
     layout: Layout
     sizes: np.ndarray
     seconds: np.ndarray
+    computing_seconds: np.ndarray | None = None
     deviation: float = 1.0
 
 
@@ -234,21 +236,22 @@ def _check_steps(name: str, steps: list[dict], where: object) -> None:
 
 def _collective(content: dict, where: object) -> CollectiveTimes:
     times = sorted(content["times"], key=lambda each: each["bytes"])
-    repeats = {len(each["seconds"]) for each in times}
-    if len(repeats) > 1:
+    numbers = [[len(each.get(key, ())) for each in times] for key in _KINDS_OF_TIMES]
+    if any(len(set(each)) > 1 for each in numbers):
         raise InputError(
             where,
-            sorted(repeats),
+            numbers,
             "collectives: the sizes of one entry have unequal numbers of repeats",
             "measure every size in every repeat",
         )
+    pairs = zip(_KINDS_OF_TIMES, numbers, strict=True)
     return CollectiveTimes(
         content["library"],
         content["operation"],
         content["network"],
         Layout.parse(content["layout"]),
         np.array([each["bytes"] for each in times], float),
-        np.array([each["seconds"] for each in times], float),
+        *(_optional([each[key] for each in times] if n[0] else None) for key, n in pairs),
     )
 
 
@@ -265,6 +268,7 @@ def _work(content: dict) -> Work:
 
 
 _OVERHEADS = ("start", "evaluation_per_row", "end")
+_KINDS_OF_TIMES = ("seconds", "computing_seconds")
 
 
 def _steps(content: dict) -> StepTimes:
@@ -301,7 +305,13 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
 
     def collective(content: CollectiveTimes) -> CollectiveTimes:
         seconds, deviations = _resampled(content.seconds, random)
-        return replace(content, seconds=seconds, deviation=_of_run(deviations, random))
+        busy = content.computing_seconds
+        return replace(
+            content,
+            seconds=seconds,
+            computing_seconds=None if busy is None else _resampled(busy, random)[0],
+            deviation=_of_run(deviations, random),
+        )
 
     operations = calibration.operations_per_second
     of_core = one(calibration.bytes_per_second), None if operations is None else one(operations)

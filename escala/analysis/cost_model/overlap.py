@@ -2,8 +2,8 @@
 
 A background process transfers one fused message after the other, as Horovod does: when it is free,
 it takes all tensors that are known. A transfer needs the core of its rank for a part of its time.
-If the rank computes meanwhile, the two share the core in equal parts. So of a transfer that
-computing covers, only the part on the core makes the step longer.
+So of a transfer that computing covers, the part on the core makes the step longer. A transfer takes
+longer while the rank computes on the same core.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ def exposed_seconds(
         fused = _fused(waiting, done, computing, fusion_bytes)
         waiting = waiting[len(fused) :]
         each = transfer(fused[0].operation, sum(message.size for message in fused))
-        on_core = 0.0 if spare_core else min(each.core_seconds, each.seconds)
-        # While both are active, computing advances by what the transfer does not take.
-        hidden = min(computing - done, each.seconds)
-        share = hidden / each.seconds if each.seconds else 0.0
-        now += each.seconds + share * on_core
+        beside = each.seconds if spare_core else each.computing_seconds
+        # While both are active, computing advances by what the transfer does not take of the core.
+        advance = beside - (0.0 if spare_core else each.core_seconds)
+        hidden = min(computing - done, advance)
+        share = hidden / advance if advance else 0.0
+        now += share * beside + (1 - share) * each.seconds
         done += hidden
     return now - done
 

@@ -42,7 +42,7 @@ TERMS = ("fixed", "compute", "contention", "skew", "exchange", "update")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be predicted.
+    """A layout with its work, rows and network, of which a step is predicted.
 
     Attributes
     ----------

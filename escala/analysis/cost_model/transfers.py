@@ -16,8 +16,8 @@ a message while it copies or adds another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -62,10 +62,12 @@ class Transfer:
     ----------
     seconds : from the moment when the last rank is ready, if no rank computes meanwhile.
     core_seconds : the part of it in which a rank needs its core.
+    computing_seconds : the whole time if the rank computes on this core meanwhile.
     """
 
     seconds: float
     core_seconds: float
+    computing_seconds: float
 
 
 def fit(times: CollectiveTimes, latency_seconds: float = 0.0) -> Fit:
@@ -124,21 +126,43 @@ class _Leg(NamedTuple):
 
     Attributes
     ----------
+    computing : the fit of the times while ranks compute; None if not measured.
     seconds_per_byte : the least, whatever the fit.
     deviation : of the times that were fitted.
     measured : whether these times are those of the layout and the network that are predicted.
     """
 
     fit: Fit
+    computing: Fit | None
     latency_seconds: float
     seconds_per_byte: float
     deviation: float
     measured: bool
 
-    def at(self, size: float) -> tuple[float, float]:
+    def at(self, size: float, computing: bool = False) -> tuple[float, float]:
         """Return overhead and seconds per byte for a size."""
-        overhead, seconds_per_byte = self.fit.at(size)
+        overhead, seconds_per_byte = (self.computing if computing else self.fit).at(size)
         return overhead, max(seconds_per_byte, self.seconds_per_byte)
+
+
+def _leg(
+    times: CollectiveTimes,
+    calibrated_latency: float,
+    latency: float,
+    seconds_per_byte: float = 0.0,
+    measured: bool = False,
+) -> _Leg:
+    computing = None
+    if times.computing_seconds is not None:
+        computing = fit(replace(times, seconds=times.computing_seconds), calibrated_latency)
+    return _Leg(
+        fit(times, calibrated_latency),
+        computing,
+        latency,
+        seconds_per_byte,
+        times.deviation,
+        measured,
+    )
 
 
 class Transfers:
@@ -181,21 +205,19 @@ class Transfers:
             self._legs[operation] = self._link(operation), self._local(operation)
         link, local = self._legs[operation]
         each = work(self._library, operation, self._layout, size)
-        overhead = seconds = core_seconds = 0.0
-        core = local.at(size)[1] if local else self._seconds_per_byte_of_core
-        if link:
-            overhead, per_byte = link.at(size)
-            seconds += link.latency_seconds * each.link_messages + per_byte * each.link_bytes
-            core_seconds += min(per_byte, core) * each.link_bytes
+        parts = [(link, each.link_messages, each.link_bytes)] if link else []
         if each.local_messages and not (link and link.measured):
             if local is None:
                 raise self._missing(operation)
-            within, per_byte = local.at(size)
-            overhead = max(overhead, within)
-            seconds += local.latency_seconds * each.local_messages + per_byte * each.local_bytes
-            core_seconds += per_byte * each.local_bytes
+            parts.append((local, each.local_messages, each.local_bytes))
+        core = local.at(size)[1] if local else self._seconds_per_byte_of_core
+        core_seconds = sum(min(leg.at(size)[1], core) * sent for leg, _, sent in parts)
+        seconds = _seconds(parts, size)
+        computing = seconds + core_seconds
+        if all(leg.computing for leg, *_ in parts):
+            computing = max(_seconds(parts, size, computing=True), seconds)
         deviation = (link or local).deviation
-        return Transfer((overhead + seconds) * deviation, core_seconds * deviation)
+        return Transfer(seconds * deviation, core_seconds * deviation, computing * deviation)
 
     @property
     def _seconds_per_byte_of_core(self) -> float:
@@ -209,8 +231,7 @@ class Transfers:
         if own:
             chosen = self._nearest(own, self._layout.ranks)
             latency = self._network.latency_seconds or 0.0
-            measured = chosen.layout == self._layout
-            return _Leg(fit(chosen, latency), latency, 0.0, chosen.deviation, measured)
+            return _leg(chosen, latency, latency, measured=chosen.layout == self._layout)
         times = self._fastest(of_link) or self._times(operation)
         base = self._nearest(times, self._layout.ranks)
         own_latency = self._latency(base.network)
@@ -220,7 +241,7 @@ class Transfers:
             latency = own_latency
         least = max(self._network.seconds_per_byte, self._seconds_per_byte_of_core)
         self._note(f"{self._network.name} was not calibrated")
-        return _Leg(fit(base, own_latency), latency, least, base.deviation, False)
+        return _leg(base, own_latency, latency, least)
 
     def _local(self, operation: str) -> _Leg | None:
         within = [each for each in self._times(operation) if each.layout.nodes == 1]
@@ -228,7 +249,7 @@ class Transfers:
             return None
         chosen = self._nearest(within, self._layout.processes)
         latency = self._latency(LOCAL)
-        return _Leg(fit(chosen, latency), latency, 0.0, chosen.deviation, False)
+        return _leg(chosen, latency, latency)
 
     def _times(self, operation: str) -> list[CollectiveTimes]:
         of_library = [
@@ -273,6 +294,21 @@ class Transfers:
             f"is not among the calibrated times for {self._layout}",
             "calibrate it",
         )
+
+
+def _seconds(
+    parts: Sequence[tuple[_Leg, float, float]], size: float, computing: bool = False
+) -> float:
+    """Return the time of messages and bytes of several legs, which have one overhead in common."""
+    overheads, times = zip(
+        *(
+            (overhead, leg.latency_seconds * messages + seconds_per_byte * sent)
+            for leg, messages, sent in parts
+            for overhead, seconds_per_byte in [leg.at(size, computing)]
+        ),
+        strict=True,
+    )
+    return max(overheads) + sum(times)
 
 
 def known_network(calibration: Calibration, name: str) -> Network:

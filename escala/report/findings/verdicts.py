@@ -92,7 +92,8 @@ def answering(tables: Tables) -> Iterator:
     """Yield, for each dataset and workload, the row of `compared` that answers.
 
     It is that of the smallest ratio. Rows without a verdict come after the others, and rows that
-    could not be compared come last.
+    could not be compared come last. A configuration of one rank answers only if there is no other:
+    the question is whether several pay.
     """
     for _, group in compared(tables).groupby(["dataset", "workload"], sort=False):
         yield min(group.itertuples(), key=_place)
@@ -102,7 +103,7 @@ def _place(row) -> tuple:
     found = headline(row)
     unknown = bool(pd.isna(found.ratio))
     certainty = (found.verdict == UNAVAILABLE, found.verdict.startswith(NO_VERDICT), unknown)
-    return *certainty, 0.0 if unknown else found.ratio
+    return row.ranks == 1, *certainty, 0.0 if unknown else found.ratio
 
 
 def shown(tables: Tables) -> set[tuple]:
