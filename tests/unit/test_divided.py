@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escala.strategies import costs
-from escala.strategies.shared import exchanges
+from escala.strategies.shared import exchanges, factors
 from escala.strategies.shared.divided import Divided, divisible, partition
 from escala.strategies.single import Single
 from escala.training.state import State
@@ -108,6 +109,29 @@ def test_parts_updated_by_ranks_are_the_kernel_updated_whole(build):
         np.testing.assert_array_equal(state.updated[0].numpy(), expected[0][rows] + 1)
         for found, value in zip(state.values(), expected, strict=True):
             np.testing.assert_array_equal(found, value + 1)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_layer_in_one_part_has_the_outputs_and_gradients_of_the_layer(first):
+    """Nothing before the first layer of a model needs a gradient."""
+    tf.keras.utils.set_random_seed(3)
+    before = [] if first else [tf.keras.layers.Dense(6, "tanh")]
+    layer = tf.keras.layers.Dense(4, "tanh")
+    model = tf.keras.Sequential([tf.keras.Input((7,)), *before, layer, tf.keras.layers.Dense(2)])
+    part = Divided.of("0.kernel", layer.kernel, 0, 1, whole=False)
+    values = tf.random.normal((5, 7))
+
+    def computed(methods: dict) -> list[np.ndarray]:
+        with tf.GradientTape() as tape:
+            outputs, recorded = factors.forward(model, values, methods)
+            loss = tf.reduce_sum(outputs**2)
+        found = factors.gradients(tape, loss, model.trainable_variables, recorded)
+        assert sum(isinstance(each, factors.Exchanged) for each in found) == len(methods)
+        return [outputs.numpy(), *(factors.dense(each).numpy() for each in found)]
+
+    in_parts = computed({layer: partial(part.computed, Single({}, None))})
+    for one, other in zip(in_parts, computed({}), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_kernels_that_cannot_be_updated_in_parts():
