@@ -28,8 +28,9 @@ class Footprint:
     ----------
     variables : of the model, trained or not.
     optimizer : of the optimizer's variables.
-    gradient : of the largest trained variable. A gradient can be applied and freed before the next
-        one is computed, so no more than one need exist.
+    gradient : of the largest trained variable whose gradient the optimizer needs as a whole. A
+        gradient can be applied and freed before the next one is computed, so no more than one need
+        exist.
     row : of the layers' outputs and their gradients for one row; see `peak`.
     """
 
@@ -41,10 +42,13 @@ class Footprint:
     @classmethod
     def of(cls, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer) -> Footprint:
         """Return the footprint of a built model with its built optimizer."""
+        from escala.strategies.shared.factors import takes_factors
+
+        whole = [v for v in model.trainable_variables if not takes_factors(optimizer, v)]
         return cls(
             sum(map(_bytes, model.variables)),
             sum(map(_bytes, optimizer.variables)),
-            max(map(_bytes, model.trainable_variables), default=0),
+            max(map(_bytes, whole), default=0),
             peak([_row_bytes(tensor) for tensor in _kept_outputs(model)]),
         )
 

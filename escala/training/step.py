@@ -16,9 +16,25 @@ from escala.workloads.models import given
 from escala.workloads.normalisation import over_ranks
 
 
-def factored(model, request: dict, strategy: Strategy, ranks: int) -> list[tf.keras.layers.Layer]:
-    """Return the layers whose gradients are exchanged as factors."""
-    if not (request["knobs"]["factors"] and strategy.gathers):
+def factored(
+    model: tf.keras.Model,
+    optimizer: tf.keras.optimizers.Optimizer,
+    request: dict,
+    strategy: Strategy,
+    ranks: int,
+) -> list[tf.keras.layers.Layer]:
+    """Return the layers whose gradients are computed as factors.
+
+    With several ranks these are the layers with which an exchange of factors saves bytes. With one
+    they are the layers whose kernels the optimizer updates by factors.
+    """
+    if not strategy.gathers:
+        return []
+    if ranks == 1:
+        taken = {v.ref() for v in model.trainable_variables if factors.takes_factors(optimizer, v)}
+        layers = factors.products(model) if taken else []
+        return [layer for layer, _ in layers if layer.kernel.ref() in taken]
+    if not request["knobs"]["factors"]:
         return []
     rows = min(request["global_batch"], request["train_rows"])
     return factors.layers_worth_factoring(model, rows, ranks)
@@ -143,9 +159,14 @@ def train_step(
         apply(exchange(gradients, model.trainable_variables))
         return loss_sum, right
 
+    def applied(gradient, variable):
+        if isinstance(gradient, factors.Factors) and not factors.takes_factors(optimizer, variable):
+            return gradient.product()
+        return gradient
+
     def apply(gradients):
-        gradients = [g.product() if isinstance(g, factors.Factors) else g for g in gradients]
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        pairs = zip(gradients, model.trainable_variables, strict=True)
+        optimizer.apply_gradients([(applied(g, variable), variable) for g, variable in pairs])
         return model.trainable_variables
 
     if recorder and strategy.can_time_inside_step:

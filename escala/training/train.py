@@ -74,7 +74,7 @@ def train(
         memory.require(model, optimizer, request, strategy)
         row_losses = losses_of_rows(work, settings)
         correct = function_of(work, "correct", steps.most_probable_is_right)
-        factored = steps.factored(model, request, strategy, total)
+        factored = steps.factored(model, optimizer, request, strategy, total)
         own = replicas.own_variables(model)
 
         def computing(summed: Callable) -> Callable:

@@ -55,6 +55,11 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
     return tf.convert_to_tensor(gradient)
 
 
+def takes_factors(optimizer: tf.keras.optimizers.Optimizer, variable: tf.Variable) -> bool:
+    """Return whether an optimizer takes `Factors` as the gradient of a variable."""
+    return hasattr(optimizer, "takes_factors") and optimizer.takes_factors(variable)
+
+
 def layers_worth_factoring(
     model: tf.keras.Model, rows: int, ranks: int
 ) -> list[tf.keras.layers.Dense]:
@@ -76,11 +81,14 @@ def layers_worth_factoring(
         fewer = 2 * inputs * outputs - factor_rows * (inputs + outputs)
         return fewer * (ranks - 1) / ranks * layer.kernel.dtype.size
 
-    products = _products(model)
-    return [layer for layer, each in products if saved_bytes(layer, each * rows) > MIN_SAVED_BYTES]
+    return [
+        layer
+        for layer, each in products(model)
+        if saved_bytes(layer, each * rows) > MIN_SAVED_BYTES
+    ]
 
 
-def _products(model: tf.keras.Model) -> list[tuple[tf.keras.layers.Dense, int]]:
+def products(model: tf.keras.Model) -> list[tuple[tf.keras.layers.Dense, int]]:
     """Return the dense layers that compute one product, each with its number of rows.
 
     This is the number of rows that the layer receives for one row of the model.
