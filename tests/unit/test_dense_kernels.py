@@ -147,6 +147,24 @@ def test_ten_steps_are_those_of_keras(scale):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * np.abs(other).max())
 
 
+def test_each_call_is_a_step_of_the_learning_rates_schedule():
+    """The kernel is the only variable, so Keras has nothing to update."""
+    kernels = []
+    for kind in (rmsprop.OnePassRMSprop, tf.keras.optimizers.RMSprop):
+        x, d, w, _ = map(tf.constant, arrays(4, 30, 20))
+        kernel, factors = tf.Variable(w), Factors(x, d)
+        optimizer = kind(
+            tf.keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [1.0, 0.1, 2.0])
+        )
+        optimizer.build([kernel])
+        for _ in range(3):
+            whole = kind is tf.keras.optimizers.RMSprop
+            optimizer.apply_gradients([(factors.product() if whole else factors, kernel)])
+        assert int(optimizer.iterations) == 3
+        kernels.append(kernel.numpy())
+    assert_close(kernels[:1], kernels[1:], 1e-4)
+
+
 def test_a_value_read_before_the_update_stays_as_it_was():
     x, d, w, v = arrays(4, 30, 20)
     kernel, squares = tf.Variable(w), tf.Variable(v)

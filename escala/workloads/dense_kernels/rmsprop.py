@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from escala.workloads.dense_kernels.operations import operations
 
-#: Kernels with fewer weights are updated as all other variables are.
+#: Kernels with fewer weights are updated as all other variables are: their update is a small part
+#: of a step.
 LEAST_WEIGHTS = 2**16
 
 
@@ -128,12 +129,16 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
         pairs = list(grads_and_vars)
         whole = [(g, v) for g, v in pairs if not hasattr(g, "output_gradients")]
         tensors = tf.nest.flatten([g for g, _ in whole if g is not None], expand_composites=True)
+        self._compute_current_learning_rate()
         # The other gradients are the last that the backward pass computes. Before, it may still
         # read a kernel, which the update would then copy.
         with tf.control_dependencies(tensors):
             for gradient, variable in pairs:
                 if hasattr(gradient, "output_gradients"):
                     self._update_by(gradient, variable)
+        if not whole:
+            # Keras would not count this step.
+            return self.iterations.assign_add(1)
         return super().apply_gradients(whole, **options)
 
     def _update_by(self, factors: Any, kernel: tf.Variable) -> None:
