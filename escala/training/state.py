@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from escala.strategies import Strategy
 from escala.strategies.shared.divided import Divided, noted_variables
-from escala.strategies.shared.factors import Factors
+from escala.strategies.shared.factors import Factors, takes_factors
 
 #: The prefix of the name of an optimizer's variable in the exchange that gathers its parts.
 _OPTIMIZER = "optimizer/"
@@ -72,12 +72,20 @@ class State:
 
     def update(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | Factors]) -> list:
         """Apply the sums of the gradients over all ranks, and return the variables updated."""
-        of_updated = [
-            _own_gradient(gradient, part)
-            for gradient, part in zip(gradients, self._of_updated, strict=True)
-        ]
-        self.optimizer.apply_gradients(zip(of_updated, self.updated, strict=True))
+        own = map(self._own_gradient, gradients, self._of_updated, self.updated)
+        self.optimizer.apply_gradients(zip(own, self.updated, strict=True))
         return self.updated
+
+    def _own_gradient(
+        self,
+        gradient: tf.Tensor | tf.IndexedSlices | Factors,
+        part: Divided | None,
+        variable: tf.Variable,
+    ) -> tf.Tensor | tf.IndexedSlices | Factors:
+        """Return the gradient of an updated variable in a form that the optimizer takes."""
+        if isinstance(gradient, Factors):
+            return gradient if takes_factors(self.optimizer, variable) else gradient.product()
+        return gradient[part.rows] if part else gradient
 
     def broadcast(self) -> None:
         """Give every rank the values of rank 0, and of a divided kernel its rows.
@@ -109,10 +117,3 @@ class State:
             variable.assign(value[part.rows] if part else value)
         for each in self._divided:
             each.split()
-
-
-def _own_gradient(gradient, part: Divided | None):
-    """Return the gradient of a variable, or of this rank's rows of a divided kernel."""
-    if isinstance(gradient, Factors):
-        return gradient.product()
-    return gradient[part.rows] if part else gradient

@@ -15,7 +15,7 @@ from escala.strategies import Strategy, costs
 from escala.strategies.base import tensor_names
 from escala.strategies.shared import factors
 from escala.strategies.shared.divided import Divided
-from escala.strategies.shared.exchanges import chosen
+from escala.strategies.shared.exchanges import chosen, of_one_rank
 from escala.training.state import State
 from escala.workloads.models import given
 from escala.workloads.normalisation import over_ranks
@@ -30,11 +30,14 @@ def exchanges(
 ) -> dict[tf.keras.layers.Dense, str]:
     """Return the exchange of each dense layer that need not be summed by allreduce.
 
-    It is empty where the ranks sum all gradients.
+    It is empty where the ranks sum all gradients. The gradients of a single rank stay factors where
+    the optimizer takes them.
     """
     knobs = request["knobs"]
     if not strategy.gathers or knobs["accumulation"] > 1:
         return {}
+    if ranks == 1:
+        return of_one_rank(model, optimizer)
     wanted = knobs["dense_exchange"]
     if wanted == costs.ALLREDUCE:
         return {}

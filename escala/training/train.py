@@ -74,7 +74,7 @@ def train(
         exchanges = steps.exchanges(model, optimizer, request, strategy, total)
         parts = steps.divided(model, exchanges, strategy, total)
         state = State(model, optimizer, parts, strategy)
-        memory.require(model, optimizer, request, strategy)
+        memory.require(model, optimizer, state.updated, request, strategy)
         row_losses = losses_of_rows(work, settings)
         correct = function_of(work, "correct", steps.most_probable_is_right)
         methods = steps.methods(exchanges, parts, strategy)

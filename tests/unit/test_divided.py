@@ -144,6 +144,8 @@ def test_kernels_that_cannot_be_updated_in_parts():
     assert divisible(optimizers.SGD(), layer, 7)
     assert not divisible(optimizers.SGD(), layer, 8)
     assert not divisible(Own(), layer, 2)
+    Own.elementwise = True
+    assert divisible(Own(), layer, 2)
     assert not divisible(optimizers.legacy.SGD(), layer, 2)
     assert not divisible(optimizers.Adafactor(), layer, 2)
     assert not divisible(optimizers.SGD(clipnorm=1.0), layer, 2)

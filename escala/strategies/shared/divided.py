@@ -24,7 +24,8 @@ from escala.strategies.shared.factors import Exchanged
 #: layer computes in parts. The variable's name follows.
 WEIGHTS, LAYER = "weights/", "layer/"
 
-#: Optimizers that update each weight by its own gradient, whatever those of the others.
+#: Keras's optimizers that update each weight by its own gradient, whatever those of the others.
+#: Another one says so by an attribute `elementwise`, see `escala.workloads`.
 ELEMENTWISE = (
     "SGD", "RMSprop", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "Nadam", "Ftrl", "Lion",
 )  # fmt: skip
@@ -42,9 +43,9 @@ def divisible(
 
     Each weight must be updated for itself, and each rank must have rows.
     """
-    elementwise = any(type(optimizer) is getattr(tf.keras.optimizers, n) for n in ELEMENTWISE)
+    known = [getattr(tf.keras.optimizers, name) for name in ELEMENTWISE]
     return (
-        elementwise
+        (type(optimizer) in known or getattr(optimizer, "elementwise", False))
         and optimizer.clipnorm is None
         and optimizer.global_clipnorm is None
         and not optimizer.use_ema

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from escala.strategies import costs
 from escala.strategies.shared.divided import divisible
-from escala.strategies.shared.factors import products
+from escala.strategies.shared.factors import products, takes_factors
 
 
 def chosen(
@@ -39,6 +39,22 @@ def chosen(
             layer, costs.Product(*layer.kernel.shape, each * rows, layer.kernel.dtype.size)
         )
         for layer, each in products(model)
+    }
+
+
+def of_one_rank(
+    model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer
+) -> dict[tf.keras.layers.Dense, str]:
+    """Return `costs.FACTORS` for each dense layer whose kernel the optimizer updates by factors.
+
+    A single rank exchanges nothing: its own factors are those of all rows.
+    """
+    if not any(takes_factors(optimizer, variable) for variable in model.trainable_variables):
+        return {}
+    return {
+        layer: costs.FACTORS
+        for layer, _ in products(model)
+        if takes_factors(optimizer, layer.kernel)
     }
 
 

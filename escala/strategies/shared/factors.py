@@ -76,6 +76,11 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
     return tf.convert_to_tensor(gradient)
 
 
+def takes_factors(optimizer: tf.keras.optimizers.Optimizer, variable: tf.Variable) -> bool:
+    """Return whether an optimizer takes `Factors` as the gradient of a variable."""
+    return hasattr(optimizer, "takes_factors") and optimizer.takes_factors(variable)
+
+
 def products(model: tf.keras.Model) -> list[tuple[tf.keras.layers.Dense, int]]:
     """Return the dense layers that compute one product, each with its number of rows.
 
