@@ -193,6 +193,7 @@ def test_the_first_dense_layer_trains_as_with_keras():
         optimizer = virus_cnn.optimizer({}, RATE, {"optimizer": name})
         strategy = STRATEGIES["single"]({}, None)
         request = {"knobs": {"accumulation": 1}}
+        assert steps.exchanges(model, optimizer, {"knobs": {"accumulation": 2}}, strategy, 1) == {}
         exchanges = steps.exchanges(model, optimizer, request, strategy, 1)
         found.append({tuple(layer.kernel.shape): each for layer, each in exchanges.items()})
         state = State(model, optimizer, [], strategy)

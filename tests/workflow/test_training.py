@@ -87,6 +87,8 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
     by_step = made.assign(step=made.groupby("tensor").cumcount()).groupby("step")
     assert set(by_step["tensor"].first()) == {"gradient/5.dense/kernel/inputs"}
     assert not (tmp_path / "model.json").exists(), "this model was not to be kept"
+    chosen = read_json(tmp_path / "run.json")["training"]["dense_exchange"]
+    assert chosen == {"dense": "factors", "dense_1": "allreduce", "dense_2": "allreduce"}
 
 
 @pytest.mark.parametrize("weighting", ["rows", "ranks"])
