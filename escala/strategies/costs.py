@@ -77,7 +77,7 @@ class Product(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What the ranks and their network do in a second.
+    """The speed of the ranks and of their network.
 
     Attributes
     ----------
