@@ -11,9 +11,11 @@ import contextlib
 import ctypes
 import json
 import os
+import random
 import socket
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import psutil
 
@@ -24,6 +26,10 @@ from escala.runtime.placement import Node
 
 #: On one node ranks use only loopback.
 LOOPBACK = "lo"
+#: The first port that ranks listen on; below are those of known services.
+FIRST_PORT = 10_000
+#: Linux gives a port of this range to a program that listens or connects without choosing one.
+EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 #: Marks the line among other output of a scheduler.
 MARK = "escala-node "
 
@@ -71,11 +77,22 @@ def _resolved(name: str) -> str | None:
 
 
 def _free_ports(address: str, count: int) -> list[int]:
+    """Return free ports, outside the ephemeral ports as long as there are any.
+
+    The ranks listen on them seconds later. By then, a program may have been given an ephemeral
+    port: srun listens on some.
+    """
+    first, last = map(int, EPHEMERAL_PORTS.read_text().split())
+    others = [*range(FIRST_PORT, first), *range(last + 1, 2**16)]
+    candidates = [*random.sample(others, len(others)), *[0] * count]
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((address, 0))
-        return [each.getsockname()[1] for each in sockets]
+        found = []
+        while len(found) < count:
+            each = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                each.bind((address, candidates.pop(0)))
+                found.append(each.getsockname()[1])
+        return found
 
 
 def mpi_world() -> int:

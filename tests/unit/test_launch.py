@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -18,7 +19,7 @@ from escala.core.errors import InputError
 from escala.runtime import launch
 from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
-from escala.runtime.node import describe
+from escala.runtime.node import EPHEMERAL_PORTS, FIRST_PORT, describe
 from escala.runtime.placement import EXTRA_PORTS, Node, places
 from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
@@ -146,6 +147,26 @@ def test_several_nodes_and_srun_need_an_allocation(monkeypatch, nodes, asked, wh
 def test_an_interface_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(InputError, match=r"ib7.*name one of.*lo"):
         describe("ib7", 1)
+
+
+def test_ranks_listen_on_ports_that_the_kernel_gives_to_nobody_else():
+    first, last = map(int, EPHEMERAL_PORTS.read_text().split())
+    ports = describe("lo", 50).ports
+    assert len(set(ports)) == 50
+    assert not [port for port in ports if first <= port <= last]
+
+
+def test_a_port_in_use_is_left_out_and_the_kernel_chooses_where_no_other_is_free(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "range").write_text(f"{FIRST_PORT + 2}\t65535\n")
+    monkeypatch.setattr("escala.runtime.node.EPHEMERAL_PORTS", tmp_path / "range")
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", FIRST_PORT))
+        ports = describe("lo", 3).ports
+    assert FIRST_PORT not in ports
+    assert FIRST_PORT + 1 in ports
+    assert len(set(ports)) == 3
 
 
 def test_this_machine_starts_as_many_processes_as_there_are_places():

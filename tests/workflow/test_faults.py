@@ -30,7 +30,8 @@ PATIENCE_SECONDS = 120
 TRAINING = "epoch 1/"
 EPOCHS = 4
 # Code that every Python process begins with: rank 1 does not join the others before a file exists;
-# rank 0 is killed at the end of an epoch that no checkpoint holds.
+# rank 0 is killed at the end of an epoch that no checkpoint holds; rank 1 pauses for longer than
+# TensorFlow waits for a heartbeat by default.
 LATE = """
 import time
 from pathlib import Path
@@ -57,6 +58,23 @@ def ended(self, epoch):
     return due(self, epoch)
 
 Checkpoint.due = ended
+"""
+PAUSING = """
+import os, signal, time
+from escala.training.checkpoint import Checkpoint
+
+due = Checkpoint.due
+
+def paused(self, epoch):
+    rank = os.getpid()
+    if epoch == 1 and self.process == 1 and os.fork() == 0:
+        os.kill(rank, signal.SIGSTOP)
+        time.sleep(25)
+        os.kill(rank, signal.SIGCONT)
+        os._exit(0)
+    return due(self, epoch)
+
+Checkpoint.due = paused
 """
 
 
@@ -214,6 +232,19 @@ def test_a_run_that_was_ended_goes_on_from_its_checkpoint_to_the_same_losses(
     # Ranks with shares of their own sum in another order.
     tolerance = 1e-6 if strategy != "hybrid" else 3e-3
     np.testing.assert_allclose(found, losses, rtol=tolerance)
+
+
+@pytest.mark.sweep
+def test_a_rank_that_is_silent_for_some_time_is_not_lost(
+    small_split, request_for, tmp_path, imported
+):
+    """On a slow link a heartbeat waits behind gradients; here the rank itself pauses."""
+    request = request_for("multiworker-mirrored", "1x2", epochs=2)
+    imported(PAUSING)
+    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
+    assert outcome.status == "ok", outcome.reason
+    run = read_json(tmp_path / "run.json")
+    assert run["epochs"][1]["epoch_wall_seconds"] > 20, "rank 0 waited"
 
 
 def test_under_other_settings_a_run_begins_anew(small_split, request_for, tmp_path):
