@@ -74,6 +74,7 @@ def measure(case: str, name: str) -> None:
     from escala.training import memory
     from escala.training import step as steps
     from escala.training.contract import losses_of_rows
+    from escala.training.state import State
     from escala.workloads import workload
 
     chosen, settings, shape, dtype, classes, rows = CASES[case]
@@ -87,16 +88,16 @@ def measure(case: str, name: str) -> None:
     work = workload(chosen)
     model = work.build([Spec("rows", shape, dtype)], (classes,), settings, KNOBS)
     optimizer = work.optimizer(settings, 0.001, KNOBS)
-    optimizer.build(model.trainable_variables)
+    state = State(model, optimizer, [], strategy)
 
     class Data:
         inputs, targets = (Spec("rows", shape, dtype),), Spec("labels", (), "int64")
 
     row_losses = losses_of_rows(work, settings)
     compute = steps.computing(
-        model, row_losses, steps.most_probable_is_right, [], [], strategy.summed
+        model, row_losses, steps.most_probable_is_right, {}, [], strategy.summed
     )
-    step = steps.train_step(model, optimizer, strategy, Data, compute, strategy.exchange)
+    step = steps.train_step(state, strategy, Data, compute, strategy.exchange)
     random = np.random.default_rng(0)
     for _ in range(STEPS):
         given = random.integers(0, 2, (rows, *shape)).astype(dtype)

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from escala.core.errors import InputError
+from escala.core.rates import bits_per_second
 from escala.lab.state import FOLDER, Claim, Lab, Node, alone, call, claim, keep_claim, require
 
 #: Name of the bridge, and a name for the machine's own namespace, by which jobs reach the bridge.
@@ -28,8 +29,6 @@ NATIVE = "native"
 MOST_NODES = 200
 
 _NAMESPACES = Path("/run/netns")
-_RATE = re.compile(r"([1-9][0-9]{0,4})(kbit|mbit|gbit)")
-_BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 # A bucket holds the bytes of one millisecond at the rate. A larger one would let a small exchange
 # through at the speed of memory. A packet must fit.
@@ -225,21 +224,6 @@ def shape(rate: str) -> None:
                 _tc(f"-n {namespace} qdisc replace dev {device} root {queue}")
             # A connection must not start with TCP's metrics of another rate.
             _ip(f"-n {node.link} tcp_metrics flush")
-
-
-def bits_per_second(rate: str) -> int:
-    """Return a rate such as `100mbit` as a number.
-
-    Raises
-    ------
-    InputError : it is not a rate.
-    """
-    match = _RATE.fullmatch(rate)
-    if match is None:
-        raise InputError(
-            "rate", rate, "is not a rate", "write it as 10mbit, 100mbit or 1gbit, or write native"
-        )
-    return int(match[1]) * _BITS[match[2]]
 
 
 def _bucket(bits: int) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from escala.core.errors import InputError
 from escala.core.files import sha256_file
+from escala.core.rates import bits_per_second
 from escala.data import base
 from escala.record import key
 from escala.runtime.layout import Layout, global_batch
@@ -72,11 +73,17 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
         "train_rows": description["rows"]["train"],
         "validated_on": _validated_on(request["training"], description),
         "max_steps": request.get("max_steps"),
+        "link_bits_per_second": _link_rate(request["link"]),
         "instrument": request["instrument"],
         "probe_settings": request["probe_settings"],
     }
     by_kind = {"steps": _by_steps, "fit": _by_fit}
     return common | by_kind[common["kind"]](common, request["repeat"] or 1)
+
+
+def _link_rate(link: dict) -> int | None:
+    """Return the requested rate of the links between nodes in bit/s, None without one."""
+    return bits_per_second(link["rate"]) if link["rate"] else None
 
 
 def _validated_on(training: dict, description: dict) -> str | None:

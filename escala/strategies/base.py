@@ -55,7 +55,7 @@ class Strategy(ABC):
     #: Whether ranks do not wait for each other's updates of the weights.
     asynchronous: ClassVar[bool] = False
     writes_timeline: ClassVar[bool] = False
-    #: Whether ranks can gather the factors of a gradient in place of summing their products.
+    #: Whether ranks can exchange the gradient of a dense layer in other ways than by its sum.
     gathers: ClassVar[bool] = False
     #: Whether a process can read the clock inside its compiled step.
     can_time_inside_step: ClassVar[bool] = True
@@ -137,7 +137,8 @@ class Strategy(ABC):
         """Return the sums of the gradients over all ranks.
 
         Where the optimizer sums them, they are returned as they are. For a gradient that is
-        `Factors`, the factors of all ranks' rows are returned.
+        `Factors`, the factors of all ranks' rows are returned; for `OwnRows` among these, only the
+        columns of inputs that belong to this rank's rows of the kernel (`own_columns`).
         """
         return list(gradients)
 
@@ -149,6 +150,45 @@ class Strategy(ABC):
         Raises
         ------
         Unavailable : the ranks have no common step.
+        """
+        return values
+
+    def gathered(self, values: tf.Tensor, name: str) -> tf.Tensor:
+        """Return a tensor of all ranks, one below the other in the order of the ranks.
+
+        It needs a strategy that `gathers`, as the next two methods do. Every rank must call it,
+        with the same name; ranks may have different numbers of rows.
+        """
+        return values
+
+    def own_columns(
+        self, values: tf.Tensor, sizes: Sequence[int], name: str
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return this rank's columns of a matrix of all ranks, and the rows of each rank.
+
+        Parameters
+        ----------
+        values : the rows of this rank with all columns, (rows, sum of sizes).
+        sizes : number of consecutive columns of each rank.
+
+        Returns
+        -------
+        A tensor (rows of all ranks, own columns), rows in the order of the ranks; int32 (ranks,).
+        """
+        import tensorflow as tf
+
+        return values, tf.shape(values)[:1]
+
+    def own_rows(
+        self, values: tf.Tensor, counts: tf.Tensor, sizes: Sequence[int], name: str
+    ) -> tf.Tensor:
+        """Return this rank's rows of a matrix of all ranks with all columns; undo `own_columns`.
+
+        Parameters
+        ----------
+        values : the columns of this rank, (rows of all ranks, own columns).
+        counts : rows of each rank, int32 (ranks,).
+        sizes : number of consecutive columns of each rank.
         """
         return values
 

@@ -57,7 +57,7 @@ class Horovod(Strategy):
         names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
         own = dict(zip(names, self.local(gradients), strict=True))
         exchanged = {n: self._gathered(n, g) for n, g in own.items() if isinstance(g, Factors)}
-        # The large factors are most of the bytes and are sent first.
+        # The large factors are most of the bytes of a gradient and are sent first.
         with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
             exchanged |= {n: self._summed(n, g) for n, g in own.items() if n not in exchanged}
         return [exchanged[name] for name in names]
@@ -67,8 +67,8 @@ class Horovod(Strategy):
 
         if isinstance(gradient, tf.IndexedSlices):
             # Horovod would do the same, but under names of its own in the timeline.
-            values = self._hvd.allgather(gradient.values, name=name)
-            indices = self._hvd.allgather(gradient.indices, name=f"{name}{INDICES}")
+            values = self.gathered(gradient.values, name)
+            indices = self.gathered(gradient.indices, f"{name}{INDICES}")
             return tf.IndexedSlices(values, indices, gradient.dense_shape)
         # Losses are already divided by the global number of rows, so gradients are summed:
         # an average would weigh the rows of a smaller shard more.
@@ -82,11 +82,55 @@ class Horovod(Strategy):
         Only the inputs, by far the larger factor, are compressed. Errors may be too small for 16
         bits. Products are summed in the kernel's own type.
         """
+        from escala.strategies.shared.divided import partition
+        from escala.strategies.shared.factors import Exchanged, OwnRows
+
+        if isinstance(factors, Exchanged):
+            return factors
         inputs, form = self._compression.compress(factors.inputs)
-        inputs = self._hvd.allgather(inputs, name=f"{name}{INPUTS}")
-        output_gradients = self._hvd.allgather(factors.output_gradients, name=name)
-        inputs = self._compression.decompress(inputs, form)
-        return factors._replace(inputs=inputs, output_gradients=output_gradients)
+        if isinstance(factors, OwnRows):
+            sizes = partition(inputs.shape[1], self._hvd.size())
+            inputs, _ = self.own_columns(inputs, sizes, f"{name}{INPUTS}")
+        else:
+            inputs = self.gathered(inputs, f"{name}{INPUTS}")
+        output_gradients = self.gathered(factors.output_gradients, name)
+        return Exchanged(self._compression.decompress(inputs, form), output_gradients)
+
+    def gathered(self, values, name):
+        return self._hvd.allgather(values, name=name)
+
+    def own_columns(self, values, sizes, name):
+        import tensorflow as tf
+
+        # Each rank is sent a matrix as wide as its part, whatever the rows. So what a rank receives
+        # is the rows of one matrix.
+        blocks = tf.split(values, list(sizes), axis=1)
+        numbers = tf.shape(values)[0] * tf.constant(sizes, tf.int32)
+        received, counts = self._exchanged(blocks, numbers, name)
+        own = sizes[self._hvd.rank()]
+        return tf.reshape(received, (-1, own)), counts // own
+
+    def own_rows(self, values, counts, sizes, name):
+        import tensorflow as tf
+
+        rank = self._hvd.rank()
+        received, _ = self._exchanged([values], counts * sizes[rank], name)
+        rows = counts[rank]
+        blocks = tf.split(received, rows * tf.constant(sizes, tf.int32), num=len(sizes))
+        of_ranks = zip(blocks, sizes, strict=True)
+        return tf.concat([tf.reshape(block, (rows, size)) for block, size in of_ranks], axis=1)
+
+    def _exchanged(self, blocks, numbers, name):
+        """Send each rank so many numbers of some matrices, row by row.
+
+        Returns
+        -------
+        The numbers received, in the order of the ranks, and how many each sent.
+        """
+        import tensorflow as tf
+
+        flat = tf.concat([tf.reshape(block, [-1]) for block in blocks], axis=0)
+        return self._hvd.alltoall(flat, splits=numbers, name=name)
 
     def summed(self, values, name):
         import tensorflow as tf

@@ -47,8 +47,8 @@ def _wait_for_heartbeats(ranks: int) -> None:
     `MultiWorkerMirroredStrategy` configures this service only if nobody did, and has no option for
     the time.
     """
-    from tensorflow.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
     from tensorflow.python.eager import context
+    from tensorflow.tsl.protobuf.coordination_config_pb2 import CoordinatedJob
 
     context.context().configure_coordination_service(
         service_type="standalone",

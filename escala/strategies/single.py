@@ -9,6 +9,8 @@ class Single(Strategy):
     name = "single"
     position = 0
     only_one_rank = True
+    # Its own factors are those of all ranks.
+    gathers = True
 
     def start(self):
         return [0], 1

@@ -10,14 +10,10 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from escala.core.files import atomic, read_json, sha256_file, write_json
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 FOLDER = "checkpoint"
 _LATEST, _VARIABLES, _BEST = "latest.json", "variables.npz", "best.npz"
@@ -47,7 +43,7 @@ class Checkpoint:
     def keep(
         self,
         epoch: int,
-        variables: Sequence[tf.Variable],
+        values: Sequence[np.ndarray],
         best: Sequence[np.ndarray] | None,
         state: dict,
         steps: Path,
@@ -57,7 +53,8 @@ class Checkpoint:
 
         Parameters
         ----------
-        variables : of model and optimizer, equal in all processes; the first process keeps them.
+        values : of the variables of model and optimizer, equal in all processes; the first process
+            keeps them.
         best : weights of the best epoch so far, equal in all processes; None if none are kept.
         state : any other state of this process, as JSON values.
         steps : file of its step times, which is copied.
@@ -68,10 +65,9 @@ class Checkpoint:
         write_json(into / f"rank{self.process}.json", state)
         shutil.copy(steps, into / steps.name)
         if self.process == 0:
-            arrays = {_VARIABLES: [variable.numpy() for variable in variables], _BEST: best or []}
-            for name, values in arrays.items():
+            for name, arrays in {_VARIABLES: values, _BEST: best or []}.items():
                 with atomic(into / name) as temporary:
-                    np.savez(temporary, *values)
+                    np.savez(temporary, *arrays)
         together()
         if self.process == 0:
             files = sorted(path for path in into.iterdir() if path.is_file())
@@ -82,16 +78,14 @@ class Checkpoint:
                 if older != into:
                     shutil.rmtree(older)
 
-    def restore(self, epoch: int, variables: Sequence[tf.Variable], steps: Path) -> dict:
-        """Restore the variables' values after an epoch, and return the state kept with them.
+    def restore(self, epoch: int, steps: Path) -> tuple[list[np.ndarray], dict]:
+        """Return the variables' values after an epoch, and the state kept with them.
 
         `steps` receives the step times up to this epoch.
         """
         kept = self.folder / f"epoch{epoch}"
-        for variable, value in zip(variables, _read(kept / _VARIABLES), strict=True):
-            variable.assign(value)
         shutil.copy(kept / steps.name, steps)
-        return read_json(kept / f"rank{self.process}.json")
+        return _read(kept / _VARIABLES), read_json(kept / f"rank{self.process}.json")
 
     def best(self, epoch: int) -> list[np.ndarray]:
         """Return the weights of the best epoch up to an epoch, as the checkpoint kept them."""

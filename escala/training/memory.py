@@ -26,10 +26,11 @@ class Footprint:
 
     Attributes
     ----------
-    variables : of the model, trained or not.
+    variables : of the model, trained or not, and parts of them that the optimizer updates.
     optimizer : of the optimizer's variables.
-    gradient : of the largest trained variable. A gradient can be applied and freed before the next
-        one is computed, so no more than one need exist.
+    gradient : of the largest trained variable whose gradient the optimizer needs as a whole. A
+        gradient can be applied and freed before the next one is computed, so no more than one need
+        exist.
     row : of the layers' outputs and their gradients for one row; see `peak`.
     """
 
@@ -39,12 +40,27 @@ class Footprint:
     row: int
 
     @classmethod
-    def of(cls, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer) -> Footprint:
-        """Return the footprint of a built model with its built optimizer."""
+    def of(
+        cls,
+        model: tf.keras.Model,
+        optimizer: tf.keras.optimizers.Optimizer,
+        updated: Sequence[tf.Variable] | None = None,
+    ) -> Footprint:
+        """Return the footprint of a built model with its built optimizer.
+
+        Parameters
+        ----------
+        updated : variables that the optimizer updates; absent, the trained ones of the model.
+        """
+        from escala.strategies.shared.factors import takes_factors
+
+        updated = model.trainable_variables if updated is None else updated
+        held = {id(variable): variable for variable in (*model.variables, *updated)}
+        whole = [variable for variable in updated if not takes_factors(optimizer, variable)]
         return cls(
-            sum(map(_bytes, model.variables)),
+            sum(map(_bytes, held.values())),
             sum(map(_bytes, optimizer.variables)),
-            max(map(_bytes, model.trainable_variables), default=0),
+            max(map(_bytes, whole), default=0),
             peak([_row_bytes(tensor) for tensor in _kept_outputs(model)]),
         )
 
@@ -109,6 +125,7 @@ def rows_of_ranks(batch: int, ranks: int, parts: int, by_speed: bool) -> list[in
 def require(
     model: tf.keras.Model,
     optimizer: tf.keras.optimizers.Optimizer,
+    updated: Sequence[tf.Variable],
     request: Mapping[str, Any],
     strategy: Strategy,
 ) -> None:
@@ -118,6 +135,7 @@ def require(
 
     Parameters
     ----------
+    updated : variables that the optimizer updates.
     request : the run's plan (`escala.record.plan`).
 
     Raises
@@ -135,7 +153,7 @@ def require(
     )
     replicas = place.processes_per_node * len(place.ranks)
     rows = rows[place.node * replicas :][:replicas]
-    footprint = Footprint.of(model, optimizer)
+    footprint = Footprint.of(model, optimizer, updated)
     needed = node_bytes(footprint, rows, place.processes_per_node, strategy.asynchronous)
     if needed > place.memory:
         raise MemoryError(shortage(needed, place.memory, max(rows)))

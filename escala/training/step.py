@@ -3,32 +3,106 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
 
 from escala.data.base import Arrays
 from escala.probes import Recorder
-from escala.strategies import Strategy
+from escala.strategies import Strategy, costs
+from escala.strategies.base import tensor_names
 from escala.strategies.shared import factors
+from escala.strategies.shared.divided import Divided
+from escala.strategies.shared.exchanges import chosen, of_one_rank
+from escala.training.state import State
 from escala.workloads.models import given
 from escala.workloads.normalisation import over_ranks
 
 
-def factored(model, request: dict, strategy: Strategy, ranks: int) -> list[tf.keras.layers.Layer]:
-    """Return the layers whose gradients are exchanged as factors."""
-    if not (request["knobs"]["factors"] and strategy.gathers):
-        return []
+def exchanges(
+    model: tf.keras.Model,
+    optimizer: tf.keras.optimizers.Optimizer,
+    request: dict,
+    strategy: Strategy,
+    ranks: int,
+) -> dict[tf.keras.layers.Dense, str]:
+    """Return the exchange of each dense layer that need not be summed by allreduce.
+
+    It is empty where the ranks sum all gradients. The gradients of a single rank stay factors where
+    the optimizer takes them.
+    """
+    knobs = request["knobs"]
+    if not strategy.gathers or knobs["accumulation"] > 1:
+        return {}
+    if ranks == 1:
+        return of_one_rank(model, optimizer)
+    wanted = knobs["dense_exchange"]
+    if wanted == costs.ALLREDUCE:
+        return {}
+    rates = costs.rates(
+        strategy.mpi,
+        strategy.place.nodes,
+        request["link_bits_per_second"],
+        knobs["cycle_time_ms"],
+        knobs["exchange_rates"],
+    )
     rows = min(request["global_batch"], request["train_rows"])
-    return factors.layers_worth_factoring(model, rows, ranks)
+    return chosen(model, optimizer, wanted, rows, ranks, rates)
+
+
+def divided(
+    model: tf.keras.Model,
+    exchanges: Mapping[tf.keras.layers.Dense, str],
+    strategy: Strategy,
+    ranks: int,
+) -> list[Divided]:
+    """Divide the kernels of which each rank updates only its own rows."""
+    names = dict(
+        zip(
+            (variable.ref() for variable in model.trainable_variables),
+            tensor_names(model.trainable_variables),
+            strict=True,
+        )
+    )
+    return [
+        Divided.of(
+            names[layer.kernel.ref()],
+            layer.kernel,
+            *strategy.place.ranks,
+            ranks,
+            whole=exchange != costs.IN_PARTS,
+        )
+        for layer, exchange in exchanges.items()
+        if exchange in costs.OF_OWN_ROWS
+    ]
+
+
+def methods(
+    exchanges: Mapping[tf.keras.layers.Dense, str],
+    divided: Sequence[Divided],
+    strategy: Strategy,
+) -> dict[tf.keras.layers.Dense, factors.Method]:
+    """Return how each layer is computed whose gradient is not summed by allreduce."""
+    of_kernel = {each.kernel.ref(): each for each in divided}
+    by_exchange = {
+        costs.FACTORS: lambda layer: partial(factors.as_factors, factors.Factors),
+        costs.SHARDED: lambda layer: partial(factors.as_factors, factors.OwnRows),
+        costs.IN_PARTS: lambda layer: partial(of_kernel[layer.kernel.ref()].computed, strategy),
+    }
+    return {
+        layer: by_exchange[exchange](layer)
+        for layer, exchange in exchanges.items()
+        if exchange in by_exchange
+    }
 
 
 def computing(
     model: tf.keras.Model,
     row_losses: Callable,
     correct: Callable,
-    factored_layers: Sequence[tf.keras.layers.Layer],
+    methods: Mapping[tf.keras.layers.Dense, factors.Method],
     own: Sequence[tf.Variable],
     summed: Callable,
 ) -> Callable:
@@ -39,17 +113,17 @@ def computing(
     updates; a rank without rows does not change them. `summed` sums over ranks for layers that
     normalise over all of them (`Strategy.summed`).
 
-    The gradients of `factored_layers` are returned as factors. Losses of regularisers and layers
-    (`model.losses`) are added to the loss of every row. So the mean over the rows of a step holds
-    them once, for any number of ranks, shares and parts. As in Keras, a regulariser of a layer's
-    output is a mean over the rows that the layer receives at once.
+    The layers of `methods` are computed by these, and their gradients are factors. Losses of
+    regularisers and layers (`model.losses`) are added to the loss of every row. So the mean over
+    the rows of a step holds them once, for any number of ranks, shares and parts. As in Keras, a
+    regulariser of a layer's output is a mean over the rows that the layer receives at once.
     """
 
     def compute(*arguments):
         *inputs, targets, weights, divisor = arguments
         before = [variable.read_value() for variable in own]
         with tf.GradientTape() as tape, over_ranks(weights, summed):
-            outputs, recorded = factors.forward(model, given(inputs), factored_layers)
+            outputs, recorded = factors.forward(model, given(inputs), methods)
             losses = row_losses(targets, outputs)
             if of_model := model.losses:
                 losses += tf.add_n(of_model)
@@ -125,9 +199,18 @@ def slowed(compute: Callable, factor: float) -> Callable:
     return slow
 
 
+def with_gathered(state: State, compute: Callable) -> Callable:
+    """Return a function that also gathers the kernels that ranks update in parts."""
+
+    def gather_and_compute(*arguments):
+        state.gather_for_step()
+        return compute(*arguments)
+
+    return gather_and_compute
+
+
 def train_step(
-    model: tf.keras.Model,
-    optimizer: tf.keras.optimizers.Optimizer,
+    state: State,
     strategy: Strategy,
     data: Arrays,
     compute: Callable,
@@ -138,23 +221,16 @@ def train_step(
     weights, divisor = tf.TensorSpec((None,), tf.float32), tf.TensorSpec((), tf.float32)
     signature = (*row_signature(data), weights, divisor)
 
+    def exchanged(gradients):
+        return exchange(gradients, state.updated)
+
     def step(*arguments):
         gradients, loss_sum, right = compute(*arguments)
-        apply(exchange(gradients, model.trainable_variables))
+        state.update(exchanged(gradients))
         return loss_sum, right
 
-    def apply(gradients):
-        gradients = [g.product() if isinstance(g, factors.Factors) else g for g in gradients]
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        return model.trainable_variables
-
     if recorder and strategy.can_time_inside_step:
-        step = recorder.step(
-            compute,
-            strategy.local,
-            lambda gradients: exchange(gradients, model.trainable_variables),
-            apply,
-        )
+        step = recorder.step(compute, strategy.local, exchanged, state.update)
     return strategy.compiled(step, signature)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from escala.training.data import STEP_COLUMNS, Clock, digest
 from escala.training.epoch import train_epoch
 from escala.training.evaluate import evaluated, evaluator, validate
 from escala.training.shards import evaluation_rows
+from escala.training.state import State
 from escala.training.stopping import EarlyStopping
 from escala.training.warmup import shares_by_speed, stated_shares, unchanged, warm_up
 from escala.workloads import models, scores_module, workload
@@ -69,36 +70,35 @@ def train(
         replicas.use_generators()
         model = work.build(data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
-        optimizer.build(model.trainable_variables)
         replicas.require_whole_steps(model, request["knobs"]["accumulation"])
-        memory.require(model, optimizer, request, strategy)
+        exchanges = steps.exchanges(model, optimizer, request, strategy, total)
+        parts = steps.divided(model, exchanges, strategy, total)
+        state = State(model, optimizer, parts, strategy)
+        memory.require(model, optimizer, state.updated, request, strategy)
         row_losses = losses_of_rows(work, settings)
         correct = function_of(work, "correct", steps.most_probable_is_right)
-        factored = steps.factored(model, request, strategy, total)
+        methods = steps.methods(exchanges, parts, strategy)
         own = replicas.own_variables(model)
 
-        def computing(summed: Callable) -> Callable:
-            compute = steps.computing(model, row_losses, correct, factored, own, summed)
+        def computing(methods: Mapping, summed: Callable) -> Callable:
+            compute = steps.computing(model, row_losses, correct, methods, own, summed)
             compute = steps.accumulated(compute, request["knobs"]["accumulation"])
             return steps.slowed(compute, slowdown)
 
-        compute = computing(strategy.summed)
+        compute = steps.with_gathered(state, computing(methods, strategy.summed))
         recorder = probe and probe.recorder(
             strategy.place.process, model.trainable_variables, strategy.can_time_inside_step
         )
-        step = steps.train_step(
-            model, optimizer, strategy, data, compute, strategy.exchange, recorder
-        )
-        by_itself = computing(steps.own_sum)
-        alone = steps.train_step(model, optimizer, strategy, data, by_itself, steps.no_exchange)
+        step = steps.train_step(state, strategy, data, compute, strategy.exchange, recorder)
+        by_itself = computing({}, steps.own_sum)
+        alone = steps.train_step(state, strategy, data, by_itself, steps.no_exchange)
         evaluate = evaluator(model, work, row_losses, data, settings)
-    variables = [*model.variables, *optimizer.variables]
     checkpoint = Checkpoint(
         folder.parent / FOLDER, settings["checkpoint_epochs"], request["digest"], process
     )
     steps_file, done = folder / f"rank{process}.steps.csv", request["resume_after"]
     shares = np.full(total, 1 / total)
-    with clock.time("first_step"), unchanged(variables):
+    with clock.time("first_step"), unchanged(state.changed):
         warm_up(step, data, request, strategy, shares)
         if strategy.by_speed and total > 1 and not done:
             shares = stated_shares(request)
@@ -111,13 +111,14 @@ def train(
     stopper = EarlyStopping(settings.get("early_stopping"))
     with clock.time("checkpoint"):
         if done:
-            state = checkpoint.restore(done, variables, steps_file)
-            epochs, shares = state["epochs"], np.array(state["shares"])
-            resumed_after = [*state["resumed_after"], done]
+            values, kept = checkpoint.restore(done, steps_file)
+            state.restore(values)
+            epochs, shares = kept["epochs"], np.array(kept["shares"])
+            resumed_after = [*kept["resumed_after"], done]
             stopper.resume(epochs, lambda: checkpoint.best(done))
             log.info("going on after epoch %d", done)
     with clock.time("broadcast"):
-        strategy.broadcast(variables)
+        state.broadcast()
 
     first = process == 0
     rate = request["learning_rate"]
@@ -133,6 +134,7 @@ def train(
                 number, step, data, request, strategy, shares, writer, recorder
             )
             with clock.time("averaging"):
+                state.gather()
                 replicas.average(own, trained, strategy)
             if request["validated_on"]:
                 epoch |= validate(
@@ -154,14 +156,14 @@ def train(
                 break
             if checkpoint.due(number):
                 handle.flush()
-                state = {"epochs": epochs, "shares": shares.tolist()}
-                state["resumed_after"] = resumed_after
+                of_process = {"epochs": epochs, "shares": shares.tolist()}
+                of_process["resumed_after"] = resumed_after
                 with clock.time("checkpoint"):
                     checkpoint.keep(
                         number,
-                        variables,
+                        state.values(),
                         stopper.best_weights,
-                        state,
+                        of_process,
                         steps_file,
                         lambda: strategy.total(np.zeros(1)),
                     )
@@ -191,6 +193,7 @@ def train(
         "weights_sha256": [digest(weights) for weights in strategy.weights(model.variables)],
         "parameters": model.count_params(),
         "optimizer": type(optimizer).__name__,
+        "dense_exchange": {layer.name: exchange for layer, exchange in exchanges.items()},
         "train_rows": data.rows("train"),
     }
 

@@ -34,7 +34,11 @@ By *steps*:
     the values of the knobs that the workload declares. The same arguments must give the same
     variables in the same order;
 `optimizer(settings, learning_rate, knobs)`
-    a `keras.optimizers.Optimizer`;
+    a `keras.optimizers.Optimizer`. If it has a method `takes_factors(variable)`, then for a
+    variable for which this is true its `apply_gradients` also takes
+    `escala.strategies.shared.factors.Factors` as the gradient. If it is no optimizer of Keras, a
+    true attribute `elementwise` says that it updates each weight by its own gradient, so that ranks
+    may each update a part of a kernel;
 `row_losses(targets, outputs, settings)`
     the loss of every row, shape (rows,), never a mean, so that a row counts the same on every rank.
 

@@ -11,17 +11,6 @@ import pytest
 from escala.training.checkpoint import FOLDER, Checkpoint, latest
 
 
-class Variable:
-    def __init__(self, value: list[float]):
-        self.value = np.array(value)
-
-    def numpy(self) -> np.ndarray:
-        return self.value
-
-    def assign(self, value: np.ndarray) -> None:
-        self.value = value
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Return the folder of a run of two processes that was kept after epochs 2 and 4."""
@@ -30,23 +19,23 @@ def run(tmp_path: Path) -> Path:
             steps = tmp_path / f"rank{process}.steps.csv"
             steps.write_text(f"{epoch} of {process}\n")
             kept = Checkpoint(tmp_path / FOLDER, 2, "mine", process)
-            variables = [Variable([epoch, 1.5]), Variable([2.5])]
+            values = [np.array([epoch, 1.5]), np.array([2.5])]
             best = [np.full(2, epoch - 1)]
             state = {"epochs": [epoch] * process}
-            kept.keep(epoch, variables, best, state, steps, lambda: None)
+            kept.keep(epoch, values, best, state, steps, lambda: None)
     return tmp_path
 
 
 def test_the_last_checkpoint_gives_back_what_it_was_given(run):
     assert latest(run) == latest(run, "mine") == 4
     assert latest(run, "another") is None
-    variables, steps = [Variable([0, 0]), Variable([0])], run / "rank1.steps.csv"
+    steps = run / "rank1.steps.csv"
     steps.write_text("later\n")
     kept = Checkpoint(run / FOLDER, 2, "mine", 1)
-    state = kept.restore(4, variables, steps)
+    values, state = kept.restore(4, steps)
     assert [values.tolist() for values in kept.best(4)] == [[3, 3]]
     assert state == {"epochs": [4]}
-    assert [variable.value.tolist() for variable in variables] == [[4, 1.5], [2.5]]
+    assert [value.tolist() for value in values] == [[4, 1.5], [2.5]]
     assert steps.read_text() == "4 of 1\n"
 
 
@@ -85,7 +74,7 @@ def test_a_damaged_checkpoint_is_none(run, file: str, damage: Callable):
 def test_what_a_killed_process_left_half_written_is_no_part_of_it(run):
     (run / FOLDER / "epoch6" / ".variables.npz.x1").mkdir(parents=True)
     steps = run / "rank0.steps.csv"
-    Checkpoint(run / FOLDER, 2, "mine", 0).keep(6, [Variable([1])], None, {}, steps, lambda: None)
+    Checkpoint(run / FOLDER, 2, "mine", 0).keep(6, [np.array([1])], None, {}, steps, lambda: None)
     assert latest(run) == 6
 
 

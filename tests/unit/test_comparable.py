@@ -59,7 +59,7 @@ def changed(run: dict, path: str, value: object) -> dict:
         ("ranks.machines.1.cores_available", 1, "other cores available"),
         ("data.sha256", {}, "other data"),
         ("training.learning_rate", 0.5, "other settings"),
-        ("knobs.factors", True, "other knobs"),
+        ("knobs.dense_exchange", "factors", "other knobs"),
         ("versions", {}, "other versions"),
         ("source_sha256", "1" * 64, "other source"),
     ],

@@ -1153,15 +1153,19 @@ def test_a_file_of_the_project_and_a_new_name_are_taken(root):
 
 
 def test_former_names_of_knobs_are_taken_with_a_warning():
-    former = small(put("variants", {"tuned": {"stem": "lookup", "update": "fused"}}))
-    present = {"tuned": {"convolution": "lookup-table", "optimizer": "fused"}}
+    tuned = {"stem": "lookup", "update": "fused", "factors": True}
+    former = small(put("variants", {"tuned": tuned, "plain": {"factors": False}}))
+    tuned = {"convolution": "lookup-table", "optimizer": "fused", "dense_exchange": "factors"}
+    present = {"tuned": tuned, "plain": {"dense_exchange": "allreduce"}}
     experiment = Experiment(former, "e.yaml")
     same = Experiment(small(put("variants", present)), "e.yaml")
     assert experiment.settings == same.settings
     assert not same.warnings
     assert [warning.partition(". ")[0] for warning in experiment.warnings] == [
+        "variants.tuned.factors is now dense_exchange: factors",
         "variants.tuned.stem is now convolution: lookup-table",
         "variants.tuned.update is now optimizer: fused",
+        "variants.plain.factors is now dense_exchange: allreduce",
     ]
     both = small(put("variants", {"tuned": {"update": "fused", "optimizer": "keras"}}))
     with pytest.raises(InputError, match="is also given as optimizer"):

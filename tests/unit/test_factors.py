@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from escala.analysis.cost_model.calibration import Gradient
-from escala.analysis.cost_model.messages import MIN_SAVED_BYTES, Exchange, is_factored
+from escala.analysis.cost_model.messages import Exchange, is_factored
+from escala.core.errors import Unavailable
 from escala.data.base import Spec
-from escala.strategies.shared import factors
+from escala.strategies import costs
+from escala.strategies.shared import exchanges, factors
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
 from escala.workloads.virus_cnn import model as virus_cnn
@@ -30,9 +34,19 @@ def dense_layers(model: tf.keras.Model) -> list[tf.keras.layers.Dense]:
     return [layer for layer in model.layers if type(layer) is tf.keras.layers.Dense]
 
 
+def factored_layers(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.keras.layers.Dense]:
+    optimizer, rates = tf.keras.optimizers.SGD(), costs.rates(mpi=True, nodes=1)
+    found = exchanges.chosen(model, optimizer, costs.FACTORS, rows, ranks, rates)
+    return [layer for layer, exchange in found.items() if exchange == costs.FACTORS]
+
+
+def as_factors(layers: list[tf.keras.layers.Dense]) -> dict:
+    return dict.fromkeys(layers, partial(factors.as_factors, factors.Factors))
+
+
 def gradients(model, factored, inputs, labels) -> tuple[tf.Tensor, list]:
     with tf.GradientTape() as tape:
-        probabilities, seen = factors.forward(model, inputs, factored)
+        probabilities, seen = factors.forward(model, inputs, as_factors(factored))
         loss = tf.reduce_sum(virus_cnn.row_losses(labels, probabilities, {}))
     return loss, factors.gradients(tape, loss, model.trainable_variables, seen)
 
@@ -78,14 +92,13 @@ def test_rows_of_several_ranks_are_the_sum_of_their_products():
 def test_only_layers_that_save_enough_stay_factors(rows, ranks, which):
     model = virus_cnn.network(100, 3)
     layers = dense_layers(model)
-    assert factors.layers_worth_factoring(model, rows, ranks) == [layers[n] for n in which]
+    assert factored_layers(model, rows, ranks) == [layers[n] for n in which]
 
 
 @pytest.mark.parametrize("rows", [8, 64, 200, 500])
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_the_cost_model_expects_factors_where_ranks_exchange_them(rows, ranks):
     model = virus_cnn.network(100, 3)
-    assert MIN_SAVED_BYTES == factors.MIN_SAVED_BYTES
     expected = [
         layer
         for layer in dense_layers(model)
@@ -96,13 +109,13 @@ def test_the_cost_model_expects_factors_where_ranks_exchange_them(rows, ranks):
             Exchange(factors=True),
         )
     ]
-    assert factors.layers_worth_factoring(model, rows * ranks, ranks) == expected
+    assert factored_layers(model, rows * ranks, ranks) == expected
 
 
 def test_a_functional_chain_is_a_chain():
     """With 64 pixels the first dense layer saves too little, and the second enough."""
     model = mnist_model(dropout=0.2)
-    assert factors.layers_worth_factoring(model, 8, 2) == dense_layers(model)[1:2]
+    assert factored_layers(model, 8, 2) == dense_layers(model)[1:2]
 
 
 def wide_models() -> dict[str, tuple[tf.keras.Model, int]]:
@@ -137,12 +150,12 @@ def test_layers_of_functional_models_that_compute_one_product_have_factors(name)
     random = np.random.default_rng(4)
     shapes = [(6, *each.shape[1:]) for each in model.inputs]
     inputs = [random.normal(size=shape).astype(np.float32) for shape in shapes]
-    factored = factors.layers_worth_factoring(model, 8, 2)
+    factored = factored_layers(model, 8, 2)
     assert len(factored) == count
 
     def computed(factored: list) -> list[np.ndarray]:
         with tf.GradientTape() as tape:
-            outputs, seen = factors.forward(model, given(inputs), factored)
+            outputs, seen = factors.forward(model, given(inputs), as_factors(factored))
             loss = tf.reduce_sum(tf.square(outputs))
         found = factors.gradients(tape, loss, model.trainable_variables, seen)
         assert sum(isinstance(each, factors.Factors) for each in found) == len(factored)
@@ -155,8 +168,8 @@ def test_layers_of_functional_models_that_compute_one_product_have_factors(name)
 def test_a_row_that_becomes_several_counts_as_several():
     """2 · 512 · 512 = rows · 1024 where rows are 512, and 256 KiB before that nothing is saved."""
     model, _ = wide_models()["two rows for each"]
-    assert len(factors.layers_worth_factoring(model, 150, 2)) == 1
-    assert factors.layers_worth_factoring(model, 256, 2) == []
+    assert len(factored_layers(model, 150, 2)) == 1
+    assert factored_layers(model, 256, 2) == []
 
 
 def test_what_is_no_plain_product_is_summed():
@@ -166,7 +179,31 @@ def test_what_is_no_plain_product_is_summed():
     def chain(shape: tuple, **options) -> tf.keras.Sequential:
         return tf.keras.Sequential([tf.keras.Input(shape), tf.keras.layers.Dense(**wide | options)])
 
-    assert factors.layers_worth_factoring(chain((3, 2000)), 8, 2) == []
-    assert factors.layers_worth_factoring(chain((2000,), use_bias=False), 8, 2) == []
-    assert factors.layers_worth_factoring(chain((2000,), activity_regularizer="l2"), 8, 2) == []
-    assert len(factors.layers_worth_factoring(chain((2000,)), 8, 2)) == 1
+    assert factored_layers(chain((3, 2000)), 8, 2) == []
+    assert factored_layers(chain((2000,), use_bias=False), 8, 2) == []
+    assert factored_layers(chain((2000,), activity_regularizer="l2"), 8, 2) == []
+    assert factored_layers(chain((2000,), kernel_regularizer="l2"), 8, 2) == []
+    assert factored_layers(chain((2000,), trainable=False), 8, 2) == []
+    assert len(factored_layers(chain((2000,)), 8, 2)) == 1
+
+
+def test_a_kernel_with_another_use_has_the_gradient_of_both():
+    """A loss that the model adds is no declared regulariser of the layer."""
+    inputs = tf.keras.Input((300,))
+    layer = tf.keras.layers.Dense(256)
+    model = tf.keras.Model(inputs, layer(inputs))
+    model.add_loss(lambda: tf.reduce_sum(layer.kernel**2))
+    assert factored_layers(model, 8, 2) == [layer]
+    values = np.random.default_rng(5).normal(size=(6, 300)).astype(np.float32)
+
+    def computed(method: type | None) -> np.ndarray:
+        methods = {layer: partial(factors.as_factors, method)} if method else {}
+        with tf.GradientTape() as tape:
+            outputs, seen = factors.forward(model, values, methods)
+            loss = tf.reduce_sum(outputs**2) + tf.add_n(model.losses)
+        kernel, _ = factors.gradients(tape, loss, model.trainable_variables, seen)
+        return kernel.numpy()
+
+    np.testing.assert_allclose(computed(factors.Factors), computed(None), rtol=1e-4, atol=1e-3)
+    with pytest.raises(Unavailable, match="cannot be computed in parts"):
+        computed(factors.Exchanged)

@@ -13,6 +13,7 @@ from escala.data.base import Spec
 from escala.strategies.single import Single
 from escala.training.contract import losses_of_rows
 from escala.training.evaluate import evaluator
+from escala.training.state import State
 from escala.training.step import computing, no_exchange, own_sum, train_step
 from escala.workloads import models
 from escala.workloads.graphs import function_of
@@ -111,9 +112,9 @@ def test_control_flow_where_predictions_are_generated_may_depend_on_tensors(
 def test_control_flow_of_a_workload_may_depend_on_tensors():
     model, reference, rows = network(), network(), steps_of_rows()
     losses = losses_of_rows(WORK, SETTINGS)
-    compute = computing(model, losses, function_of(WORK, "correct"), [], [], own_sum)
+    compute = computing(model, losses, function_of(WORK, "correct"), {}, [], own_sum)
     optimizer, single = tf.keras.optimizers.SGD(RATE), Single(KNOBS, None)
-    step = train_step(model, optimizer, single, DATA, compute, no_exchange)
+    step = train_step(State(model, optimizer, [], single), single, DATA, compute, no_exchange)
     evaluate = evaluator(model, WORK, losses, DATA, SETTINGS).function
     taken = set()
     for numbers, targets in rows:

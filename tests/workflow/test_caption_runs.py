@@ -15,7 +15,8 @@ from escala.data.base import Arrays
 from escala.data.splits import Side, write_split
 from escala.predict.classify import predict
 from escala.record.run import measure
-from escala.strategies.shared import factors
+from escala.strategies import costs
+from escala.strategies.shared import exchanges
 from escala.workloads import load, workload
 from tests.conftest import ROOT
 
@@ -73,7 +74,7 @@ def alone(split, request_for, tmp_path_factory) -> Path:
     ("strategy", "knobs"),
     [
         ("horovod-mpi", {"sparse_as_dense": False}),
-        pytest.param("horovod-gloo", {"factors": True}, marks=pytest.mark.sweep),
+        pytest.param("horovod-gloo", {"dense_exchange": "factors"}, marks=pytest.mark.sweep),
         pytest.param("mirrored", {}, marks=pytest.mark.sweep),
         pytest.param("multiworker-mirrored", {}, marks=pytest.mark.sweep),
     ],
@@ -106,9 +107,9 @@ def test_two_ranks_have_the_losses_and_the_scores_of_one(
 def test_the_first_layer_is_worth_an_exchange_of_factors(split):
     data = Arrays(split)
     network = workload("caption-lstm").build(data.inputs, data.targets.shape, SETTINGS, {})
-    assert [layer.name for layer in factors.layers_worth_factoring(network, BATCH, 2)] == [
-        "picture"
-    ]
+    rates = costs.rates(mpi=False, nodes=1)
+    found = exchanges.chosen(network, None, costs.FACTORS, BATCH, 2, rates)
+    assert {layer.name: exchange for layer, exchange in found.items()} == {"picture": "factors"}
 
 
 def test_a_kept_model_writes_captions_of_a_users_scenes(split, alone, tmp_path):

@@ -69,6 +69,15 @@ def test_weights_and_losses_are_those_of_keras(trained, case):
         np.testing.assert_allclose(found[name], expected[name], **tolerance)
 
 
+@pytest.mark.parametrize("case", exchange.CASES)
+def test_the_wide_layer_has_the_exchange_that_was_asked_for(trained, case):
+    """The other layer that need not be summed has three outputs."""
+    wanted = exchange.CASES[case][1].get("dense_exchange")
+    for rank in ranks_of(trained, case):
+        expected = [wanted, "allreduce"] if wanted else []
+        assert list(rank["dense_exchange"].values()) == expected
+
+
 def steps_of(trained: Path, case: str) -> pd.DataFrame:
     return steps.read(trained / case / "ranks", 2 if case in exchange.CASES else 1)
 

@@ -70,7 +70,7 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
 ):
     """Each is gathered under the name of its variable."""
     rate = {"value": LEARNING_RATE, "reference_batch": 32, "rule": "constant"}
-    knobs = {"factors": True, "sparse_as_dense": False, "timeline": True}
+    knobs = {"dense_exchange": "factors", "sparse_as_dense": False, "timeline": True}
     request = request_for("horovod-gloo", "1x2", epochs=EPOCHS, learning_rate=rate, knobs=knobs)
     outcome = measure(request, small_split, tmp_path / "run.json", time_limit_seconds=300)
     assert outcome.status == "ok", outcome.reason
@@ -87,6 +87,8 @@ def test_gathered_factors_and_sparse_gradients_give_what_summed_ones_do(
     by_step = made.assign(step=made.groupby("tensor").cumcount()).groupby("step")
     assert set(by_step["tensor"].first()) == {"gradient/5.dense/kernel/inputs"}
     assert not (tmp_path / "model.json").exists(), "this model was not to be kept"
+    chosen = read_json(tmp_path / "run.json")["training"]["dense_exchange"]
+    assert chosen == {"dense": "factors", "dense_1": "allreduce", "dense_2": "allreduce"}
 
 
 @pytest.mark.parametrize("weighting", ["rows", "ranks"])

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 
 from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.collectives import ALLGATHER, ALLREDUCE
+from escala.strategies.costs import MIN_SAVED_BYTES
 
-#: As in `escala.strategies.shared.factors`, whose import would load TensorFlow.
-MIN_SAVED_BYTES = 2**18
 _INDEX_BYTES = 8
 _FP16_BYTES = 2
 
@@ -106,7 +105,7 @@ def _sparse(gradient: Gradient, rows: int) -> list[Message]:
 
 
 def is_factored(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> bool:
-    """Return whether a gradient is exchanged as factors, as `shared.factors` decides it.
+    """Return whether a gradient is exchanged as factors, as in `strategies.shared`.
 
     A rank must receive fewer bytes, by more than `MIN_SAVED_BYTES`.
     """

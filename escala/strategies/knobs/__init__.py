@@ -74,6 +74,7 @@ class Knob(NamedTuple):
 FORMER = {
     "stem": ("convolution", {"lookup": "lookup-table"}),
     "update": ("optimizer", {}),
+    "factors": ("dense_exchange", {True: "factors", False: "allreduce"}),
 }
 
 

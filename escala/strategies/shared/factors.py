@@ -8,24 +8,22 @@ the products.
 
 A rank with r rows then sends r · (in + out) numbers; for the product it would send in · out. X is
 known before the backward pass begins, so a strategy can send it during that pass.
+
+A rank that updates only some rows of the kernel needs only the same columns of X.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from escala.core.errors import Unavailable
 from escala.workloads.graphs import as_graph
 from escala.workloads.models import given
-
-#: A layer is factored only if each rank then receives fewer bytes per step, by more than this
-#: number. The gather is one more exchange per step: for a smaller difference it costs more time
-#: than it saves.
-MIN_SAVED_BYTES = 2**18
 
 # Keras exports this class under no public name.
 _Functional = tf.keras.Sequential.__base__
@@ -48,6 +46,29 @@ class Factors(NamedTuple):
         return tf.matmul(self.inputs, self.output_gradients, transpose_a=True)
 
 
+class OwnRows(Factors):
+    """Factors of a gradient of which a rank needs only its rows of the kernel.
+
+    In the exchange, a rank gets the columns of all ranks' inputs that belong to these rows.
+    """
+
+
+class Exchanged(Factors):
+    """Factors of all ranks' rows, which need no exchange."""
+
+
+#: Computes a layer's product from the layer and its input. Returns the product, and a function from
+#: the gradient of the output before the activation to the factors of the kernel's gradient.
+Method = Callable[[tf.keras.layers.Dense, tf.Tensor], tuple[tf.Tensor, Callable]]
+
+
+def as_factors(kind: type[Factors], layer: tf.keras.layers.Dense, values: tf.Tensor):
+    """Compute a layer's product; the gradient of its kernel are factors of a kind. A `Method`."""
+    # The factors give the gradient of this use of the kernel, so the tape must not compute it. The
+    # tape computes the gradients of other uses, for example in a loss that the model adds.
+    return tf.matmul(values, tf.stop_gradient(layer.kernel)), partial(kind, values)
+
+
 def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
     """Return a gradient in any form as a tensor of its variable's shape."""
     if isinstance(gradient, Factors):
@@ -55,32 +76,12 @@ def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
     return tf.convert_to_tensor(gradient)
 
 
-def layers_worth_factoring(
-    model: tf.keras.Model, rows: int, ranks: int
-) -> list[tf.keras.layers.Dense]:
-    """Return the dense layers for which an exchange of factors saves enough bytes.
-
-    Enough is more than `MIN_SAVED_BYTES`.
-
-    If n ranks gather the factors of a layer that receives k rows for one row of the model, each
-    receives (n-1)/n · rows · k · (in + out) numbers. If they sum the products by a ring, each
-    receives 2 · (n-1)/n · in · out numbers.
-
-    Parameters
-    ----------
-    rows : the global batch.
-    """
-
-    def saved_bytes(layer: tf.keras.layers.Dense, factor_rows: int) -> float:
-        inputs, outputs = layer.kernel.shape
-        fewer = 2 * inputs * outputs - factor_rows * (inputs + outputs)
-        return fewer * (ranks - 1) / ranks * layer.kernel.dtype.size
-
-    products = _products(model)
-    return [layer for layer, each in products if saved_bytes(layer, each * rows) > MIN_SAVED_BYTES]
+def takes_factors(optimizer: tf.keras.optimizers.Optimizer, variable: tf.Variable) -> bool:
+    """Return whether an optimizer takes `Factors` as the gradient of a variable."""
+    return hasattr(optimizer, "takes_factors") and optimizer.takes_factors(variable)
 
 
-def _products(model: tf.keras.Model) -> list[tuple[tf.keras.layers.Dense, int]]:
+def products(model: tf.keras.Model) -> list[tuple[tf.keras.layers.Dense, int]]:
     """Return the dense layers that compute one product, each with its number of rows.
 
     This is the number of rows that the layer receives for one row of the model.
@@ -114,10 +115,15 @@ def _is_plain_dense(layer: tf.keras.layers.Layer) -> bool:
     """Return whether a layer computes activation(rows @ kernel + bias), and nothing else.
 
     `forward` computes such a layer itself. It would leave out an activity regulariser, which only a
-    call of the layer applies.
+    call of the layer applies. The gradient of a regularised kernel is no product of two factors.
     """
-    plain = type(layer) is tf.keras.layers.Dense and layer.activity_regularizer is None
-    return plain and layer.use_bias
+    return (
+        type(layer) is tf.keras.layers.Dense
+        and layer.use_bias
+        and layer.trainable
+        and layer.activity_regularizer is None
+        and layer.kernel_regularizer is None
+    )
 
 
 @contextmanager
@@ -136,31 +142,30 @@ def _called_as(
 
 
 def forward(
-    model: tf.keras.Model, inputs: Any, factored: Collection[tf.keras.layers.Dense]
+    model: tf.keras.Model, inputs: Any, methods: Mapping[tf.keras.layers.Dense, Method]
 ) -> tuple[tf.Tensor, dict]:
     """Return the output of a model in training, and what the gradients of some layers need.
 
     Parameters
     ----------
     inputs : as the model is called with.
-    factored : layers from `layers_worth_factoring`.
+    methods : how some layers of `products` are computed.
 
     Returns
     -------
-    The model's output, and a dict. Its keys are `kernel.ref()` of each layer in `factored`. Its
-    values are the layer's input and its output before the activation.
+    The model's output, and a dict. Its keys are `kernel.ref()` of each layer in `methods`. Its
+    values are the function from the gradient of the layer's output before the activation to the
+    factors, and this output.
     """
     recorded = {}
 
     def record(layer: tf.keras.layers.Dense, values: tf.Tensor) -> tf.Tensor:
-        # The factors give the gradient of this use of the kernel, so the tape must not compute it.
-        # The tape computes the gradients of other uses, for example in a regulariser.
-        kernel = tf.stop_gradient(layer.kernel)
-        sums = tf.nn.bias_add(tf.matmul(values, kernel), layer.bias)
-        recorded[layer.kernel.ref()] = values, sums
+        product, factors_of = methods[layer](layer, values)
+        sums = tf.nn.bias_add(product, layer.bias)
+        recorded[layer.kernel.ref()] = factors_of, sums
         return layer.activation(sums)
 
-    with _called_as(record, factored):
+    with _called_as(record, methods):
         return model(inputs, training=True), recorded
 
 
@@ -169,13 +174,16 @@ def gradients(
 ) -> list[tf.Tensor | tf.IndexedSlices | Factors]:
     """Return the gradient of each variable. A kernel in `recorded` gets `Factors`.
 
-    If the target depends on such a kernel in another way too, for example through a regulariser, a
+    If the target depends on such a kernel in another way too, for example through `add_loss`, a
     tensor is returned for it: the product of the factors plus the gradient of the other uses.
 
     Parameters
     ----------
-    recorded : the dict that `forward` returned, with the layers' inputs and their outputs before
-        the activation.
+    recorded : the dict that `forward` returned.
+
+    Raises
+    ------
+    Unavailable : the target depends in another way on the kernel of a layer computed in parts.
     """
     outputs = {kernel: output for kernel, (_, output) in recorded.items()}
     taped, output_gradients = tape.gradient(target, (list(variables), outputs))
@@ -183,8 +191,15 @@ def gradients(
     def combine(variable: tf.Variable, taped: tf.Tensor | tf.IndexedSlices | None):
         if variable.ref() not in recorded:
             return taped
-        inputs, _ = recorded[variable.ref()]
-        factors = Factors(inputs, output_gradients[variable.ref()])
-        return factors if taped is None else factors.product() + tf.convert_to_tensor(taped)
+        factors_of, _ = recorded[variable.ref()]
+        factors = factors_of(output_gradients[variable.ref()])
+        if taped is None:
+            return factors
+        if isinstance(factors, Exchanged):
+            raise Unavailable(
+                f"the model uses the kernel {variable.name} twice, so its layer cannot be computed "
+                "in parts; use another `dense_exchange`"
+            )
+        return factors.product() + tf.convert_to_tensor(taped)
 
     return [combine(variable, each) for variable, each in zip(variables, taped, strict=True)]

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
+from escala.workloads.dense_kernels.rmsprop import OnePassRMSprop
 from escala.workloads.virus_cnn.lookup import Lookup
 
 CODES = 5
@@ -56,8 +57,11 @@ def optimizer(
 ) -> tf.keras.optimizers.Optimizer:
     """Return RMSprop.
 
-    With the knob `optimizer: fused`, XLA compiles the update of each variable to one loop.
+    With the knob `optimizer: fused`, XLA compiles the update of each variable to one loop. With
+    `one-pass`, the first dense layer's kernel is updated by the factors of its gradient.
     """
+    if knobs["optimizer"] == "one-pass":
+        return OnePassRMSprop(learning_rate)
     chosen = tf.keras.optimizers.RMSprop(learning_rate)
     if knobs["optimizer"] == "fused":
         # Keras uses this option of the constructor only if there is a GPU.

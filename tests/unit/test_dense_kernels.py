@@ -1,0 +1,432 @@
+"""Operations on a dense layer's kernel, against NumPy, Keras and TensorFlow's own products."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from escala.cache.sources import sources
+from escala.core.errors import Unavailable
+from escala.data.base import Spec
+from escala.record import key
+from escala.strategies import STRATEGIES
+from escala.strategies.shared.divided import Divided
+from escala.strategies.shared.factors import Exchanged, Factors
+from escala.training import memory
+from escala.training import step as steps
+from escala.training.state import State
+from escala.workloads.dense_kernels import operations as compiled
+from escala.workloads.dense_kernels import rmsprop
+from escala.workloads.dense_kernels.product import input_gradient, product
+from escala.workloads.virus_cnn import model as virus_cnn
+
+RATE, RHO, EPSILON = 0.01, 0.9, 1e-7
+#: Of the largest value. An element of the gradient is a sum of up to 40 rounded products, and each
+#: step rounds it, its square, the mean square, the root and the weight once more. The rounding of
+#: float32 is 6e-8.
+TOLERANCE = 1e-5
+INSTRUCTIONS = ("avx512f", "avx2", "baseline")
+
+
+def offered() -> list[str]:
+    """Return the instructions that this processor has."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next(line for line in lines if line.startswith("flags")).split()
+    return [name for name in INSTRUCTIONS if name in flags or name == "baseline"]
+
+
+def arrays(rows: int, inputs: int, outputs: int, seed: int = 0) -> list[np.ndarray]:
+    """Return a layer's input, output gradient, kernel and mean square, float32."""
+    random = np.random.default_rng(seed)
+    shapes = (rows, inputs), (rows, outputs), (inputs, outputs), (inputs, outputs)
+    x, d, w, v = (random.normal(size=shape).astype(np.float32) for shape in shapes)
+    return [x, d, w, v**2]
+
+
+def updated(x, d, w, v, instructions: str = "auto") -> list[np.ndarray]:
+    kernel, squares = tf.Variable(w), tf.Variable(v)
+    rmsprop.update(
+        kernel, squares, tf.constant(x), tf.constant(d), RATE, RHO, EPSILON, instructions
+    )
+    return [kernel.numpy(), squares.numpy()]
+
+
+def expected(x, d, w, v) -> list[np.ndarray]:
+    """Return the same in float64."""
+    x, d, w, v = (each.astype(np.float64) for each in (x, d, w, v))
+    gradient = x.T @ d
+    v = RHO * v + (1 - RHO) * gradient**2
+    return [w - RATE * gradient / np.sqrt(v + EPSILON), v]
+
+
+def assert_close(found, wanted, tolerance: float = TOLERANCE) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 40),
+    st.integers(1, 40),
+    st.integers(1, 150),
+    st.integers(0, 999),
+    st.sampled_from(offered()),
+)
+@example(32, 13, 128, 0, "baseline")
+def test_a_kernel_of_any_shape_is_updated_as_in_float64(rows, inputs, outputs, seed, instructions):
+    given = arrays(rows, inputs, outputs, seed)
+    assert_close(updated(*given, instructions), expected(*given))
+
+
+@pytest.mark.skipif("avx2" not in offered(), reason="this processor has no avx2")
+@pytest.mark.parametrize("outputs", [1, 70, 128])
+def test_wider_vectors_give_the_same_bits(outputs):
+    given = arrays(33, 50, outputs)
+    first, *others = [updated(*given, name) for name in offered() if name != "baseline"]
+    chosen = updated(*given)
+    for other in (*others, chosen):
+        np.testing.assert_array_equal(first, other)
+
+
+def test_the_number_of_threads_changes_no_bit():
+    """Each process has a pool of its own size."""
+    code = """if True:
+        import sys
+        import tensorflow as tf
+        tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
+        sys.path.insert(0, sys.argv[2])
+        import test_dense_kernels
+        print(test_dense_kernels.digest_of_large_update())
+        print(tf.config.threading.get_intra_op_parallelism_threads())
+    """
+    command = [sys.executable, "-c", code]
+    options = {
+        "stdout": subprocess.PIPE,
+        "text": True,
+        "env": os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+    }
+    here = str(Path(__file__).parent)
+    started = [subprocess.Popen([*command, str(n), here], **options) for n in (1, 2)]
+    outputs = [process.communicate()[0].split() for process in started]
+    assert [threads for _, threads in outputs] == ["1", "2"]
+    assert len({digest for digest, _ in outputs}) == 1
+
+
+def digest_of_large_update() -> str:
+    """Return a digest of an update that a pool of several threads divides."""
+    return hashlib.sha256(
+        b"".join(each.tobytes() for each in updated(*arrays(32, 4000, 128)))
+    ).hexdigest()
+
+
+@pytest.mark.parametrize("scale", [1.0, 3e-4])
+def test_ten_steps_are_those_of_keras(scale):
+    """Squares of the smaller gradients are of epsilon's size."""
+    results = []
+    for optimizer in (rmsprop.OnePassRMSprop(RATE), tf.keras.optimizers.RMSprop(RATE)):
+        random = np.random.default_rng(3)
+        weights = [tf.Variable(arrays(0, *shape)[2]) for shape in ((700, 100), (5, 3))]
+        optimizer.build(weights)
+        takes = isinstance(optimizer, rmsprop.OnePassRMSprop)
+        for _ in range(10):
+            x, d = random.normal(size=(8, 700)), scale * random.normal(size=(8, 100))
+            factors = Factors(tf.constant(x, tf.float32), tf.constant(d, tf.float32))
+            other = tf.constant(scale * random.normal(size=(5, 3)), tf.float32)
+            first = factors if takes else factors.product()
+            optimizer.apply_gradients(zip([first, other], weights, strict=True))
+        results.append([v.numpy() for v in (*weights, *optimizer.variables)])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * np.abs(other).max())
+
+
+def test_each_call_is_a_step_of_the_learning_rates_schedule():
+    """The kernel is the only variable, so Keras has nothing to update."""
+    kernels = []
+    for kind in (rmsprop.OnePassRMSprop, tf.keras.optimizers.RMSprop):
+        x, d, w, _ = map(tf.constant, arrays(4, 30, 20))
+        kernel, factors = tf.Variable(w), Factors(x, d)
+        optimizer = kind(
+            tf.keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [1.0, 0.1, 2.0])
+        )
+        optimizer.build([kernel])
+        for _ in range(3):
+            whole = kind is tf.keras.optimizers.RMSprop
+            optimizer.apply_gradients([(factors.product() if whole else factors, kernel)])
+        assert int(optimizer.iterations) == 3
+        kernels.append(kernel.numpy())
+    assert_close(kernels[:1], kernels[1:], 1e-4)
+
+
+def test_a_value_read_before_the_update_stays_as_it_was():
+    x, d, w, v = arrays(4, 30, 20)
+    kernel, squares = tf.Variable(w), tf.Variable(v)
+
+    @tf.function
+    def step():
+        before = kernel.read_value()
+        rmsprop.update(kernel, squares, tf.constant(x), tf.constant(d), RATE, RHO, EPSILON)
+        return before + 0.0, kernel.read_value(), squares.read_value()
+
+    outside = kernel.read_value()
+    before, *after = step()
+    np.testing.assert_array_equal(before, w)
+    np.testing.assert_array_equal(outside, w)
+    assert_close([each.numpy() for each in after], expected(x, d, w, v))
+
+
+def test_the_first_dense_layer_trains_as_with_keras():
+    """Two steps of a rank that trains by itself, as `escala.training.train` makes them."""
+    results, found = [], []
+    for name in ("keras", "one-pass"):
+        tf.keras.utils.set_random_seed(0)
+        model = virus_cnn.network(100, 3)
+        optimizer = virus_cnn.optimizer({}, RATE, {"optimizer": name})
+        strategy = STRATEGIES["single"]({}, None)
+        request = {"knobs": {"accumulation": 1}}
+        assert steps.exchanges(model, optimizer, {"knobs": {"accumulation": 2}}, strategy, 1) == {}
+        exchanges = steps.exchanges(model, optimizer, request, strategy, 1)
+        found.append({tuple(layer.kernel.shape): each for layer, each in exchanges.items()})
+        state = State(model, optimizer, [], strategy)
+        compute = steps.computing(
+            model,
+            lambda targets, outputs: virus_cnn.row_losses(targets, outputs, {}),
+            steps.most_probable_is_right,
+            steps.methods(exchanges, [], strategy),
+            [],
+            steps.own_sum,
+        )
+        step = steps.train_step(state, strategy, Rows, compute, strategy.exchange)
+        random = np.random.default_rng(1)
+        losses = []
+        for rows in (6, 4):
+            codes = random.integers(0, 5, (rows, 100), np.uint8)
+            targets = random.integers(0, 3, rows)
+            ones = np.ones(rows, np.float32)
+            losses.append(step([(codes, targets, ones, np.float32(10))])[0])
+        results.append([losses, *model.get_weights(), *(v.numpy() for v in optimizer.variables)])
+    assert found == [{}, {(1536, 128): "factors"}]
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+class Rows:
+    inputs = (Spec("codes", (100,), "uint8"),)
+    targets = Spec("targets", (), "int64")
+
+
+def test_ranks_update_their_rows_in_one_pass_as_keras_updates_the_kernel(monkeypatch):
+    """With a large epsilon, since gradients near 0 may be rounded to the other side of it."""
+    update, calls = rmsprop.update, []
+    monkeypatch.setattr(rmsprop, "update", lambda *a: calls.append(a[0].shape[0]) or update(*a))
+    random = np.random.default_rng(3)
+    gradients = [
+        [tf.constant(random.normal(size=shape), tf.float32) for shape in ((8, 700), (8, 200), 200)]
+        for _ in range(3)
+    ]
+
+    def trained(kind: type, rank: int | None) -> tuple[list[np.ndarray], slice]:
+        optimizer = kind(RATE, epsilon=1e-3)
+        tf.keras.utils.set_random_seed(3)
+        layer = tf.keras.layers.Dense(200)
+        model = tf.keras.Sequential([tf.keras.Input((700,)), layer])
+        divided = [] if rank is None else [Divided.of("0.k", layer.kernel, rank, 2, whole=True)]
+        state = State(model, optimizer, divided, STRATEGIES["single"]({}, None))
+        part = divided[0].rows if divided else slice(None)
+        for x, d, of_bias in gradients:
+            state.update([Exchanged(x[:, part], d), of_bias])
+        return [each.numpy() for each in (*state.updated, *optimizer.variables)], part
+
+    whole, _ = trained(tf.keras.optimizers.RMSprop, None)
+    assert calls == []
+    for rank in range(2):
+        own, part = trained(rmsprop.OnePassRMSprop, rank)
+        for one, other in zip(own, whole, strict=True):
+            expected = other[part] if other.shape == (700, 200) else other
+            np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-4 * np.abs(other).max())
+    assert calls == [350] * 6
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"momentum": 0.9},
+        {"centered": True},
+        {"weight_decay": 0.01},
+        {"clipnorm": 1.0},
+        {"clipvalue": 1.0},
+        {"global_clipnorm": 1.0},
+        {"use_ema": True},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_an_option_that_changes_the_update_is_refused(options):
+    with pytest.raises(ValueError, match=f"^{next(iter(options))} is "):
+        rmsprop.OnePassRMSprop(RATE, **options)
+
+
+def test_a_kernel_that_is_updated_by_factors_needs_no_memory_for_its_gradient():
+    model = virus_cnn.network(100, 3)
+    optimizer = rmsprop.OnePassRMSprop()
+    optimizer.build(model.trainable_variables)
+    sizes = sorted(array.nbytes for array in model.get_weights())
+    assert memory.Footprint.of(model, optimizer).gradient == sizes[-2]
+
+
+def test_a_kernel_of_which_a_rank_updates_a_part_counts_with_this_part():
+    model = virus_cnn.network(100, 3)
+    optimizer = tf.keras.optimizers.RMSprop()
+    kernel = model.layers[-3].kernel
+    part = Divided.of("0.k", kernel, 0, 4, whole=True)
+    state = State(model, optimizer, [part], STRATEGIES["single"]({}, None))
+    found = memory.Footprint.of(model, optimizer, state.updated)
+    whole, size = sum(each.nbytes for each in model.get_weights()), kernel.numpy().nbytes
+    assert found.variables == whole + size // 4
+    # And the number of steps.
+    assert found.optimizer == whole - size + size // 4 + 8
+    assert found.gradient == max(size // 4, *sorted(a.nbytes for a in model.get_weights())[:-1])
+
+
+def test_only_large_matrices_of_float32_have_factors():
+    takes = rmsprop.OnePassRMSprop().takes_factors
+    large = np.zeros((512, 256))
+    assert takes(tf.Variable(large, dtype=tf.float32))
+    assert not takes(tf.Variable(large, dtype=tf.float64))
+    assert not takes(tf.Variable(large.reshape(8, 64, 256), dtype=tf.float32))
+    assert not takes(tf.Variable(large[:8], dtype=tf.float32))
+    bounded = tf.Variable(large, dtype=tf.float32, constraint=tf.keras.constraints.NonNeg())
+    assert not takes(bounded)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2, 3])
+def test_another_dtype_is_refused_by_its_name(which):
+    given = [tf.Variable(each) for each in arrays(4, 6, 5)]
+    given[which] = tf.Variable(tf.cast(given[which], tf.float64))
+    x, d, kernel, squares = given
+    name = ["inputs", "output_gradients", "kernel", "mean_square"][which]
+    with pytest.raises(TypeError, match=f"^{name} is float64; .* float32 only"):
+        rmsprop.update(kernel, squares, x, d, RATE, RHO, EPSILON)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    x, d, w, v = map(tf.Variable, arrays(4, 6, 5))
+    with pytest.raises(ValueError, match="cannot be updated"):
+        rmsprop.update(w, v, d, x, RATE, RHO, EPSILON)
+    with pytest.raises(ValueError, match="cannot be updated"):
+        rmsprop.update(w, tf.Variable(v[:3]), x, d, RATE, RHO, EPSILON)
+    with pytest.raises(ValueError, match="takes matrices"):
+        rmsprop.update(w, v, x[0], d, RATE, RHO, EPSILON)
+    # The number of rows and the value of a handle are known only when the operation runs.
+    with pytest.raises(tf.errors.InvalidArgumentError, match="do not fit a kernel"):
+        rmsprop.update(w, v, x[:3], d, RATE, RHO, EPSILON)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one variable"):
+        rmsprop.update(w, w, x, d, RATE, RHO, EPSILON)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 40),
+    st.integers(1, 70),
+    st.integers(0, 40),
+    st.integers(0, 999),
+    st.sampled_from(offered()),
+)
+@example(32, 64, 20, 0, "baseline")
+@example(64, 64, 20, 0, "avx512f" if "avx512f" in offered() else "auto")
+def test_an_input_gradient_of_any_shape_is_that_of_float64(
+    rows, inputs, outputs, seed, instructions
+):
+    _, d, w, _ = arrays(rows, inputs, outputs, seed)
+    found = input_gradient(tf.constant(w), tf.constant(d), instructions)
+    wanted = d.astype(np.float64) @ w.astype(np.float64).T
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+    assert found.shape == wanted.shape
+
+
+def test_a_product_has_the_gradients_of_tensorflows():
+    x, d, w, _ = map(tf.constant, arrays(7, 50, 9))
+    results = []
+    for multiply in (product, tf.matmul):
+
+        @tf.function(input_signature=[tf.TensorSpec((None, 50)), tf.TensorSpec((None, 9))])
+        def computed(x, d, multiply=multiply):
+            with tf.GradientTape() as tape:
+                tape.watch([x, w])
+                outputs = multiply(x, w)
+            gradients = tape.gradient(outputs, [x, w], d)
+            assert gradients[0].shape.as_list() == [None, 50]
+            return [outputs, *gradients]
+
+        results.append(computed(x, d))
+    assert_close(*results)
+
+
+def compiler(folder: Path, code: str) -> str:
+    """Return the path of a script that serves as a compiler. It notes each of its calls."""
+    path = folder / "compiler"
+    path.write_text(f"#!/bin/sh\necho call >> {folder}/calls\n{code}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+# Writes the source where `-o` tells.
+COPIES = """
+while [ $# -gt 0 ]; do
+    case $1 in
+        *.cc) source=$1 ;;
+        -o) cp "$source" "$2" ;;
+    esac
+    shift
+done
+"""
+
+
+def test_processes_at_the_same_time_compile_once(tmp_path):
+    source, folder = tmp_path / "one.cc", tmp_path / "made"
+    source.write_text("one")
+    copies = compiler(tmp_path, f"sleep 0.2; {COPIES}")
+    made = []
+    threads = [
+        threading.Thread(target=lambda: made.append(compiled.library(source, folder, copies)))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 1 and made[0].read_text() == "one"
+    assert (tmp_path / "calls").read_text() == "call\n"
+    source.write_text("two")
+    assert compiled.library(source, folder, copies).read_text() == "two"
+    assert made[0].read_text() == "one"
+
+
+def test_a_compiler_that_is_missing_or_fails_is_named_and_nothing_is_left(tmp_path):
+    source, folder = tmp_path / "one.cc", tmp_path / "made"
+    source.write_text("one")
+    with pytest.raises(Unavailable, match=r"nothing-here is not on the PATH; .*optimizer: fused"):
+        compiled.library(source, folder, "nothing-here")
+    fails = compiler(tmp_path, "echo warning >&2; echo 'one.cc:1: error: wrong' >&2; exit 3")
+    with pytest.raises(Unavailable, match=r"ended with 3: one\.cc:1: error: wrong"):
+        compiled.library(source, folder, fails)
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match=r"one\.cc cannot be compiled into"):
+        compiled.library(source, tmp_path / "file" / "made", fails)
+
+
+def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
+    def files(workload: str) -> dict:
+        return sources(key.CODE, chosen=key.chosen(workload, "single", None)).files
+
+    assert "escala/workloads/dense_kernels/operations.cc" in files("virus-cnn")
+    assert "escala/workloads/dense_kernels/operations.cc" not in files("mlp")
