@@ -84,6 +84,8 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "best_epoch": ranks[0]["best_epoch"],
         "resumed_after": ranks[0]["resumed_after"],
     }
+    if exchanges := ranks[0].get("sparse_exchange"):
+        result["training"]["sparse_exchange"] = exchanges
     if undefined:
         remedy = "return finite numbers, and leave out a score that these rows do not define"
         return Outcome("failed", f"{undefined}: in `score` of the workload, {remedy}")

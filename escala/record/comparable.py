@@ -51,6 +51,7 @@ _NO_CONDITIONS = {
     "optimizer",
     "parameters",
     "validated_on",
+    "sparse_exchange",
 }
 
 Measurement = Mapping[str, Any]

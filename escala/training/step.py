@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +11,8 @@ import tensorflow as tf
 from escala.data.base import Arrays
 from escala.probes import Recorder
 from escala.strategies import Strategy
-from escala.strategies.shared import factors
+from escala.strategies.base import tensor_names
+from escala.strategies.shared import factors, sparse
 from escala.workloads.models import given
 from escala.workloads.normalisation import over_ranks
 
@@ -22,6 +23,65 @@ def factored(model, request: dict, strategy: Strategy, ranks: int) -> list[tf.ke
         return []
     rows = min(request["global_batch"], request["train_rows"])
     return factors.layers_worth_factoring(model, rows, ranks)
+
+
+def sparse_exchanges(
+    compute: Callable,
+    variables: Sequence[tf.Variable],
+    data: Arrays,
+    request: dict,
+    strategy: Strategy,
+    ranks: int,
+) -> dict[str, str]:
+    """Return the exchange of each gradient that has only some rows, if the run is to choose it.
+
+    It is empty where the knob `sparse_as_dense` states the exchange, and where all gradients are
+    dense.
+
+    Parameters
+    ----------
+    compute : as `computing` returns it.
+    ranks : in all.
+
+    Returns
+    -------
+    By the variable's name (`tensor_names`), `sparse.ROWS` or `sparse.SUM`.
+    """
+    if strategy.knobs.get("sparse_as_dense") != sparse.AUTO:
+        return {}
+    traced = []
+
+    def note(*arguments):
+        gradients, *_ = compute(*arguments)
+        traced[:] = sparse.reads_of(gradients, variables)
+
+    strategy.trace(note, step_signature(data, 1))
+    rows = min(request["global_batch"], request["train_rows"])
+    most_bytes = 2 if strategy.knobs.get("compression") == "fp16" else None
+    return {
+        name: sparse.fewest_bytes(reads, rows, ranks, most_bytes)
+        for name, reads in zip(tensor_names(variables), traced, strict=True)
+        if reads
+    }
+
+
+def with_dense(
+    compute: Callable, exchanges: Mapping[str, str], variables: Sequence[tf.Variable]
+) -> Callable:
+    """Return a function that makes those gradients dense that are exchanged by a sum.
+
+    Parameters
+    ----------
+    exchanges : as `sparse_exchanges` returns it.
+    """
+    summed = [exchanges.get(name) == sparse.SUM for name in tensor_names(variables)]
+
+    def compute_dense(*arguments):
+        gradients, *sums = compute(*arguments)
+        pairs = zip(gradients, summed, strict=True)
+        return [factors.dense(each) if is_summed else each for each, is_summed in pairs], *sums
+
+    return compute_dense if any(summed) else compute
 
 
 def computing(
@@ -135,8 +195,6 @@ def train_step(
     recorder: Recorder | None = None,
 ) -> Callable:
     """Return the compiled step, a function from each rank's `gather` to losses and scores."""
-    weights, divisor = tf.TensorSpec((None,), tf.float32), tf.TensorSpec((), tf.float32)
-    signature = (*row_signature(data), weights, divisor)
 
     def step(*arguments):
         gradients, loss_sum, right = compute(*arguments)
@@ -155,7 +213,7 @@ def train_step(
             lambda gradients: exchange(gradients, model.trainable_variables),
             apply,
         )
-    return strategy.compiled(step, signature)
+    return strategy.compiled(step, step_signature(data))
 
 
 def own_sum(values: tf.Tensor, name: str) -> tf.Tensor:
@@ -168,10 +226,16 @@ def no_exchange(gradients: Sequence, variables: Sequence) -> list:
     return list(gradients)
 
 
-def row_signature(data: Arrays) -> list[tf.TensorSpec]:
-    """Return the specs of the inputs and the targets of any number of rows."""
+def step_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
+    """Return the specs of what `gather` returns for so many rows, None for any number."""
+    weights, divisor = tf.TensorSpec((rows,), tf.float32), tf.TensorSpec((), tf.float32)
+    return [*row_signature(data, rows), weights, divisor]
+
+
+def row_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
+    """Return the specs of the inputs and the targets of so many rows, None for any number."""
     specs = (*data.inputs, data.targets)
-    return [tf.TensorSpec((None, *spec.shape), spec.dtype) for spec in specs]
+    return [tf.TensorSpec((rows, *spec.shape), spec.dtype) for spec in specs]
 
 
 def gather(data: Arrays, rows: np.ndarray, divisor: float) -> tuple:

@@ -82,14 +82,19 @@ def train(
             compute = steps.accumulated(compute, request["knobs"]["accumulation"])
             return steps.slowed(compute, slowdown)
 
-        compute = computing(strategy.summed)
+        by_itself = computing(steps.own_sum)
+        sparse_exchanges = steps.sparse_exchanges(
+            by_itself, model.trainable_variables, data, request, strategy, total
+        )
+        compute = steps.with_dense(
+            computing(strategy.summed), sparse_exchanges, model.trainable_variables
+        )
         recorder = probe and probe.recorder(
             strategy.place.process, model.trainable_variables, strategy.can_time_inside_step
         )
         step = steps.train_step(
             model, optimizer, strategy, data, compute, strategy.exchange, recorder
         )
-        by_itself = computing(steps.own_sum)
         alone = steps.train_step(model, optimizer, strategy, data, by_itself, steps.no_exchange)
         evaluate = evaluator(model, work, row_losses, data, settings)
     variables = [*model.variables, *optimizer.variables]
@@ -191,6 +196,7 @@ def train(
         "weights_sha256": [digest(weights) for weights in strategy.weights(model.variables)],
         "parameters": model.count_params(),
         "optimizer": type(optimizer).__name__,
+        "sparse_exchange": sparse_exchanges,
         "train_rows": data.rows("train"),
     }
 
