@@ -170,7 +170,7 @@ def test_the_description_counts_and_scores_the_captions_of_the_grammar(scenes_sp
         [first for first, *_ in captions],
         weights=[(1,), (1 / 2,) * 2, (1 / 3,) * 3, (1 / 4,) * 4],
     )
-    assert [*described["grammar_bleu"].values()] == pytest.approx(expected)
+    assert [*described["baselines"]["grammar"].values()] == pytest.approx(expected)
     assert described["captions"]["test"] == {
         "captions": 1000,
         "cut": 0,
@@ -191,7 +191,7 @@ def test_the_grammar_is_scored_by_captions_that_are_cut_as_a_models_references_a
     pictures = read_json(tmp_path / "source" / "captions.json")["test"]
     captions = [[text.split()[:4] for text in each["captions"]] for each in pictures]
     expected = corpus_bleu([rest for _, *rest in captions], [first for first, *_ in captions])
-    assert described["grammar_bleu"]["bleu_4"] == pytest.approx(expected) and expected > 0
+    assert described["baselines"]["grammar"]["bleu_4"] == pytest.approx(expected) > 0
 
 
 def test_features_tell_the_object_of_a_scene(scenes_split):
@@ -322,7 +322,7 @@ def of_flickr(files: dict[str, Path], folder: Path, **changed: object) -> dict:
 def test_flickr8ks_pictures_are_divided_by_its_lists(files, tmp_path):
     described = of_flickr(files, tmp_path / "split")
     assert described["provenance"] == "flickr8k" and described["weights_sha256"] == DIGEST
-    assert "grammar_bleu" not in described
+    assert "baselines" not in described
     found = Arrays(tmp_path / "split")
     assert names_of(tmp_path / "split") == LISTS
     for side, names in LISTS.items():

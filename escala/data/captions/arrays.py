@@ -46,10 +46,10 @@ def prepare(
     The description that `dataset.json` holds: with the `vocabulary`, the words of the training
     captions that were not cut off; and `captions`, for each side the number of captions, how many
     of them were `cut` because of their length, how many are `empty`, their `words`, and how many of
-    these are `unknown`. For a simulation there are also `grammar_bleu`, the BLEU of the first
-    caption of each test picture against its others, all of them cut; and `trained_scenes`, the
-    share of the test pictures whose scene is also one of a training picture. For Flickr8k there is
-    `weights_sha256`, the digest of the network's weights.
+    these are `unknown`. For a simulation there are also `baselines`, with the BLEU of the first
+    caption of each test picture against its others, all of them cut, as `grammar`; and
+    `trained_scenes`, the share of the test pictures whose scene is also one of a training picture.
+    For Flickr8k there is `weights_sha256`, the digest of the network's weights.
 
     Raises
     ------
@@ -71,7 +71,8 @@ def prepare(
     }
     _write_names(output / PICTURES, described)
     if preparation["provenance"] == "simulated":
-        more = {"grammar_bleu": _agreement(captions["test"]), "trained_scenes": _trained(described)}
+        baselines = {"grammar": _agreement(captions["test"])}
+        more = {"baselines": baselines, "trained_scenes": _trained(described)}
     else:
         more = {"weights_sha256": preparation["weights_sha256"]}
     return write_split(
