@@ -13,7 +13,7 @@ import numpy as np
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
 from escala.data.captions.bleu import COUNTS, bleu, counts
-from escala.data.captions.settings import CAPTIONS_FILE, FEATURES_FILE
+from escala.data.captions.files import CAPTIONS_FILE, FEATURES, FEATURES_FILE, NAMES
 from escala.data.captions.words import DTYPE, UNKNOWN, numbered, vocabulary, words_of
 from escala.data.splits import Side, write_split
 
@@ -35,7 +35,8 @@ def prepare(
     name : of the dataset.
     preparation : as `escala.data.captions.settings.preparation` gives it.
     seed : of the split.
-    inputs : `source`, the folder that `escala.data.captions.source.acquire` filled.
+    inputs : `source`, the folder that `escala.data.captions.source.acquire` filled; and for
+        pictures `features`, the one that `escala.data.captions.features.extract` filled.
     output : folder that receives `{side}_features.npy`, float16 (rows, features);
         `{side}_words.npy` and `{side}_labels.npy`, uint16 (rows, captions, positions), as
         `escala.data.captions.words.numbered` gives them; `pictures.tsv` with the `name` of each
@@ -66,7 +67,7 @@ def prepare(
     known = vocabulary(chain.from_iterable(captions["train"]), preparation["vocabulary"])
     _require_numbers(name, known)
     sides = {
-        side: _side(np.load(source / FEATURES_FILE.format(side=side)), pictures, known, length)
+        side: _side(_features(inputs, side, described[side]), pictures, known, length)
         for side, pictures in captions.items()
     }
     _write_names(output / PICTURES, described)
@@ -89,6 +90,17 @@ def prepare(
     )
 
 
+def _features(
+    inputs: Mapping[str, Path], side: str, pictures: Sequence[Mapping[str, Any]]
+) -> np.ndarray:
+    """Return the features of the pictures or scenes of a side, float16 (pictures, features)."""
+    if "features" not in inputs:
+        return np.load(inputs["source"] / FEATURES_FILE.format(side=side), allow_pickle=False)
+    rows = {name: row for row, name in enumerate(read_json(inputs["features"] / NAMES))}
+    computed = np.load(inputs["features"] / FEATURES, mmap_mode="r", allow_pickle=False)
+    return computed[[rows[each["name"]] for each in pictures]]
+
+
 def _words(pictures: Sequence[Mapping[str, Any]]) -> Captions:
     return [[words_of(caption) for caption in each["captions"]] for each in pictures]
 
@@ -102,7 +114,7 @@ def _side(features: np.ndarray, captions: Captions, known: Sequence[str], length
 
 
 def _counted(captions: Captions, side: Side, length: int) -> dict[str, int]:
-    """Return how many captions and words a side has, and what became of them."""
+    """Return the numbers of captions, cut and empty ones, words, and unknown words of a side."""
     lengths = np.array([len(words) for each in captions for words in each])
     return {
         "captions": len(lengths),
