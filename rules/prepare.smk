@@ -4,6 +4,8 @@
 #   results/{experiment}/data/{dataset}/sequences/{class}.fasta
 # REQUIRED INPUTS for other kinds:
 #   the files that their `prepared_from` names, such as results/{experiment}/data/{dataset}/source/
+# REQUIRED INPUTS for pictures with captions, besides results/{experiment}/data/{dataset}/source/:
+#   the folder of the pictures and the file of the weights that the dataset names
 # OUTPUTS for every kind:
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json    and beside it the arrays, whose
 #                                                       digests it holds
@@ -16,6 +18,8 @@
 #   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy, leakage.json
 #                                                       how similar each test row is to training
 #                                                       genomes
+# FURTHER OUTPUTS for pictures with captions:
+#   results/{experiment}/data/{dataset}/features/       the features of all listed pictures
 #
 # The split comes before the balancing, so that nothing derived from a test row is trained on. If an
 # experiment chooses the opposite order, the dataset is marked as leaky.
@@ -79,6 +83,32 @@ rule clusters:
             --similarity {params.similarity} \
             --sketches {output.sketches:q} \
             --clusters {output.clusters:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule features:
+    input:
+        unpack(extracted_from),
+    output:
+        directory(f"{DATA}/features"),
+    log:
+        "results/{experiment}/logs/{dataset}/features.log",
+    priority: FIRST
+    conda:
+        "../envs/train.yaml"
+    params:
+        code=code("scripts.features"),
+        weights_sha256=lambda wildcards: dataset(wildcards)["source"]["weights_sha256"],
+    message:
+        "Compute the features of the pictures of {wildcards.dataset}"
+    shell:
+        """
+        python -m scripts.features \
+            --source {input.source:q} \
+            --pictures {input.pictures:q} \
+            --weights {input.weights:q} \
+            --weights-sha256 {params.weights_sha256} \
+            --output {output:q} 2>&1 | tee -i {log:q}
         """
 
 

@@ -9,7 +9,8 @@ A split is a folder. Its `dataset.json` names the arrays of every side:
 `shape` is the shape of one row. `file` is relative to the folder, with the side's name for
 `{side}`. `rows` names the sides of the split; `validation` may be absent. If the targets are
 numbers of classes, one or several in a row, `classes` lists their names in this order. An array of
-whole numbers may also give `below`, an exclusive upper limit of its numbers.
+whole numbers may also give `below`, an exclusive upper limit of its numbers. `baselines` may hold,
+by name, scores that are reached on the test rows without any model, each by its own name.
 """
 
 from __future__ import annotations

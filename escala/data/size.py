@@ -22,12 +22,15 @@ class Size:
     inputs : the entry of each input in `dataset.json` (`escala.data.base`), without `file`.
     outputs : the shape of a model's output for one row.
     targets : the entry of the targets, without `file`.
+    untimed : what has to be computed before the split, in words, if it takes long and its time is
+        not known.
     """
 
     rows: Mapping[str, float] | None = None
     inputs: tuple[Mapping[str, Any], ...] | None = None
     outputs: tuple[int, ...] | None = None
     targets: Mapping[str, Any] = field(default_factory=LABELS.copy)
+    untimed: str | None = None
 
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> Size:

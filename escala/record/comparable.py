@@ -52,6 +52,7 @@ _NO_CONDITIONS = {
     "parameters",
     "validated_on",
     "dense_exchange",
+    "sparse_exchange",
 }
 
 Measurement = Mapping[str, Any]

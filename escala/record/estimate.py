@@ -60,7 +60,18 @@ def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
     ]
     if unknown:
         parts.append(f"unavailable for {unknown}, whose number of rows is not known yet")
-    return f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
+    text = f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
+    return " ".join([text, *_untimed(runs, experiment)])
+
+
+def _untimed(runs: list[Run], experiment: Callable[[str], Experiment]) -> list[str]:
+    """Return a sentence on what takes long before the runs of each dataset, at an unknown rate."""
+    before = {run.dataset: expected(run, experiment(run.experiment)).untimed for run in runs}
+    return [
+        f"Not included for {dataset}: {what}, whose time is not known."
+        for dataset, what in before.items()
+        if what
+    ]
 
 
 def duration(seconds: float) -> str:

@@ -45,7 +45,7 @@ class Horovod(Strategy):
     def local(self, gradients):
         from escala.strategies.shared.factors import Factors, dense
 
-        if self.knobs["sparse_as_dense"]:
+        if self.knobs["sparse_as_dense"] is True:
             return [g if isinstance(g, Factors) else dense(g) for g in gradients]
         return list(gradients)
 

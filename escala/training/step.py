@@ -13,7 +13,7 @@ from escala.data.base import Arrays
 from escala.probes import Recorder
 from escala.strategies import Strategy, costs
 from escala.strategies.base import tensor_names
-from escala.strategies.shared import factors
+from escala.strategies.shared import factors, sparse
 from escala.strategies.shared.divided import Divided
 from escala.strategies.shared.exchanges import chosen, of_one_rank
 from escala.training.state import State
@@ -96,6 +96,65 @@ def methods(
         for layer, exchange in exchanges.items()
         if exchange in by_exchange
     }
+
+
+def sparse_exchanges(
+    compute: Callable,
+    variables: Sequence[tf.Variable],
+    data: Arrays,
+    request: dict,
+    strategy: Strategy,
+    ranks: int,
+) -> dict[str, str]:
+    """Return the exchange of each gradient that has only some rows, if the run is to choose it.
+
+    It is empty where the knob `sparse_as_dense` states the exchange, and where all gradients are
+    dense.
+
+    Parameters
+    ----------
+    compute : as `computing` returns it.
+    ranks : in all.
+
+    Returns
+    -------
+    By the variable's name (`tensor_names`), `sparse.ROWS` or `sparse.SUM`.
+    """
+    if strategy.knobs.get("sparse_as_dense") != sparse.AUTO:
+        return {}
+    traced = []
+
+    def note(*arguments):
+        gradients, *_ = compute(*arguments)
+        traced[:] = sparse.reads_of(gradients, variables)
+
+    strategy.trace(note, step_signature(data, 1))
+    rows = min(request["global_batch"], request["train_rows"])
+    most_bytes = 2 if strategy.knobs.get("compression") == "fp16" else None
+    return {
+        name: sparse.fewest_bytes(reads, rows, ranks, most_bytes)
+        for name, reads in zip(tensor_names(variables), traced, strict=True)
+        if reads
+    }
+
+
+def with_dense(
+    compute: Callable, exchanges: Mapping[str, str], variables: Sequence[tf.Variable]
+) -> Callable:
+    """Return a function that makes those gradients dense that are exchanged by a sum.
+
+    Parameters
+    ----------
+    exchanges : as `sparse_exchanges` returns it.
+    """
+    summed = [exchanges.get(name) == sparse.SUM for name in tensor_names(variables)]
+
+    def compute_dense(*arguments):
+        gradients, *sums = compute(*arguments)
+        pairs = zip(gradients, summed, strict=True)
+        return [factors.dense(each) if is_summed else each for each, is_summed in pairs], *sums
+
+    return compute_dense if any(summed) else compute
 
 
 def computing(
@@ -218,8 +277,6 @@ def train_step(
     recorder: Recorder | None = None,
 ) -> Callable:
     """Return the compiled step, a function from each rank's `gather` to losses and scores."""
-    weights, divisor = tf.TensorSpec((None,), tf.float32), tf.TensorSpec((), tf.float32)
-    signature = (*row_signature(data), weights, divisor)
 
     def exchanged(gradients):
         return exchange(gradients, state.updated)
@@ -231,7 +288,7 @@ def train_step(
 
     if recorder and strategy.can_time_inside_step:
         step = recorder.step(compute, strategy.local, exchanged, state.update)
-    return strategy.compiled(step, signature)
+    return strategy.compiled(step, step_signature(data))
 
 
 def own_sum(values: tf.Tensor, name: str) -> tf.Tensor:
@@ -244,10 +301,16 @@ def no_exchange(gradients: Sequence, variables: Sequence) -> list:
     return list(gradients)
 
 
-def row_signature(data: Arrays) -> list[tf.TensorSpec]:
-    """Return the specs of the inputs and the targets of any number of rows."""
+def step_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
+    """Return the specs of what `gather` returns for so many rows, None for any number."""
+    weights, divisor = tf.TensorSpec((rows,), tf.float32), tf.TensorSpec((), tf.float32)
+    return [*row_signature(data, rows), weights, divisor]
+
+
+def row_signature(data: Arrays, rows: int | None = None) -> list[tf.TensorSpec]:
+    """Return the specs of the inputs and the targets of so many rows, None for any number."""
     specs = (*data.inputs, data.targets)
-    return [tf.TensorSpec((None, *spec.shape), spec.dtype) for spec in specs]
+    return [tf.TensorSpec((rows, *spec.shape), spec.dtype) for spec in specs]
 
 
 def gather(data: Arrays, rows: np.ndarray, divisor: float) -> tuple:

@@ -85,12 +85,18 @@ def train(
             compute = steps.accumulated(compute, request["knobs"]["accumulation"])
             return steps.slowed(compute, slowdown)
 
-        compute = steps.with_gathered(state, computing(methods, strategy.summed))
+        by_itself = computing({}, steps.own_sum)
+        sparse_exchanges = steps.sparse_exchanges(
+            by_itself, model.trainable_variables, data, request, strategy, total
+        )
+        compute = steps.with_dense(
+            computing(methods, strategy.summed), sparse_exchanges, model.trainable_variables
+        )
+        compute = steps.with_gathered(state, compute)
         recorder = probe and probe.recorder(
             strategy.place.process, model.trainable_variables, strategy.can_time_inside_step
         )
         step = steps.train_step(state, strategy, data, compute, strategy.exchange, recorder)
-        by_itself = computing({}, steps.own_sum)
         alone = steps.train_step(state, strategy, data, by_itself, steps.no_exchange)
         evaluate = evaluator(model, work, row_losses, data, settings)
     checkpoint = Checkpoint(
@@ -194,6 +200,7 @@ def train(
         "parameters": model.count_params(),
         "optimizer": type(optimizer).__name__,
         "dense_exchange": {layer.name: exchange for layer, exchange in exchanges.items()},
+        "sparse_exchange": sparse_exchanges,
         "train_rows": data.rows("train"),
     }
 

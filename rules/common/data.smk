@@ -20,6 +20,14 @@ def source_files(wildcards):
     return of_settings(wildcards, "inputs")
 
 
+def extracted_from(wildcards):
+    """Return what the features of a dataset's pictures are computed from, by name."""
+    settings = dataset(wildcards)
+    if settings["kind"] != "captions" or settings["source"]["type"] == "simulated":
+        raise WorkflowError(f"datasets.{wildcards.dataset} has no pictures to compute features of")
+    return {"source": f"{DATA}/source"} | of_settings(wildcards, "extraction")
+
+
 def prepared_from(wildcards):
     """Return the files that a dataset's arrays are made from, by name."""
     files = of_settings(wildcards, "prepared_from", Path(DATA.format(**wildcards)))

@@ -18,11 +18,17 @@ def experiment_names(e):
     """Return the names of the figures that are drawn from an experiment's tables."""
     has = {
         "classes": e.has_classes,
-        "several nodes": any(Layout.parse(run.layout).nodes > 1 for run in e.runs),
+        "several nodes": max(nodes_of(e.runs), default=1) > 1,
+        "resources by nodes": len(nodes_of(e.probed("resources"))) > 1,
         "ladders": bool(e.pairs),
         **{probe: bool(e.probed(probe)) for probe in PROBES},
     }
     return [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
+
+
+def nodes_of(runs):
+    """Return the numbers of nodes of runs."""
+    return {Layout.parse(run.layout).nodes for run in runs}
 
 
 def experiment_figures(e):

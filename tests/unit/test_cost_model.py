@@ -380,15 +380,29 @@ def test_messages_of_each_exchange_in_the_order_in_which_they_are_known():
     output, dense, embedding = (ALLREDUCE, 2560), (ALLREDUCE, 2_048_000), (ALLREDUCE, 160)
     assert sizes() == [output, dense, embedding]
     assert sizes(sparse_as_dense=False) == [
-        output, dense, (ALLGATHER, 32 * 1000 * 8 * 4), (ALLGATHER, 32 * 1000 * 8),
+        output, dense, (ALLGATHER, 32 * 1000 * 8 * 4), (ALLGATHER, 32 * 1000 * 4),
     ]  # fmt: skip
     factors = [(ALLGATHER, 32 * 4000 * 4), (ALLGATHER, 32 * 128 * 4)]
     assert sizes(factors=True) == [output, *factors, embedding]
     assert sizes(factors=True, fp16=True) == [
         (ALLREDUCE, 1280), (ALLGATHER, 32 * 4000 * 2), factors[1], (ALLREDUCE, 80),
     ]  # fmt: skip
-    assert sizes(factors=True, accumulation=2) == sizes()
+    assert sizes(factors=True, sparse_as_dense=False, accumulation=2) == sizes()
     assert sizes(ranks=1) == []
+
+
+def test_an_embedding_that_few_rows_of_are_read_is_gathered():
+    """A row has two reads of 8 numbers and an index, 72 bytes; the dense sum has 2 · 80 numbers."""
+    table = [calibrations.Gradient("embedding", (10, 8), sparse_rows=2)]
+
+    def operations(rows: int, **knobs: object) -> list[str]:
+        exchange = Exchange(sparse_as_dense="auto", **knobs)
+        return [each.operation for each in messages(table, rows, 2, exchange)]
+
+    assert operations(4) == [ALLGATHER, ALLGATHER]
+    assert operations(5) == [ALLREDUCE]
+    assert operations(2, fp16=True) == [ALLGATHER, ALLGATHER]
+    assert operations(4, fp16=True) == operations(4, accumulation=2) == [ALLREDUCE]
 
 
 def test_conversion_reads_and_writes_every_number_before_and_after():

@@ -201,6 +201,22 @@ def test_timing_and_instrumented_runs_say_nothing_about_each_other(experiment):
     assert "earlier runs" not in said([timeline], experiment)
 
 
+def test_lists_of_pictures_give_an_estimate_and_their_features_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ESCALA_FLICKR8K", str(tmp_path))
+    photographs = Experiment(read(ROOT / "experiments/captions/flickr8k.yaml"), "flickr8k.yaml")
+    text = sentence(photographs.runs, lambda name: photographs)
+    assert "unavailable for 9, whose number of rows is not known yet. Not included for" in text
+    assert "flickr8k: the features of the pictures, whose time is not known." in text
+    for side, pictures in (("train", 300), ("dev", 100), ("test", 100)):
+        names = "".join(f"{number}.jpg\n" for number in range(pictures))
+        (tmp_path / f"Flickr_8k.{side}Images.txt").write_text(names)
+    text = sentence(photographs.runs, lambda name: photographs)
+    assert "unavailable" not in text and "the features of 500 pictures" in text
+    disk = estimate_disk.disk(photographs.runs, lambda name: photographs)
+    assert disk.arrays == 500 * (4096 * 2 + 2 * 5 * 34 * 2) and not disk.unknown
+
+
 def test_what_is_unknown_is_counted_apart_and_has_no_figure(experiment):
     settings = demo()
     files = settings["datasets"]["demo-1000"] | {"source": {"type": "files", "folder": "x"}}

@@ -26,6 +26,7 @@ from fixtures_runs import (
 
 from escala.core.files import read_json, write_json
 from escala.probes import timeline
+from escala.probes.resources import Resources
 from escala.probes.timeline import OTHER, family
 from escala.report import tables
 from escala.report.figures import (
@@ -450,6 +451,79 @@ def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path, chang
     words = _drawn("resources", frames)
     for expected in ("processor (%)", "horovod-mpi 1x2", "unavailable", "No samples: horovod-gloo"):
         assert expected in words
+
+
+@pytest.fixture
+def on_nodes(tmp_path) -> dict[str, pd.DataFrame]:
+    """The tables of processes sampled on one, two and three nodes, on two networks."""
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    for layout in ("1x1", "2x1", "3x1"):
+        for network in ("native", "slow") if layout != "1x1" else ("native",):
+            strategy = "single" if layout == "1x1" else "horovod-mpi"
+            experiment.add(strategy, layout, 4.0, repeats=1, variant=network)
+    resources = Resources.result["items"]["properties"]
+    for number, path in enumerate(experiment.runs):
+        run = read_json(path)
+        nodes, network = int(run["layout"][0]), run["variant"]
+        processes = [
+            dict.fromkeys(resources)
+            | {
+                "rank": rank,
+                "samples": 4,
+                "cpu_percent_mean": 90.0 - 10 * number + rank,
+                "rss_bytes_max": (500 + rank) * 2**20,
+                "sent_bytes_per_second": 1e6 * nodes if network == "slow" else 5e7,
+            }
+            for rank in range(nodes)
+        ]
+        link = {"rate": "10mbit", "mbit_per_second": 9.7, "latency_ms": 0.1, "interface": None}
+        of_network = {"network": network, "link": link if network == "slow" else None}
+        changed([path], variant="tuned", repeat=None, instrument="resources", **of_network)
+        changed([path], resources=processes)
+    return tables.tables([], [], [], experiment.runs)
+
+
+def test_means_of_resources_are_drawn_by_nodes_and_network(on_nodes):
+    with common.style():
+        axes = figure("resources_by_nodes").draw(on_nodes).axes
+    drawn = {
+        (part.get_title(), line.get_color()): line.get_xydata().tolist()
+        for part in axes[:3]
+        for line in part.lines
+        if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"
+    }
+    frame = on_nodes["resources"]
+    means = frame.groupby(["layout", "network"])[["cpu_percent_mean", "sent_bytes_per_second"]]
+    means = means.mean()
+    expected = {
+        ("processor (%)", network): [
+            [nodes, means.loc[(f"{nodes}x1", network), "cpu_percent_mean"]] for nodes in (2, 3)
+        ]
+        for network in ("native", "slow")
+    }
+    colours = common.ordered_palette(["native", "slow"])
+    found = {key: line for key, line in drawn.items() if key[0] == "processor (%)"}
+    assert found == {(what, colours[network]): line for (what, network), line in expected.items()}
+    assert {tuple(line[0]) for key, line in drawn.items() if key[0] == "sent (MB/s)"} == {
+        (2.0, 50.0), (2.0, 2.0),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [dict, _hard])
+def test_resources_by_nodes_name_networks_units_and_gaps(on_nodes, change, tmp_path):
+    words = _drawn("resources_by_nodes", change(on_nodes))
+    for expected in (
+        "processor (%)",
+        "memory (MiB)",
+        "unavailable",
+        "native",
+        "single 1x1",
+        "nodes",
+    ):
+        assert expected in words
+    alone = tables.tables([], [], [], sampled(tmp_path / "alone"))
+    words = _drawn("resources_by_nodes", alone)
+    assert "Nothing was sampled on several nodes" in words and "No samples: horovod-gloo" in words
 
 
 @pytest.mark.parametrize("change", [dict, _hard])

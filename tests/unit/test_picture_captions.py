@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,12 @@ from escala.core.errors import InputError
 from escala.core.files import read_json, sha256_file
 from escala.data import KINDS
 from escala.data.base import Arrays, Spec
-from escala.data.captions import arrays, scenes, settings, source, vgg16
+from escala.data.captions import arrays, flickr8k, scenes, settings, source, vgg16
 from escala.data.captions.bleu import bleu, counts
+from escala.data.captions.features import extract
 from escala.data.captions.queries import queries
 from escala.data.captions.words import (
+    DTYPE,
     END,
     PADDING,
     SPECIAL,
@@ -37,6 +40,7 @@ from escala.data.captions.words import (
     words_of,
 )
 from escala.experiment.schema import completed, with_python_patterns
+from scripts import features as extraction
 
 SIMULATED = {
     "type": "simulated",
@@ -86,10 +90,10 @@ def test_targets_are_the_words_that_follow():
 # Simulated scenes.
 
 
-def prepared(folder: Path, acquisition: dict, inputs: list[Path], preparation: dict) -> dict:
+def of_scenes(folder: Path, acquisition: dict, preparation: dict) -> dict:
     """Return the description of the split in `folder`, acquired and prepared."""
     (folder / "source").mkdir(parents=True)
-    source.acquire(acquisition, inputs, folder / "source")
+    source.acquire(acquisition, [], folder / "source")
     return arrays.prepare("d", preparation, 4, {"source": folder / "source"}, folder)
 
 
@@ -99,7 +103,7 @@ def scenes_split(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("scenes")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "tensorflow", None)
-        prepared(folder, SIMULATED, [], SCENES)
+        of_scenes(folder, SIMULATED, SCENES)
     return folder
 
 
@@ -170,7 +174,7 @@ def test_the_description_counts_and_scores_the_captions_of_the_grammar(scenes_sp
         [first for first, *_ in captions],
         weights=[(1,), (1 / 2,) * 2, (1 / 3,) * 3, (1 / 4,) * 4],
     )
-    assert [*described["grammar_bleu"].values()] == pytest.approx(expected)
+    assert [*described["baselines"]["grammar"].values()] == pytest.approx(expected)
     assert described["captions"]["test"] == {
         "captions": 1000,
         "cut": 0,
@@ -186,12 +190,12 @@ def test_the_description_counts_and_scores_the_captions_of_the_grammar(scenes_sp
 
 def test_the_grammar_is_scored_by_captions_that_are_cut_as_a_models_references_are(tmp_path):
     few = SIMULATED | {"pictures": {"train": 9, "validation": 1, "test": 9}, "features": 4}
-    described = prepared(tmp_path, few, [], SCENES | {"words": 5})
+    described = of_scenes(tmp_path, few, SCENES | {"words": 5})
     assert described["captions"]["test"]["cut"] > 0
     pictures = read_json(tmp_path / "source" / "captions.json")["test"]
     captions = [[text.split()[:4] for text in each["captions"]] for each in pictures]
     expected = corpus_bleu([rest for _, *rest in captions], [first for first, *_ in captions])
-    assert described["grammar_bleu"]["bleu_4"] == pytest.approx(expected) and expected > 0
+    assert described["baselines"]["grammar"]["bleu_4"] == pytest.approx(expected) > 0
 
 
 def test_features_tell_the_object_of_a_scene(scenes_split):
@@ -272,11 +276,11 @@ def test_a_model_whose_source_or_words_are_unknown_is_refused(scenes_split, tmp_
 def test_only_the_extraction_of_features_takes_tensorflow():
     reached = {
         part: sources(module, chosen=[module]).packages
-        for part in ("settings", "arrays", "bleu", "words", "source", "queries")
+        for part in ("settings", "arrays", "bleu", "words", "source", "features", "queries")
         for module in [f"escala.data.captions.{part}"]
     }
     with_it = {part for part, packages in reached.items() if "tensorflow" in packages}
-    assert with_it == {"source", "queries"}
+    assert with_it == {"features", "queries"}
 
 
 # Flickr8k.
@@ -314,15 +318,23 @@ def files(tmp_path, monkeypatch) -> dict[str, Path]:
     return found
 
 
-def of_flickr(files: dict[str, Path], folder: Path, **changed: object) -> dict:
-    acquisition = {"type": "flickr8k", "weights_sha256": DIGEST}
-    return prepared(folder, acquisition, [*files.values()], FLICKR | changed)
+def of_flickr(
+    files: dict[str, Path], folder: Path, digest: str = DIGEST, **changed: object
+) -> dict:
+    """Return the description of the split in `folder`, acquired, extracted and prepared."""
+    made = {name: folder / name for name in ("source", "features")}
+    for path in made.values():
+        path.mkdir(parents=True)
+    source.acquire({"type": "flickr8k"}, [files[key] for key in settings.PATHS], made["source"])
+    pictures = flickr8k.files(read_json(made["source"] / "captions.json"), files["pictures"])
+    extract(pictures, files["weights"], digest, made["features"])
+    return arrays.prepare("d", FLICKR | changed, 4, made, folder)
 
 
 def test_flickr8ks_pictures_are_divided_by_its_lists(files, tmp_path):
     described = of_flickr(files, tmp_path / "split")
     assert described["provenance"] == "flickr8k" and described["weights_sha256"] == DIGEST
-    assert "grammar_bleu" not in described
+    assert "baselines" not in described
     found = Arrays(tmp_path / "split")
     assert names_of(tmp_path / "split") == LISTS
     for side, names in LISTS.items():
@@ -330,6 +342,13 @@ def test_flickr8ks_pictures_are_divided_by_its_lists(files, tmp_path):
         for name, row in zip(names, features, strict=True):
             picture = Image.open(files["pictures"] / name).resize((224, 224), Image.BILINEAR)
             np.testing.assert_array_equal(row, np.asarray(picture).reshape(-1)[:6])
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(files, tmp_path):
+    for key in settings.PATHS:
+        files[key].write_text(files[key].read_text(), encoding="utf-8-sig")
+    of_flickr(files, tmp_path / "split")
+    assert names_of(tmp_path / "split") == LISTS
 
 
 def test_only_words_of_training_captions_are_known_and_long_captions_are_cut(files, tmp_path):
@@ -355,10 +374,38 @@ def test_only_words_of_training_captions_are_known_and_long_captions_are_cut(fil
 
 def test_the_seconds_of_the_extraction_are_kept_apart_from_the_arrays(files, tmp_path):
     described = of_flickr(files, tmp_path / "split")
-    found = read_json(tmp_path / "split" / "source" / "extraction.json")
+    found = read_json(tmp_path / "split" / "features" / "extraction.json")
     assert found["pictures"] == 6
     assert found["seconds_per_picture"] == found["seconds"] / 6
     assert not {*found} & {*described}
+
+
+def test_only_other_pictures_or_weights_repeat_the_extraction(files, tmp_path, monkeypatch, capsys):
+    """A corrected caption, and a picture on another side, do not."""
+    monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
+
+    def is_made() -> bool:
+        shutil.rmtree(tmp_path / "made", ignore_errors=True)
+        (tmp_path / "made").mkdir()
+        inputs = [files[key] for key in settings.PATHS]
+        source.acquire({"type": "flickr8k"}, inputs, tmp_path / "made")
+        options = {"source": tmp_path / "made", "output": tmp_path / "made" / "features"}
+        options |= {key: files[key] for key in settings.PICTURES} | {"weights-sha256": DIGEST}
+        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+        monkeypatch.setattr(sys, "argv", ["features", *words])
+        extraction.main()
+        assert np.load(tmp_path / "made" / "features" / "features.npy").shape == (6, 6)
+        return "served from the store" not in capsys.readouterr().out
+
+    assert is_made() and not is_made()
+    replaced("tokens", "dog runs", "cat runs")(files)
+    files["test"].write_text("f.jpg\n")
+    files["train"].write_text("".join(f"{name}.jpg\n" for name in "acbe"))
+    assert not is_made()
+    files["weights"].write_bytes(b"other weights")
+    assert is_made() and not is_made()
+    Image.new("RGB", (9, 9), "red").save(files["pictures"] / "b.jpg")
+    assert is_made()
 
 
 def test_a_vocabulary_that_numbers_cannot_hold_is_refused(files, tmp_path, monkeypatch):
@@ -399,7 +446,7 @@ def cut_short(files: dict[str, Path]) -> None:
         (replaced("tokens", "e.jpg#1\t", "x.jpg#1\t"), "'e.jpg': is in the list test.txt"),
         (replaced("tokens", "e.jpg", "x.jpg"), "test.txt, and does not have 5 captions."),
         (lambda files: [(files["pictures"] / f"{name}.jpg").unlink() for name in "abd"],
-         "'a.jpg': is in the list train.txt, and is not in the folder (and 1 more)."),
+         "'a.jpg': is in the list of the side train, and is not in the folder (and 1 more)."),
         (lambda files: files.update(pictures=files["pictures"] / "none"), "none': no such folder"),
         (lambda files: (files["pictures"] / "b.jpg").write_bytes(b""), "'b.jpg': is empty"),
         (cut_short, "b.jpg: 'b.jpg': is no PNG or JPEG: "),
@@ -413,7 +460,7 @@ def test_files_that_do_not_serve_are_refused_before_a_feature_is_computed(
     with pytest.raises(InputError) as refused:
         of_flickr(files, tmp_path / "split")
     assert message in str(refused.value)
-    assert not any((tmp_path / "split" / "source").iterdir())
+    assert not any((tmp_path / "split" / "features").iterdir())
 
 
 def test_weights_with_another_digest_are_refused_with_both(tmp_path):
@@ -436,16 +483,6 @@ def test_other_weights_than_those_of_the_training_features_are_refused(
         list(queries(files["pictures"], description))
 
 
-def test_features_without_tensorflow_are_refused_with_the_environment(files, tmp_path, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    monkeypatch.setattr(vgg16, "require_pictures", lambda *_: pytest.fail("they were read"))
-    (tmp_path / "source").mkdir()
-    acquisition = {"type": "flickr8k", "weights_sha256": sha256_file(files["weights"])}
-    with pytest.raises(InputError, match=r"envs/prepare\.yaml: 'tensorflow-cpu': is not installed"):
-        source.acquire(acquisition, [*files.values()], tmp_path / "source")
-
-
 def test_a_users_pictures_get_features_of_the_same_network(files, tmp_path, monkeypatch):
     description = of_flickr(files, tmp_path / "split")
     monkeypatch.delenv("ESCALA_VGG16", raising=False)
@@ -464,22 +501,36 @@ def test_a_users_pictures_get_features_of_the_same_network(files, tmp_path, monk
         list(queries(files["pictures"] / "none.jpg", description))
 
 
-@pytest.mark.sweep
-def test_features_are_those_of_kerass_own_vgg16(files, tmp_path, monkeypatch):
-    """The weights are drawn with a seed, and kept in a file as Keras publishes them (550 MB)."""
+def small_network(weights: None):
+    """Return a network with VGG16's form of pictures and names of layers, and few weights."""
+    from tensorflow.keras import Model, layers
+
+    pictures = layers.Input((224, 224, 3))
+    seen = layers.Conv2D(5, 32, strides=32, activation="relu")(pictures)
+    fc1 = layers.Dense(7, "relu", name="fc1")(layers.Flatten()(seen))
+    fc2 = layers.Dense(9, "relu", name="fc2", bias_initializer="random_uniform")(fc1)
+    return Model(pictures, layers.Dense(3, "softmax", name="predictions")(fc2))
+
+
+@pytest.mark.parametrize(
+    "size", ["small", pytest.param("published", marks=pytest.mark.sweep, id="published, 550 MB")]
+)
+def test_features_are_those_of_kerass_own_network(files, tmp_path, monkeypatch, size):
+    """The weights are drawn with a seed, and kept in a file as Keras publishes them."""
     import tensorflow as tf
 
     monkeypatch.undo()
+    if size == "small":
+        monkeypatch.setattr(tf.keras.applications, "VGG16", small_network)
     tf.keras.utils.set_random_seed(1)
     whole = tf.keras.applications.VGG16(weights=None)
     whole.save_weights(files["weights"])
     fc2 = tf.keras.Model(whole.input, whole.get_layer("fc2").output)
-    digest = sha256_file(files["weights"])
-    acquisition = {"type": "flickr8k", "weights_sha256": digest}
-    prepared(tmp_path / "split", acquisition, [*files.values()], FLICKR)
+    of_flickr(files, tmp_path / "split", sha256_file(files["weights"]))
     for side, names in LISTS.items():
         features = np.load(tmp_path / "split" / f"{side}_features.npy")
-        assert features.shape == (len(names), 4096) and features.dtype == np.float16
+        assert features.shape == (len(names), *fc2.output_shape[1:])
+        assert features.dtype == np.float16
         for name, row in zip(names, features, strict=True):
             picture = tf.keras.utils.load_img(
                 files["pictures"] / name, target_size=(224, 224), interpolation="bilinear"
@@ -538,7 +589,7 @@ def complete(given_settings: dict) -> dict:
     return completed(given_settings, with_python_patterns(schema), "e.yaml")
 
 
-FILES = {key: f"$OWN/{key}" for key in settings.PATHS}
+FILES = {key: f"$OWN/{key}" for key in (*settings.PATHS, *settings.PICTURES)}
 
 
 def test_settings_decide_the_source_and_the_arrays_without_paths(monkeypatch, tmp_path):
@@ -551,18 +602,53 @@ def test_settings_decide_the_source_and_the_arrays_without_paths(monkeypatch, tm
     assert settings.preparation(simulated) == SCENES
     size = settings.size(simulated)
     assert size.train_rows == 600 and size.values == 256 + 5 * 34
+    assert size.outputs == (5, 34) and size.untimed is None
     read = complete(
         {"source": {"type": "flickr8k", **FILES, "weights_sha256": DIGEST}, "vocabulary": 9}
     )
     monkeypatch.setenv("OWN", "/own")
     assert settings.inputs(read) == [Path("/own", key) for key in settings.PATHS]
-    assert settings.acquisition(read) == {"type": "flickr8k", "weights_sha256": DIGEST}
+    assert settings.acquisition(read) == {"type": "flickr8k"}
+    assert settings.extraction(read) == {key: f"/own/{key}" for key in ("pictures", "weights")}
+    assert settings.extraction(simulated) == {}
     assert settings.preparation(read) == FLICKR | {"words": 34, "vocabulary": 9}
     size = settings.size(read)
     assert size.train_rows is None and size.values == 4096 + 5 * 34
-    assert settings.prepared_from(read, tmp_path) == {"source": tmp_path / "source"}
+    assert size.inputs[1]["below"] == 4 + 9 and size.outputs == (5, 34)
+    assert size.untimed == "the features of the pictures"
+    assert settings.size(read | {"vocabulary": None}).outputs is None
+    monkeypatch.delenv("OWN")
+    assert settings.size(read).train_rows is None
+    assert settings.prepared_from(simulated, tmp_path) == {"source": tmp_path / "source"}
+    assert settings.prepared_from(read, tmp_path) == {
+        "source": tmp_path / "source",
+        "features": tmp_path / "features",
+    }
     with pytest.raises(InputError, match="weights_sha256"):
         complete({"source": {"type": "flickr8k", **FILES, "weights_sha256": "0"}})
+
+
+def test_lists_that_exist_tell_the_rows_and_the_pictures_to_extract(files):
+    paths = {key: str(path) for key, path in files.items()}
+    source_of = {"type": "flickr8k", **paths, "weights_sha256": DIGEST}
+    files["train"].write_text("\ufeffc.jpg\r\n\r\na.jpg\r\nb.jpg", encoding="utf-8")
+    size = settings.size(complete({"source": source_of}))
+    assert size.rows == {"train": 3, "validation": 1, "test": 2}
+    assert size.untimed == "the features of 6 pictures"
+
+
+def test_the_settings_know_the_number_of_words_of_the_grammar(scenes_split):
+    """Every word that its rules can write, for every scene."""
+    numbers = ([place % 6, place, place % 6, place % 6] for place in range(8))
+    every = [scenes.GRAMMAR, *map(scenes.scene_rules, numbers)]
+    expansions = (each for rules in every for each in chain.from_iterable(rules.values()))
+    words = {word for _, text in expansions for word in text.split() if word.islower()}
+    assert len(words) == settings.GRAMMAR_WORDS
+    assert len(SPECIAL) == settings.SPECIAL_NUMBERS
+    assert np.dtype(settings.DTYPE) == DTYPE
+    described = Arrays(scenes_split).description
+    found = settings.size(complete({"source": {"type": "simulated"}}))
+    assert described["inputs"][1]["below"] == found.inputs[1]["below"]
 
 
 def test_one_list_for_two_sides_is_refused():

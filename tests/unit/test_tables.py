@@ -25,10 +25,12 @@ from fixtures_runs import (
     with_fits,
 )
 from scipy import stats
+from sentences import check
 
 from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
 from escala.report import tables
+from escala.report.findings import baselines
 from escala.report.tables import views
 from escala.report.tables.classes import STAGES
 
@@ -416,6 +418,23 @@ def test_scores_of_a_workload_that_brings_its_own_are_a_table(tmp_path, three):
     pd.testing.assert_frame_equal(tables.read(tmp_path / "tables")["scores"], scores)
     changed(experiment.runs[:1], training={"steps_per_epoch": 1000})
     assert len(_tables(experiment)["scores"]) == 5, "an epoch that was cut has no scores"
+
+
+def test_scores_without_any_model_are_a_table_and_one_sentence_each(tmp_path, three):
+    experiment = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset()
+    for path, value in zip(experiment.dataset_files, (0.5, 0.7), strict=True):
+        write_json(path, read_json(path) | {"baselines": {"mean": {"rmse": value, "mae": 0.25}}})
+    frames = tables.tables([], experiment.dataset_files, [])
+    found = frames["baselines"].set_index(["split_seed", "score"])["value"]
+    assert [found[seed, "rmse"] for seed in (4, 5)] == [0.5, 0.7]
+    told = [finding.text for finding in baselines.findings(frames, "demo")]
+    name = experiment.dataset
+    assert told == [
+        f"On `{name}`, `rmse` of the baseline `mean` is 0.6.",
+        f"On `{name}`, `mae` of the baseline `mean` is 0.25.",
+    ]
+    check(baselines.findings(frames, "demo"))
+    assert three[1]["baselines"].empty and not list(baselines.findings(three[1], "demo"))
 
 
 def test_means_of_scores_and_their_differences_are_by_students_distribution(tmp_path):

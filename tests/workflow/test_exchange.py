@@ -112,6 +112,12 @@ def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(tmp_p
         train.train(asked, single, 1, tmp_path)
 
 
+@pytest.mark.parametrize("case", ["rows", "mirrored rows"])
+def test_the_rows_of_an_embedding_are_gathered_where_a_sum_is_more_bytes(trained, case):
+    for rank in ranks_of(trained, case):
+        assert rank["sparse_exchange"] == {"0.embedding/embeddings": "rows"}
+
+
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):
     ranks = ranks_of(trained, "leading")
     plan = read_json(trained / "leading" / "ranks" / "request.json")

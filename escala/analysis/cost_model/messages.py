@@ -4,10 +4,10 @@
 |---|---|---|
 | dense | allreduce | numbers · item |
 | as two factors | two allgathers | rows · in · item, and rows · out · item |
-| sparse | two allgathers | rows · width · item, and rows · 8 for the indices |
+| sparse | two allgathers | rows · width · item, and rows · 4 for the indices |
 
 `fp16` halves the bytes of a dense gradient and of the larger factor. With accumulation there are no
-factors, and gradients are exchanged once a step.
+factors, all gradients are dense, and they are exchanged once a step.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.collectives import ALLGATHER, ALLREDUCE
 from escala.strategies.costs import MIN_SAVED_BYTES
+from escala.strategies.shared import sparse
 
-_INDEX_BYTES = 8
+#: Keras's `Embedding` casts the numbers that it looks up to int32.
+_INDEX_BYTES = 4
 _FP16_BYTES = 2
 
 
@@ -35,7 +37,7 @@ class Exchange:
 
     factors: bool = False
     fp16: bool = False
-    sparse_as_dense: bool = True
+    sparse_as_dense: bool | str = True
     accumulation: int = 1
     fusion_bytes: float = 128 * 2**20
 
@@ -72,7 +74,7 @@ def messages(
     for gradient in gradients:
         if is_factored(gradient, rows, ranks, exchange):
             listed += _factors(gradient, rows, exchange)
-        elif gradient.sparse_rows is not None and not exchange.sparse_as_dense:
+        elif _stays_sparse(gradient, rows * ranks, ranks, exchange):
             listed += _sparse(gradient, rows)
         else:
             listed.append(_message(ALLREDUCE, gradient.numbers, gradient, exchange.fp16))
@@ -93,6 +95,22 @@ def _factors(gradient: Gradient, rows: int, exchange: Exchange) -> list[Message]
         _message(ALLGATHER, of_layer * inputs, gradient, exchange.fp16),
         _message(ALLGATHER, of_layer * outputs, gradient, False),
     ]
+
+
+def _stays_sparse(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> bool:
+    """Return whether ranks gather the rows of a gradient, as `shared.sparse` decides it.
+
+    Parameters
+    ----------
+    rows : of all ranks together.
+    """
+    if gradient.sparse_rows is None or exchange.accumulation > 1:
+        return False
+    if exchange.sparse_as_dense != sparse.AUTO:
+        return not exchange.sparse_as_dense
+    reads = sparse.Reads(gradient.sparse_rows, gradient.shape, gradient.item_bytes, _INDEX_BYTES)
+    most_bytes = _FP16_BYTES if exchange.fp16 else None
+    return sparse.fewest_bytes(reads, rows, ranks, most_bytes) == sparse.ROWS
 
 
 def _sparse(gradient: Gradient, rows: int) -> list[Message]:

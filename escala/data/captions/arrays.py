@@ -13,7 +13,7 @@ import numpy as np
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
 from escala.data.captions.bleu import COUNTS, bleu, counts
-from escala.data.captions.settings import CAPTIONS_FILE, FEATURES_FILE
+from escala.data.captions.files import CAPTIONS_FILE, FEATURES, FEATURES_FILE, NAMES
 from escala.data.captions.words import DTYPE, UNKNOWN, numbered, vocabulary, words_of
 from escala.data.splits import Side, write_split
 
@@ -35,7 +35,8 @@ def prepare(
     name : of the dataset.
     preparation : as `escala.data.captions.settings.preparation` gives it.
     seed : of the split.
-    inputs : `source`, the folder that `escala.data.captions.source.acquire` filled.
+    inputs : `source`, the folder that `escala.data.captions.source.acquire` filled; and for
+        pictures `features`, the one that `escala.data.captions.features.extract` filled.
     output : folder that receives `{side}_features.npy`, float16 (rows, features);
         `{side}_words.npy` and `{side}_labels.npy`, uint16 (rows, captions, positions), as
         `escala.data.captions.words.numbered` gives them; `pictures.tsv` with the `name` of each
@@ -46,10 +47,10 @@ def prepare(
     The description that `dataset.json` holds: with the `vocabulary`, the words of the training
     captions that were not cut off; and `captions`, for each side the number of captions, how many
     of them were `cut` because of their length, how many are `empty`, their `words`, and how many of
-    these are `unknown`. For a simulation there are also `grammar_bleu`, the BLEU of the first
-    caption of each test picture against its others, all of them cut; and `trained_scenes`, the
-    share of the test pictures whose scene is also one of a training picture. For Flickr8k there is
-    `weights_sha256`, the digest of the network's weights.
+    these are `unknown`. For a simulation there are also `baselines`, with the BLEU of the first
+    caption of each test picture against its others, all of them cut, as `grammar`; and
+    `trained_scenes`, the share of the test pictures whose scene is also one of a training picture.
+    For Flickr8k there is `weights_sha256`, the digest of the network's weights.
 
     Raises
     ------
@@ -66,12 +67,13 @@ def prepare(
     known = vocabulary(chain.from_iterable(captions["train"]), preparation["vocabulary"])
     _require_numbers(name, known)
     sides = {
-        side: _side(np.load(source / FEATURES_FILE.format(side=side)), pictures, known, length)
+        side: _side(_features(inputs, side, described[side]), pictures, known, length)
         for side, pictures in captions.items()
     }
     _write_names(output / PICTURES, described)
     if preparation["provenance"] == "simulated":
-        more = {"grammar_bleu": _agreement(captions["test"]), "trained_scenes": _trained(described)}
+        baselines = {"grammar": _agreement(captions["test"])}
+        more = {"baselines": baselines, "trained_scenes": _trained(described)}
     else:
         more = {"weights_sha256": preparation["weights_sha256"]}
     return write_split(
@@ -88,6 +90,17 @@ def prepare(
     )
 
 
+def _features(
+    inputs: Mapping[str, Path], side: str, pictures: Sequence[Mapping[str, Any]]
+) -> np.ndarray:
+    """Return the features of the pictures or scenes of a side, float16 (pictures, features)."""
+    if "features" not in inputs:
+        return np.load(inputs["source"] / FEATURES_FILE.format(side=side), allow_pickle=False)
+    rows = {name: row for row, name in enumerate(read_json(inputs["features"] / NAMES))}
+    computed = np.load(inputs["features"] / FEATURES, mmap_mode="r", allow_pickle=False)
+    return computed[[rows[each["name"]] for each in pictures]]
+
+
 def _words(pictures: Sequence[Mapping[str, Any]]) -> Captions:
     return [[words_of(caption) for caption in each["captions"]] for each in pictures]
 
@@ -101,7 +114,7 @@ def _side(features: np.ndarray, captions: Captions, known: Sequence[str], length
 
 
 def _counted(captions: Captions, side: Side, length: int) -> dict[str, int]:
-    """Return how many captions and words a side has, and what became of them."""
+    """Return the numbers of captions, cut and empty ones, words, and unknown words of a side."""
     lengths = np.array([len(words) for each in captions for words in each])
     return {
         "captions": len(lengths),

@@ -1,4 +1,4 @@
-"""Read the files of Flickr8k: lists of pictures, and the file of their captions."""
+"""Read the files of Flickr8k: lists of pictures, the file of their captions, and the pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from escala.data.captions.settings import CAPTIONS
 OFFICIAL = "docs/how-to/captions.md tells where to get the files"
 
 
-def sides(pictures: Path, tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]:
+def sides(tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]:
     """Return the pictures of each side, in the order of its list.
 
     Captions of pictures in no list are left out: the file of Flickr8k has some of a picture that is
@@ -19,7 +19,6 @@ def sides(pictures: Path, tokens: Path, lists: Mapping[str, Path]) -> dict[str, 
 
     Parameters
     ----------
-    pictures : folder of the JPEG files.
     tokens : file of the captions.
     lists : files with a picture's file name a line, by side.
 
@@ -30,32 +29,49 @@ def sides(pictures: Path, tokens: Path, lists: Mapping[str, Path]) -> dict[str, 
 
     Raises
     ------
-    InputError : a file is missing, empty or not in its format; a picture is in two lists, is not in
-        the folder, or does not have five captions.
+    InputError : a file is missing, empty or not in its format; a picture is in two lists, or does
+        not have five captions.
     """
-    if not pictures.is_dir():
-        raise InputError(pictures, pictures.name, "no such folder", OFFICIAL)
     names = {side: _names(file) for side, file in lists.items()}
     _require_once(names, lists)
     captions = _captions(tokens)
-    found = {
+    described = {
         side: [{"name": name, "captions": captions.get(name, [])} for name in of_side]
         for side, of_side in names.items()
     }
-    for side, of_side in found.items():
+    for side, of_side in described.items():
         _refuse(
             tokens,
             [each["name"] for each in of_side if len(each["captions"]) != CAPTIONS],
             f"is in the list {lists[side].name}, and does not have {CAPTIONS} captions",
             "add them, or take it from the list",
         )
+    return described
+
+
+def files(described: Mapping[str, list[dict]], pictures: Path) -> dict[str, Path]:
+    """Return the file of each picture of all sides, by name, in the order of the names.
+
+    Parameters
+    ----------
+    described : as `sides` returns it.
+    pictures : folder of the JPEG files.
+
+    Raises
+    ------
+    InputError : there is no such folder, or a picture is not in it.
+    """
+    if not pictures.is_dir():
+        raise InputError(pictures, pictures.name, "no such folder", OFFICIAL)
+    for side, of_side in described.items():
         _refuse(
             pictures,
             [each["name"] for each in of_side if not (pictures / each["name"]).is_file()],
-            f"is in the list {lists[side].name}, and is not in the folder",
+            f"is in the list of the side {side}, and is not in the folder",
             "add it, or take it from the list",
         )
-    return found
+    names = sorted(each["name"] for of_side in described.values() for each in of_side)
+    return {name: pictures / name for name in names}
 
 
 def _names(file: Path) -> list[str]:
@@ -98,7 +114,7 @@ def _captions(file: Path) -> dict[str, list[str]]:
     ------
     InputError : the file is missing, or a line is not in its format.
     """
-    found: dict[str, dict[int, str]] = {}
+    numbered: dict[str, dict[int, str]] = {}
     for number, line in _lines(file):
         key, tab, caption = line.partition("\t")
         name, mark, place = key.rpartition("#")
@@ -109,15 +125,15 @@ def _captions(file: Path) -> dict[str, list[str]]:
                 "is not a file name, #, a number, a tab and a caption",
                 f"mend the line; {OFFICIAL}",
             )
-        if int(place) in found.setdefault(name, {}):
+        if int(place) in numbered.setdefault(name, {}):
             raise InputError(
                 file,
                 f"line {number}: {key}",
                 "stands twice in the file",
                 "give each caption of a picture its own number",
             )
-        found[name][int(place)] = caption
-    return {name: [caption for _, caption in sorted(of.items())] for name, of in found.items()}
+        numbered[name][int(place)] = caption
+    return {name: [caption for _, caption in sorted(of.items())] for name, of in numbered.items()}
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -128,7 +144,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
     InputError : there is no such file, or it is no text in UTF-8.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise InputError(file, file.name, "no such file", OFFICIAL) from None
     except (OSError, UnicodeDecodeError) as error:

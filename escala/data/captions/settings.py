@@ -13,11 +13,14 @@ from escala.data.size import Size
 #: Lists of Flickr8k, one of each side.
 LISTS = ("train", "validation", "test")
 #: The paths of a source of Flickr8k, in the order in which acquisition gets them.
-PATHS = ("pictures", "tokens", *LISTS, "weights")
-#: Its captions of each picture, and the features of VGG16's layer fc2.
-CAPTIONS, FEATURES = 5, 4096
-#: Files that acquisition writes and preparation reads; there is one of features for each side.
-CAPTIONS_FILE, FEATURES_FILE = "captions.json", "{side}_features.npy"
+PATHS = ("tokens", *LISTS)
+#: What the features of its pictures are computed from, besides the names of the pictures.
+PICTURES = ("pictures", "weights")
+#: Its captions of each picture, and the numbers of VGG16's layer fc2.
+CAPTIONS, FC2 = 5, 4096
+#: Numbers that stand for no word, and words of the grammar of scenes (`words`, `scenes`).
+SPECIAL_NUMBERS, GRAMMAR_WORDS = 4, 47
+DTYPE = "uint16"
 
 
 def check(
@@ -43,11 +46,9 @@ def check(
 
 
 def acquisition(settings: Mapping[str, Any]) -> dict:
-    """Return what decides the features and captions besides the content of the user's files."""
+    """Return what decides the captions of pictures, or scenes with their captions and features."""
     source = settings["source"]
-    if source["type"] == "simulated":
-        return dict(source)
-    return {key: value for key, value in source.items() if key not in PATHS}
+    return dict(source) if source["type"] == "simulated" else {"type": source["type"]}
 
 
 def inputs(settings: Mapping[str, Any]) -> list[Path]:
@@ -60,7 +61,24 @@ def inputs(settings: Mapping[str, Any]) -> list[Path]:
     source = settings["source"]
     if source["type"] == "simulated":
         return []
-    return [Path(expanded_path(source[key], f"source.{key}")) for key in PATHS]
+    return [_path(source, key) for key in PATHS]
+
+
+def extraction(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the paths of `PICTURES`, by name; none for a simulation.
+
+    Raises
+    ------
+    InputError : a variable in a path is not set.
+    """
+    source = settings["source"]
+    if source["type"] == "simulated":
+        return {}
+    return {key: str(_path(source, key)) for key in PICTURES}
+
+
+def _path(source: Mapping[str, Any], key: str) -> Path:
+    return Path(expanded_path(source[key], f"source.{key}"))
 
 
 def preparation(settings: Mapping[str, Any]) -> dict:
@@ -78,24 +96,52 @@ def preparation(settings: Mapping[str, Any]) -> dict:
 
 
 def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
-    """Return the features and captions that the source was read into."""
-    return {"source": folder / "source"}
+    """Return the captions that the source was read into, and the features of pictures."""
+    features = {} if settings["source"]["type"] == "simulated" else {"features": "features"}
+    return {name: folder / part for name, part in ({"source": "source"} | features).items()}
 
 
 def size(settings: Mapping[str, Any]) -> Size:
     """Return what the settings tell about a split.
 
-    Only the captions tell the vocabulary, so a model's output is unknown. Only lists tell how many
-    pictures of Flickr8k each side has.
+    The lists of Flickr8k tell how many pictures each side has, if they exist already. The number of
+    words is at most that of the setting `vocabulary`, or that of the grammar of scenes. Without
+    both only the captions tell it, and a model's size is unknown.
     """
     source = settings["source"]
     simulated = source["type"] == "simulated"
     captions = source["captions_per_picture"] if simulated else CAPTIONS
-    words = {"shape": (captions, settings["words"]), "dtype": "uint16"}
-    features = source["features"] if simulated else FEATURES
+    shape = (captions, settings["words"])
+    known = [settings["vocabulary"], GRAMMAR_WORDS if simulated else None]
+    most = min((words for words in known if words), default=None)
+    below = {} if most is None else {"below": SPECIAL_NUMBERS + most}
     inputs = (
-        {"name": "features", "shape": (features,), "dtype": "float16"},
-        {"name": "words", **words},
+        {
+            "name": "features",
+            "shape": (source["features"] if simulated else FC2,),
+            "dtype": "float16",
+        },
+        {"name": "words", "shape": shape, "dtype": DTYPE, **below},
     )
-    rows = source["pictures"] if simulated else None
-    return Size(rows, inputs, targets={"name": "labels", **words})
+    rows = source["pictures"] if simulated else _listed(source)
+    return Size(
+        rows,
+        inputs,
+        outputs=shape if below else None,
+        targets={"name": "labels", "shape": shape, "dtype": DTYPE},
+        untimed=None if simulated else _features_of(rows),
+    )
+
+
+def _listed(source: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return the number of pictures in the list of each side, None if a list cannot be read."""
+    try:
+        lists = {side: _path(source, side).read_text(encoding="utf-8-sig") for side in LISTS}
+    except (InputError, OSError, UnicodeDecodeError):
+        return None
+    return {side: sum(map(bool, map(str.strip, text.split("\n")))) for side, text in lists.items()}
+
+
+def _features_of(rows: Mapping[str, int] | None) -> str:
+    pictures = f"{sum(rows.values())} pictures" if rows else "the pictures"
+    return f"the features of {pictures}"

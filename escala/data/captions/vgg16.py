@@ -38,20 +38,11 @@ def network(weights: Path, sha256: str, remedy: str) -> Network:
 
     Raises
     ------
-    InputError : the file is missing, has another digest, or does not hold these weights; or
-        TensorFlow is not installed.
+    InputError : the file is missing, has another digest, or does not hold these weights.
     """
     _require_digest(weights, sha256, remedy)
     # Only this function needs TensorFlow.
-    try:
-        import tensorflow as tf
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "envs/prepare.yaml",
-            "tensorflow-cpu",
-            "is not installed, and VGG16 needs it",
-            "add tensorflow-cpu of envs/train.yaml to envs/prepare.yaml",
-        ) from error
+    import tensorflow as tf
 
     whole = tf.keras.applications.VGG16(weights=None)
     try:
@@ -121,11 +112,11 @@ def _require_digest(weights: Path, sha256: str, remedy: str) -> None:
             "no such file",
             "get vgg16_weights_tf_dim_ordering_tf_kernels.h5 from Keras",
         )
-    found = sha256_file(weights)
-    if found != sha256:
+    digest = sha256_file(weights)
+    if digest != sha256:
         raise InputError(
             weights,
-            f"SHA-256 {found}",
+            f"SHA-256 {digest}",
             f"is not {sha256}, the digest of the weights",
             remedy,
         )

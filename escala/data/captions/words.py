@@ -74,7 +74,7 @@ def numbered(
     """
     read, following = (np.full((len(captions), length), PADDING, DTYPE) for _ in range(2))
     for row, words in enumerate(captions):
-        found = [numbers.get(word, UNKNOWN) for word in words]
-        read[row, : len(found) + 1] = [START, *found]
-        following[row, : len(found) + 1] = [*found, END]
+        known = [numbers.get(word, UNKNOWN) for word in words]
+        read[row, : len(known) + 1] = [START, *known]
+        following[row, : len(known) + 1] = [*known, END]
     return read, following

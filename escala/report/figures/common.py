@@ -335,6 +335,23 @@ def text_width(text: str, points: float) -> float:
     return width / _POINTS_PER_INCH
 
 
+def network_names(runs: pd.DataFrame, networks: Iterable[str]) -> dict[str, str]:
+    """Return a name with the measured rate in Mbit/s of each network.
+
+    The slowest comes first, and last the machine's own, whose rate was not measured.
+
+    Parameters
+    ----------
+    runs : the table of runs.
+    """
+    rates = runs.groupby("network")["mbit_per_second"].median().dropna()
+    slowest_first = sorted(networks, key=lambda name: rates.get(name, np.inf))
+    return {
+        name: f"{name}: {significant(rates[name])}" if name in rates else name
+        for name in slowest_first
+    }
+
+
 def gaps(runs: pd.DataFrame) -> list[str]:
     """Return a note on the runs that have no result, if there are any."""
     current = labelled(runs, runs)[lambda frame: frame["current"]]

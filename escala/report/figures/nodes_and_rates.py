@@ -20,11 +20,11 @@ from escala.report.figures.common import (
     gaps,
     in_order,
     legend_of,
+    network_names,
     new,
     note,
     ordered_palette,
     panel_title,
-    significant,
     title,
     wrap,
 )
@@ -51,13 +51,7 @@ def draw(tables: Tables) -> Figure:
         why = ["No layout of several nodes was measured.", *gaps(tables["runs"])]
         return empty(WHAT, described(tables["runs"]), " ".join(why))
     parts = list(across.groupby(_PANEL, sort=False))
-    rates = tables["runs"].groupby("network")["mbit_per_second"].median().dropna()
-    # The slowest first, and last the machine's own, whose rate was not measured.
-    networks = sorted(across["network"].unique(), key=lambda name: rates.get(name, np.inf))
-    names = {
-        network: f"{network}: {significant(rates[network])}" if network in rates else network
-        for network in networks
-    }
+    names = network_names(tables["runs"], across["network"].unique())
     figure = new(7.5, 3.4 * len(parts))
     grid = figure.subplots(len(parts), 1, squeeze=False)[:, 0]
     for axes, (panel, frame) in zip(grid, parts, strict=True):

@@ -24,12 +24,14 @@ from escala.report.tables.views import labelled
 CATEGORY = "Resources"
 NEEDS = "resources"
 WHAT = "Resources of each process"
-# column, its name, and the unit of the axis
-_SHOWN = (
+#: Columns of bytes of the network.
+NETWORK = ("sent_bytes_per_second", "received_bytes_per_second")
+#: Column, its name, and the unit of the axis.
+SHOWN = (
     ("cpu_percent_mean", "processor (%)", 1),
     ("rss_bytes_max", "memory (MiB)", 2**20),
-    ("sent_bytes_per_second", "sent (MB/s)", 1e6),
-    ("received_bytes_per_second", "received (MB/s)", 1e6),
+    (NETWORK[0], "sent (MB/s)", 1e6),
+    (NETWORK[1], "received (MB/s)", 1e6),
     ("threads_running_mean", "running threads", 1),
     ("involuntary_switches_per_second", "involuntary\nswitches (1/s)", 1),
 )
@@ -39,8 +41,7 @@ def draw(tables: Tables) -> Figure:
     """Draw a row for each configuration and a point for each of its processes."""
     resources = labelled(tables["resources"], tables["resources"])
     sampled = resources[resources["rank"].notna()]
-    failed = resources[resources["rank"].isna()]
-    why = [f"No samples: {row.label}: {row.status}: {row.reason}." for row in failed.itertuples()]
+    why = not_sampled(resources)
     if sampled.empty:
         return empty(WHAT, described(resources), " ".join(["Nothing was sampled.", *why]))
     names = list(in_order(sampled)["label"].unique())
@@ -48,8 +49,8 @@ def draw(tables: Tables) -> Figure:
     row = max(0.45, name_height(written) + 0.15)
     figure = new(9, 2 * (row * len(names) + 0.7))
     # Two rows, because six panels in one row are too narrow for their numbers.
-    grid = figure.subplots(2, len(_SHOWN) // 2, sharey=True)
-    for axes, (column, what, unit) in zip(grid.flat, _SHOWN, strict=True):
+    grid = figure.subplots(2, len(SHOWN) // 2, sharey=True)
+    for axes, (column, what, unit) in zip(grid.flat, SHOWN, strict=True):
         _panel(axes, sampled, names, column, unit)
         axes.set_xlabel(what)
     grid[0, 0].set_yticks(range(len(names)), written)
@@ -64,6 +65,12 @@ def draw(tables: Tables) -> Figure:
         ],
     )
     return figure
+
+
+def not_sampled(resources: pd.DataFrame) -> list[str]:
+    """Return a note on each configuration without samples; the table is labelled."""
+    failed = resources[resources["rank"].isna()]
+    return [f"No samples: {row.label}: {row.status}: {row.reason}." for row in failed.itertuples()]
 
 
 def _panel(axes: Axes, frame: pd.DataFrame, names: list[str], column: str, unit: float) -> None:

@@ -43,11 +43,11 @@ def build(
     captions, length = words.shape
     width, dropout = settings["width"], settings["dropout"]
     picture = layers.Input(features.shape, dtype=features.dtype)
-    given = layers.Input(words.shape, dtype=words.dtype)
+    prefixes = layers.Input(words.shape, dtype=words.dtype)
     kept = layers.Dropout(dropout)(tf.cast(picture, tf.float32))
     scenes = layers.Dense(width, "relu", name="picture")(kept)
 
-    numbers = tf.reshape(tf.cast(given, tf.int32), (-1, length))
+    numbers = tf.reshape(tf.cast(prefixes, tf.int32), (-1, length))
     embedded = layers.Embedding(words.below, width, mask_zero=True, name="embedding")(numbers)
     kept = layers.Dropout(dropout)(embedded)
     states = layers.LSTM(width, return_sequences=True, name="lstm")(kept)
@@ -60,7 +60,7 @@ def build(
     shape = tf.concat([tf.shape(numbers, tf.int64), [words.below]], axis=0)
     everywhere = tf.scatter_nd(positions, logits, shape)
     by_caption = tf.reshape(everywhere, (-1, captions, length, words.below))
-    return tf.keras.Model([picture, given], by_caption, name="caption_lstm")
+    return tf.keras.Model([picture, prefixes], by_caption, name="caption_lstm")
 
 
 def optimizer(
@@ -88,9 +88,9 @@ def row_losses(targets: tf.Tensor, outputs: tf.Tensor, settings: Mapping) -> tf.
 def correct(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     """Return the share of a picture's next words that are the most probable, float32 (rows,)."""
     numbers = tf.cast(targets, tf.int32)
-    asked = numbers > PADDING
-    right = asked & (tf.argmax(outputs, axis=-1, output_type=tf.int32) == numbers)
-    hits, total = (tf.reduce_sum(tf.cast(each, tf.float32), [1, 2]) for each in (right, asked))
+    is_word = numbers > PADDING
+    right = is_word & (tf.argmax(outputs, axis=-1, output_type=tf.int32) == numbers)
+    hits, total = (tf.reduce_sum(tf.cast(each, tf.float32), [1, 2]) for each in (right, is_word))
     return tf.math.divide_no_nan(hits, total)
 
 

@@ -1,0 +1,134 @@
+"""Draw the mean resources of a configuration's processes by the number of nodes."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from escala.report.figures.common import (
+    LABEL,
+    MARKERS,
+    PANEL_TITLE,
+    Tables,
+    described,
+    empty,
+    in_order,
+    legend_of,
+    network_names,
+    new,
+    note,
+    ordered_palette,
+    panel_title,
+    strategy_look,
+    title,
+    wrap,
+)
+from escala.report.figures.resources import NETWORK, SHOWN, not_sampled
+from escala.report.tables.views import labelled
+from escala.runtime.layout import Layout
+
+CATEGORY = "Resources"
+NEEDS = "resources by nodes"
+WHAT = "Mean resources of a process by nodes and network"
+_PANEL = ["dataset", "workload", "strategy", "variant"]
+_MEANS = SHOWN[:4]
+#: In MB/s: below it, the axis of a network is linear, so that it begins at 0.
+_LINEAR_BELOW = 0.1
+
+
+def draw(tables: Tables) -> Figure:
+    """Draw means over processes with their range; lines connect the nodes of one network."""
+    resources = labelled(tables["resources"], tables["resources"])
+    layouts = [Layout.parse(layout) for layout in resources["layout"]]
+    resources = resources.assign(
+        nodes=[layout.nodes for layout in layouts],
+        processes=[layout.processes for layout in layouts],
+    )
+    sampled = in_order(resources[resources["rank"].notna()])
+    why = not_sampled(resources)
+    across = sampled[sampled["nodes"] > 1]
+    if across.empty:
+        no_nodes = "Nothing was sampled on several nodes."
+        return empty(WHAT, described(resources), " ".join([no_nodes, *why]))
+    parts = list(across.groupby(_PANEL, sort=False))
+    names = network_names(tables["runs"], across["network"].unique())
+    figure = new(9.5, 2.3 * len(parts) + 0.5)
+    grid = figure.subplots(len(parts), len(_MEANS), squeeze=False, sharex=True, sharey="col")
+    for row, (panel, frame) in zip(grid, parts, strict=True):
+        of_data = (sampled[_PANEL[:2]] == list(panel[:2])).all(axis=1)
+        one_node = sampled[of_data & (sampled["nodes"] == 1)]
+        for axes, (column, _, unit) in zip(row, _MEANS, strict=True):
+            _panel(axes, frame, one_node, names, column, unit)
+        heading = f"{panel[2]} {panel[3]}: {panel_title(panel[1], frame, several=True)}"
+        row[0].set_ylabel(wrap(heading, 2, LABEL))
+    for axes, (column, what, _) in zip(grid[0], _MEANS, strict=True):
+        axes.set_title(wrap(what, 1.6, PANEL_TITLE))
+        axes.set_ylim(bottom=0)
+        if column in NETWORK:
+            axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+            axes.yaxis.set_major_formatter("{x:g}")
+    for axes in grid[-1]:
+        axes.set(xlabel="nodes", xticks=sorted({1, *across["nodes"]}))
+    legend_of(figure, grid.flat, "network: measured Mbit/s")
+    title(figure, WHAT, sampled)
+    note(
+        figure,
+        [
+            "During the training steps of one epoch, in a run of its own that is not timed. Means "
+            "over the processes of a configuration, bars: their range. Bytes are those of the "
+            "interface, for all processes that share it; 100 % is one core. Configurations on one "
+            "node of the same data have the markers of their strategy.",
+            *why,
+        ],
+    )
+    return figure
+
+
+def _panel(
+    axes: Axes,
+    frame: pd.DataFrame,
+    one_node: pd.DataFrame,
+    names: dict[str, str],
+    column: str,
+    unit: float,
+) -> None:
+    """Draw the means of a column by network and processes a node, and those on one node."""
+    several = frame["processes"].nunique() > 1
+    a_node = ", " + frame["processes"].astype(str) + " a node"
+    series = frame["network"].map(names).astype(object) + (a_node if several else "")
+    known = frame.assign(series=series, value=_values(frame, column, unit)).dropna(subset="value")
+    networks = known.drop_duplicates("series").set_index("series")["network"]
+    colours, shapes = ordered_palette(list(names)), dict(zip(names, cycle(MARKERS)))
+    for label, each in one_node.groupby("label", sort=False):
+        look = strategy_look(each["strategy"].iloc[0])
+        mean = _values(each, column, unit).mean()
+        axes.plot(1, mean, look.marker, color=look.colour, fillstyle="none", label=label)
+    if known.empty:
+        axes.text(0.5, 0.5, "unavailable", transform=axes.transAxes, ha="center", style="italic")
+        return
+    sns.lineplot(
+        known,
+        x="nodes",
+        y="value",
+        hue="series",
+        style="series",
+        palette={name: colours[network] for name, network in networks.items()},
+        markers={name: shapes[network] for name, network in networks.items()},
+        dashes=False,
+        estimator="mean",
+        errorbar=("pi", 100),
+        err_style="bars",
+        err_kws={"capsize": 3},
+        ax=axes,
+    )
+    axes.get_legend().remove()
+    axes.set_ylabel("")
+
+
+def _values(frame: pd.DataFrame, column: str, unit: float) -> pd.Series:
+    """Return a column in the unit of its axis, NaN where it is unknown."""
+    return frame[column].astype(float) / unit
