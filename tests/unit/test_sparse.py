@@ -12,11 +12,10 @@ from escala.data.base import Spec
 from escala.strategies.shared import sparse
 from escala.strategies.single import Single
 from escala.training import step
-from escala.workloads.caption_lstm import model as caption_lstm
 from tests.conftest import KNOBS
 
-#: Pictures of a batch, captions of a picture, positions of a caption, and width of the network.
-ROWS, CAPTIONS, LENGTH, WIDTH = 8, 2, 6, 4
+#: Rows of a batch, words of a row, and numbers of a word.
+ROWS, LENGTH, WIDTH = 8, 6, 4
 
 
 def sent_in_a_ring(ranks: int, parts: int, rounds: int) -> int:
@@ -47,36 +46,37 @@ def test_bytes_are_those_of_rings(ranks, of_rank, words, width, reads):
 
 
 class Data:
-    """The form of captions, of which there are more rows than in a batch."""
+    """The form of rows of words, of which there are more than in a batch."""
 
-    targets = Spec("labels", (CAPTIONS, LENGTH), "uint16")
-
-    def __init__(self, words: int):
-        described = Spec("words", (CAPTIONS, LENGTH), "uint16", words)
-        self.inputs = (Spec("features", (3,), "float16"), described)
+    inputs, targets = (Spec("words", (LENGTH,), "uint16"),), Spec("labels", (), "int64")
 
 
 def chosen(words: int, **knobs: object) -> dict[str, str]:
-    data, knobs = Data(words), KNOBS | knobs
-    settings = {"width": WIDTH, "dropout": 0.5}
-    network = caption_lstm.build(data.inputs, data.targets.shape, settings, {})
-    variables = network.trainable_variables
-    compute = step.accumulated(
-        step.computing(
-            network,
-            lambda targets, outputs: caption_lstm.row_losses(targets, outputs, {}),
-            caption_lstm.correct,
-            [],
-            [],
-            step.own_sum,
-        ),
-        knobs["accumulation"],
+    """Return the exchange of the gradients of a network that reads each word of a row twice."""
+    layers, knobs = tf.keras.layers, KNOBS | knobs
+    words_of_row = layers.Input((LENGTH,), dtype="uint16")
+    embedding = layers.Embedding(words, WIDTH, name="embedding")
+    both = layers.Concatenate()([embedding(words_of_row), embedding(words_of_row)])
+    network = tf.keras.Model(words_of_row, layers.Dense(3, "softmax")(layers.Flatten()(both)))
+    computing = step.computing(
+        network,
+        tf.keras.losses.sparse_categorical_crossentropy,
+        step.most_probable_is_right,
+        [],
+        [],
+        step.own_sum,
     )
-    request = {"global_batch": ROWS, "train_rows": 100, "knobs": knobs}
-    return step.sparse_exchanges(compute, variables, data, request, Single(knobs, None), 2)
+    return step.sparse_exchanges(
+        step.accumulated(computing, knobs["accumulation"]),
+        network.trainable_variables,
+        Data,
+        {"global_batch": ROWS, "train_rows": 100},
+        Single(knobs, None),
+        2,
+    )
 
 
-READS, OF_ROW, OF_NUMBERS = ROWS * CAPTIONS * LENGTH, WIDTH * 4 + 4, 2 * WIDTH * 4
+READS, OF_ROW, OF_NUMBERS = ROWS * 2 * LENGTH, WIDTH * 4 + 4, 2 * WIDTH * 4
 #: The words with which the sum has as many bytes as the rows.
 EQUAL = READS * OF_ROW // OF_NUMBERS
 

@@ -115,7 +115,8 @@ def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(tmp_p
 @pytest.mark.parametrize("case", ["rows", "mirrored rows"])
 def test_the_rows_of_an_embedding_are_gathered_where_a_sum_is_more_bytes(trained, case):
     for rank in ranks_of(trained, case):
-        assert rank["sparse_exchange"] == {"0.embedding/embeddings": "rows"}
+        [(name, found)] = rank["sparse_exchange"].items()
+        assert name.startswith("0.embedding") and found == "rows"
 
 
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):

@@ -106,7 +106,8 @@ def _panel(
     for label, each in one_node.groupby("label", sort=False):
         look = strategy_look(each["strategy"].iloc[0])
         mean = _values(each, column, unit).mean()
-        axes.plot(1, mean, look.marker, color=look.colour, fillstyle="none", label=label)
+        style = {"color": look.colour, "fillstyle": "none", "clip_on": False}
+        axes.plot(1, mean, look.marker, label=label, **style)
     if known.empty:
         axes.text(0.5, 0.5, "unavailable", transform=axes.transAxes, ha="center", style="italic")
         return
