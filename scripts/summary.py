@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 from escala import cli
-from escala.core.files import atomic
+from escala.report import documents
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--experiment", required=True, help="name of the experiment")
-    parser.add_argument("--title", required=True)
-    parser.add_argument("--tables", required=True, type=Path, help="folder of the tables")
-    parser.add_argument(
-        "--files", nargs="*", default=[], type=Path, help="figures and tables to link to"
-    )
-    parser.add_argument("--output", required=True, type=Path)
-    arguments = parser.parse_args()
-    folder = arguments.output.parent
-    links = [path.relative_to(folder).as_posix() for path in arguments.files]
+    arguments = documents.parser(__doc__).parse_args()
 
-    def make() -> None:
-        from escala.report import tables
+    def text(tables: dict) -> str:
         from escala.report.summary import summary
 
-        found = tables.read(arguments.tables)
-        with atomic(arguments.output) as temporary:
-            temporary.write_text(summary(found, arguments.experiment, arguments.title, links))
+        links = documents.links(arguments)
+        return summary(tables, arguments.experiment, arguments.title, links)
 
-    cli.serve_or_make(
-        "summary",
-        code="scripts.summary",
-        inputs={"tables": arguments.tables},
-        parameters={
-            "experiment": arguments.experiment,
-            "title": arguments.title,
-            "links": links,
-        },
-        outputs={"summary": arguments.output},
-        make=make,
-    )
+    documents.serve_or_write("summary", arguments, text, code="scripts.summary")
 
 
 if __name__ == "__main__":

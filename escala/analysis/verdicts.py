@@ -7,15 +7,18 @@ the machine between the pairs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from escala.analysis.statistics import LEVEL, RESAMPLES, Interval
+from escala.analysis.statistics import LEVEL, RESAMPLES, VALUES_FOR_INTERVAL, Interval
 
 FASTER, SLOWER, NOT_DISTINGUISHABLE = "faster", "slower", "not distinguishable"
+#: There are too few pairs, or an end that would decide is unknown.
+NO_VERDICT = "no verdict"
 #: Fewest measurements in a row by which a drift is judged.
 MIN_MEASUREMENTS = 6
 
@@ -25,12 +28,13 @@ class Verdict(NamedTuple):
 
     Attributes
     ----------
-    kind : `FASTER`, `SLOWER` or `NOT_DISTINGUISHABLE`.
-    visible : the smallest effect that this comparison could have shown; 0.05 is 5 % of the time.
+    kind : `FASTER`, `SLOWER`, `NOT_DISTINGUISHABLE` or `NO_VERDICT`.
+    visible : the smallest decrease of the time that this comparison could have shown; 0.05 is 5 %
+        of the time. None if there is no verdict, or if the estimate or the upper end is unknown.
     """
 
     kind: str
-    visible: float
+    visible: float | None
 
 
 class Drift(NamedTuple):
@@ -112,22 +116,45 @@ def noise_floor(of_itself: Interval) -> float:
     return float(np.expm1(np.abs(np.log([of_itself.low, of_itself.high])).max()))
 
 
-def verdict(ratio: Interval, floor: float = 0.0) -> Verdict:
+def verdict(
+    ratio: Interval, pairs: int, floor: float | None = None, decimals: int | None = None
+) -> Verdict:
     """Judge the ratio of the time of a configuration to that of its reference.
 
     It is faster or slower if the interval does not contain 1 and the ratio is farther from 1 than
-    the noise floor.
+    the noise floor. If the ratio itself is unknown, its end that is nearer to 1 stands for it.
+    There is no verdict from fewer than `VALUES_FOR_INTERVAL` pairs, nor if an unknown end could
+    decide.
+
+    The smallest visible decrease is the share d for which the interval, as wide relative to its
+    ratio as it is, ends at 1 if the ratio is 1 - d, hence d = 1 - ratio / high; and at least the
+    decrease by which a ratio leaves the floor.
 
     Parameters
     ----------
-    ratio : with both ends of its interval.
-    floor : the result of `noise_floor` in the same session; 0 if there is none.
+    ratio : with both ends of its interval; None where unknown.
+    pairs : of measurements behind it.
+    floor : the result of `noise_floor` in the same session; None if it was not measured.
+    decimals : of the ends where they are printed. An end that is then printed as 1 contains it.
     """
-    estimate, low, high = np.log(ratio)
-    visible = float(np.expm1(max((high - low) / 2, np.log1p(floor))))
-    if abs(estimate) <= np.log1p(floor) or low <= 0 <= high:
-        return Verdict(NOT_DISTINGUISHABLE, visible)
-    return Verdict(FASTER if high < 0 else SLOWER, visible)
+    if pairs < VALUES_FOR_INTERVAL:
+        return Verdict(NO_VERDICT, None)
+    estimate, low, high = (math.nan if each is None else each for each in ratio)
+    first, last = (low, high) if decimals is None else (round(low, decimals), round(high, decimals))
+    if last < 1:
+        kind, nearest = FASTER, high
+    elif first > 1:
+        kind, nearest = SLOWER, low
+    elif math.isnan(low) or math.isnan(high):
+        return Verdict(NO_VERDICT, None)
+    else:
+        kind, nearest = NOT_DISTINGUISHABLE, 1.0
+    limit = 1 + (floor or 0.0)
+    known = not math.isnan(estimate)
+    if 1 / limit <= (estimate if known else nearest) <= limit:
+        kind = NOT_DISTINGUISHABLE
+    visible = 1 - min(estimate / high, 1 / limit) if known and not math.isnan(high) else None
+    return Verdict(kind, visible)
 
 
 def drift(

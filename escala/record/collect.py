@@ -12,7 +12,7 @@ from escala.data import reader
 from escala.data.base import Arrays
 from escala.probes import of_run
 from escala.record import steps
-from escala.record.invariants import broken_promise, misplaced, planned_rows
+from escala.record.invariants import broken_promise, misplaced, planned_epochs
 from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
 from escala.strategies import STRATEGIES
@@ -32,7 +32,10 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     ranks = [each for each in everyone if "epochs" in each]
     arrays = reader(data)
     table = steps.read(folder, len(ranks))
-    problem = misplaced(plan, everyone) or broken_promise(plan, ranks, table, arrays.rows("test"))
+    planned = planned_epochs(plan, ranks[0])
+    problem = misplaced(plan, everyone) or broken_promise(
+        planned, ranks, table, arrays.rows("test")
+    )
     if problem:
         return Outcome("failed", problem)
     predictions = np.concatenate(
@@ -48,7 +51,7 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     epochs = [
         {key: value for key, value in epoch.items() if key not in ("row_moments", "began")}
         | {
-            "distinct_rows": len(np.unique(planned_rows(plan, ranks[0], epoch["epoch"]))),
+            "distinct_rows": planned[i].distinct,
             "train_seconds": max(r["epochs"][i]["train_seconds"] for r in ranks),
         }
         for i, epoch in enumerate(ranks[0]["epochs"])

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from escala.record.plan import shards
 from escala.training.shards import row_moments, total_moments
+
+
+class Planned(NamedTuple):
+    """The rows that all ranks together train on in an epoch.
+
+    Attributes
+    ----------
+    rows : their number; a row that several ranks take counts for each of them.
+    distinct : the number of different ones among them.
+    moments : their `row_moments`.
+    """
+
+    rows: int
+    distinct: int
+    moments: list[int]
 
 
 def misplaced(plan: dict, processes: list[dict]) -> str | None:
@@ -24,18 +41,26 @@ def misplaced(plan: dict, processes: list[dict]) -> str | None:
 
 
 def broken_promise(
-    plan: dict, ranks: list[dict], table: pd.DataFrame, test_rows: int
+    planned: Sequence[Planned], ranks: list[dict], table: pd.DataFrame, test_rows: int
 ) -> str | None:
-    """Return the violated invariant of a run, or None."""
+    """Return the violated invariant of a run, or None.
+
+    Parameters
+    ----------
+    planned : of each epoch.
+    ranks : the measurements of each rank.
+    table : the steps of all ranks.
+    test_rows : of the split.
+    """
     digests = {digest for r in ranks for digest in r["weights_sha256"]}
     if len(digests) > 1:
         return f"ranks hold {len(digests)} different sets of weights after training"
     if len({tuple(e["steps"] for e in r["epochs"]) for r in ranks}) > 1:
         return "ranks made different numbers of steps"
     for epoch, rows in table.groupby("epoch")["rows"].sum().items():
-        expected = planned_rows(plan, ranks[0], epoch)
+        expected = planned[epoch - 1]
         trained = total_moments([r["epochs"][epoch - 1]["row_moments"] for r in ranks])
-        if rows != len(expected) or trained != row_moments(expected):
+        if (rows, trained) != (expected.rows, expected.moments):
             return f"in epoch {epoch} the ranks did not train on the rows of their shards"
     evaluated = sorted(tuple(r["evaluated"]) for r in ranks)
     covered = sorted(row for start, stop in evaluated for row in range(start, stop))
@@ -44,17 +69,23 @@ def broken_promise(
     return None
 
 
-def planned_rows(plan: dict, rank: dict, epoch: int) -> np.ndarray:
-    """Return the rows that all ranks together train on in an epoch, int64 (rows,).
-
-    A row that several ranks take is listed for each of them.
+def planned_epochs(plan: dict, rank: dict) -> list[Planned]:
+    """Return what the plan gives the ranks to train on in each epoch.
 
     Parameters
     ----------
     rank : the measurements of one rank, with the shares of all and the steps of each epoch.
     """
+    found = []
+    for number, epoch in enumerate(rank["epochs"], start=1):
+        rows = _planned_rows(plan, rank["shares"], number, epoch["steps"])
+        found.append(Planned(len(rows), len(np.unique(rows)), row_moments(rows)))
+    return found
+
+
+def _planned_rows(plan: dict, shares: Sequence[float], epoch: int, steps: int) -> np.ndarray:
+    """Return the rows of an epoch, int64 (rows,); one that several ranks take is repeated."""
     if plan["kind"] == "fit":
         return np.arange(plan["train_rows"])
-    of_epoch = shards(plan, rank["shares"]).of_epoch(epoch)
-    steps = islice(of_epoch, rank["epochs"][epoch - 1]["steps"])
-    return np.concatenate([rows for of_rank in steps for rows in of_rank])
+    of_steps = islice(shards(plan, shares).of_epoch(epoch), steps)
+    return np.concatenate([rows for of_rank in of_steps for rows in of_rank])

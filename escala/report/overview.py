@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pandas as pd
 
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.verdicts import headline, names_of_rows
-from escala.report.findings.words import PAIRS_FOR_INTERVAL, Tables, with_labels
+from escala.report.findings.verdicts import (
+    Headline,
+    could_have_seen,
+    headline,
+    in_brief,
+    names_of_rows,
+)
+from escala.report.findings.words import Tables, with_labels
 from escala.report.tables.views import fitted_workloads
 
 
@@ -14,9 +21,10 @@ def explanation(tables: Tables) -> str:
     """Explain the columns of `overview`."""
     return (
         "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
-        f"or the range where there are fewer than {PAIRS_FOR_INTERVAL} runs. The verdict is on the "
-        "ratio to the main reference. Efficiency is the speed-up divided by the quotient of the "
-        "cores of both configurations. Time to accuracy is training time; > means not reached."
+        f"or the range where there are fewer than {VALUES_FOR_INTERVAL} runs. The verdict is on "
+        "the ratio to the main reference. What it could have seen is the smallest saving that its "
+        "pairs would have told from none. Efficiency is the speed-up divided by the quotient of "
+        "the cores of both configurations. Time to accuracy is training time; > means not reached."
         + " A fit has no epochs: the time of the whole fit is in brackets, and is never compared."
         * bool(fitted_workloads(tables))
     )
@@ -53,7 +61,7 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
             ("–", "–", "–", "–") if is_fit
             else ("reference", "1", "1", "1") if ratio is None
             else [
-                headline(ratio).verdict,
+                _verdict(headline(ratio)),
                 *(_with_interval(ratio, part) for part in ("ratio", "speedup", "efficiency")),
             ]
         )  # fmt: skip
@@ -75,6 +83,11 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
             ]
         )
     return headings, rows
+
+
+def _verdict(found: Headline) -> str:
+    seen = could_have_seen(found)
+    return in_brief(found) + f" ({seen})" * bool(seen)
 
 
 def _training_seconds(row: pd.Series, is_fit: bool) -> str:

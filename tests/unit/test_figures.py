@@ -429,6 +429,21 @@ def test_time_by_nodes_names_the_networks_and_the_rates_measured(tmp_path, base)
     assert "No layout of several nodes" in _drawn("nodes_and_rates", base)
 
 
+def test_networks_are_in_the_order_of_their_rates(tmp_path):
+    experiment = three_configurations(tmp_path)
+    rates = {"2x1": ("fast", 950.0), "2x2": ("slow", 95.5)}
+    for layout in rates:
+        experiment.add("horovod-mpi", layout, 4.0)
+    for path in experiment.runs:
+        run = read_json(path)
+        if run["layout"] in rates:
+            name, rate = rates[run["layout"]]
+            link = {"rate": name, "mbit_per_second": rate, "latency_ms": 0.06, "interface": None}
+            write_json(path, run | {"network": name, "link": link})
+    words = _drawn("nodes_and_rates", _tables(experiment))
+    assert words.index("slow: 95.5") < words.index("fast: 950")
+
+
 @pytest.mark.parametrize("change", [dict, _hard])
 def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path, change):
     frames = change(tables.tables([], [], [], sampled(tmp_path)))

@@ -20,10 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentences import check, problems
 
-from escala.analysis import statistics
 from escala.report import tables
 from escala.report.findings import FINDINGS, SECTIONS, Finding, of_section
-from escala.report.findings.words import listed, quoted
+from escala.report.findings.words import listed, quoted, significant
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -67,6 +66,16 @@ def _two_datasets(root: Path) -> FakeExperiment:
     )
 
 
+def _many_references(root: Path) -> FakeExperiment:
+    """Return an experiment with a reference for each variant, and with enough pairs or too few."""
+    experiment = FakeExperiment(root, seeds=(4, 5)).add_dataset()
+    for variant in ("plain", "fast", "small", "large"):
+        experiment.add("single", "1x1", 5.0, 6, variant=variant)
+        experiment.add("horovod-mpi", "1x2", 3.0, 6, variant=variant, accuracy=0.7)
+        experiment.add("horovod-gloo", "1x2", 3.0, 2, variant=variant, accuracy=0.7)
+    return experiment
+
+
 def _laddered(root: Path) -> dict[str, pd.DataFrame]:
     experiment, paths, pairs = laddered(root)
     return _tables(experiment, paired_files=paths, pairs=pairs)
@@ -76,6 +85,7 @@ def _laddered(root: Path) -> dict[str, pd.DataFrame]:
 EXPERIMENTS = {
     "unlike": lambda root: _tables(_unlike(root), references=REFERENCES),
     "two datasets": lambda root: _tables(_two_datasets(root)),
+    "many references": lambda root: _tables(_many_references(root)),
     "failed": lambda root: _tables(_all_failed(root)),
     "ladder": _laddered,
 }
@@ -91,6 +101,13 @@ def findings(few_resamples, request, tmp_path_factory) -> list[Finding]:
 def test_every_finding_is_one_short_sentence_with_its_evidence(findings):
     assert findings
     check(findings)
+
+
+def test_a_comparison_of_scores_begins_with_a_chance(findings):
+    compared = [each for each in findings if each.table in ("mean_scores", "score_differences")]
+    chances = {each.text.partition(",")[0].removeprefix("With the chance of ") for each in compared}
+    assert chances <= {"seeds only", "seeds and splits", "test rows only"}
+    assert all(("seeds" in each.text) == (each.table == "mean_scores") for each in compared)
 
 
 def test_the_first_finding_is_the_answer(findings):
@@ -127,14 +144,14 @@ def test_a_quotation_ends_where_it_ends(text, letters):
     assert re.fullmatch(r"`[^`\n]*`", shown) and len(shown) <= letters + 2
 
 
-@given(st.floats(0.2, 5), st.floats(1.0, 4), st.floats(0.01, 0.99))
-def test_the_smallest_decrease_is_where_an_interval_begins_to_exclude_one(ratio, width, factor):
-    """Scaled to a smaller ratio, an interval keeps its relative width."""
-    high = ratio * width
-    seen = statistics.smallest_decrease(ratio, high)
-    assert (1 - seen) * width == pytest.approx(1)
-    smaller = seen * factor
-    assert (1 - smaller) * width >= 1 - 1e-9
+@given(st.floats(1e-9, 1e9), st.sampled_from([-1, 1]), st.booleans())
+def test_a_number_has_three_digits_and_no_exponent(size, side, signed):
+    text = significant(side * size, signed)
+    assert re.fullmatch(r"[-+]?\d+(\.\d+)?", text)
+    assert float(text) == pytest.approx(side * size, rel=0.005)
+    assert len(text.strip("-+0.").replace(".", "").strip("0")) <= 3
+    assert text.startswith("+") == (signed and side > 0)
+    assert significant(0.0, signed) == significant(-0.0, signed) == "+" * signed + "0"
 
 
 @given(st.lists(st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True), min_size=1, max_size=40))

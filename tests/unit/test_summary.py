@@ -20,11 +20,12 @@ from fixtures_runs import (
     with_epoch_scores,
     with_fits,
 )
+from scipy import stats
 from sentences import check
 
 from escala.core.files import read_json, write_json
 from escala.report import tables
-from escala.report.findings import SECTIONS, of_section, references, verdicts
+from escala.report.findings import SECTIONS, of_section, references
 from escala.report.summary import summary
 from escala.report.tables.base import PARTS
 
@@ -110,7 +111,7 @@ def test_the_first_lines_answer_with_equal_batches_and_set_threads_beside(tmp_pa
     found = _of_fair(tmp_path, 5.6, 4.6, 3.9)
     assert [re.sub(r"0\.\d\d–0\.\d\d, 7 pairs", "*", text) for text in found] == [
         "Yes: two processes (`horovod-mpi 1x2 tuned`) take 0.70 of the time of one process (*), "
-        "with the same scores.",
+        "with the same accuracy.",
         "Two processes take less time than one process with two cores (`single 1x1 threads`): "
         "0.85 of it (*).",
         "One process with two cores (`single 1x1 threads`) takes 0.83 of the time of one process "
@@ -134,10 +135,13 @@ def test_an_answer_takes_an_interval_that_excludes_one(tmp_path, seconds, verdic
 
 
 def test_what_cannot_be_distinguished_tells_what_could_have_been_seen(tmp_path):
-    answer = _of_fair(tmp_path, 4.0, 4.0, 4.0)[0]
+    frames = _tables(fair(tmp_path, 4.0, 4.0, 4.0), references=REFERENCES)
+    answer = read(frames)["answer"][0]
     parts = re.search(r"take (\S+) of .*–(\S+), 7 pairs\); could have seen (\d+) %\.$", answer)
     ratio, high, percent = map(float, parts.groups())
     assert percent == pytest.approx(100 * (1 - ratio / high), abs=1.5)
+    verdict = _verdicts(frames)["horovod-mpi 1x2 tuned"]
+    assert verdict == f"not distinguishable (could have seen {percent:.0f} %)"
 
 
 @pytest.mark.parametrize(("repeats", "verdict"), [(5, "No verdict from five pairs"), (6, "Yes")])
@@ -173,14 +177,18 @@ def test_of_several_configurations_the_best_with_a_verdict_answers(tmp_path):
     answer, count, *_ = read(frames)["answer"]
     assert answer.startswith("Yes: two processes (`horovod-mpi 1x2 tuned`)")
     assert count == "Of 3 compared configurations, 1 took less time than the main reference."
-    verdicts_of = {
-        cells[1].strip(): cells[2].strip()
-        for line in summary(frames, "demo", "A title").splitlines()
-        if len(cells := line.split("|")) > 9
-    }
-    assert verdicts_of["horovod-gloo 1x2 tuned"] == "No verdict from two pairs"
-    assert verdicts_of["mirrored 1x2 tuned"] == "No"
-    assert verdicts_of["single 1x1 tuned"] == "reference"
+    verdicts = _verdicts(frames)
+    assert verdicts["horovod-mpi 1x2 tuned"] == "faster"
+    assert verdicts["horovod-gloo 1x2 tuned"] == "no verdict from two pairs"
+    assert verdicts["mirrored 1x2 tuned"] == "slower"
+    assert verdicts["single 1x1 tuned"] == "reference"
+
+
+def _verdicts(frames) -> dict[str, str]:
+    """Return the verdict on each configuration in the table of configurations."""
+    lines = summary(frames, "demo", "A title").splitlines()
+    rows = [cells for line in lines if len(cells := line.split("|")) > 9]
+    return {cells[1].strip(): cells[2].strip() for cells in rows[2:]}
 
 
 def test_one_process_answers_only_if_there_is_no_other(tmp_path):
@@ -190,21 +198,82 @@ def test_one_process_answers_only_if_there_is_no_other(tmp_path):
     assert answer.startswith("Yes: two processes (`horovod-mpi 1x2 tuned`)")
 
 
-def test_scores_that_chance_can_explain_are_not_called_different(tmp_path, monkeypatch):
-    monkeypatch.setattr("escala.report.findings.answers.SAME_SCORES", 0.0)
-    experiment = fair(tmp_path, 5.6, 4.6, 3.9, repeats=1)
-    missed = experiment.runs[-1].with_name("predictions.npy")
-    predictions = np.load(missed)
-    predictions[:2] = 1
-    np.save(missed, predictions)
-    assert _read(experiment)["answer"][0].endswith(", with no distinguishable score difference.")
+#: What the answer tells of the accuracy, and its differences in seven pairs. By Student's
+#: distribution they are within 0.02, around 0, beyond 0 but not 0.02, and beyond 0.02.
+ACCURACIES = {
+    "the same accuracy": [-0.01] * 3 + [-0.012, -0.008, -0.014, -0.006],
+    "accuracy not distinguishable": [-0.04, 0.04] * 3 + [0.0],
+    "slightly different accuracy": [-0.02, -0.01] * 3 + [-0.03],
+    "different accuracy": [-0.3, -0.31] * 3 + [-0.29],
+}
 
 
-def test_scores_that_differ_are_called_different(tmp_path):
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 5.0, rows=64, accuracy=1.0)
-    experiment.add("horovod-mpi", "1x2", 4.0, rows=64, accuracy=0.7)
-    assert _read(experiment)["answer"][0].endswith(", with different scores.")
+@pytest.mark.parametrize(("words", "differences"), ACCURACIES.items())
+def test_the_answer_compares_the_accuracy_over_repeats(tmp_path, words, differences):
+    frames = _tables(_with_accuracies(tmp_path, differences), references=REFERENCES)
+    assert read(frames)["answer"][0].endswith(f", 7 pairs), with {words}.")
+
+
+def _with_accuracies(folder: Path, differences: list[float]) -> FakeExperiment:
+    """Return `fair` with these differences of the accuracy of two processes from one."""
+    experiment = fair(folder, 5.6, 4.6, 3.9, repeats=len(differences))
+    two = [path for path in experiment.runs if "horovod-mpi" in path.parts]
+    for path, difference in zip(two, differences, strict=True):
+        evaluation = read_json(path)["evaluation"]
+        changed([path], evaluation=evaluation | {"accuracy": evaluation["accuracy"] + difference})
+    return experiment
+
+
+@pytest.mark.parametrize("repeats", [5, 6])
+def test_the_chance_of_seeds_takes_as_many_repeats_as_a_verdict(tmp_path, repeats):
+    differences = ACCURACIES["different accuracy"][:repeats]
+    frames = _tables(_with_accuracies(tmp_path, differences), references=REFERENCES)
+    found = read(frames)
+    assert ("with different accuracy" in found["answer"][0]) == (repeats == 6)
+    bounds = stats.ttest_1samp(differences, 0).confidence_interval()
+    texts = [
+        "With the chance of seeds only, no mean score differs from that of `single 1x1 tuned` by "
+        f"more than {-bounds.low:.3g}.",
+        "With the chance of seeds only, the mean `accuracy` under `horovod-mpi 1x2 tuned` differs "
+        f"from that under `single 1x1 tuned` ({bounds.low:.3g} to {bounds.high:.3g}).",
+    ]
+    for text in texts:
+        assert (text in found["scores"]) == (repeats == 6)
+    of_rows = [text for text in found["scores"] if "no class differs" in text]
+    assert len(of_rows) == (repeats == 5)
+    assert all(text.startswith("With the chance of test rows only, ") for text in of_rows)
+
+
+def test_several_splits_are_a_chance_too(tmp_path):
+    experiment = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset()
+    experiment.add("single", "1x1", 5.0, 6).add("horovod-mpi", "1x2", 4.0, 6, accuracy=0.7)
+    experiment.add("horovod-gloo", "1x2", 4.0, 3, accuracy=0.7)
+    found = _read(experiment)["scores"]
+    expected = r"With the chance of seeds and splits, the mean `accuracy` under `horovod-mpi 1x2` "
+    assert any(re.match(expected, text) for text in found)
+    expected = r"With the chance of test rows only, the \w+ of `\w+` under `horovod-gloo 1x2` "
+    assert any(re.match(expected, text) for text in found)
+
+
+def test_scores_of_a_workload_that_brings_its_own_are_compared_over_repeats(tmp_path):
+    experiment = regression(tmp_path)
+    assert not any("With the chance" in text for text in read(_tables(experiment))["scores"])
+    experiment = FakeExperiment(tmp_path / "more", leaky=True)
+    experiment.add("single", "1x1", 5.0, 6, rows=64).add("horovod-mpi", "1x2", 4.0, 6, rows=64)
+    errors = [500, 400, 600, 500, 450, 550, 1750, 1500, 1550, 1600, 1650, 1650]
+    for path, error in zip(experiment.runs, errors, strict=True):
+        scores = {"rows": 705, "scores": {"rmse": error, "r2": 0.00001 * error}}
+        changed([path], workload="regression", evaluation=scores)
+    bounds = stats.ttest_rel(errors[6:], errors[:6]).confidence_interval()
+    low, high = (f"{round(end, -1):.0f}" for end in bounds)
+    found = read(_tables(experiment))
+    assert [text for text in found["scores"] if "With the chance" in text] == [
+        "With the chance of seeds only, no mean score differs from that of `single 1x1` by more "
+        f"than {high}.",
+        "With the chance of seeds only, the mean `rmse` under `horovod-mpi 1x2` differs from that "
+        f"under `single 1x1` (+{low} to +{high}), like 1 further score.",
+    ]
+    assert found["answer"][0].endswith(" 6 pairs).")
 
 
 def test_with_unequal_batches_the_answer_is_the_time_to_the_target(tmp_path):
@@ -288,7 +357,10 @@ def test_it_says_where_the_time_goes_outside_the_steps(three_tables, three):
 
 def test_it_says_how_good_the_models_are(three):
     assert any("lowest precision of a class is" in text for text in three["scores"])
-    assert "The intervals of all configurations overlap for every class." in three["scores"]
+    assert (
+        "With the chance of test rows only, the intervals of all configurations overlap for every "
+        "class."
+    ) in three["scores"]
     assert not any("leaky" in text for text in three["scores"])
 
 
@@ -336,8 +408,12 @@ def test_different_quality_is_told(tmp_path):
     experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 4.0, accuracy=0.7)
     found = _read(experiment)["scores"]
     assert any("do not all overlap for the precision of `COVID` (`demo-1000`)" in t for t in found)
-    excludes = r"excludes zero for the (precision|recall) of `\w+` under `horovod-mpi 1x2` \(-0\.\d"
-    assert any(re.search(excludes, text) for text in found)
+    differs = (
+        r"With the chance of test rows only, the (precision|recall) of `\w+` under "
+        r"`horovod-mpi 1x2` differs from that under `single 1x1` \(-0\.\d+ to -0\.\d+\), like "
+        r"\d+ further rates\."
+    )
+    assert any(re.fullmatch(differs, text) for text in found)
 
 
 def test_scores_of_a_workload_that_brings_its_own_are_said(tmp_path):
@@ -381,8 +457,8 @@ def test_it_says_how_far_scores_can_differ(three_tables, three):
         f"{rate}_difference_{end}" for rate in ("precision", "recall") for end in ("low", "high")
     ]
     assert (
-        "On the same test rows, no class differs from `single 1x1` by more than "
-        f"{scores[ends].abs().max(axis=None):.3f} in precision or recall."
+        "With the chance of test rows only, no class differs from `single 1x1` by more than "
+        f"{scores[ends].abs().max(axis=None):.3g} in precision or recall."
     ) in three["scores"]
 
 
@@ -536,20 +612,6 @@ def test_it_says_where_a_step_is_longer_than_that_of_one_process(clocks):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [
-        (0.5, float("nan"), "No verdict"),
-        (float("nan"), 1.5, "No verdict"),
-        (float("nan"), 0.9, verdicts.YES),
-        (1.1, float("nan"), verdicts.NO),
-        (0.9, 1.1, verdicts.NOT_DISTINGUISHABLE),
-    ],
-)
-def test_an_unknown_end_decides_nothing(low, high, verdict):
-    assert verdicts.verdict(low, high, 7) == verdict
-
-
-@pytest.mark.parametrize(
     ("batch", "words"),
     [
         (64, "two processes take less time than one process (`single 1x1`): 0.50 of it (0."),
@@ -559,7 +621,7 @@ def test_an_unknown_end_decides_nothing(low, high, verdict):
 def test_a_second_reference_with_another_batch_gives_no_verdict(batch, words):
     row = SimpleNamespace(
         layout="1x2", cores=2, ranks=2, global_batch=batch, pairs=7,
-        ratio=0.5, ratio_low=0.4, ratio_high=0.6,
+        ratio=0.5, ratio_low=0.4, ratio_high=0.6, verdict="faster", visible_decrease=0.2,
         reference_layout="1x1", reference_cores=1, reference_global_batch=64,
         reference_label="single 1x1", kind="measured", oversubscribed=True, other_hosts=False,
     )  # fmt: skip

@@ -190,6 +190,7 @@ def test_speedup_is_the_inverse_of_the_ratio(three):
     assert row["speedup"] == pytest.approx(1 / row["ratio"])
     assert row["speedup_high"] == pytest.approx(1 / row["ratio_low"])
     assert row["efficiency"] == pytest.approx(row["speedup"] / 2)
+    assert row["verdict"] == "no verdict" and pd.isna(row["visible_decrease"])
     assert _row(speedup, "horovod-gloo")["pairs"] == 2
 
 
@@ -247,7 +248,29 @@ def test_without_a_baseline_the_ratio_is_unavailable(tmp_path, baseline, said):
     row = _row(_tables(experiment)["speedup"], "horovod-mpi")
     assert row["kind"] == "unavailable"
     assert said in row["reason"]
-    assert row[["ratio", "speedup", "efficiency"]].isna().all()
+    assert row[["ratio", "speedup", "efficiency", "verdict"]].isna().all()
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_a_table_with_intervals_tells_which_chance_they_hold(name):
+    described = tables.schema(name)
+    has_intervals = any(
+        "Lower end" in column["description"] for column in described["properties"].values()
+    )
+    assert ("the chance of" in described["description"]) == has_intervals
+
+
+@pytest.mark.parametrize(("batch", "decides"), [(64, "ratio"), (128, "time_to_target_ratio")])
+@pytest.mark.parametrize("seconds", [3.0, 5.0, 8.0])
+def test_the_verdict_is_on_the_time_that_decides(tmp_path, batch, decides, seconds):
+    experiment = fair(tmp_path, 5.0, 5.0, seconds)
+    paths = [path for path in experiment.runs if "horovod-mpi" in path.parts]
+    changed(paths, training={"global_batch": batch})
+    row = _row(_tables(experiment)["speedup"], "horovod-mpi")
+    low, high = round(row[f"{decides}_low"], 2), round(row[f"{decides}_high"], 2)
+    expected = "faster" if high < 1 else "slower" if low > 1 else "not distinguishable"
+    assert row["verdict"] == expected
+    assert row["visible_decrease"] == pytest.approx(1 - row[decides] / row[f"{decides}_high"])
 
 
 def test_one_repeat_has_values_but_no_intervals(tmp_path):

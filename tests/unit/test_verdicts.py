@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.analysis.statistics import Interval, median_interval
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, Interval, median_interval
 from escala.analysis.verdicts import (
     FASTER,
+    NO_VERDICT,
     NOT_DISTINGUISHABLE,
     SLOWER,
     drift,
@@ -62,19 +63,75 @@ def test_a_pilot_of_one_pair_or_no_width_is_refused(pilot, half_width):
         pairs_needed(pilot, half_width, AT_MOST)
 
 
-def test_verdicts_by_interval_and_floor():
-    assert verdict(Interval(0.8, 0.7, 0.9)).kind == FASTER
-    assert verdict(Interval(1.2, 1.1, 1.3)).kind == SLOWER
-    assert verdict(Interval(0.95, 0.9, 1.01)).kind == NOT_DISTINGUISHABLE
-    assert verdict(Interval(0.97, 0.96, 0.98), floor=0.05).kind == NOT_DISTINGUISHABLE
-    assert verdict(Interval(0.9, 0.89, 0.91), floor=0.05).kind == FASTER
+@pytest.mark.parametrize(
+    ("ratio", "floor", "kind"),
+    [
+        (Interval(0.8, 0.7, 0.9), None, FASTER),
+        (Interval(1.2, 1.1, 1.3), None, SLOWER),
+        (Interval(0.95, 0.9, 1.01), None, NOT_DISTINGUISHABLE),
+        (Interval(0.97, 0.96, 0.98), None, FASTER),
+        (Interval(0.97, 0.96, 0.98), 0.05, NOT_DISTINGUISHABLE),
+        (Interval(1.03, 1.02, 1.04), 0.05, NOT_DISTINGUISHABLE),
+        (Interval(0.9, 0.89, 0.91), 0.05, FASTER),
+        # An end that is unknown decides nothing, and the other end may decide alone.
+        (Interval(None, 0.5, None), None, NO_VERDICT),
+        (Interval(None, None, 1.5), None, NO_VERDICT),
+        (Interval(1.0, None, None), None, NO_VERDICT),
+        (Interval(None, None, 0.9), None, FASTER),
+        (Interval(None, 1.1, None), None, SLOWER),
+        (Interval(None, 0.9, 1.1), None, NOT_DISTINGUISHABLE),
+        # The end stands for an unknown ratio.
+        (Interval(None, None, 0.97), 0.05, NOT_DISTINGUISHABLE),
+        (Interval(None, None, 0.9), 0.05, FASTER),
+        (Interval(None, 1.03, None), 0.05, NOT_DISTINGUISHABLE),
+    ],
+)
+def test_verdicts_by_interval_and_floor(ratio, floor, kind):
+    assert verdict(ratio, VALUES_FOR_INTERVAL, floor).kind == kind
 
 
-def test_what_could_have_been_seen_is_the_half_width_or_the_floor():
+@pytest.mark.parametrize("ratio", [Interval(0.5, 0.4, 0.6), Interval(1.0, 0.9, 1.1)])
+def test_there_is_no_verdict_from_few_pairs(ratio):
+    assert verdict(ratio, VALUES_FOR_INTERVAL - 1) == (NO_VERDICT, None)
+    assert verdict(ratio, VALUES_FOR_INTERVAL).kind != NO_VERDICT
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "printed", "exact"),
+    [
+        (0.9, 0.996, NOT_DISTINGUISHABLE, FASTER),
+        (0.9, 0.994, FASTER, FASTER),
+        (1.004, 1.1, NOT_DISTINGUISHABLE, SLOWER),
+        (1.006, 1.1, SLOWER, SLOWER),
+    ],
+)
+def test_an_end_that_is_printed_as_one_contains_it(low, high, printed, exact):
+    ratio = Interval((low * high) ** 0.5, low, high)
+    assert verdict(ratio, PILOT, decimals=2).kind == printed
+    assert verdict(ratio, PILOT).kind == exact
+
+
+def test_what_could_have_been_seen_is_where_the_interval_or_the_floor_ends():
     wide = Interval(1.0, 1 / 1.1, 1.1)
-    assert verdict(wide).visible == pytest.approx(0.1)
-    assert verdict(wide, floor=0.2).visible == pytest.approx(0.2)
+    assert verdict(wide, PILOT).visible == pytest.approx(1 - 1 / 1.1)
+    assert verdict(wide, PILOT, floor=0.2).visible == pytest.approx(1 - 1 / 1.2)
+    assert verdict(wide, PILOT, floor=0.05).visible == pytest.approx(1 - 1 / 1.1)
+    assert verdict(Interval(None, 0.9, 1.1), PILOT).visible is None
     assert noise_floor(Interval(1.01, 0.96, 1.03)) == pytest.approx(1 / 0.96 - 1)
+
+
+@settings(deadline=None)
+@given(st.floats(0.2, 5), st.floats(1.001, 4), st.floats(0, 0.3), st.floats(0.01, 0.99))
+def test_a_smaller_decrease_than_the_visible_one_is_not_seen(ratio, width, floor, part):
+    """Scaled to a smaller ratio, an interval keeps its relative width."""
+
+    def scaled(value: float) -> Interval:
+        return Interval(value, value / width, value * width)
+
+    seen = verdict(scaled(ratio), PILOT, floor).visible
+    assert verdict(scaled(1 - seen * part), PILOT, floor).kind == NOT_DISTINGUISHABLE
+    larger = seen + (1 - seen) * 0.01
+    assert verdict(scaled(1 - larger), PILOT, floor).kind == FASTER
 
 
 @settings(deadline=None)
@@ -83,8 +140,9 @@ def test_exchanging_the_two_sides_exchanges_the_verdict(estimate, half, floor):
     one = Interval(estimate, estimate / (1 + half), estimate * (1 + half))
     other = Interval(*(1 / value for value in (estimate, one.high, one.low)))
     opposite = {FASTER: SLOWER, SLOWER: FASTER, NOT_DISTINGUISHABLE: NOT_DISTINGUISHABLE}
-    assert verdict(other, floor).kind == opposite[verdict(one, floor).kind]
-    assert verdict(other, floor).visible == pytest.approx(verdict(one, floor).visible)
+    found, inverse = (verdict(each, PILOT, floor) for each in (one, other))
+    assert inverse.kind == opposite[found.kind]
+    assert inverse.visible == pytest.approx(found.visible)
 
 
 def session(random, effect: float, pairs: int = 8) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +159,9 @@ def verdicts(effect: float, sessions: int) -> list[str]:
     random = np.random.default_rng(5)
     drawn = [session(random, effect) for _ in range(sessions)]
     return [
-        verdict(median_interval(of_other), noise_floor(median_interval(of_itself))).kind
+        verdict(
+            median_interval(of_other), len(of_other), noise_floor(median_interval(of_itself))
+        ).kind
         for of_other, of_itself in drawn
     ]
 
@@ -122,9 +182,10 @@ def test_an_effect_of_twice_what_is_visible_is_seen_mostly():
     seen = []
     for _ in range(300):
         at_rest = ratios(random, 0.05)
-        visible = verdict(stein_interval(at_rest, PILOT)).visible
-        with_effect = at_rest * (1 + visible) ** 2
-        seen.append(verdict(stein_interval(with_effect, PILOT)).kind == SLOWER)
+        visible = verdict(stein_interval(at_rest, PILOT), len(at_rest)).visible
+        with_effect = at_rest * (1 - visible) ** 2
+        found = verdict(stein_interval(with_effect, PILOT), len(with_effect))
+        seen.append(found.kind == FASTER)
     assert np.mean(seen) > 0.9
 
 

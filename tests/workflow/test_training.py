@@ -258,7 +258,7 @@ def test_ranks_that_disagree_fail_the_run():
     same, other = digest([weights]), digest([np.nextafter(weights, 7)])
     assert same == digest([weights.copy()]) != other
     ranks = [{"weights_sha256": [each]} for each in (same, other)]
-    assert "2 different sets of weights" in broken_promise({}, ranks, pd.DataFrame(), 0)
+    assert "2 different sets of weights" in broken_promise([], ranks, pd.DataFrame(), 0)
 
 
 def test_diverging_training_is_a_status(small_split, request_for, tmp_path):

@@ -96,6 +96,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, reference: pd.DataFrame, names: dict
     frame = frame.assign(processes=[Layout.parse(layout).processes for layout in frame["layout"]])
     # A line connects layouts with the same number of processes a node.
     several = frame["processes"].nunique() > 1
+    frame = frame.sort_values("network", key=lambda column: column.map(list(names).index))
     for (network, processes), line in frame.groupby(["network", "processes"], sort=False):
         name = names[network] + f", {processes} a node" * several
         style = _LINES[sorted(frame["processes"].unique()).index(processes) % len(_LINES)]

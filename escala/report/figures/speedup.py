@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import counted
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
@@ -27,7 +28,6 @@ from escala.report.figures.common import (
     title,
     wrap,
 )
-from escala.report.findings.words import PAIRS_FOR_INTERVAL
 from escala.report.tables.views import labelled, trained_by_steps
 
 CATEGORY = "Time"
@@ -66,9 +66,10 @@ def draw(tables: Tables) -> Figure:
         figure,
         [
             f"Reference: {_main_references(speedup)}. Points are medians over pairs of runs of the "
-            f"same session and repeat. Bars are 95 % intervals from {PAIRS_FOR_INTERVAL} pairs on, "
-            "and the range for fewer. The dashed line is the ideal: the speed-up equals the cores "
-            "divided by the cores of the reference, and the efficiency is 1.",
+            "same session and repeat. Bars are 95 % intervals from "
+            f"{VALUES_FOR_INTERVAL} pairs on, and the range for fewer. The dashed line is the "
+            "ideal: the speed-up equals the cores divided by the cores of the reference, and the "
+            "efficiency is 1.",
             *_missing(of_steps),
             *left_out(tables),
             *gaps(runs),

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.analysis.statistics import smallest_decrease
-from escala.record.comparable import CONFIGURATION
+from escala.analysis.verdicts import FASTER, SLOWER
+from escala.report.findings.differences import COMPARED, over_repeats
 from escala.report.findings.verdicts import (
-    NOT_DISTINGUISHABLE,
     UNAVAILABLE,
-    YES,
     answering,
     compared,
+    could_have_seen,
     headline,
+    in_brief,
     interval,
     of_epochs,
     processes,
     take,
 )
-from escala.report.findings.words import Finding, Tables, quoted, score_differences, sentence
+from escala.report.findings.words import Finding, Tables, quoted, sentence
+from escala.report.tables.mean_scores import ACCURACY
 
 POSITION = 10
 SECTION = "answer"
 
-#: Precision and recall that differ by no more than this in any class are called the same.
-SAME_SCORES = 0.02
+#: Whether a configuration takes less time, by its verdict.
+ANSWERS = {FASTER: "yes", SLOWER: "no"}
+#: Accuracies are called the same if the interval of their difference reaches no farther from 0.
+SAME_ACCURACY = 0.02
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
@@ -37,7 +39,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         yield _finding("Nothing was compared: no configuration was trained beside its reference")
         return
     answers = list(answering(tables))
-    yield from (_finding(_answer(row, tables["score_differences"])) for row in answers)
+    scores = over_repeats(tables)
+    yield from (_finding(_answer(row, scores)) for row in answers)
     for row in answers:
         if headline(row).verdict != UNAVAILABLE and not _same_batch(row):
             yield _finding(_of_an_epoch(row))
@@ -59,12 +62,13 @@ def _answer(row, scores: pd.DataFrame) -> str:
             f"{quoted(row.reason)}"
         )
     reference = processes(row, "reference_")
-    start = f"{found.verdict}: {subject}"
+    start = f"{ANSWERS.get(found.verdict, in_brief(found))}: {subject}"
+    ratio, bounds = found.ratio.value, interval(found.ratio)
     if found.to_target:
-        share = "an unknown share" if pd.isna(found.ratio) else f"{found.ratio:.2f}"
+        share = "an unknown share" if pd.isna(ratio) else f"{ratio:.2f}"
         return (
             f"{start} {take(row)} {share} of the time of {reference} to accuracy "
-            f"{row.target_accuracy:g}{interval(found)}"
+            f"{row.target_accuracy:g}{bounds}"
         )
     if not _same_batch(row):
         why = (
@@ -72,11 +76,12 @@ def _answer(row, scores: pd.DataFrame) -> str:
             else "the experiment sets no `target_accuracy`"
         )  # fmt: skip
         return f"{start} and {reference} have different batches, and {why}"
-    text = f"{start} {take(row)} {found.ratio:.2f} of the time of {reference}{interval(found)}"
-    if found.verdict == NOT_DISTINGUISHABLE:
-        seen = math.ceil(100 * smallest_decrease(found.ratio, found.high))
-        return f"{text}; could have seen {seen} %"
-    return text + _scores(row, scores)
+    text = f"{start} {take(row)} {ratio:.2f} of the time of {reference}{bounds}"
+    if seen := could_have_seen(found):
+        return f"{text}; {seen}"
+    if found.verdict in ANSWERS:
+        return text + _accuracy(row, scores)
+    return text
 
 
 def _same_batch(row) -> bool:
@@ -85,9 +90,9 @@ def _same_batch(row) -> bool:
 
 def _of_an_epoch(row) -> str:
     """Compare the times of epochs of different numbers of updates."""
-    found, updates = of_epochs(row), row.reference_global_batch / row.global_batch
+    ratio, updates = of_epochs(row), row.reference_global_batch / row.global_batch
     return (
-        f"an epoch of {quoted(row.label)} takes {found.ratio:.2f} of the time{interval(found)}, "
+        f"an epoch of {quoted(row.label)} takes {ratio.value:.2f} of the time{interval(ratio)}, "
         f"with {float(f'{updates:.3g}'):g} times the updates"
     )
 
@@ -96,26 +101,30 @@ def _counts(rows: pd.DataFrame) -> Iterator[str]:
     """Count the compared configurations that take less time, and those without a ratio."""
     verdicts = [headline(row).verdict for row in rows.itertuples()]
     of_all = f"of {len(rows)} compared configurations"
-    yield f"{of_all}, {verdicts.count(YES) or 'none'} took less time than the main reference"
+    yield f"{of_all}, {verdicts.count(FASTER) or 'none'} took less time than the main reference"
     if UNAVAILABLE in verdicts:
         yield f"{of_all}, {verdicts.count(UNAVAILABLE)} had no ratio to the main reference"
 
 
-def _scores(row, scores: pd.DataFrame) -> str:
-    """Return a phrase that compares the scores with those of the main reference.
+def _accuracy(row, scores: pd.DataFrame) -> str:
+    """Return a phrase that compares the mean accuracy with that of the main reference.
 
-    Scores are different if an interval is beyond `SAME_SCORES`, and the same if all intervals are
-    within. The phrase is empty if no difference is known.
+    It is empty if there is no accuracy, or if the pairs are too few. The accuracies are different
+    if the interval of their difference is beyond `SAME_ACCURACY`, and the same if it is within.
+
+    Parameters
+    ----------
+    scores : the result of `over_repeats`.
     """
-    keys = [*CONFIGURATION, "reference"]
-    own = scores[(scores[keys] == [getattr(row, key) for key in keys]).all(axis=1)]
-    known = score_differences(own)
-    if known.empty:
+    is_own = (scores[list(COMPARED)] == [getattr(row, key) for key in COMPARED]).all(axis=1)
+    own = scores[is_own & (scores["score"] == ACCURACY)]
+    if own.empty:
         return ""
-    if ((known["low"] > SAME_SCORES) | (known["high"] < -SAME_SCORES)).any():
-        return ", with different scores"
-    if known[["low", "high"]].abs().max(axis=None) <= SAME_SCORES:
-        return ", with the same scores"
-    if ((known["low"] <= 0) & (known["high"] >= 0)).all():
-        return ", with no distinguishable score difference"
-    return ", with slightly different scores"
+    low, high = own[["low", "high"]].iloc[0]
+    if low > SAME_ACCURACY or high < -SAME_ACCURACY:
+        return ", with different accuracy"
+    if max(-low, high) <= SAME_ACCURACY:
+        return ", with the same accuracy"
+    if low <= 0 <= high:
+        return ", with accuracy not distinguishable"
+    return ", with slightly different accuracy"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.attribution import UNEXPLAINED, WHOLE
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.report.findings.steps import clocked
 from escala.report.findings.verdicts import answering, names_of_rows, shown
 from escala.report.findings.words import (
-    PAIRS_FOR_INTERVAL,
     Finding,
     Tables,
     count,
@@ -36,8 +36,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
 def _limits(row) -> Iterator[str]:
     """Yield a sentence on each condition that limits a comparison."""
     label = quoted(row.label)
-    if row.pairs < PAIRS_FOR_INTERVAL:
-        yield f"A verdict needs {PAIRS_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
+    if row.pairs < VALUES_FOR_INTERVAL:
+        yield f"A verdict needs {VALUES_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
     if not pd.isna(row.reason):
         yield f"Some pairs of {label} have no ratio: {quoted(row.reason)}."
     if row.kind == "estimated":

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.report.findings.verdicts import (
-    Headline,
+    Ratio,
     answering,
     interval,
     names_of_reference,
@@ -29,11 +29,12 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         if row.kind == "unavailable" or pd.isna(row.efficiency):
             continue
         label, reference = quoted(row.label), quoted(row.reference_label)
-        ends = Headline("", 1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low,
-                        row.pairs, False)  # fmt: skip
+        cores = Ratio(
+            1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low, row.pairs
+        )
         yield Finding(
-            f"An epoch of {label} takes {ends.ratio:.2f} times the core time of one of "
-            f"{reference}{interval(ends)}.",
+            f"An epoch of {label} takes {cores.value:.2f} times the core time of one of "
+            f"{reference}{interval(cores)}.",
             "speedup",
             "speedup",
         )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.report.findings.words import PAIRS_FOR_INTERVAL, Finding, Tables, count, with_labels
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.report.findings.words import Finding, Tables, count, with_labels
 
 POSITION = 90
 SECTION = "failures"
@@ -27,7 +28,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         )
     if current["repeat"].nunique() == 1:
         yield _finding(
-            f"With one repeat there are no intervals: set `repeats` to {PAIRS_FOR_INTERVAL} or "
+            f"With one repeat there are no intervals: set `repeats` to {VALUES_FOR_INTERVAL} or "
             "more."
         )
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.ladder import PRODUCT, RUNG, TOLERANCE
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.report.findings.words import (
-    PAIRS_FOR_INTERVAL,
     Finding,
     Tables,
     count,
@@ -84,7 +84,7 @@ def _agreement(product) -> str:
 def _ratio(row) -> str:
     if pd.isna(row.ratio_low):
         return f"{row.ratio:.2f}"
-    resampled = row.part == PRODUCT or row.pairs >= PAIRS_FOR_INTERVAL
+    resampled = row.part == PRODUCT or row.pairs >= VALUES_FOR_INTERVAL
     return (
         f"{row.ratio:.2f} ({'' if resampled else 'range '}{row.ratio_low:.2f}–{row.ratio_high:.2f})"
     )

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from escala.report.findings.differences import TEST_ROWS, differences, with_chance
 from escala.report.findings.words import (
     Finding,
     Tables,
     count,
     listed,
     quoted,
-    score_differences,
+    significant,
     with_labels,
 )
 from escala.report.tables.views import any_ok, labelled, trained_by_steps, untested
@@ -66,42 +67,38 @@ def _of_classes(tables: Tables) -> Iterator[Finding]:
     several = pooled.groupby(["dataset", "workload", "class"]).size().max() > 1
     if several:
         apart = _apart(pooled)
-        text = (
-            "The intervals of all configurations overlap for every class." if not apart
-            else f"The intervals of configurations do not all overlap for {apart[0]}"
+        clause = (
+            "the intervals of all configurations overlap for every class" if not apart
+            else f"the intervals of configurations do not all overlap for {apart[0]}"
             + f" and {count(len(apart) - 1, 'further rate')}" * (len(apart) > 1)
-            + "."
         )  # fmt: skip
-        yield Finding(text, "pooled", "classification_reports")
+        yield Finding(with_chance(TEST_ROWS, clause), "pooled", "classification_reports")
 
 
 def _of_pairs(tables: Tables) -> Iterator[Finding]:
-    """Describe how precision and recall differ from those of the main reference."""
-    scores = tables["score_differences"]
-    known = score_differences(with_labels(scores[scores["reference"] == 1], tables))
-    if known.empty:
-        return
-    names = known["rate"] + " under " + known["label"].map(quoted)
-    bound = known[["low", "high"]].abs().max(axis=1)
-    references = listed(known["reference_label"].unique())
-    yield _of_difference(
-        f"On the same test rows, no class differs from {references} by more than "
-        f"{bound.max():.3f} in precision or recall."
-    )
-    excluded = known[(known["low"] > 0) | (known["high"] < 0)]
-    if excluded.empty:
-        return
-    row = known.loc[bound[excluded.index].idxmax()]
-    yield _of_difference(
-        f"The interval of the difference excludes zero for {names[row.name]} "
-        f"({row.low:+.3f} to {row.high:+.3f})"
-        + f" and {count(len(excluded) - 1, 'further rate')}" * (len(excluded) > 1)
-        + "."
-    )
+    """Describe how scores differ from those of the main reference."""
+    for found in differences(tables):
+        known = found.rows[found.rows["reference"] == 1].reset_index(drop=True)
+        if known.empty:
+            continue
+        bounds = known[["low", "high"]].abs().max(axis=1)
+        references = listed(known["reference_label"].unique())
+        clauses = [found.bounded.format(references=references, bound=significant(bounds.max()))]
+        excluded = bounds[(known["low"] > 0) | (known["high"] < 0)]
+        if len(excluded):
+            others = f", like {count(len(excluded) - 1, f'further {found.one}')}"
+            clauses.append(_differs(known.loc[excluded.idxmax()]) + others * (len(excluded) > 1))
+        for clause in clauses:
+            yield Finding(with_chance(found.chance, clause), found.table, found.figure)
 
 
-def _of_difference(text: str) -> Finding:
-    return Finding(text, "score_differences", "classification_reports")
+def _differs(row: pd.Series) -> str:
+    """Return a clause on a difference whose interval excludes zero."""
+    low, high = (significant(row[end], signed=True) for end in ("low", "high"))
+    return (
+        f"the {row['what']} under {quoted(row['label'])} differs from that under "
+        f"{quoted(row['reference_label'])} ({low} to {high})"
+    )
 
 
 def _of_own_scores(tables: Tables) -> Iterator[Finding]:

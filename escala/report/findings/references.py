@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER
 from escala.report.findings.verdicts import (
-    NO,
-    NOT_DISTINGUISHABLE,
-    YES,
     answering,
+    headline,
+    in_brief,
     interval,
     names_of_reference,
     of_epochs,
@@ -22,6 +22,7 @@ from escala.report.tables.views import trained_by_steps
 
 POSITION = 12
 SECTION = "answer"
+LESS_OR_MORE = {FASTER: "less", SLOWER: "more"}
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
@@ -50,29 +51,28 @@ def _comparison(row) -> str:
     label = quoted(row.reference_label)
     if row.kind == "unavailable":
         return f"{quoted(row.label)} has no ratio to {label}: {quoted(row.reason)}"
-    found, subject = of_epochs(row), processes(row)
-    other, bounds = f"{processes(row, 'reference_')} ({label})", interval(found)
+    ratio, subject = of_epochs(row), processes(row)
+    share, bounds = f"{ratio.value:.2f}", interval(ratio)
+    other = f"{processes(row, 'reference_')} ({label})"
     if row.global_batch != row.reference_global_batch:
         return (
-            f"{subject} {take(row)} {found.ratio:.2f} of the time per epoch of {other}{bounds}, "
-            "with different batches"
+            f"{subject} {take(row)} {share} of the time per epoch of {other}{bounds}, with "
+            "different batches"
         )
-    if found.verdict in (YES, NO):
-        less = "less" if found.verdict == YES else "more"
-        return f"{subject} {take(row)} {less} time than {other}: {found.ratio:.2f} of it{bounds}"
-    if found.verdict == NOT_DISTINGUISHABLE:
-        return (
-            f"{subject} and {other} are not distinguishable: {found.ratio:.2f} of the time{bounds}"
-        )
-    return (
-        f"{found.verdict}: {subject} {take(row)} {found.ratio:.2f} of the time of {other}{bounds}"
-    )
+    found = headline(row)
+    if found.verdict == NO_VERDICT:
+        why = in_brief(found)
+        return f"{why}: {subject} {take(row)} {share} of the time of {other}{bounds}"
+    if found.verdict in LESS_OR_MORE:
+        less = LESS_OR_MORE[found.verdict]
+        return f"{subject} {take(row)} {less} time than {other}: {share} of it{bounds}"
+    return f"{subject} and {other} are {found.verdict}: {share} of the time{bounds}"
 
 
 def _of_reference(row) -> str:
     """Compare a reference with the main one."""
-    found = of_epochs(row)
+    ratio = of_epochs(row)
     return (
-        f"{processes(row)} ({quoted(row.label)}) {take(row)} {found.ratio:.2f} of the time of "
-        f"{processes(row, 'reference_')}{interval(found)}"
+        f"{processes(row)} ({quoted(row.label)}) {take(row)} {ratio.value:.2f} of the time of "
+        f"{processes(row, 'reference_')}{interval(ratio)}"
     )

@@ -1,19 +1,36 @@
-"""Decide whether a configuration takes less time than a reference, and choose the answer."""
+"""Choose the comparison that decides on a configuration and the one that answers, and word both."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pandas as pd
 
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.words import PAIRS_FOR_INTERVAL, Tables, in_words, with_labels
+from escala.report.findings.words import Tables, in_words, with_labels
 from escala.report.tables.views import trained_by_steps
 from escala.runtime.layout import Layout
 
-YES, NO, NOT_DISTINGUISHABLE = "Yes", "No", "Not distinguishable"
-NO_VERDICT, UNAVAILABLE = "No verdict", "Unavailable"
+#: In place of a verdict, where there is no ratio.
+UNAVAILABLE = "unavailable"
+
+
+class Ratio(NamedTuple):
+    """A quotient of times with its 95 % interval, or its range; NaN where unknown.
+
+    Attributes
+    ----------
+    pairs : pairs of runs behind it.
+    """
+
+    value: float
+    low: float
+    high: float
+    pairs: int
 
 
 class Headline(NamedTuple):
@@ -21,34 +38,16 @@ class Headline(NamedTuple):
 
     Attributes
     ----------
-    verdict : as `verdict` returns it, or `UNAVAILABLE`.
-    ratio, low, high : quotient of the times with its 95 % interval, or its range; NaN if unknown.
-    pairs : pairs of runs behind it.
+    verdict : that of `escala.analysis.verdicts`, or `UNAVAILABLE`.
+    visible : the smallest decrease that it could have shown; NaN if unknown.
+    ratio : of the times.
     to_target : whether the times are those to the target accuracy, and not those of an epoch.
     """
 
     verdict: str
-    ratio: float
-    low: float
-    high: float
-    pairs: int
+    visible: float
+    ratio: Ratio
     to_target: bool
-
-
-def verdict(low: float, high: float, pairs: int) -> str:
-    """Return the verdict from the 95 % interval of a ratio of times, rounded as it is printed.
-
-    It is `YES` if the interval is below 1, `NO` if it is above 1, and `NOT_DISTINGUISHABLE` if it
-    contains 1. There is no verdict from fewer than `PAIRS_FOR_INTERVAL` pairs. If an end is
-    unknown (NaN), there is a verdict only if the other end alone decides for `YES` or `NO`.
-    """
-    if pairs < PAIRS_FOR_INTERVAL:
-        return f"{NO_VERDICT} from {in_words(pairs)} pair{'' if pairs == 1 else 's'}"
-    if round(high, 2) < 1:
-        return YES
-    if round(low, 2) > 1:
-        return NO
-    return NO_VERDICT if pd.isna(low) or pd.isna(high) else NOT_DISTINGUISHABLE
 
 
 def headline(row) -> Headline:
@@ -57,21 +56,40 @@ def headline(row) -> Headline:
     With equal batches it is that of an epoch. With different batches, epochs have different numbers
     of updates, and the time to the target accuracy decides.
     """
-    nothing = (float("nan"),) * 3
+    nothing = Ratio(math.nan, math.nan, math.nan, 0)
     if row.kind == "unavailable":
-        return Headline(UNAVAILABLE, *nothing, 0, False)
+        return Headline(UNAVAILABLE, math.nan, nothing, False)
     if row.global_batch == row.reference_global_batch:
-        return of_epochs(row)
+        return Headline(row.verdict, row.visible_decrease, of_epochs(row), False)
     if row.time_to_target_kind == "unavailable":
-        return Headline(NO_VERDICT, *nothing, row.pairs, False)
-    found = (row.time_to_target_ratio_low, row.time_to_target_ratio_high, row.time_to_target_pairs)
-    return Headline(verdict(*found), row.time_to_target_ratio, *found, True)
+        return Headline(NO_VERDICT, math.nan, nothing, False)
+    to_target = Ratio(
+        row.time_to_target_ratio,
+        row.time_to_target_ratio_low,
+        row.time_to_target_ratio_high,
+        row.time_to_target_pairs,
+    )
+    return Headline(row.verdict, row.visible_decrease, to_target, True)
 
 
-def of_epochs(row) -> Headline:
-    """Return the comparison of the times of an epoch."""
-    found = (row.ratio_low, row.ratio_high, row.pairs)
-    return Headline(verdict(*found), row.ratio, *found, False)
+def of_epochs(row) -> Ratio:
+    """Return the ratio of the times of an epoch."""
+    return Ratio(row.ratio, row.ratio_low, row.ratio_high, row.pairs)
+
+
+def in_brief(found: Headline) -> str:
+    """Return the verdict in words, with the number of pairs if they are too few for one."""
+    pairs = found.ratio.pairs
+    if found.verdict == NO_VERDICT and 0 < pairs < VALUES_FOR_INTERVAL:
+        return f"{NO_VERDICT} from {in_words(pairs)} pair{'' if pairs == 1 else 's'}"
+    return found.verdict
+
+
+def could_have_seen(found: Headline) -> str:
+    """Return which decrease could have been seen, if none was; empty if that is not known."""
+    if found.verdict != NOT_DISTINGUISHABLE or pd.isna(found.visible):
+        return ""
+    return f"could have seen {math.ceil(100 * found.visible)} %"
 
 
 def compared(tables: Tables) -> pd.DataFrame:
@@ -101,9 +119,9 @@ def answering(tables: Tables) -> Iterator:
 
 def _place(row) -> tuple:
     found = headline(row)
-    unknown = bool(pd.isna(found.ratio))
-    certainty = (found.verdict == UNAVAILABLE, found.verdict.startswith(NO_VERDICT), unknown)
-    return row.ranks == 1, *certainty, 0.0 if unknown else found.ratio
+    unknown = bool(pd.isna(found.ratio.value))
+    certainty = (found.verdict == UNAVAILABLE, found.verdict == NO_VERDICT, unknown)
+    return row.ranks == 1, *certainty, 0.0 if unknown else found.ratio.value
 
 
 def shown(tables: Tables) -> set[tuple]:
@@ -144,11 +162,11 @@ def take(row) -> str:
     return "takes" if row.ranks == 1 else "take"
 
 
-def interval(found: Headline) -> str:
+def interval(ratio: Ratio) -> str:
     """Return the interval of a ratio and its pairs in brackets, or with too few pairs the range."""
-    if found.pairs == 1:
+    if ratio.pairs == 1:
         return ""
-    ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in (found.low, found.high))
-    if found.pairs < PAIRS_FOR_INTERVAL:
+    ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in (ratio.low, ratio.high))
+    if ratio.pairs < VALUES_FOR_INTERVAL:
         return f" (range {ends})"
-    return f" ({ends}, {found.pairs} pairs)"
+    return f" ({ends}, {ratio.pairs} pairs)"

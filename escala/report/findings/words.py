@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from escala.record.comparable import CONFIGURATION
 from escala.report.tables.views import labelled
 
-#: The range of n values covers their median with probability 1 - 2 / 2**n: 95 % needs six.
-PAIRS_FOR_INTERVAL = 6
 #: Letters of a reason in a sentence.
 REASON_LETTERS = 120
 #: Names in a sentence.
@@ -32,19 +31,6 @@ class Finding(NamedTuple):
     text: str
     table: str
     figure: str | None = None
-
-
-def score_differences(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return the intervals of differences as `low` and `high`, a row for each `rate` of a class."""
-    rates = [
-        scores.assign(
-            rate=[f"the {rate} of {quoted(name)}" for name in scores["class"]],
-            low=scores[f"{rate}_difference_low"],
-            high=scores[f"{rate}_difference_high"],
-        )
-        for rate in ("precision", "recall")
-    ]
-    return pd.concat(rates, ignore_index=True).dropna(subset=["low", "high"])
 
 
 def configurations_of(frame: pd.DataFrame) -> pd.DataFrame:
@@ -83,6 +69,12 @@ def span(numbers: pd.Series) -> str:
 def count(number: int, thing: str) -> str:
     """Return a number of things, in the plural but for one."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def significant(number: float, signed: bool = False) -> str:
+    """Return a number with three significant digits and without an exponent."""
+    # Adding 0 turns -0 into 0.
+    return np.format_float_positional(number + 0.0, 3, fractional=False, trim="-", sign=signed)
 
 
 def in_words(number: int) -> str:

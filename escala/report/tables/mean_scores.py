@@ -23,7 +23,7 @@ from escala.report.tables.base import (
 )
 
 #: The score of every classification. A workload with scores of its own has those in its place.
-_ACCURACY = "accuracy"
+ACCURACY = "accuracy"
 _NO_REFERENCE = dict.fromkeys(
     ("reference", *(f"reference_{part}" for part in Configuration._fields))
 )
@@ -52,7 +52,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
 def scores_of(run: Measurement) -> dict[str, float]:
     """Return the scores of a run on all test rows, by name."""
     evaluation: Mapping = run["evaluation"]
-    own = {_ACCURACY: evaluation[_ACCURACY]} if _ACCURACY in evaluation else {}
+    own = {ACCURACY: evaluation[ACCURACY]} if ACCURACY in evaluation else {}
     return own | evaluation.get("scores", {})
 
 

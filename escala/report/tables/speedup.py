@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.statistics import Interval, median_interval
+from escala.analysis.verdicts import verdict
 from escala.experiment.references import Configuration, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement, Pairs, left_out, paired
 from escala.report.tables.base import (
@@ -19,6 +20,9 @@ from escala.report.tables.base import (
     reference_columns,
 )
 from escala.runtime.layout import Layout
+
+#: Decimals of a ratio in sentences and in the table of configurations.
+DECIMALS = 2
 
 
 class Comparison(NamedTuple):
@@ -62,14 +66,18 @@ def rows(evidence: Evidence) -> Iterator[dict]:
         speedup = inverse(ratio)
         cores, baseline = (_setting(by_name.get(each), _cores) for each in (names, of_reference))
         share = baseline / cores if baseline else None
+        batch, other_batch = (
+            _setting(by_name.get(each), _global_batch) for each in (names, of_reference)
+        )
+        of_target = _target_ratio(mine, theirs)
         yield {
             **dict(zip(CONFIGURATION, names, strict=True)),
             **reference_columns(number, reference),
             "ranks": Layout.parse(Configuration(*names[2:]).layout).ranks,
             "cores": cores,
             "reference_cores": baseline,
-            "global_batch": _setting(by_name[names], _global_batch),
-            "reference_global_batch": _setting(by_name.get(of_reference), _global_batch),
+            "global_batch": batch,
+            "reference_global_batch": other_batch,
             "oversubscribed": bool(group["oversubscribed"].any()),
             "other_hosts": any(map(_on_other_hosts, mine["hosts"], theirs["hosts"])),
             "pairs": len(mine),
@@ -77,13 +85,30 @@ def rows(evidence: Evidence) -> Iterator[dict]:
             "reason": left_out(len(mine), pairs.refused)
             if len(mine)
             else _unpaired(by_name[names], by_name.get(of_reference, ()), reference, pairs),
+            **_verdict(ratio, len(mine), None if batch == other_batch else of_target),
             **ratio.columns("ratio"),
             **speedup.columns("speedup"),
             **Interval(*(s and share and s * share for s in speedup)).columns("efficiency"),
-            **_target_ratio(mine, theirs),
+            **of_target,
             "provenance": group["provenance"].iloc[0],
             "leaky": group["leaky"].iloc[0],
         }
+
+
+def _verdict(ratio: Interval, pairs: int, of_target: dict | None) -> dict:
+    """Judge the ratio of the times, or with other batches that of the times to the target accuracy.
+
+    No session measures a noise floor.
+    """
+    if not pairs:
+        return {}
+    if of_target:
+        ratio = Interval(
+            *(of_target[f"time_to_target_ratio{end}"] for end in ("", "_low", "_high"))
+        )
+        pairs = of_target["time_to_target_pairs"]
+    found = verdict(ratio, pairs, decimals=DECIMALS)
+    return {"verdict": found.kind, "visible_decrease": found.visible}
 
 
 def inverse(ratio: Interval) -> Interval:

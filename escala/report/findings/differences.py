@@ -1,0 +1,102 @@
+"""Choose the intervals by which scores are compared with those of references.
+
+Where a configuration has enough pairs of runs with a reference, the intervals are over repeats, of
+which each has seeds of its own. With fewer pairs they are over the test rows, of the models as
+trained: other seeds would give other models, and other differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pandas as pd
+
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.record.comparable import CONFIGURATION
+from escala.report.findings.words import Tables, quoted, with_labels
+
+#: The columns that name a configuration and a reference.
+COMPARED = (*CONFIGURATION, "reference")
+#: What varies by chance in intervals of models as trained.
+TEST_ROWS = "test rows only"
+
+
+class Differences(NamedTuple):
+    """Differences of scores whose intervals hold the same chance.
+
+    Attributes
+    ----------
+    chance : what varies by chance in the intervals.
+    bounded : a clause on the largest difference, to be formatted with `references` and `bound`.
+    one : the word for a difference of the table.
+    table, figure : the evidence.
+    rows : of the table, with labels, and with the columns `what` (the score in words), `low` and
+        `high`.
+    """
+
+    chance: str
+    bounded: str
+    one: str
+    table: str
+    figure: str
+    rows: pd.DataFrame
+
+
+def differences(tables: Tables) -> Iterator[Differences]:
+    """Yield the differences from references, in groups of the same chance that are not empty."""
+    repeats = over_repeats(tables)
+    for chance, of_chance in (
+        ("seeds only", repeats[repeats["splits"] == 1]),
+        ("seeds and splits", repeats[repeats["splits"] > 1]),
+    ):
+        if len(of_chance):
+            bounded = "no mean score differs from that of {references} by more than {bound}"
+            yield Differences(chance, bounded, "score", "mean_scores", "mean_scores", of_chance)
+    rest = _over_rows(tables, set(_names(repeats)))
+    if len(rest):
+        bounded = "no class differs from {references} by more than {bound} in precision or recall"
+        yield Differences(
+            TEST_ROWS, bounded, "rate", "score_differences", "classification_reports", rest
+        )
+
+
+def with_chance(chance: str, clause: str) -> str:
+    """Return a sentence that begins with the chance that its intervals hold."""
+    return f"With the chance of {chance}, {clause}."
+
+
+def over_repeats(tables: Tables) -> pd.DataFrame:
+    """Return the differences of `mean_scores` that have enough pairs, as `Differences.rows`."""
+    means = tables["mean_scores"]
+    known = with_labels(means[means["pairs"] >= VALUES_FOR_INTERVAL], tables)
+    return known.assign(
+        what=[f"mean {quoted(name)}" for name in known["score"]],
+        low=known["difference_low"],
+        high=known["difference_high"],
+    )
+
+
+def _over_rows(tables: Tables, others: set[tuple]) -> pd.DataFrame:
+    """Return the differences of `score_differences`, a row for each rate, as `Differences.rows`.
+
+    Parameters
+    ----------
+    others : the comparisons that are left out, by the values of `COMPARED`.
+    """
+    scores = with_labels(tables["score_differences"], tables)
+    is_left = pd.Series([names not in others for names in _names(scores)], scores.index, bool)
+    scores = scores[is_left]
+    rates = [
+        scores.assign(
+            what=[f"{rate} of {quoted(name)}" for name in scores["class"]],
+            low=scores[f"{rate}_difference_low"],
+            high=scores[f"{rate}_difference_high"],
+        )
+        for rate in ("precision", "recall")
+    ]
+    return pd.concat(rates, ignore_index=True).dropna(subset=["low", "high"])
+
+
+def _names(frame: pd.DataFrame) -> Iterator[tuple]:
+    return frame[list(COMPARED)].itertuples(index=False, name=None)

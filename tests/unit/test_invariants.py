@@ -1,0 +1,36 @@
+"""What the ranks should have trained on is what their steps name, row by row."""
+
+from __future__ import annotations
+
+import pytest
+
+from escala.record.invariants import planned_epochs
+from escala.record.plan import shards
+
+ROWS, EPOCHS = 21, 3
+
+
+@pytest.mark.parametrize("shard", [True, False, "leading"])
+@pytest.mark.parametrize("shares", [[1.0], [0.5, 0.5], [0.75, 0.25, 0.0]])
+@pytest.mark.parametrize("steps", [2, 99])
+def test_planned_epochs_hold_the_rows_of_all_steps(shard, shares, steps):
+    plan = {
+        "kind": "steps", "shuffle_seed": 5, "train_rows": ROWS, "global_batch": 8,
+        "knobs": {"shard": shard},
+    }  # fmt: skip
+    rank = {"shares": shares, "epochs": [{"steps": steps}] * EPOCHS}
+    found = planned_epochs(plan, rank)
+    assert len(found) == EPOCHS
+    for number, epoch in enumerate(found, start=1):
+        of_steps = list(shards(plan, shares).of_epoch(number))[:steps]
+        taken = [int(row) for of_ranks in of_steps for rows in of_ranks for row in rows]
+        assert (epoch.rows, epoch.distinct) == (len(taken), len(set(taken)))
+        assert epoch.moments == [sum(taken), sum(row**2 for row in taken)]
+    if shard is True and steps > ROWS:
+        assert {(epoch.rows, epoch.distinct) for epoch in found} == {(ROWS, ROWS)}
+
+
+def test_a_fit_takes_every_row_once():
+    rank = {"shares": [1.0], "epochs": [{"steps": 1}]}
+    [epoch] = planned_epochs({"kind": "fit", "train_rows": ROWS}, rank)
+    assert (epoch.rows, epoch.distinct) == (ROWS, ROWS)
