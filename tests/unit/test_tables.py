@@ -283,6 +283,30 @@ def test_one_repeat_has_values_but_no_intervals(tmp_path):
     assert pd.isna(_row(frames["speedup"], "horovod-mpi")["ratio_low"])
 
 
+def test_total_training_time_is_of_the_steps_of_all_epochs_that_were_trained(tmp_path):
+    """Two of three runs stopped early. Of runs that were cut to some of their steps it is unknown.
+
+    Validation and all else of an epoch that is no step is not in it.
+    """
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    experiment.add("horovod-mpi", "1x2", 5.0)
+    totals = []
+    for path, trained in zip(experiment.runs, (1, 3, 2), strict=False):
+        run = read_json(path)
+        epochs = run["epochs"][:trained]
+        totals.append(sum(epoch["train_seconds"] for epoch in epochs))
+        changed([path], epochs=epochs, seconds=run["seconds"] | {"train": totals[-1]})
+    cut = experiment.runs[3:]
+    changed(cut, training={"steps_per_epoch": 3 * read_json(cut[0])["training"]["steps_per_epoch"]})
+    configurations = _tables(experiment)["configurations"]
+    row, of_cut = (_row(configurations, *names) for names in (("single", "1x1"), ("horovod-mpi",)))
+    low, median, high = sorted(totals)
+    columns = ["total_train_low_seconds", "total_train_seconds", "total_train_high_seconds"]
+    assert row[columns].tolist() == pytest.approx([low, median, high])
+    assert of_cut["kind"] == "estimated" and of_cut["train_seconds_per_epoch"] > 0
+    assert of_cut[columns].isna().all()
+
+
 def test_nothing_at_all_ended_ok(tmp_path):
     failed = dict.fromkeys((1, 2), ("out-of-memory", None))
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0, 2, failed)
