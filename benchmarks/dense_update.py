@@ -1,4 +1,4 @@
-"""What a large dense layer's update and input gradient take: TensorFlow, XLA, own operations.
+"""Compare ways to update a large dense layer's kernel, and to compute its input gradient.
 
 All ways work in turns in one process, on one core unless more threads are asked for, now in one
 order and now in the other. Prints the milliseconds of each way, its ratio to the first one over the
@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from escala.analysis.statistics import median_interval
 from escala.strategies.shared.factors import Factors
-from escala.workloads.dense_kernels.product import input_gradient
 from escala.workloads.dense_kernels.rmsprop import OnePassRMSprop
 
 LEARNING_RATE = 0.0001
@@ -59,7 +58,6 @@ def input_gradients(shape: tuple[int, int], rows: int) -> dict[str, Callable[[],
         "d Wᵀ": lambda: tf.matmul(d, kernel, transpose_b=True),
         "W dᵀ": lambda: tf.matmul(kernel, d, transpose_b=True),
         "(W dᵀ)ᵀ": lambda: tf.transpose(tf.matmul(kernel, d, transpose_b=True)),
-        "tiles of W dᵀ": lambda: input_gradient(kernel, d),
     }
     return {name: tf.function(way) for name, way in ways.items()}
 

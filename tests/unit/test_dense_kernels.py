@@ -1,4 +1,4 @@
-"""Operations on a dense layer's kernel, against NumPy, Keras and TensorFlow's own products."""
+"""The update of a dense layer's kernel in one pass, against NumPy and Keras."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from escala.training import step as steps
 from escala.training.state import State
 from escala.workloads.dense_kernels import operations as compiled
 from escala.workloads.dense_kernels import rmsprop
-from escala.workloads.dense_kernels.product import input_gradient, product
 from escala.workloads.virus_cnn import model as virus_cnn
 
 RATE, RHO, EPSILON = 0.01, 0.9, 1e-7
@@ -330,44 +329,6 @@ def test_shapes_that_do_not_fit_are_refused():
         rmsprop.update(w, v, x[:3], d, RATE, RHO, EPSILON)
     with pytest.raises(tf.errors.InvalidArgumentError, match="one variable"):
         rmsprop.update(w, w, x, d, RATE, RHO, EPSILON)
-
-
-@settings(max_examples=40)
-@given(
-    st.integers(0, 40),
-    st.integers(1, 70),
-    st.integers(0, 40),
-    st.integers(0, 999),
-    st.sampled_from(offered()),
-)
-@example(32, 64, 20, 0, "baseline")
-@example(64, 64, 20, 0, "avx512f" if "avx512f" in offered() else "auto")
-def test_an_input_gradient_of_any_shape_is_that_of_float64(
-    rows, inputs, outputs, seed, instructions
-):
-    _, d, w, _ = arrays(rows, inputs, outputs, seed)
-    found = input_gradient(tf.constant(w), tf.constant(d), instructions)
-    wanted = d.astype(np.float64) @ w.astype(np.float64).T
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
-    assert found.shape == wanted.shape
-
-
-def test_a_product_has_the_gradients_of_tensorflows():
-    x, d, w, _ = map(tf.constant, arrays(7, 50, 9))
-    results = []
-    for multiply in (product, tf.matmul):
-
-        @tf.function(input_signature=[tf.TensorSpec((None, 50)), tf.TensorSpec((None, 9))])
-        def computed(x, d, multiply=multiply):
-            with tf.GradientTape() as tape:
-                tape.watch([x, w])
-                outputs = multiply(x, w)
-            gradients = tape.gradient(outputs, [x, w], d)
-            assert gradients[0].shape.as_list() == [None, 50]
-            return [outputs, *gradients]
-
-        results.append(computed(x, d))
-    assert_close(*results)
 
 
 def compiler(folder: Path, code: str) -> str:

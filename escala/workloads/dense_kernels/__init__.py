@@ -1,6 +1,5 @@
-"""Faster ways to compute with a dense layer's kernel, equal to TensorFlow's to rounding.
+"""Update a dense layer's kernel faster, equal to TensorFlow's update to rounding.
 
-`rmsprop` updates a kernel by the two factors of its gradient, without their product. `product`
-computes the gradient of the layer's input. `operations` compiles what both take from
-`operations.cc`.
+`rmsprop` updates a kernel by the two factors of its gradient, without their product. `operations`
+compiles what it takes from `operations.cc`.
 """

@@ -1,14 +1,14 @@
-// Operations on a dense layer's kernel that take TensorFlow's own several passes over memory.
+// Update a dense layer's kernel by the factors of its gradient, in one pass over memory.
 //
 // The layer computes X · W, with X of shape (rows, m) and the kernel W of shape (m, n). D, of shape
-// (rows, n), is the gradient of this product. The gradient of W is Xᵀ · D, that of X is D · Wᵀ.
+// (rows, n), is the gradient of this product, and the gradient of W is Xᵀ · D.
 //
-// Both operations compute a product tile by tile: some rows of W's shape by some columns, summed in
-// registers over all terms. Each tile is used as soon as it is complete, while it is in cache.
+// The gradient is computed tile by tile: some rows of W's shape by some columns, summed in registers
+// over all terms. Each tile is applied as soon as it is complete, while it is in cache.
 //
-// Every element of a product is summed in the order of its terms, by one chain of multiplications
-// and additions. So its value depends neither on the number of threads nor on the width of the
-// vectors, as long as the processor has fused multiply-add.
+// Every element is summed in the order of its terms, by one chain of multiplications and additions.
+// So its value depends neither on the number of threads nor on the width of the vectors, as long as
+// the processor has fused multiply-add.
 
 #include <algorithm>
 #include <cmath>
@@ -42,12 +42,12 @@ typedef float Float4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float Float8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float Float16 __attribute__((vector_size(64), aligned(4), may_alias));
 
-// Compute a tile: sums[r][c] = Σ_t left[r · row + t · term] · right[t · columns + c].
+// Compute a tile: sums[r][c] = Σ_t left[r + t · term] · right[t · columns + c].
 //
 // The tile has kRows rows and kVectors vectors of columns. `terms` is the number of terms of each
 // sum. `ahead` is the distance in floats at which `left` is fetched into cache.
 template <typename Vector, int kVectors, int kRows>
-INLINE void Product(const float* left, int64_t row, int64_t term, const float* right, int64_t terms,
+INLINE void Product(const float* left, int64_t term, const float* right, int64_t terms,
                     int64_t ahead, float* sums) {
   constexpr int kLanes = sizeof(Vector) / sizeof(float);
   Vector total[kRows][kVectors] = {};
@@ -61,7 +61,7 @@ INLINE void Product(const float* left, int64_t row, int64_t term, const float* r
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) total[r][v] += left[r * row] * columns[v];
+      for (int v = 0; v < kVectors; ++v) total[r][v] += left[r] * columns[v];
     }
     left += term;
     right += kVectors * kLanes;
@@ -131,8 +131,8 @@ INLINE void UpdateTiles(const Update& all, int64_t start, int64_t end) {
           __builtin_prefetch(squares + r * all.n + c, 1);
         }
       }
-      Product<Vector, kVectors, kUpdateRows>(left, 1, term, all.panels + column * all.rows,
-                                             all.rows, ahead, gradient);
+      Product<Vector, kVectors, kUpdateRows>(left, term, all.panels + column * all.rows, all.rows,
+                                             ahead, gradient);
       for (int64_t r = 0; r < height; ++r) {
         const float* from = gradient + r * kColumns;
         if (width == kColumns) {
@@ -159,112 +159,19 @@ void UpdateBaseline(const Update& all, int64_t start, int64_t end) {
   UpdateTiles<Float4, 2>(all, start, end);
 }
 
-// Write a matrix (kSide, width) transposed: to[c · stride + r] = from[r · columns + c].
-//
-// `width` is a multiple of 4.
-template <int kSide>
-INLINE void Transpose(const float* from, int64_t columns, int64_t width, float* to,
-                      int64_t stride) {
-  typedef int Int4 __attribute__((vector_size(16)));
-  for (int64_t c = 0; c < width; c += 4) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kSide; r += 4) {
-      Float4 row[4];
-      for (int i = 0; i < 4; ++i) {
-        row[i] = *reinterpret_cast<const Float4*>(from + (r + i) * columns + c);
-      }
-      const Float4 low01 = __builtin_shuffle(row[0], row[1], Int4{0, 4, 1, 5});
-      const Float4 low23 = __builtin_shuffle(row[2], row[3], Int4{0, 4, 1, 5});
-      const Float4 high01 = __builtin_shuffle(row[0], row[1], Int4{2, 6, 3, 7});
-      const Float4 high23 = __builtin_shuffle(row[2], row[3], Int4{2, 6, 3, 7});
-      float* first = to + c * stride + r;
-      *reinterpret_cast<Float4*>(first) = __builtin_shuffle(low01, low23, Int4{0, 1, 4, 5});
-      *reinterpret_cast<Float4*>(first + stride) =
-          __builtin_shuffle(low01, low23, Int4{2, 3, 6, 7});
-      *reinterpret_cast<Float4*>(first + 2 * stride) =
-          __builtin_shuffle(high01, high23, Int4{0, 1, 4, 5});
-      *reinterpret_cast<Float4*>(first + 3 * stride) =
-          __builtin_shuffle(high01, high23, Int4{2, 3, 6, 7});
-    }
-  }
-}
-
-struct InputGradient {
-  const float *kernel, *panels;  // W, and Dᵀ in panels of columns: (panels, n, columns).
-  int64_t rows, m, n;
-  float* gradient;  // (rows, m)
-};
-
-// A tile of the input gradient has a whole cache line of each row.
-constexpr int kLine = 16;
-
-// Compute the columns of the input gradient that the tiles from `start` to `end` cover.
-template <typename Vector, int kVectors, int kRows>
-INLINE void InputGradientTiles(const InputGradient& all, int64_t start, int64_t end) {
-  constexpr int kColumns = kVectors * sizeof(Vector) / sizeof(float);
-  alignas(64) float sums[kLine * kColumns];
-  std::vector<float> last;
-  for (int64_t tile = start; tile < end; ++tile) {
-    const int64_t first = tile * kLine;
-    const int64_t height = std::min<int64_t>(kLine, all.m - first);
-    const float* left = all.kernel + first * all.n;
-    int64_t ahead = kLine * all.n;
-    if (height < kLine) {
-      // A whole tile would read beyond W: its missing rows are zeros.
-      last.assign(kLine * all.n, 0.0f);
-      std::copy_n(left, height * all.n, last.data());
-      left = last.data(), ahead = 0;
-    }
-    for (int64_t b = 0; b < all.rows; b += kColumns) {
-      const int64_t width = std::min<int64_t>(kColumns, all.rows - b);
-#pragma GCC unroll 1
-      for (int r = 0; r < kLine; r += kRows) {
-        Product<Vector, kVectors, kRows>(left + r * all.n, all.n, 1, all.panels + b * all.n, all.n,
-                                         ahead, sums + r * kColumns);
-      }
-      float* to = all.gradient + b * all.m + first;
-      if (height == kLine && width % 4 == 0) {
-        Transpose<kLine>(sums, kColumns, width, to, all.m);
-        continue;
-      }
-      for (int64_t c = 0; c < width; ++c) {
-        for (int64_t r = 0; r < height; ++r) to[c * all.m + r] = sums[r * kColumns + c];
-      }
-    }
-  }
-}
-
-__attribute__((target("avx512f,avx2,fma"))) void InputGradientAvx512(const InputGradient& all,
-                                                                     int64_t start, int64_t end) {
-  InputGradientTiles<Float16, 2, 8>(all, start, end);
-}
-
-__attribute__((target("avx2,fma"))) void InputGradientAvx2(const InputGradient& all, int64_t start,
-                                                           int64_t end) {
-  InputGradientTiles<Float8, 2, 4>(all, start, end);
-}
-
-void InputGradientBaseline(const InputGradient& all, int64_t start, int64_t end) {
-  InputGradientTiles<Float4, 2, 4>(all, start, end);
-}
-
-// What a processor offers: the code of each operation, and the columns of its tiles.
+// What a processor offers: the code of the update, and the columns of its tiles.
 struct Instructions {
   const char* name;
   bool available;
-  int update_columns;
+  int columns;
   void (*update)(const Update&, int64_t, int64_t);
-  int gradient_columns;
-  void (*gradient)(const InputGradient&, int64_t, int64_t);
 };
 
 const std::vector<Instructions>& Known() {
   static const auto* known = new std::vector<Instructions>{
-      {"avx512f", static_cast<bool>(__builtin_cpu_supports("avx512f")), 64, UpdateAvx512, 32,
-       InputGradientAvx512},
-      {"avx2", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), 16, UpdateAvx2, 16,
-       InputGradientAvx2},
-      {"baseline", true, 8, UpdateBaseline, 8, InputGradientBaseline},
+      {"avx512f", static_cast<bool>(__builtin_cpu_supports("avx512f")), 64, UpdateAvx512},
+      {"avx2", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), 16, UpdateAvx2},
+      {"baseline", true, 8, UpdateBaseline},
   };
   return *known;
 }
@@ -288,17 +195,6 @@ void Pack(const float* from, int64_t rows, int64_t n, int64_t columns, float* pa
     const int64_t width = std::min(columns, n - column);
     for (int64_t row = 0; row < rows; ++row) {
       panels = std::copy_n(from + row * n + column, width, panels);
-      panels = std::fill_n(panels, columns - width, 0.0f);
-    }
-  }
-}
-
-// Lay the rows of a matrix (rows, n) out as columns of panels (panels, n, columns), padded with zeros.
-void PackTransposed(const float* from, int64_t rows, int64_t n, int64_t columns, float* panels) {
-  for (int64_t row = 0; row < rows; row += columns) {
-    const int64_t width = std::min(columns, rows - row);
-    for (int64_t column = 0; column < n; ++column) {
-      for (int64_t c = 0; c < width; ++c) *panels++ = from[(row + c) * n + column];
       panels = std::fill_n(panels, columns - width, 0.0f);
     }
   }
@@ -374,7 +270,7 @@ class ProductRMSprop : public OpKernel {
     if (m == 0 || n == 0) return;
     OP_REQUIRES_OK(context, Own(context, kernel.get()));
     OP_REQUIRES_OK(context, Own(context, squares.get()));
-    const int64_t rows = inputs.dim_size(0), columns = instructions_->update_columns;
+    const int64_t rows = inputs.dim_size(0), columns = instructions_->columns;
     const int64_t padded = RoundedUp(n, columns);
     Tensor panels;
     OP_REQUIRES_OK(context, context->allocate_temp(DT_FLOAT, {rows * padded}, &panels));
@@ -398,65 +294,7 @@ class ProductRMSprop : public OpKernel {
   float rho_, epsilon_;
 };
 
-class InputGradientOf : public OpKernel {
- public:
-  explicit InputGradientOf(OpKernelConstruction* context) : OpKernel(context) {
-    std::string name;
-    OP_REQUIRES_OK(context, context->GetAttr("instructions", &name));
-    OP_REQUIRES_OK(context, Choose(name, &instructions_));
-  }
-
-  void Compute(OpKernelContext* context) override {
-    const Tensor& kernel = context->input(0);
-    const Tensor& gradients = context->input(1);
-    OP_REQUIRES(context,
-                kernel.dims() == 2 && gradients.dims() == 2 &&
-                    kernel.dim_size(1) == gradients.dim_size(1),
-                errors::InvalidArgument("output gradients ", gradients.shape().DebugString(),
-                                        " do not fit a kernel ", kernel.shape().DebugString()));
-    const int64_t m = kernel.dim_size(0), n = kernel.dim_size(1), rows = gradients.dim_size(0);
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {rows, m}, &output));
-    if (m == 0 || rows == 0) return;
-    const int64_t columns = instructions_->gradient_columns, padded = RoundedUp(rows, columns);
-    Tensor panels;
-    OP_REQUIRES_OK(context, context->allocate_temp(DT_FLOAT, {padded * n}, &panels));
-    PackTransposed(gradients.flat<float>().data(), rows, n, columns, panels.flat<float>().data());
-    const InputGradient all{kernel.flat<float>().data(),
-                            panels.flat<float>().data(),
-                            rows,
-                            m,
-                            n,
-                            output->flat<float>().data()};
-    // Clock cycles: a vector of products in each.
-    const int64_t cycles = padded * (n + 16);
-    Divide(context, RoundedUp(m, kLine) / kLine, cycles,
-           [this, &all](int64_t start, int64_t end) { instructions_->gradient(all, start, end); });
-  }
-
- private:
-  const Instructions* instructions_;
-};
-
-Status InputGradientShape(tensorflow::shape_inference::InferenceContext* context) {
-  tensorflow::shape_inference::ShapeHandle kernel, gradients;
-  TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &kernel));
-  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 2, &gradients));
-  context->set_output(0, context->Matrix(context->Dim(gradients, 0), context->Dim(kernel, 0)));
-  return tensorflow::OkStatus();
-}
-
 }  // namespace
-
-REGISTER_OP("EscalaInputGradient")
-    .Input("kernel: float")
-    .Input("output_gradients: float")
-    .Output("input_gradients: float")
-    .Attr("instructions: {'auto', 'avx512f', 'avx2', 'baseline'} = 'auto'")
-    .SetShapeFn(InputGradientShape);
-
-REGISTER_KERNEL_BUILDER(Name("EscalaInputGradient").Device(tensorflow::DEVICE_CPU),
-                        InputGradientOf);
 
 REGISTER_OP("EscalaRmspropOfProduct")
     .Input("kernel: resource")
