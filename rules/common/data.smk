@@ -59,4 +59,4 @@ def query_file(wildcards):
     try:
         return expanded_path(inputs[wildcards.query], f"predict.inputs.{wildcards.query}")
     except InputError as error:
-        raise WorkflowError(str(error)) from None
+        refuse(str(error))

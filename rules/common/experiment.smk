@@ -138,4 +138,13 @@ def of_settings(wildcards, function, *arguments, module="settings"):
     try:
         return getattr(kind_of(settings).load(module), function)(settings, *arguments)
     except InputError as error:
-        raise WorkflowError(f"datasets.{wildcards.dataset}.{error}") from None
+        refuse(f"datasets.{wildcards.dataset}.{error}")
+
+
+def refuse(message):
+    """End Snakemake with one message on wrong input.
+
+    Snakemake shows any other exception of an input function with places in these files, where the
+    error is not.
+    """
+    raise SystemExit(message)
