@@ -1,4 +1,4 @@
-"""What each of two ranks does in `test_exchange`: `python exchange.py FOLDER`, under mpirun.
+"""The work of each of two ranks in `test_exchange`: `python exchange.py FOLDER`, under mpirun.
 
 One start of TensorFlow serves all cases: the ranks train the same small model under every strategy,
 one after the other, and rank 0 also trains it with Keras's own loop, rank 1 as mirrored ranks.
@@ -16,7 +16,6 @@ import tensorflow as tf
 from tensorflow.keras import layers, regularizers
 
 from escala.core.files import write_json
-from escala.probes import of_run
 from escala.strategies import STRATEGIES
 from escala.strategies.base import set_threads
 from escala.strategies.shared.place import Place
@@ -27,6 +26,7 @@ from escala.workloads.dense_kernels.rmsprop import OnePassRMSprop
 from escala.workloads.models import WEIGHTS
 from escala.workloads.resnet34.model import NORMALISATIONS
 from tests.conftest import KNOBS
+from tests.workflow.real_ranks import place, plan, trained
 
 ROWS, BATCH, EPOCHS, LENGTH, CLASSES = 20, 8, 2, 24, 3
 SEED, RATE, WORDS = 5, 0.05, 400
@@ -149,39 +149,16 @@ def write_data(folder: Path) -> None:
 
 
 def request(data: Path, strategy: str, knobs: dict, instrument: str | None) -> dict:
-    training = {"epochs": EPOCHS, "validate": False, "save_model": True, "tensorboard": False}
-    return {
-        "strategy": strategy,
-        "workload": "peculiar",
-        "kind": "steps",
-        "training": training | {"checkpoint_epochs": None},
-        "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}} | knobs,
-        "data": str(data),
-        "train_rows": ROWS,
-        "validated_on": "test",
-        "max_steps": None,
-        "link_bits_per_second": None,
-        "instrument": instrument,
-        "probe_settings": {} if instrument else None,
-        "epochs": EPOCHS,
-        "global_batch": BATCH,
-        "learning_rate": RATE,
-        "seed": SEED,
-        "shuffle_seed": SEED,
-        "digest": "",
-        "resume_after": 0,
-    }
-
-
-def place(strategy: str, process: int) -> Place:
-    together, alone = strategy == "mirrored", strategy in BY
-    return Place(
-        process=0 if alone else process,
-        processes=1 if alone else 2,
-        ranks=[0, 1] if together else [0 if alone else process],
-        node=0, nodes=1, local=0, processes_per_node=2, host="", cores=[], addresses=[],
-        extra_addresses=[],
+    return plan(
+        data, "peculiar", strategy, knobs, {"epochs": EPOCHS}, rows=ROWS, batch=BATCH, rate=RATE,
+        seed=SEED, instrument=instrument,
     )  # fmt: skip
+
+
+def place_of(strategy: str, process: int) -> Place:
+    if strategy not in BY:
+        return place(process, 2, [process])
+    return place(0, 1, [0, 1] if strategy == "mirrored" else [0])
 
 
 def stated(shares: list[float], process: int, step, data, *_) -> np.ndarray:
@@ -228,7 +205,7 @@ def reference(
 def main(folder: Path) -> None:
     data = folder / "data"
     set_threads({"intra_op": 1, "inter_op": 1})
-    mirrored = STRATEGIES["mirrored"](KNOBS, place("mirrored", 0))
+    mirrored = STRATEGIES["mirrored"](KNOBS, place_of("mirrored", 0))
     mirrored.start()
     started = {"mirrored": mirrored}
     started["horovod-mpi"] = STRATEGIES["horovod-mpi"](KNOBS, None)
@@ -242,14 +219,9 @@ def main(folder: Path) -> None:
         used = started.get(strategy) or STRATEGIES[strategy](asked["knobs"], None)
         if strategy not in started:
             used.start()
-        used.knobs, used.place = asked["knobs"], place(strategy, process)
         train.shares_by_speed = partial(stated, shares, process)
-        into = folder / name / "ranks"
-        into.mkdir(parents=True, exist_ok=True)
-        write_json(into / "request.json", asked)
         total = 1 if strategy == "single" else ranks
-        measured = train.train(asked, used, total, into, of_run(asked, into))
-        write_json(into / f"rank{process}.json", measured)
+        trained(asked, used, place_of(strategy, process), total, folder / name)
     if process == 0:
         for name, settings in REFERENCES.items():
             losses, weights = reference(data, *settings)

@@ -1,4 +1,4 @@
-"""What each of three ranks does in `test_sharding`: `python sharding.py FOLDER`, under a launcher.
+"""The work of each of three ranks in `test_sharding`: `python sharding.py FOLDER`, over Gloo.
 
 The ranks train a model with a large dense layer, whose kernel they cannot divide evenly, by each
 exchange. Then they train it again with an interruption, and rank 0 trains it by Keras's own loop.
@@ -17,11 +17,11 @@ from tensorflow.keras import layers
 from escala.core.files import write_json
 from escala.strategies import STRATEGIES
 from escala.strategies.base import set_threads
-from escala.strategies.shared.place import Place
 from escala.training import train
 from escala.training.shards import Shards
 from tests.conftest import KNOBS
 from tests.workflow.exchange import BATCH, CLASSES, EPOCHS, LENGTH, ROWS, SEED, request
+from tests.workflow.real_ranks import place, trained
 
 RANKS, RATE, STRATEGY = 3, 0.02, "horovod-gloo"
 #: 601 rows of the larger kernel: one rank has 201, the others 200.
@@ -59,16 +59,10 @@ WORKLOAD = SimpleNamespace(
 
 def run(folder: Path, name: str, exchange: str, strategy, process: int, epochs: range) -> None:
     """Train for some epochs, from the checkpoint before the first of them."""
-    into = folder / name / "ranks"
-    into.mkdir(parents=True, exist_ok=True)
     asked = request(folder / "data", STRATEGY, {"dense_exchange": exchange}, None)
     asked["training"] |= {"epochs": epochs[-1], "checkpoint_epochs": 1}
     asked |= {"epochs": epochs[-1], "resume_after": epochs[0] - 1}
-    strategy.knobs = asked["knobs"]
-    measured = train.train(asked, strategy, RANKS, into)
-    if process == 0:
-        write_json(into / "request.json", asked)
-    write_json(into / f"rank{process}.json", measured)
+    trained(asked, strategy, place(process, RANKS, [process]), RANKS, folder / name)
 
 
 def reference(data: Path) -> tuple[list[float], list[np.ndarray]]:
@@ -91,11 +85,7 @@ def main(folder: Path) -> None:
 
     set_threads({"intra_op": 1, "inter_op": 1})
     process = process_of_environment()
-    place = Place(
-        process=process, processes=RANKS, ranks=[process], node=0, nodes=1, local=process,
-        processes_per_node=RANKS, host="localhost", cores=[], addresses=[], extra_addresses=[],
-    )  # fmt: skip
-    strategy = STRATEGIES[STRATEGY](KNOBS, place)
+    strategy = STRATEGIES[STRATEGY](KNOBS, place(process, RANKS, [process]))
     strategy.start()
     train.workload, train.of_model = lambda name: WORKLOAD, lambda knobs, name: knobs
     train.scores_module = lambda name: None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +12,10 @@ from escala.core.errors import Unavailable
 from escala.core.files import read_json
 from escala.record import steps
 from escala.record.invariants import broken_promise, planned_epochs
-from escala.runtime import launch
-from escala.runtime.layout import Layout
-from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
 from escala.training import train
-from tests.conftest import KNOBS, ROOT
 from tests.workflow import exchange
+from tests.workflow.real_ranks import ranks_of, started
 
 #: Float32 sums taken in other orders, over six steps of plain gradient descent. Normalisation
 #: divides by standard deviations of few rows.
@@ -35,18 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exchange")
     (folder / "data").mkdir()
     exchange.write_data(folder / "data")
-    strategy, knobs = STRATEGIES["horovod-mpi"], KNOBS | {"threads": {"intra_op": 1}}
-    layout = Layout.parse("1x2")
-    started = launch.survey(layout, strategy, None, "auto")
-    environment = launch.environment(strategy.name, knobs, started)
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, exchange.__file__, str(folder)]
-    at = places(layout, strategy, knobs, started.nodes)
-    with launch.command_line(started, strategy, at, command) as (arguments, added):
-        done = subprocess.run(
-            arguments, env=environment | added, capture_output=True, text=True, timeout=300
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+    started(exchange.__file__, folder)
     return folder
 
 
@@ -60,7 +43,7 @@ def test_weights_and_losses_are_those_of_keras(trained, case):
     tolerance = NORMALISED if reference == "synchronised" else TOLERANCE
     expected = read_json(keras / "losses.json")
     np.testing.assert_allclose(losses, expected["steps"], **tolerance)
-    for rank in ranks_of(trained, case):
+    for rank in ranks_of(trained / case):
         of_test = rank["epochs"][-1]["validation_loss"]
         np.testing.assert_allclose(of_test, expected["test"], **tolerance)
     found, expected = (np.load(f / "model.npz") for f in (trained / case / "ranks", keras))
@@ -73,7 +56,7 @@ def test_weights_and_losses_are_those_of_keras(trained, case):
 def test_the_wide_layer_has_the_exchange_that_was_asked_for(trained, case):
     """The other layer that need not be summed has three outputs."""
     wanted = exchange.CASES[case][1].get("dense_exchange")
-    for rank in ranks_of(trained, case):
+    for rank in ranks_of(trained / case):
         expected = [wanted, "allreduce"] if wanted else []
         assert list(rank["dense_exchange"].values()) == expected
 
@@ -82,15 +65,10 @@ def steps_of(trained: Path, case: str) -> pd.DataFrame:
     return steps.read(trained / case / "ranks", 2 if case in exchange.CASES else 1)
 
 
-def ranks_of(trained: Path, case: str) -> list[dict]:
-    files = sorted((trained / case / "ranks").glob("rank?.json"))
-    return list(map(read_json, files))
-
-
 @pytest.mark.parametrize("case", exchange.CASES)
 def test_the_ranks_keep_the_invariants_of_a_run(trained, case):
     plan = read_json(trained / case / "ranks" / "request.json")
-    ranks, table = ranks_of(trained, case), steps_of(trained, case)
+    ranks, table = ranks_of(trained / case), steps_of(trained, case)
     planned = planned_epochs(plan, ranks[0])
     assert broken_promise(planned, ranks, table, exchange.ROWS) is None
     if 0 not in ranks[0]["shares"]:
@@ -107,20 +85,20 @@ def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(tmp_p
     monkeypatch.setattr(train, "scores_module", lambda name: None)
     monkeypatch.setattr(train.replicas, "use_generators", lambda: None)
     asked = exchange.request(tmp_path, "single", exchange.SYNCHRONISED | {"accumulation": 2}, None)
-    single = STRATEGIES["single"](asked["knobs"], exchange.place("single", 0))
+    single = STRATEGIES["single"](asked["knobs"], exchange.place_of("single", 0))
     with pytest.raises(Unavailable, match="over all ranks, which needs accumulation: 1, not 2"):
         train.train(asked, single, 1, tmp_path)
 
 
 @pytest.mark.parametrize("case", ["rows", "mirrored rows"])
 def test_the_rows_of_an_embedding_are_gathered_where_a_sum_is_more_bytes(trained, case):
-    for rank in ranks_of(trained, case):
+    for rank in ranks_of(trained / case):
         [(name, found)] = rank["sparse_exchange"].items()
         assert name.startswith("0.embedding") and found == "rows"
 
 
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):
-    ranks = ranks_of(trained, "leading")
+    ranks = ranks_of(trained / "leading")
     plan = read_json(trained / "leading" / "ranks" / "request.json")
     planned = planned_epochs(plan, ranks[0])
     for epoch, of_plan in zip(ranks[0]["epochs"], planned, strict=True):
@@ -154,5 +132,5 @@ def test_rounded_gradients_train_otherwise(trained):
 
 @pytest.mark.parametrize("case", [*exchange.CASES, *exchange.ROUNDED])
 def test_both_ranks_hold_these_weights(trained, case):
-    ranks = ranks_of(trained, case)
+    ranks = ranks_of(trained / case)
     assert ranks[0]["weights_sha256"] == ranks[1]["weights_sha256"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +10,8 @@ import pytest
 from escala.core.files import read_json
 from escala.record import steps
 from escala.record.invariants import broken_promise, planned_epochs
-from escala.runtime import launch
-from escala.runtime.layout import Layout
-from escala.runtime.placement import places
-from escala.strategies import STRATEGIES
-from tests.conftest import KNOBS, ROOT
 from tests.workflow import exchange, sharding
+from tests.workflow.real_ranks import ranks_of, started
 
 #: Float32 sums taken in other orders, over six steps with momentum.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
@@ -31,26 +24,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data").mkdir()
     exchange.write_data(folder / "data")
     # Where three ranks sum tensors together, the order of a sum depends on which these are.
-    knobs = KNOBS | {"threads": {"intra_op": 1}, "fusion_threshold_mib": 0}
-    strategy = STRATEGIES[sharding.STRATEGY]
-    layout = Layout.parse(f"1x{sharding.RANKS}")
-    started = launch.survey(layout, strategy, None, "auto")
-    environment = launch.environment(strategy.name, knobs, started)
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, sharding.__file__, str(folder)]
-    at = places(layout, strategy, knobs, started.nodes)
-    with launch.command_line(started, strategy, at, command) as (arguments, added):
-        done = subprocess.run(
-            arguments, env=environment | added, capture_output=True, text=True, timeout=300
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+    knobs = {"fusion_threshold_mib": 0}
+    started(
+        sharding.__file__, folder, ranks=sharding.RANKS, strategy=sharding.STRATEGY, knobs=knobs
+    )
     return folder
-
-
-def ranks_of(trained: Path, case: str) -> list[dict]:
-    files = sorted((trained / case / "ranks").glob("rank?.json"))
-    assert len(files) == sharding.RANKS
-    return list(map(read_json, files))
 
 
 def kept_by(trained: Path, case: str) -> list[np.ndarray]:
@@ -78,14 +56,14 @@ def test_losses_weights_and_the_optimizers_variables_are_those_of_keras(trained,
 
 @pytest.mark.parametrize("case", sharding.CASES)
 def test_all_ranks_hold_the_same_weights_after_the_rows_of_their_shards(trained, case):
-    ranks, plan = ranks_of(trained, case), read_json(trained / case / "ranks/request.json")
+    ranks, plan = ranks_of(trained / case), read_json(trained / case / "ranks/request.json")
     table = steps.read(trained / case / "ranks", sharding.RANKS)
     assert broken_promise(planned_epochs(plan, ranks[0]), ranks, table, exchange.ROWS) is None
 
 
 @pytest.mark.parametrize("case", sharding.CASES)
 def test_the_exchange_of_each_layer_is_recorded(trained, case):
-    for rank in ranks_of(trained, case):
+    for rank in ranks_of(trained / case):
         assert rank["dense_exchange"] == {
             # To divide its 96 x 601 weights saves fewer than 256 KiB, if they are gathered.
             "wide": "allreduce" if case == "sharded" else case,
@@ -96,7 +74,7 @@ def test_the_exchange_of_each_layer_is_recorded(trained, case):
 
 @pytest.mark.parametrize(("resumed", "case"), sharding.RESUMED.items())
 def test_a_resumed_run_is_bitwise_an_uninterrupted_one(trained, resumed, case):
-    for one, other in zip(ranks_of(trained, resumed), ranks_of(trained, case), strict=True):
+    for one, other in zip(ranks_of(trained / resumed), ranks_of(trained / case), strict=True):
         assert (one["resumed_after"], other["resumed_after"]) == ([1], [])
         assert one["weights_sha256"] == other["weights_sha256"]
         last = [rank["epochs"][-1]["loss"] for rank in (one, other)]

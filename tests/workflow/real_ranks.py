@@ -1,0 +1,132 @@
+"""Scripts of tests whose real ranks train several models in turn, with one start of TensorFlow.
+
+`started` runs such a script, as `exchange.py`, on every rank: `python SCRIPT FOLDER …`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from escala.core.files import read_json, write_json
+from escala.probes import of_run
+from escala.runtime import launch
+from escala.runtime.layout import Layout
+from escala.runtime.placement import places
+from escala.strategies import STRATEGIES
+from escala.strategies.base import Strategy
+from escala.strategies.shared.place import Place
+from tests.conftest import KNOBS, ROOT
+
+#: The folder of what the ranks of a run have measured.
+RANKS = "ranks"
+NO_KNOBS: Mapping[str, object] = MappingProxyType({})
+
+
+def started(
+    script: str,
+    *arguments: str | Path,
+    ranks: int = 2,
+    strategy: str = "horovod-mpi",
+    knobs: Mapping[str, object] = NO_KNOBS,
+) -> None:
+    """Run a script on ranks of this machine, and wait until all have ended well.
+
+    Parameters
+    ----------
+    strategy : whose launcher starts the ranks.
+    knobs : beside those of a run by default, with one thread a rank.
+    """
+    knobs = KNOBS | {"threads": {"intra_op": 1}} | dict(knobs)
+    strategy, layout = STRATEGIES[strategy], Layout.parse(f"1x{ranks}")
+    nodes = launch.survey(layout, strategy, None, "auto")
+    environment = launch.environment(strategy.name, knobs, nodes)
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    at = places(layout, strategy, knobs, nodes.nodes)
+    command = [sys.executable, script, *map(str, arguments)]
+    with launch.command_line(nodes, strategy, at, command) as (whole, added):
+        done = subprocess.run(
+            whole, env=environment | added, capture_output=True, text=True, timeout=300
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def plan(
+    data: Path,
+    workload: str,
+    strategy: str,
+    knobs: Mapping[str, object],
+    training: Mapping[str, object],
+    *,
+    rows: int,
+    batch: int,
+    rate: float,
+    seed: int,
+    instrument: str | None = None,
+) -> dict:
+    """Return what training reads of the plan of a run (`escala.record.plan`).
+
+    Parameters
+    ----------
+    training : settings of the workload, with `epochs`.
+    rows : for training. After each epoch the test rows are validated.
+    """
+    common = {"validate": False, "save_model": True, "tensorboard": False}
+    return {
+        "strategy": strategy,
+        "workload": workload,
+        "kind": "steps",
+        "training": common | {"checkpoint_epochs": None} | dict(training),
+        "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}} | dict(knobs),
+        "data": str(data),
+        "train_rows": rows,
+        "validated_on": "test",
+        "max_steps": None,
+        "link_bits_per_second": None,
+        "instrument": instrument,
+        "probe_settings": {} if instrument else None,
+        "epochs": training["epochs"],
+        "global_batch": batch,
+        "learning_rate": rate,
+        "seed": seed,
+        "shuffle_seed": seed,
+        "digest": "",
+        "resume_after": 0,
+    }
+
+
+def place(process: int, processes: int, ranks: list[int]) -> Place:
+    """Return the place of a process that holds some of the ranks, all on one node."""
+    return Place(
+        process=process, processes=processes, ranks=ranks, node=0, nodes=1, local=0,
+        processes_per_node=processes, host="", cores=[], addresses=[], extra_addresses=[],
+    )  # fmt: skip
+
+
+def trained(asked: dict, strategy: Strategy, at: Place, total: int, folder: Path) -> None:
+    """Train one process's part of a run in a folder, which receives what a run's folder does.
+
+    Parameters
+    ----------
+    asked : the result of `plan`.
+    strategy : already started, perhaps for an earlier run: it gets this one's knobs and place.
+    total : ranks in all.
+    """
+    # Imports TensorFlow, for which the tests of a script need not wait.
+    from escala.training.train import train
+
+    strategy.knobs, strategy.place = asked["knobs"], at
+    into = folder / RANKS
+    into.mkdir(parents=True, exist_ok=True)
+    write_json(into / "request.json", asked)
+    measured = train(asked, strategy, total, into, of_run(asked, into))
+    write_json(into / f"rank{at.process}.json", measured)
+
+
+def ranks_of(folder: Path) -> list[dict]:
+    """Return what each process measured that trained in a folder."""
+    return list(map(read_json, sorted((folder / RANKS).glob("rank?.json"))))

@@ -1,0 +1,160 @@
+"""Each workload that is trained by steps: its parameters, and its training on one rank and on two.
+
+There is no dropout, and `resnet34` normalises the rows of both ranks together. With dropout, or
+with each rank's own rows, ranks do not follow one process: `test_replicas` shows what holds then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from escala.analysis import attribution
+from escala.core.files import read_json
+from escala.data.base import Spec
+from escala.record import steps
+from escala.workloads import WORKLOADS, workload
+from escala.workloads.models import WEIGHTS
+from tests.workflow import each_workload
+from tests.workflow.each_workload import ALONE, CASES, CLOCKED, EPOCHS, FIRST, KERAS, TOGETHER
+from tests.workflow.real_ranks import RANKS, ranks_of, started
+
+#: Float32 sums taken in another order, over six steps. Normalisation amplifies rounding: it divides
+#: by standard deviations of few rows.
+TOLERANCE, NORMALISED = 1e-5, 1e-3
+#: Largest distance of a variable, in parts of the distance that training has moved it, and of its
+#: size. Adam and RMSprop divide by the size of a gradient: where that is near 0, rounding decides.
+MOVED, ROUNDING = 1e-2, 1e-6
+#: Large graphs, which take long to trace.
+SWEPT = ("resnet34", "caption-lstm")
+#: Inputs, outputs, settings and knobs of each source, and its trained and other numbers.
+PUBLISHED = {
+    "virus-cnn": (
+        (Spec("codes", (1000,), "uint8", 5),), (5,), {}, {"convolution": "layers"}, 2_067_181, 0,
+    ),
+    "mlp": (
+        (Spec("features", (784,), "float32"),), (10,),
+        {"layers": [192], "activation": "sigmoid", "cost": "cross-entropy"}, {},
+        784 * 192 + 192 + 192 * 10 + 10, 0,
+    ),
+    "tal1-cnn": (
+        (Spec("sequence", (500, 4), "uint8"),), (2,), {"filters": 16, "width": 15}, {}, 993, 0,
+    ),
+    "mnist-mlp": (
+        (Spec("image", (28, 28, 1), "uint8"),), (10,), {"neurons": [512, 512], "dropout": 0.2}, {},
+        669_706, 0,
+    ),
+    "cifar-cnn": (
+        (Spec("image", (32, 32, 3), "uint8"),), (10,), {"dropout": 0.25}, {}, 276_138, 0,
+    ),
+    "resnet34": (
+        (Spec("image", (148, 197, 1), "float16"),), (9,), {"depth": 34, "width": 64},
+        {"batch_norm": "local"}, 21_283_017, 17_024,
+    ),
+    "caption-lstm": (
+        (Spec("features", (4096,), "float16"), Spec("words", (5, 34), "uint16", 1000)), (5, 34),
+        {"width": 256, "dropout": 0.5}, {}, 513 * 1000 + 1_639_936, 0,
+    ),
+}  # fmt: skip
+
+
+def test_each_workload_is_here():
+    by_steps = {name for name, declared in WORKLOADS.items() if declared.kind == "steps"}
+    assert set(CASES) == set(PUBLISHED) == by_steps
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_parameters_are_those_of_the_source(name):
+    *arguments, trained, others = PUBLISHED[name]
+    network = workload(name).build(*arguments)
+    assert numbers(network.trainable_variables) == trained
+    assert numbers(network.non_trainable_variables) == others
+
+
+def numbers(variables) -> int:
+    return sum(int(np.prod(variable.shape)) for variable in variables)
+
+
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Run a test for each workload, for some of them only in a sweep."""
+    marks = {name: [pytest.mark.sweep] if name in SWEPT else [] for name in names}
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=marks[n]) for n in names])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the folder in which a workload was trained by two ranks, by one, and by Keras's `fit`.
+
+    One start of two ranks trains all workloads of the default tests, another those of the sweep.
+    """
+
+    @cache
+    def of_group(swept: bool) -> Path:
+        folder = tmp_path_factory.mktemp("workloads")
+        names = [name for name in CASES if (name in SWEPT) == swept]
+        for name in names:
+            each_workload.write_data(CASES[name], folder / "data" / name)
+        started(each_workload.__file__, folder, *names)
+        return folder
+
+    return lambda name: of_group(name in SWEPT)
+
+
+def tolerance_of(name: str) -> float:
+    return NORMALISED if name == "resnet34" else TOLERANCE
+
+
+def weights_of(file: Path) -> list[np.ndarray]:
+    with np.load(file) as arrays:
+        return [arrays[name] for name in arrays.files]
+
+
+@each(CASES)
+@pytest.mark.parametrize("trainer", [TOGETHER, ALONE])
+def test_losses_and_updates_are_those_of_kerass_own_fit(trained, name, trainer):
+    by_keras, folder = (trained(name) / which / name for which in (KERAS, trainer))
+    expected, tolerance = read_json(by_keras / "losses.json"), tolerance_of(name)
+    [first, *_] = ranks = ranks_of(folder)
+    assert len(ranks) == {TOGETHER: 2, ALONE: 1}[trainer]
+    losses = [epoch["loss"] for epoch in first["epochs"]]
+    np.testing.assert_allclose(losses, expected["epochs"], rtol=tolerance)
+    of_test = first["epochs"][-1]["validation_loss"]
+    np.testing.assert_allclose(of_test, expected["test"], rtol=tolerance)
+    files = by_keras / FIRST, by_keras / WEIGHTS, folder / RANKS / WEIGHTS
+    for before, after, found in zip(*map(weights_of, files), strict=True):
+        apart, moved = (np.linalg.norm(each - after) for each in (found, before))
+        assert apart <= MOVED * moved + ROUNDING * np.linalg.norm(after)
+
+
+@each(CASES)
+def test_two_ranks_have_the_losses_of_one_in_every_step(trained, name):
+    two, one = (
+        steps.loss_per_step(steps.read(trained(name) / trainer / name / RANKS, ranks))
+        for trainer, ranks in ((TOGETHER, 2), (ALONE, 1))
+    )
+    assert two["rows"].tolist() == one["rows"].tolist() == [8, 8, 1] * EPOCHS
+    np.testing.assert_allclose(two["loss"], one["loss"], rtol=tolerance_of(name))
+    digests = [rank["weights_sha256"] for rank in ranks_of(trained(name) / TOGETHER / name)]
+    assert digests[0] == digests[1]
+
+
+@each(CLOCKED)
+def test_steps_of_a_functional_model_are_split_into_parts(trained, name):
+    """Its clocks have a moment of each variable, in every step of both ranks."""
+    clocks = attribution._clocks(trained(name) / TOGETHER / name / "run.json")
+    of_tensors = clocks[clocks["tensor"] != ""]
+    with np.load(trained(name) / KERAS / name / FIRST) as weights:
+        assert of_tensors["tensor"].nunique() == len(weights.files)
+    by_step = of_tensors.groupby(["rank", "epoch", "step", "moment", "tensor"]).size()
+    done = 2 * EPOCHS * each_workload.STEPS
+    assert (by_step == 1).all() and len(by_step) == done * 3 * len(weights.files)
+    parts = attribution.per_step(clocks, None)
+    assert len(parts) == done
+    assert (parts[["input", "dispatch", "compute", "optimiser"]] > 0).all(axis=None)
+    together = parts[[*attribution.PARTS, attribution.UNEXPLAINED]].sum(axis=1)
+    pd.testing.assert_series_equal(together, parts["whole"], check_names=False, rtol=1e-6)
