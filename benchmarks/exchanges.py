@@ -1,4 +1,4 @@
-"""What a step takes with each exchange of the large dense layer, by interleaved pairs.
+"""Time a step with each exchange of the large dense layer, by interleaved pairs.
 
     python benchmarks/exchanges.py --layout 1x2 --rows 32 --convolution lookup-table
 

@@ -1,4 +1,4 @@
-"""What the scripts of the summary and of the page share: their arguments, and the store."""
+"""Arguments of the scripts that write the summary and the page, and their use of the store."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 def parser(description: str) -> argparse.ArgumentParser:
     """Return a parser of the arguments that every document has."""
-    found = argparse.ArgumentParser(description=description)
-    found.add_argument("--experiment", required=True, help="name of the experiment")
-    found.add_argument("--title", required=True)
-    found.add_argument("--tables", required=True, type=Path, help="folder of the tables")
-    found.add_argument(
+    arguments = argparse.ArgumentParser(description=description)
+    arguments.add_argument("--experiment", required=True, help="name of the experiment")
+    arguments.add_argument("--title", required=True)
+    arguments.add_argument("--tables", required=True, type=Path, help="folder of the tables")
+    arguments.add_argument(
         "--files", nargs="*", default=[], type=Path, help="figures and tables to link to"
     )
-    found.add_argument("--output", required=True, type=Path)
-    return found
+    arguments.add_argument("--output", required=True, type=Path)
+    return arguments
 
 
 def links(arguments: argparse.Namespace) -> list[str]:

@@ -84,14 +84,18 @@ def _free_ports(address: str, count: int) -> list[int]:
     """
     first, last = map(int, EPHEMERAL_PORTS.read_text().split())
     others = [*range(FIRST_PORT, first), *range(last + 1, 2**16)]
-    candidates = [*random.sample(others, len(others)), *[0] * count]
     with contextlib.ExitStack() as stack:
         found = []
-        while len(found) < count:
-            each = stack.enter_context(socket.socket())
+        for port in random.sample(others, len(others)):
+            if len(found) == count:
+                break
             with contextlib.suppress(OSError):
-                each.bind((address, candidates.pop(0)))
-                found.append(each.getsockname()[1])
+                stack.enter_context(socket.socket()).bind((address, port))
+                found.append(port)
+        while len(found) < count:
+            ephemeral = stack.enter_context(socket.socket())
+            ephemeral.bind((address, 0))
+            found.append(ephemeral.getsockname()[1])
         return found
 
 

@@ -1,4 +1,4 @@
-"""What the ranks should have trained on is what their steps name, row by row."""
+"""Ranks must have trained on the planned rows: their steps name each of them."""
 
 from __future__ import annotations
 

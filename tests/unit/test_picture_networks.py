@@ -1,4 +1,4 @@
-"""Networks for pictures: their parameters, and that they compute what Keras does."""
+"""Networks for pictures: the shapes they take and have, and models of earlier versions."""
 
 from __future__ import annotations
 
@@ -13,47 +13,8 @@ from escala.workloads.cifar_cnn import model as cifar_cnn
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.resnet34 import model as resnet34
 
-DIGITS, COLOURS = Spec("image", (28, 28, 1), "uint8"), Spec("image", (32, 32, 3), "uint8")
+DIGITS = Spec("image", (28, 28, 1), "uint8")
 MLP, CNN = {"neurons": [512, 512], "dropout": 0.2}, {"dropout": 0.25}
-
-
-def test_parameters_are_those_that_the_source_gives():
-    assert mnist_mlp.build((DIGITS,), (10,), MLP, {}).count_params() == 669_706
-    assert cifar_cnn.build((COLOURS,), (10,), CNN, {}).count_params() == 276_138
-
-
-def rows(spec: Spec, count: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    random = np.random.default_rng(1)
-    pictures = random.integers(0, 256, (count, *spec.shape), dtype=np.uint8)
-    return pictures, random.integers(0, 10, count)
-
-
-@pytest.mark.parametrize(
-    ("work", "spec", "settings"),
-    [(mnist_mlp, DIGITS, MLP | {"dropout": 0}), (cifar_cnn, COLOURS, {"dropout": 0})],
-    ids=["mnist", "cifar"],
-)
-def test_a_step_is_that_of_kerass_own_fit(work, spec, settings):
-    """Compare losses and weights after one batch with those of Keras's `compile` and `fit`."""
-    tf.keras.utils.set_random_seed(2)
-    network = work.build((spec,), (10,), settings, {})
-    pictures, labels = rows(spec)
-    keras = tf.keras.models.clone_model(network)
-    keras.set_weights(network.get_weights())
-    keras.compile(tf.keras.optimizers.RMSprop(0.01), "sparse_categorical_crossentropy")
-    history = keras.fit(pictures, labels, batch_size=len(labels), epochs=1, verbose=0).history
-    optimizer = work.optimizer(settings, 0.01, {})
-    with tf.GradientTape() as tape:
-        losses = work.row_losses(tf.constant(labels), network(pictures, training=True), settings)
-        loss = tf.reduce_mean(losses)
-    gradients = tape.gradient(loss, network.trainable_variables)
-    optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
-    assert losses.shape == labels.shape
-    assert float(loss) == pytest.approx(history["loss"][0], rel=1e-5)
-    for one, other in zip(network.get_weights(), keras.get_weights(), strict=True):
-        # RMSprop's first step has the gradient's sign: where it is near 0, rounding decides.
-        same = np.isclose(one, other, rtol=1e-3, atol=1e-4)
-        assert same.mean() > 0.999
 
 
 def test_pixels_are_the_same_however_they_are_stored():
@@ -63,7 +24,7 @@ def test_pixels_are_the_same_however_they_are_stored():
         for dtype in ("uint8", "float16")
     }
     stored["float16"].set_weights(stored["uint8"].get_weights())
-    pictures, _ = rows(DIGITS)
+    pictures = np.random.default_rng(1).integers(0, 256, (8, *DIGITS.shape), dtype=np.uint8)
     halves = (pictures / np.float32(255)).astype(np.float16)
     np.testing.assert_allclose(
         stored["uint8"](pictures), stored["float16"](halves), rtol=0.02, atol=1e-3
@@ -82,11 +43,8 @@ MASK = Spec("image", (148, 197, 1), "float16")
 LOCAL = {"batch_norm": "local"}
 
 
-def test_resnet_34_has_the_parameters_of_the_source():
+def test_resnet_34_halves_its_pictures_as_the_source_does():
     network = resnet34.build((MASK,), (9,), {"depth": 34, "width": 64}, LOCAL)
-    trained = sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)
-    moving = sum(int(np.prod(variable.shape)) for variable in network.non_trainable_variables)
-    assert (trained, moving) == (21_283_017, 17_024)
     shapes = [layer.output_shape[1:] for layer in network.layers]
     assert (74, 99, 64) in shapes and (5, 7, 512) in shapes
 

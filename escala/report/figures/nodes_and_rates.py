@@ -12,6 +12,7 @@ from matplotlib.ticker import LogFormatter
 
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
+    MARKERS,
     PANEL_TITLE,
     Colour,
     Tables,
@@ -37,7 +38,7 @@ WHAT = "Training time per epoch by nodes and network"
 _PANEL = ["dataset", "workload", "strategy", "variant"]
 _LINES = ("-", "--", "-.", ":")
 #: Markers of networks; a cross stands for an estimated time.
-_SHAPES = "osD^vP*<>"
+_SHAPES = MARKERS.replace("X", "")
 
 
 def draw(tables: Tables) -> Figure:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import cycle
-
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -11,13 +9,13 @@ from matplotlib.figure import Figure
 
 from escala.report.figures.common import (
     LABEL,
-    MARKERS,
     PANEL_TITLE,
     Tables,
     described,
     empty,
     in_order,
     legend_of,
+    markers,
     network_names,
     new,
     note,
@@ -102,7 +100,7 @@ def _panel(
     series = frame["network"].map(names).astype(object) + (a_node if several else "")
     known = frame.assign(series=series, value=_values(frame, column, unit)).dropna(subset="value")
     networks = known.drop_duplicates("series").set_index("series")["network"]
-    colours, shapes = ordered_palette(list(names)), dict(zip(names, cycle(MARKERS)))
+    colours, shapes = ordered_palette(list(names)), markers(list(names))
     for label, each in one_node.groupby("label", sort=False):
         look = strategy_look(each["strategy"].iloc[0])
         mean = _values(each, column, unit).mean()

@@ -63,7 +63,7 @@ Method = Callable[[tf.keras.layers.Dense, tf.Tensor], tuple[tf.Tensor, Callable]
 
 
 def as_factors(kind: type[Factors], layer: tf.keras.layers.Dense, values: tf.Tensor):
-    """Compute a layer's product; the gradient of its kernel are factors of a kind. A `Method`."""
+    """Compute a layer's product; its kernel's gradient are factors of a type. A `Method`."""
     # The factors give the gradient of this use of the kernel, so the tape must not compute it. The
     # tape computes the gradients of other uses, for example in a loss that the model adds.
     return tf.matmul(values, tf.stop_gradient(layer.kernel)), partial(kind, values)
