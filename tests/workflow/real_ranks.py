@@ -102,8 +102,8 @@ def plan(
 def place(process: int, processes: int, ranks: list[int]) -> Place:
     """Return the place of a process that holds some of the ranks, all on one node."""
     return Place(
-        process=process, processes=processes, ranks=ranks, node=0, nodes=1, local=0,
-        processes_per_node=processes, host="", cores=[], addresses=[], extra_addresses=[],
+        process=process, processes=processes, ranks=ranks, node=0, nodes=1, local=process,
+        processes_per_node=processes, host="localhost", cores=[], addresses=[], extra_addresses=[],
     )  # fmt: skip
 
 
