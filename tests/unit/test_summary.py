@@ -174,9 +174,10 @@ def test_of_several_configurations_the_best_with_a_verdict_answers(tmp_path):
     experiment.add("horovod-gloo", "1x2", 3.0, 2, rows=64, accuracy=1.0)
     experiment.add("mirrored", "1x2", 8.0, 7, rows=64, accuracy=1.0)
     frames = _tables(experiment, references=REFERENCES)
-    answer, count, *_ = read(frames)["answer"]
+    answer, faster, without, *_ = read(frames)["answer"]
     assert answer.startswith("Yes: two processes (`horovod-mpi 1x2 tuned`)")
-    assert count == "Of 3 compared configurations, 1 took less time than the main reference."
+    assert faster == "Of 3 compared configurations, 1 took less time than the main reference."
+    assert without == "Of 3 compared configurations, 1 got no verdict."
     verdicts = _verdicts(frames)
     assert verdicts["horovod-mpi 1x2 tuned"] == "faster"
     assert verdicts["horovod-gloo 1x2 tuned"] == "no verdict from two pairs"
@@ -628,3 +629,11 @@ def test_a_second_reference_with_another_batch_gives_no_verdict(batch, words):
     answer = references._comparison(row)
     assert answer.startswith(words) and "7 pairs)" in answer
     assert answer.endswith(", with different batches") == (batch == 128)
+
+
+def test_no_number_of_faster_configurations_is_given_where_none_has_a_verdict(tmp_path):
+    experiment = fair(tmp_path, 5.6, 4.6, 3.9, repeats=1)
+    experiment.add("mirrored", "1x2", 3.0, 1, rows=64, accuracy=1.0)
+    answers = _read(experiment, references=REFERENCES)["answer"]
+    assert "Of 2 compared configurations, 2 got no verdict." in answers
+    assert not any("took less time" in answer for answer in answers)

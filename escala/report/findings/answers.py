@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.analysis.verdicts import FASTER, SLOWER
+from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER
 from escala.report.findings.differences import COMPARED, over_repeats
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
@@ -98,10 +98,13 @@ def _of_an_epoch(row) -> str:
 
 
 def _counts(rows: pd.DataFrame) -> Iterator[str]:
-    """Count the compared configurations that take less time, and those without a ratio."""
+    """Count the compared configurations that take less time, and those that cannot be judged."""
     verdicts = [headline(row).verdict for row in rows.itertuples()]
     of_all = f"of {len(rows)} compared configurations"
-    yield f"{of_all}, {verdicts.count(FASTER) or 'none'} took less time than the main reference"
+    if set(verdicts) - {NO_VERDICT, UNAVAILABLE}:
+        yield f"{of_all}, {verdicts.count(FASTER) or 'none'} took less time than the main reference"
+    if NO_VERDICT in verdicts:
+        yield f"{of_all}, {verdicts.count(NO_VERDICT)} got no verdict"
     if UNAVAILABLE in verdicts:
         yield f"{of_all}, {verdicts.count(UNAVAILABLE)} had no ratio to the main reference"
 
