@@ -65,10 +65,10 @@ def draw(tables: Tables) -> Figure:
         row[0].set_ylabel(wrap(heading, 2, LABEL))
     for axes, (column, what, _) in zip(grid[0], _MEANS, strict=True):
         axes.set_title(wrap(what, 1.6, PANEL_TITLE))
-        axes.set_ylim(bottom=0)
         if column in NETWORK:
             axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
             axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_ylim(bottom=0)
     for axes in grid[-1]:
         axes.set(xlabel="nodes", xticks=sorted({1, *across["nodes"]}))
     legend_of(figure, grid.flat, "network: measured Mbit/s")
@@ -99,6 +99,7 @@ def _panel(
     a_node = ", " + frame["processes"].astype(str) + " a node"
     series = frame["network"].map(names).astype(object) + (a_node if several else "")
     known = frame.assign(series=series, value=_values(frame, column, unit)).dropna(subset="value")
+    known = known.sort_values("network", key=lambda column: column.map(list(names).index))
     networks = known.drop_duplicates("series").set_index("series")["network"]
     colours, shapes = ordered_palette(list(names)), markers(list(names))
     for label, each in one_node.groupby("label", sort=False):
