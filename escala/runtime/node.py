@@ -83,20 +83,35 @@ def _free_ports(address: str, count: int) -> list[int]:
     port: srun listens on some.
     """
     first, last = map(int, EPHEMERAL_PORTS.read_text().split())
-    others = [*range(FIRST_PORT, first), *range(last + 1, 2**16)]
+    others = [*range(FIRST_PORT, first), *range(max(last + 1, FIRST_PORT), 2**16)]
     with contextlib.ExitStack() as stack:
         found = []
         for port in random.sample(others, len(others)):
             if len(found) == count:
                 break
             with contextlib.suppress(OSError):
-                stack.enter_context(socket.socket()).bind((address, port))
+                stack.enter_context(_bound(address, port))
                 found.append(port)
         while len(found) < count:
-            ephemeral = stack.enter_context(socket.socket())
-            ephemeral.bind((address, 0))
+            ephemeral = stack.enter_context(_bound(address, 0))
             found.append(ephemeral.getsockname()[1])
         return found
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    """Return a socket that has a port; 0 lets the kernel choose one.
+
+    Raises
+    ------
+    OSError : the port is not free, or the address is not this machine's.
+    """
+    bound = socket.socket()
+    try:
+        bound.bind((address, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def mpi_world() -> int:

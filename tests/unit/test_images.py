@@ -679,3 +679,11 @@ def test_real_samples_of_mnist_and_cifar_are_read(tmp_path):
             assert found[f"{side}_images"].shape == (count, *shape)
             assert np.bincount(found[f"{side}_labels"]).min() > count / 20
         assert len(found["described"]["classes"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "provenance"), [("outlines", "simulated"), ("folders", "folders"), ("idx", "idx")]
+)
+def test_outlines_are_called_simulated(kind, provenance):
+    asked = {"source": {"type": kind}, "store": "float16", "split": {"seeds": [4]}}
+    assert settings.preparation(asked)["provenance"] == provenance

@@ -127,6 +127,8 @@ def trained(asked: dict, strategy: Strategy, at: Place, total: int, folder: Path
     write_json(into / f"rank{at.process}.json", measured)
 
 
-def ranks_of(folder: Path) -> list[dict]:
-    """Return what each process measured that trained in a folder."""
-    return list(map(read_json, sorted((folder / RANKS).glob("rank?.json"))))
+def ranks_of(folder: Path, processes: int = 2) -> list[dict]:
+    """Return the measurements of the processes that trained in a folder, all of them."""
+    files = sorted((folder / RANKS).glob("rank?.json"))
+    assert len(files) == processes
+    return list(map(read_json, files))

@@ -119,8 +119,11 @@ def weights_of(file: Path) -> list[np.ndarray]:
 def test_losses_and_updates_are_those_of_kerass_own_fit(trained, name, trainer):
     by_keras, folder = (trained(name) / which / name for which in (KERAS, trainer))
     expected, tolerance = read_json(by_keras / "losses.json"), tolerance_of(name)
-    [first, *_] = ranks = ranks_of(folder)
-    assert len(ranks) == {TOGETHER: 2, ALONE: 1}[trainer]
+    [first, *_] = ranks_of(folder, {TOGETHER: 2, ALONE: 1}[trainer])
+    asked = CASES[name].knobs.get("dense_exchange")
+    assert (asked in first["dense_exchange"].values()) == (
+        asked is not None and trainer == TOGETHER
+    )
     losses = [epoch["loss"] for epoch in first["epochs"]]
     np.testing.assert_allclose(losses, expected["epochs"], rtol=tolerance)
     of_test = first["epochs"][-1]["validation_loss"]

@@ -43,7 +43,7 @@ def test_weights_and_losses_are_those_of_keras(trained, case):
     tolerance = NORMALISED if reference == "synchronised" else TOLERANCE
     expected = read_json(keras / "losses.json")
     np.testing.assert_allclose(losses, expected["steps"], **tolerance)
-    for rank in ranks_of(trained / case):
+    for rank in measured(trained, case):
         of_test = rank["epochs"][-1]["validation_loss"]
         np.testing.assert_allclose(of_test, expected["test"], **tolerance)
     found, expected = (np.load(f / "model.npz") for f in (trained / case / "ranks", keras))
@@ -56,19 +56,27 @@ def test_weights_and_losses_are_those_of_keras(trained, case):
 def test_the_wide_layer_has_the_exchange_that_was_asked_for(trained, case):
     """The other layer that need not be summed has three outputs."""
     wanted = exchange.CASES[case][1].get("dense_exchange")
-    for rank in ranks_of(trained / case):
+    for rank in measured(trained, case):
         expected = [wanted, "allreduce"] if wanted else []
         assert list(rank["dense_exchange"].values()) == expected
 
 
+def processes(case: str) -> int:
+    return 1 if case in exchange.ALONE else 2
+
+
+def measured(trained: Path, case: str) -> list[dict]:
+    return ranks_of(trained / case, processes(case))
+
+
 def steps_of(trained: Path, case: str) -> pd.DataFrame:
-    return steps.read(trained / case / "ranks", 2 if case in exchange.CASES else 1)
+    return steps.read(trained / case / "ranks", processes(case))
 
 
 @pytest.mark.parametrize("case", exchange.CASES)
 def test_the_ranks_keep_the_invariants_of_a_run(trained, case):
     plan = read_json(trained / case / "ranks" / "request.json")
-    ranks, table = ranks_of(trained / case), steps_of(trained, case)
+    ranks, table = measured(trained, case), steps_of(trained, case)
     planned = planned_epochs(plan, ranks[0])
     assert broken_promise(planned, ranks, table, exchange.ROWS) is None
     if 0 not in ranks[0]["shares"]:
@@ -92,13 +100,13 @@ def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(tmp_p
 
 @pytest.mark.parametrize("case", ["rows", "mirrored rows"])
 def test_the_rows_of_an_embedding_are_gathered_where_a_sum_is_more_bytes(trained, case):
-    for rank in ranks_of(trained / case):
+    for rank in measured(trained, case):
         [(name, found)] = rank["sparse_exchange"].items()
         assert name.startswith("0.embedding") and found == "rows"
 
 
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):
-    ranks = ranks_of(trained / "leading")
+    ranks = measured(trained, "leading")
     plan = read_json(trained / "leading" / "ranks" / "request.json")
     planned = planned_epochs(plan, ranks[0])
     for epoch, of_plan in zip(ranks[0]["epochs"], planned, strict=True):
@@ -132,5 +140,5 @@ def test_rounded_gradients_train_otherwise(trained):
 
 @pytest.mark.parametrize("case", [*exchange.CASES, *exchange.ROUNDED])
 def test_both_ranks_hold_these_weights(trained, case):
-    ranks = ranks_of(trained / case)
+    ranks = measured(trained, case)
     assert ranks[0]["weights_sha256"] == ranks[1]["weights_sha256"]

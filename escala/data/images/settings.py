@@ -51,8 +51,9 @@ def inputs(settings: Mapping[str, Any]) -> list[Path]:
 
 def preparation(settings: Mapping[str, Any]) -> dict:
     """Return the settings that the arrays depend on, and no others."""
+    source = settings["source"]["type"]
     return {
-        "provenance": settings["source"]["type"],
+        "provenance": "simulated" if source == "outlines" else source,
         "store": settings["store"],
         "split": {key: value for key, value in settings["split"].items() if key != "seeds"},
     }

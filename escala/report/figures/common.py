@@ -338,13 +338,14 @@ def text_width(text: str, points: float) -> float:
 def network_names(runs: pd.DataFrame, networks: Iterable[str]) -> dict[str, str]:
     """Return a name with the measured rate in Mbit/s of each network.
 
-    The slowest comes first, and last the machine's own, whose rate was not measured.
+    The slowest comes first, and last those whose rate was not measured.
 
     Parameters
     ----------
-    runs : the table of runs.
+    runs : the table of runs. The rate is the median of the latest runs that ended ok.
     """
-    rates = runs.groupby("network")["mbit_per_second"].median().dropna()
+    ended_ok = runs[runs["current"] & (runs["status"] == "ok")]
+    rates = ended_ok.groupby("network")["mbit_per_second"].median().dropna()
     slowest_first = sorted(networks, key=lambda name: rates.get(name, np.inf))
     return {
         name: f"{name}: {significant(rates[name])}" if name in rates else name

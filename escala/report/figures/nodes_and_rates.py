@@ -42,7 +42,7 @@ _SHAPES = MARKERS.replace("X", "")
 
 
 def draw(tables: Tables) -> Figure:
-    """Draw medians with their 95 % intervals; lines begin at one process on one node."""
+    """Draw medians with their 95 % intervals; a dashed line is the time on one node."""
     tables = trained_by_steps(tables)
     configurations = in_order(tables["configurations"])
     measured = configurations[configurations["kind"] != "unavailable"]
@@ -74,7 +74,7 @@ def draw(tables: Tables) -> Figure:
 
 
 def _reference(measured: pd.DataFrame, frame: pd.DataFrame, speedup: pd.DataFrame) -> pd.DataFrame:
-    """Return the main reference on one node, where a panel's lines begin, if it was measured."""
+    """Return the main reference on one node, if it was measured."""
     main = speedup[speedup["reference"] == 1].merge(frame[list(CONFIGURATION)])
     names = main[["dataset", "workload", *(f"reference_{key}" for key in CONFIGURATION[2:])]]
     wanted = set(names.itertuples(index=False, name=None))

@@ -34,6 +34,8 @@ NEEDS = "resources by nodes"
 WHAT = "Mean resources of a process by nodes and network"
 _PANEL = ["dataset", "workload", "strategy", "variant"]
 _MEANS = SHOWN[:4]
+#: The end of an axis, as a multiple of the end that matplotlib chooses.
+_ABOVE = 1.15
 #: In MB/s: below it, the axis of a network is linear, so that it begins at 0.
 _LINEAR_BELOW = 0.1
 
@@ -68,7 +70,7 @@ def draw(tables: Tables) -> Figure:
         if column in NETWORK:
             axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
             axes.yaxis.set_major_formatter("{x:g}")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, _ABOVE * axes.get_ylim()[1])
     for axes in grid[-1]:
         axes.set(xlabel="nodes", xticks=sorted({1, *across["nodes"]}))
     legend_of(figure, grid.flat, "network: measured Mbit/s")
