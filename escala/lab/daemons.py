@@ -65,8 +65,13 @@ def restart_scheduler() -> None:
 
 
 def start_node(node: Node) -> None:
-    """Start the `slurmd` of a node, in its network and on its cores."""
-    _start(*inside(node), *_named(node.name), "slurmd", "-N", node.name)
+    """Start the `slurmd` of a node, in its network and on its cores.
+
+    It blocks SIGPIPE only after it has set itself up. Until then, a connection that the other side
+    closes would end it.
+    """
+    daemon = ["env", "--ignore-signal=PIPE", "slurmd", "-N", node.name]
+    _start(*inside(node), *_named(node.name), *daemon)
 
 
 def stop_node(node: Node) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from escala.lab import location, measure, network, shape
+from escala.lab import daemons, location, measure, network, shape
 from escala.lab.state import FOLDER
 from tests.cluster.conftest import eventually, output, run_lab
 
@@ -28,6 +29,17 @@ def state(node: str) -> str:
 def test_every_node_is_idle_and_a_job_runs_on_each(lab):
     assert eventually(lambda: {state("n1"), state("n2")} == {"idle"})
     assert sorted(output("srun", "--nodes=2", "hostname").split()) == ["n1", "n2"]
+
+
+def test_a_connection_that_is_closed_ends_no_daemon_and_still_ends_a_program_of_a_job(lab):
+    def ignored(status: str) -> bool:
+        [line] = [line for line in status.splitlines() if line.startswith("SigIgn")]
+        return bool(int(line.split()[1], 16) >> (signal.SIGPIPE - 1) & 1)
+
+    started = [each.pid for each in daemons.processes() if each.name() == "slurmd"]
+    assert len(started) == len(lab.nodes)
+    assert all(ignored(Path(f"/proc/{pid}/status").read_text()) for pid in started)
+    assert not ignored("\n".join(in_job("cat", "/proc/self/status")))
 
 
 def test_a_node_has_its_own_address_and_cores(lab):
