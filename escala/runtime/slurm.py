@@ -103,15 +103,15 @@ def cancel(name: str) -> None:
 
 
 def _state(comment: str) -> str | None:
-    """Return SLURM's state of the newest job with that comment, if SLURM still has it."""
-    if shutil.which("squeue") is None:
+    """Return SLURM's state of the newest job with that comment, or None if SLURM does not tell it.
+
+    The run is recorded in any case: what cannot be asked is left out of the reason.
+    """
+    ask = ["squeue", "--noheader", "--states=all", "--format=%i|%T|%k"]
+    try:
+        done = subprocess.run(ask, capture_output=True, text=True, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    done = subprocess.run(
-        ["squeue", "--noheader", "--states=all", "--format=%i|%T|%k"],
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-    )
     jobs = [line.strip().split("|", 2) for line in done.stdout.splitlines() if "|" in line]
     states = {int(number): state for number, state, of in jobs if of == comment}
     return states[max(states)] if states else None

@@ -363,6 +363,7 @@ def test_a_run_whose_job_is_ended_is_a_failed_run_with_the_schedulers_words(lab,
         actor.join()
         network.mend("n2")
     assert done.returncode != 0
+    assert (folder / "run.json").exists(), done.stdout + done.stderr
     result = read_json(folder / "run.json")
     assert result["status"] == "failed"
     assert "its job ended without a result" in result["reason"]

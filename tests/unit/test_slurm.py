@@ -63,6 +63,20 @@ def test_a_job_that_nobody_remembers_has_failed(squeue, tmp_path):
     assert ending == ("failed", "its job ended without a result")
 
 
+@pytest.mark.parametrize("script", ["exec sleep 60", "exit 1", None])
+def test_a_job_has_an_ending_if_the_scheduler_does_not_answer(tmp_path, monkeypatch, script):
+    if script is not None:
+        (tmp_path / "squeue").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if script else str(tmp_path))
+    monkeypatch.setattr(slurm, "_SECONDS", 0.2)
+    folder = tmp_path / "rule_train" / NAME
+    folder.mkdir(parents=True)
+    (folder / "10.log").write_text(CANCELLED)
+    status, reason = slurm.ending("train", WILDCARDS, tmp_path)
+    assert status == "failed" and "DUE TO NODE FAILURE" in reason
+
+
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
     """Let SLURM's programs be found, `sinfo` with a script of the test's."""
