@@ -66,7 +66,7 @@ def test_a_strategy_has_one_colour_and_marker_in_every_figure(tmp_path):
 
 def _frame(*rows: tuple[str, str]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["strategy", "label"])
-    return frame.assign(dataset="demo", workload="virus-cnn")
+    return frame.assign(dataset="demo", workload="virus-cnn", layout="1x1")
 
 
 def test_variants_of_one_strategy_share_its_marker_and_differ_in_shade_and_line():
@@ -124,3 +124,21 @@ def test_a_figure_keeps_data_sets_in_their_order(tmp_path):
     )
     assert list(common.in_order(frame)["label"]) == ["b", "a", "c"]
     assert FakeExperiment(tmp_path).dataset == "demo-1000"
+
+
+def test_layouts_of_a_strategy_are_in_the_order_of_their_ranks():
+    names = [("mirrored", "four"), ("mirrored", "one"), ("single", "alone"), ("mirrored", "two")]
+    frame = _frame(*names).assign(layout=["1x4", "1x1", "1x1", "2x1"])
+    assert list(common.in_order(frame)["label"]) == ["alone", "one", "two", "four"]
+
+
+def test_a_panel_by_nodes_has_one_configuration_of_data_and_its_layouts():
+    frame = _frame(("horovod-mpi", "a"), ("single", "b"), ("horovod-mpi", "c"))
+    frame = frame.assign(
+        layout=["4x1", "1x1", "2x2"], variant="tuned", provenance="simulated", leaky=False
+    )
+    frame = common.with_nodes(frame)
+    assert list(frame["nodes"]) == [4, 1, 2] and list(frame["processes"]) == [1, 1, 2]
+    panels = common.panels_by_nodes(frame)
+    assert [title.split(":")[0] for title, _ in panels] == ["horovod-mpi tuned", "single tuned"]
+    assert list(panels[0][1]["label"]) == ["a", "c"]

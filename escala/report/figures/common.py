@@ -23,6 +23,7 @@ from matplotlib.textpath import TextToPath
 
 from escala.core.files import atomic
 from escala.report.tables.views import any_ok, fitted_workloads, labelled, untested
+from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 
 Tables = Mapping[str, pd.DataFrame]
@@ -139,10 +140,12 @@ def looks(frame: pd.DataFrame, name: str = "label") -> dict[str, Look]:
 def in_order(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the rows of each dataset and workload in the order of the strategies.
 
-    Datasets, workloads, and rows of one strategy keep their order of appearance.
+    Rows of one strategy are in the order of their number of ranks. Datasets, workloads, and rows
+    that are equal in both, keep their order of appearance.
     """
+    ranks = [Layout.parse(layout).ranks for layout in frame["layout"]]
     appeared = [pd.factorize(frame[key])[0] for key in ("dataset", "workload")]
-    return frame.iloc[np.lexsort([_places(frame["strategy"]), *reversed(appeared)])]
+    return frame.iloc[np.lexsort([ranks, _places(frame["strategy"]), *reversed(appeared)])]
 
 
 def _places(strategies: pd.Series) -> pd.Series:
@@ -194,6 +197,27 @@ def ordered_palette(names: Sequence[str]) -> dict[str, Colour]:
 def markers(names: Sequence[str]) -> dict[str, str]:
     """Return a marker per name, so that colour is not the only difference."""
     return {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(names)}
+
+
+def with_nodes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the columns `nodes` and `processes` (of a node) of each layout."""
+    layouts = [Layout.parse(layout) for layout in frame["layout"]]
+    return frame.assign(
+        nodes=[layout.nodes for layout in layouts],
+        processes=[layout.processes for layout in layouts],
+    )
+
+
+def panels_by_nodes(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Split a table into the panels of a figure by nodes, each with its title.
+
+    A panel shows one dataset, workload, strategy and variant, in order of appearance.
+    """
+    parts = frame.groupby(["dataset", "workload", "strategy", "variant"], sort=False)
+    return [
+        (f"{strategy} {variant}: {panel_title(workload, part, several=True)}", part)
+        for (_, workload, strategy, variant), part in parts
+    ]
 
 
 def panels(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:

@@ -25,17 +25,16 @@ from escala.report.figures.common import (
     new,
     note,
     ordered_palette,
-    panel_title,
+    panels_by_nodes,
     title,
+    with_nodes,
     wrap,
 )
 from escala.report.tables.views import trained_by_steps
-from escala.runtime.layout import Layout
 
 CATEGORY = "Time"
 NEEDS = "several nodes"
 WHAT = "Training time per epoch by nodes and network"
-_PANEL = ["dataset", "workload", "strategy", "variant"]
 _LINES = ("-", "--", "-.", ":")
 #: Markers of networks; a cross stands for an estimated time.
 _SHAPES = MARKERS.replace("X", "")
@@ -46,18 +45,17 @@ def draw(tables: Tables) -> Figure:
     tables = trained_by_steps(tables)
     configurations = in_order(tables["configurations"])
     measured = configurations[configurations["kind"] != "unavailable"]
-    measured = measured.assign(nodes=[Layout.parse(layout).nodes for layout in measured["layout"]])
+    measured = with_nodes(measured)
     across = measured[measured["nodes"] > 1]
     if across.empty:
         why = ["No layout of several nodes was measured.", *gaps(tables["runs"])]
         return empty(WHAT, described(tables["runs"]), " ".join(why))
-    parts = list(across.groupby(_PANEL, sort=False))
+    parts = panels_by_nodes(across)
     names = network_names(tables["runs"], across["network"].unique())
     figure = new(7.5, 3.4 * len(parts))
     grid = figure.subplots(len(parts), 1, squeeze=False)[:, 0]
-    for axes, (panel, frame) in zip(grid, parts, strict=True):
+    for axes, (heading, frame) in zip(grid, parts, strict=True):
         _panel(axes, frame, _reference(measured, frame, tables["speedup"]), names)
-        heading = f"{panel[2]} {panel[3]}: {panel_title(panel[1], frame, several=True)}"
         axes.set_title(wrap(heading, 3.4, PANEL_TITLE))
     legend_of(figure, grid, "network: measured Mbit/s")
     title(figure, WHAT, across)
@@ -88,7 +86,6 @@ def _panel(axes: Axes, frame: pd.DataFrame, reference: pd.DataFrame, names: dict
     for row in reference.itertuples():
         axes.axhline(row.train_seconds_per_epoch, color="0.4", linestyle="--", linewidth=1)
         axes.plot(1, row.train_seconds_per_epoch, "o", color="0.4", markersize=7)
-    frame = frame.assign(processes=[Layout.parse(layout).processes for layout in frame["layout"]])
     # A line connects layouts with the same number of processes a node.
     several = frame["processes"].nunique() > 1
     frame = frame.sort_values("network", key=lambda column: column.map(list(names).index))

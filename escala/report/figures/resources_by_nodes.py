@@ -20,19 +20,19 @@ from escala.report.figures.common import (
     new,
     note,
     ordered_palette,
-    panel_title,
+    panels_by_nodes,
     strategy_look,
     title,
+    with_nodes,
     wrap,
 )
 from escala.report.figures.resources import NETWORK, SHOWN, not_sampled
 from escala.report.tables.views import labelled
-from escala.runtime.layout import Layout
 
 CATEGORY = "Resources"
 NEEDS = "resources by nodes"
 WHAT = "Mean resources of a process by nodes and network"
-_PANEL = ["dataset", "workload", "strategy", "variant"]
+_DATA = ["dataset", "workload"]
 _MEANS = SHOWN[:4]
 #: The end of an axis, as a multiple of the end that matplotlib chooses.
 _ABOVE = 1.15
@@ -42,28 +42,21 @@ _LINEAR_BELOW = 0.1
 
 def draw(tables: Tables) -> Figure:
     """Draw means over processes with their range; lines connect the nodes of one network."""
-    resources = labelled(tables["resources"], tables["resources"])
-    layouts = [Layout.parse(layout) for layout in resources["layout"]]
-    resources = resources.assign(
-        nodes=[layout.nodes for layout in layouts],
-        processes=[layout.processes for layout in layouts],
-    )
+    resources = with_nodes(labelled(tables["resources"], tables["resources"]))
     sampled = in_order(resources[resources["rank"].notna()])
     why = not_sampled(resources)
     across = sampled[sampled["nodes"] > 1]
     if across.empty:
         no_nodes = "Nothing was sampled on several nodes."
         return empty(WHAT, described(resources), " ".join([no_nodes, *why]))
-    parts = list(across.groupby(_PANEL, sort=False))
+    parts = panels_by_nodes(across)
     names = network_names(tables["runs"], across["network"].unique())
     figure = new(9.5, 2.3 * len(parts) + 0.5)
     grid = figure.subplots(len(parts), len(_MEANS), squeeze=False, sharex=True, sharey="col")
-    for row, (panel, frame) in zip(grid, parts, strict=True):
-        of_data = (sampled[_PANEL[:2]] == list(panel[:2])).all(axis=1)
-        one_node = sampled[of_data & (sampled["nodes"] == 1)]
+    for row, (heading, frame) in zip(grid, parts, strict=True):
+        one_node = sampled[sampled["nodes"] == 1].merge(frame[_DATA].drop_duplicates())
         for axes, (column, _, unit) in zip(row, _MEANS, strict=True):
             _panel(axes, frame, one_node, names, column, unit)
-        heading = f"{panel[2]} {panel[3]}: {panel_title(panel[1], frame, several=True)}"
         row[0].set_ylabel(wrap(heading, 2, LABEL))
     for axes, (column, what, _) in zip(grid[0], _MEANS, strict=True):
         axes.set_title(wrap(what, 1.6, PANEL_TITLE))
