@@ -131,9 +131,7 @@ def beyond_allowed(before: int) -> int:
     return max(FEWEST_BEYOND, int(BEYOND * before))
 
 
-def chance_of_a_mark(
-    sessions: int, recurrence: int = RECURRENCE, before: int = BEFORE
-) -> float:
+def chance_of_a_mark(sessions: int, recurrence: int = RECURRENCE, before: int = BEFORE) -> float:
     """Return an upper bound of the probability that a steady series has any mark.
 
     It is the sum over the places of a mark, for both directions, and at most 1.

@@ -577,9 +577,10 @@ def test_the_command_adds_queries_and_draws(folder, tmp_path):
     made = experiment(tmp_path)
     missing = run_command("query", "sessions")
     assert missing.returncode == 2 and "is no folder of a history" in missing.stderr
-    assert "4 measurements of 1 session added, 0 already there" in run_command(
-        "add", made.folder
-    ).stdout
+    assert (
+        "4 measurements of 1 session added, 0 already there"
+        in run_command("add", made.folder).stdout
+    )
     listed = run_command("query").stdout
     assert all(f"{name}: " in listed for name in history.QUERIES)
     table = run_command("query", "sessions", "--csv").stdout.splitlines()
@@ -604,6 +605,7 @@ def test_the_command_adds_queries_and_draws(folder, tmp_path):
     done = run_command("export", tmp_path / "history.tar")
     assert "1 file exported" in done.stdout
     other = {history.LOCATION: str(tmp_path / "other")}
-    assert "1 file imported, 0 already there" in run_command(
-        "import", tmp_path / "history.tar", **other
-    ).stdout
+    assert (
+        "1 file imported, 0 already there"
+        in run_command("import", tmp_path / "history.tar", **other).stdout
+    )

@@ -83,9 +83,7 @@ def draw(found: Sequence[Series], quantity: str = "time", **limits) -> Figure:
 
 def _draw_series(axes: Axes, found: Series, colour: Colour, limits: dict) -> None:
     frame = pd.DataFrame([each._asdict() for each in found.sessions])
-    sns.lineplot(
-        frame, x="started", y="value", color=colour, linewidth=1, errorbar=None, ax=axes
-    )
+    sns.lineplot(frame, x="started", y="value", color=colour, linewidth=1, errorbar=None, ax=axes)
     axes.vlines(frame["started"], frame["least"], frame["most"], color=colour, linewidth=1)
     new_code = pd.Series(renewed(found))
     for part, face in ((~new_code, colour), (new_code, "white")):

@@ -89,9 +89,7 @@ def _is_new(measured: Row, known: Mapping[str, bool]) -> bool:
 def run_files(experiment: Path) -> list[Path]:
     """Return all run.json files of an experiment, and those of its older sessions."""
     if not (experiment / "runs").is_dir():
-        raise InputError(
-            experiment, str(experiment), "holds no runs", "name a folder results/NAME"
-        )
+        raise InputError(experiment, str(experiment), "holds no runs", "name a folder results/NAME")
     return [
         path
         for pattern in ("runs/**/run.json", "runs/**/sessions/*.json")
@@ -145,9 +143,7 @@ def _digest(content: Any) -> str:
 
 def _add_ratios(measured: Sequence[tuple[dict, Row]]) -> None:
     """Set the ratio of each measurement of a session to that of one process, if there is one."""
-    timed = [
-        (run, own) for run, own in measured if run["instrument"] is None and _is_whole(own)
-    ]
+    timed = [(run, own) for run, own in measured if run["instrument"] is None and _is_whole(own)]
     by_configuration = defaultdict(list)
     for run, own in timed:
         by_configuration[(*_of(run), *_configuration(run))].append(
