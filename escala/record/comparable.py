@@ -157,7 +157,7 @@ def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int]:
 
 
 def alike_rates(one: float | None, other: float | None) -> bool:
-    """Return whether two measured rates of a link are alike. An unknown rate, or 0, is not unlike."""
+    """Return whether two measured rates of a link are alike; an unknown rate is alike any."""
     return not (one and other) or abs(one - other) <= RATE * max(one, other)
 
 
@@ -194,8 +194,8 @@ def machines(run: Measurement) -> str:
 def series(run: Measurement) -> dict[str, Any]:
     """Return what a run measured, whatever the machine, the versions and the code.
 
-    Two timing runs of one configuration that ended ok are comparable exactly if they agree in
-    their `series`, `machines`, `versions` and source, and in what `alike_rates` says of their links.
+    Two timing runs of one configuration that ended ok are comparable exactly if their `series`,
+    `machines`, `versions` and sources are equal, and the rates of their links are alike.
 
     Returns
     -------
