@@ -184,7 +184,7 @@ def machines(run: Measurement) -> str:
     The kinds of the machines, and where a run could use other cores than all, their numbers. Empty
     if the run ended before it was given its nodes.
     """
-    described = _described(run["ranks"]["machines"])
+    described = _described(sorted(run["ranks"]["machines"], key=lambda each: str(_kind(each))))
     available = _cores_available(run)
     if available == {machine["cores_total"] for machine in run["ranks"]["machines"]}:
         return described

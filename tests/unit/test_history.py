@@ -239,6 +239,22 @@ def test_the_columns_agree_with_what_may_be_compared(tmp_path, path, value):
     assert agree == comparable.comparable(one, other).ok
 
 
+def test_unlike_machines_are_one_kind_in_any_order():
+    ranks = [MACHINE, MACHINE | {"cpu": "Other CPU", "cores_total": None}]
+    one, other = ({"ranks": {"machines": each}} for each in (ranks, ranks[::-1]))
+    assert comparable.machines(one) == comparable.machines(other) != ""
+
+
+def test_a_setting_written_as_another_type_of_number_is_the_same(folder):
+    made = experiment(folder.parent)
+    for path, rate in zip(made.runs, (1, 1.0, 2, 2.5), strict=True):
+        changed([path], training={"learning_rate": rate})
+    [measured] = rows.rows(made.runs).sessions.values()
+    digests = [each["series_sha256"] for each in measured]
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
+
+
 def test_a_measurement_gets_its_ratio_when_its_reference_is_added(folder):
     made = experiment(folder.parent)
     single = made.folder / "runs" / made.dataset / "virus-cnn" / "single"

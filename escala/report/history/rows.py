@@ -138,7 +138,17 @@ def _row(run: dict, digest: str) -> Row:
 
 
 def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    """Return a digest that is the same for equal content, as 1 and 1.0 are."""
+    return hashlib.sha256(json.dumps(_plain(content), sort_keys=True).encode()).hexdigest()
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_plain(value) for value in content]
+    is_whole = isinstance(content, float) and content.is_integer()
+    return int(content) if is_whole else content
 
 
 def _add_ratios(measured: Sequence[tuple[dict, Row]]) -> None:
