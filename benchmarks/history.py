@@ -74,9 +74,9 @@ def _read(folder: Path, repeats: int) -> None:
     with history.read(folder) as database:
         for name in history.QUERIES:
             sql = history.named_query(name)
-            _repeat(f"query {name}", repeats, lambda: history.query(database, sql).fetchall())  # noqa: B023
+            _repeat(f"query {name}", repeats, lambda: history.query(database, sql))  # noqa: B023
         own = "SELECT median((run->>'$.seconds.startup')::DOUBLE) FROM documents"
-        _repeat("query a key of run.json", repeats, lambda: history.query(database, own).fetchall())
+        _repeat("query a key of run.json", repeats, lambda: history.query(database, own))
         _repeat("mark changes", repeats, lambda: list(lines(series(database))))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.core.errors import InputError
-from escala.core.readable import counted
+from escala.core.readable import aligned, counted
 from escala.record import history
 
 
@@ -122,13 +122,11 @@ def _query(folder: Path, arguments: argparse.Namespace) -> None:
         return
     sql = arguments.sql or history.named_query(arguments.name)
     with _read(folder, arguments.where) as database:
-        result = history.query(database, sql)
-        if arguments.csv:
-            output = csv.writer(sys.stdout)
-            output.writerow(result.columns)
-            output.writerows(result.fetchall())
-        else:
-            result.show(max_rows=len(result), max_width=10_000, max_col_width=10_000)
+        table = history.query(database, sql)
+    if arguments.csv:
+        csv.writer(sys.stdout).writerows([table.columns, *table.rows])
+    else:
+        print("\n".join(aligned([table.columns, *table.rows])))
 
 
 def _changes(folder: Path, arguments: argparse.Namespace) -> None:

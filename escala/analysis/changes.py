@@ -7,7 +7,7 @@ is marked only where several sessions in a row show it:
 - the next `RECURRENCE` sessions all have larger values than those before, or all smaller ones, but
   for a tenth of those before, and at least one of them: some earlier sessions may have met a busy
   machine too;
-- the median of these `RECURRENCE` sessions differs from the median before by at least `LEAST`.
+- each of these sessions differs from the median before by a factor of at least 1 + `LEAST`.
 
 The first of the `RECURRENCE` sessions has the mark. Whether it is there depends on the sessions up
 to the last of them only: later sessions add marks and remove none.
@@ -30,7 +30,7 @@ import numpy as np
 RECURRENCE = 5
 #: Fewest sessions before a change.
 BEFORE = 7
-#: Smallest change of the median that is marked; 0.05 is 5 %.
+#: Smallest difference of a session from the median before that counts; 0.05 is 5 %.
 LEAST = 0.05
 #: The share of the sessions before that may lie beyond those after, and the fewest such sessions.
 BEYOND, FEWEST_BEYOND = 0.1, 1
@@ -120,10 +120,12 @@ def _change(
     ordered, beyond = np.sort(before), beyond_allowed(len(before))
     if beyond >= len(ordered):
         return None
-    if not (min(after) > ordered[-1 - beyond] or max(after) < ordered[beyond]):
+    median, least_factor = float(np.median(before)), 1 + least
+    slower = min(after) > ordered[-1 - beyond] and min(after) >= median * least_factor
+    faster = max(after) < ordered[beyond] and max(after) <= median / least_factor
+    if not (slower or faster):
         return None
-    change = Change(first, len(after), float(np.median(before)), float(np.median(after)))
-    return change if abs(math.log(change.after / change.before)) >= math.log1p(least) else None
+    return Change(first, len(after), median, float(np.median(after)))
 
 
 def beyond_allowed(before: int) -> int:

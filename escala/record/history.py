@@ -238,19 +238,23 @@ def _warning(damaged: Mapping[Path, str]) -> str:
     )
 
 
-def query(database: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
-    """Return the result of one query on a history.
+class Table(NamedTuple):
+    """The result of a query: names of the columns, and rows of values of Python."""
+
+    columns: list[str]
+    rows: list[tuple]
+
+
+def query(database: duckdb.DuckDBPyConnection, sql: str) -> Table:
+    """Return the result of a query on a history.
 
     Raises
     ------
     InputError : it is not a query in SQL on the tables that are there.
     """
     try:
-        result = database.sql(sql)
-        if result is None:
-            raise InputError("--sql", sql, "returns no table", "write one that begins with SELECT")
-        # A relation is evaluated when it is shown: an error in a value would come too late.
-        return result.execute()
+        result = database.execute(sql)
+        return Table([name for name, *_ in result.description or ()], result.fetchall())
     except duckdb.Error as error:
         raise _refused("--sql", sql, error) from None
 

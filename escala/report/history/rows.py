@@ -68,7 +68,7 @@ def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
     found = rows(run_file for experiment in experiments for run_file in run_files(experiment))
     with history.read(folder, **keywords) as database:
         held = "SELECT run_sha256, ratio IS NOT NULL FROM runs"
-        known = dict(history.query(database, held).fetchall())
+        known = dict(history.query(database, held).rows)
     added = Added([], 0, 0, found.unreadable)
     for session, measured in sorted(found.sessions.items()):
         new = [each for each in measured if _is_new(each, known)]

@@ -92,10 +92,10 @@ def series(database: duckdb.DuckDBPyConnection, quantity: str = "time") -> list[
     ----------
     quantity : a name of `QUANTITIES`.
     """
-    result = history.query(database, history.named_query(QUANTITIES[quantity].query))
+    table = history.query(database, history.named_query(QUANTITIES[quantity].query))
     found: dict[tuple, list[Series]] = {}
-    for values in result.fetchall():
-        row = dict(zip(result.columns, values, strict=True))
+    for values in table.rows:
+        row = dict(zip(table.columns, values, strict=True))
         names = tuple(row[key] for key in NAMES)
         digest, machines = row["series_sha256"], row["machines"]
         session = Session(*(row[key] for key in Session._fields))
