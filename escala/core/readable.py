@@ -11,7 +11,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def aligned(rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Yield the rows of a table as lines with aligned columns, None as a dash, and numbers in 6 digits."""
+    """Yield the rows of a table as lines with aligned columns; None is a dash."""
     cells = [list(map(_cell, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
