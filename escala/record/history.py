@@ -254,6 +254,8 @@ def query(database: duckdb.DuckDBPyConnection, sql: str) -> Table:
     """
     try:
         result = database.execute(sql)
+        if result is None:
+            raise InputError("--sql", sql, "is empty", "write a query, such as FROM runs")
         return Table([name for name, *_ in result.description or ()], result.fetchall())
     except duckdb.Error as error:
         raise _refused("--sql", sql, error) from None

@@ -609,7 +609,9 @@ def test_the_command_adds_queries_and_draws(folder, tmp_path):
     assert own.stdout.split() == ["r", "2"]
     for wrong in (
         ["query", "--sql", "SELECT nothing FROM runs"],
-        ["query", "--sql", "SELECT json_extract(run, 7.5::INET) FROM documents"],
+        ["query", "--sql", "SELECT session::INET FROM runs"],
+        ["query", "--sql", "SELECT session::INT FROM runs"],
+        ["query", "--sql", " "],
         ["query", "sessions", "--sql", "SELECT 1"],
         ["query", "sessions", "--where", "nothing = 1"],
     ):

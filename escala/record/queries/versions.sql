@@ -8,14 +8,17 @@ WITH of_sessions AS (
         median(train_seconds_per_epoch) AS seconds
     FROM measurements
     GROUP BY ALL
+), of_versions AS (
+    SELECT
+        * EXCLUDE (session, started, seconds),
+        min(started) AS first_started,
+        count(*) AS sessions,
+        median(seconds) AS median_seconds
+    FROM of_sessions
+    GROUP BY ALL
 )
-SELECT
-    * EXCLUDE (session, started, seconds),
-    min(started) AS first_started,
-    count(*) AS sessions,
-    median(seconds) AS median_seconds
-FROM of_sessions
-GROUP BY ALL
+SELECT *
+FROM of_versions
 QUALIFY count(*) OVER (PARTITION BY series_sha256, machines) > 1
 ORDER BY
     dataset, workload, strategy, layout, variant, network, series_sha256, machines, first_started
