@@ -19,6 +19,7 @@ _PAGES = {
     "configuration.md": ("Configuration", "config.schema.yaml"),
     "run.md": ("run.json", "run.schema.yaml"),
     "tables.md": ("Result tables", "tables/*.schema.yaml"),
+    "history.md": ("History", "history.schema.yaml"),
     "calibration.md": ("calibration.json", "calibration.schema.yaml"),
 }
 #: What completes a schema with what plug-ins declare, by the name of its file.

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Return a number with its noun: `1 run`, `2 runs`, or with `many` as the plural."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def aligned(rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """Yield the rows of a table as lines with aligned columns; None is a dash."""
+    cells = [list(map(_cell, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        line = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(line).rstrip()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def size(number: float) -> str:

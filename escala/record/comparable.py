@@ -1,7 +1,9 @@
 """Decide whether two measurements may be compared, and give the reason if not.
 
 One function decides it for whatever compares times: pooling measures of one run from several
-sessions, ratios to a reference, pairs of ladders, and parts of a step.
+sessions, ratios to a reference, pairs of ladders, and parts of a step. A history, which follows a
+configuration over machines and versions, has the same conditions in columns: `series`, `machines`
+and `versions`.
 
 Conditions of any two measurements:
 
@@ -91,24 +93,20 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     parts = {
         "knobs": lambda run: set_knobs(run["knobs"]),
         "ranks": lambda run: run["ranks"]["asked"],
-        "versions": lambda run: {k: v for k, v in run["versions"].items() if k not in _AROUND},
+        "versions": versions,
         "source": lambda run: run["source_sha256"],
     }
     for name, part in parts.items():
         if part(one) != part(other):
             yield f"measured with other {name}"
-    cores = [{m["cores_available"] for m in run["ranks"]["machines"]} for run in (one, other)]
+    cores = [_cores_available(run) for run in (one, other)]
     if all(cores) and cores[0] != cores[1]:
         yield "measured with other cores available"
 
 
 def _settings(one: Measurement, other: Measurement) -> Iterator[str]:
     """Compare what was trained, and the settings, which older files do not hold."""
-    derived = [
-        {k: v for k, v in run["training"].items() if k not in {*_NO_CONDITIONS, "settings"}}
-        for run in (one, other)
-    ]
-    if derived[0] != derived[1]:
+    if _trained(one) != _trained(other):
         yield "measured with other settings"
     first, second = (run["training"].get("settings") for run in (one, other))
     if first == second:
@@ -130,7 +128,7 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
         if first != second:
             yield f"another {name} of the network {one['network']}: {first} and {second}"
     rates = [run["link"]["mbit_per_second"] for run in (one, other)]
-    if all(rates) and not _close(*rates):
+    if not alike_rates(*rates):
         first, second = (f"{rate:.0f}" for rate in rates)
         yield f"links of unlike rates: {first} and {second} Mbit/s measured"
 
@@ -158,8 +156,64 @@ def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int]:
     return machine["cpu"], machine["cores_total"], memory_gib(machine["memory_bytes"])
 
 
-def _close(one: float, other: float) -> bool:
-    return abs(one - other) <= RATE * max(one, other)
+def alike_rates(one: float | None, other: float | None) -> bool:
+    """Return whether two measured rates of a link are alike; an unknown rate is alike any."""
+    return not (one and other) or abs(one - other) <= RATE * max(one, other)
+
+
+def _trained(run: Measurement) -> dict[str, Any]:
+    """Return what was trained, without the results and the settings."""
+    left_out = {*_NO_CONDITIONS, "settings"}
+    return {key: value for key, value in run["training"].items() if key not in left_out}
+
+
+def _cores_available(run: Measurement) -> set[int]:
+    return {machine["cores_available"] for machine in run["ranks"]["machines"]}
+
+
+def versions(run: Measurement) -> dict[str, str]:
+    """Return the versions that two measurements of one configuration must share."""
+    return {name: v for name, v in run["versions"].items() if name not in _AROUND}
+
+
+def machines(run: Measurement) -> str:
+    """Describe the machines of a run, alike if two runs may be compared in them.
+
+    Returns
+    -------
+    The kinds of the machines, and where a run could use other cores than all, their numbers. Empty
+    if the run ended before it was given its nodes.
+    """
+    described = _described(sorted(run["ranks"]["machines"], key=lambda each: str(_kind(each))))
+    available = _cores_available(run)
+    if available == {machine["cores_total"] for machine in run["ranks"]["machines"]}:
+        return described
+    return f"{described}; available cores: {', '.join(map(str, sorted(available)))}"
+
+
+def series(run: Measurement) -> dict[str, Any]:
+    """Return what a run measured, whatever the machine, the versions and the code.
+
+    Two timing runs of one configuration that ended ok are comparable exactly if their `series`,
+    `machines`, `versions` and sources are equal, and the rates of their links are alike.
+
+    Returns
+    -------
+    The configuration, data, settings, knobs, ranks and the link asked for, as JSON can hold them.
+    """
+    settings = run["training"].get("settings")
+    if settings is not None:
+        settings = with_omitted_values(run["workload"], settings)
+    across = Layout.parse(run["layout"]).nodes > 1 and run["link"] is not None
+    return {
+        **{key: run[key] for key in CONFIGURATION},
+        "data": run["data"]["sha256"],
+        "training": _trained(run),
+        "settings": settings,
+        "knobs": set_knobs(run["knobs"]),
+        "ranks": run["ranks"]["asked"],
+        "link": [run["ranks"].get("interface"), run["link"]["rate"]] if across else None,
+    }
 
 
 def _described(machines: Machines) -> str:

@@ -1,0 +1,112 @@
+"""What a history of many sessions costs: to fill it, to read it, and to query it.
+
+The sessions are copies of the measurements of one experiment, with other names, moments and times.
+They stand in a temporary folder and are removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from escala.core.files import sha256_file
+from escala.record import history
+from escala.report.history.rows import rows, run_files
+from escala.report.history.series import lines, series
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("experiment", type=Path, help="a folder results/NAME")
+    parser.add_argument("--sessions", type=int, default=500)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    found = rows(run_files(arguments.experiment)).sessions.values()
+    base = list(chain.from_iterable(found))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "history")
+        written = [
+            _seconds(lambda: history.write(folder, session, measured))  # noqa: B023
+            for session, measured in _sessions(base, arguments.sessions)
+        ]
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        print(f"{arguments.sessions} sessions of {len(base)} measurements, {size / 1e6:.1f} MB")
+        _say("write a session", written)
+        _read(folder, arguments.repeats)
+        _commands(folder, arguments.repeats)
+
+
+def _sessions(base: list[dict], count: int) -> Iterator[tuple[str, list[dict]]]:
+    """Yield sessions a day apart, whose times vary by a tenth."""
+    random = np.random.default_rng(0)
+    for number in range(count):
+        session = f"session-{number:05}"
+        busy = float(np.exp(random.normal(0, 0.1)))
+        yield session, [_copy(row, session, number, busy) for row in base]
+
+
+def _copy(row: dict, session: str, days: int, factor: float) -> dict:
+    seconds = row["train_seconds_per_epoch"]
+    return row | {
+        "session": session,
+        "run_sha256": f"{session}-{row['run_sha256']}",
+        "started": (datetime.fromisoformat(row["started"]) + timedelta(days=days)).isoformat(),
+        "train_seconds_per_epoch": seconds and seconds * factor,
+    }
+
+
+def _read(folder: Path, repeats: int) -> None:
+    """Time the parts in one process: digests, reading, and each query on what was read."""
+    paths = list(folder.iterdir())
+    _repeat("digest all files", repeats, lambda: [sha256_file(path) for path in paths])
+    _repeat("read the history", repeats, lambda: history.read(folder).close())
+    with history.read(folder) as database:
+        for name in history.QUERIES:
+            sql = history.named_query(name)
+            _repeat(f"query {name}", repeats, lambda: history.query(database, sql))  # noqa: B023
+        own = "SELECT median((run->>'$.seconds.startup')::DOUBLE) FROM documents"
+        _repeat("query a key of run.json", repeats, lambda: history.query(database, own))
+        _repeat("mark changes", repeats, lambda: list(lines(series(database))))
+
+
+def _commands(folder: Path, repeats: int) -> None:
+    """Time whole commands, from the start of Python."""
+    for arguments in (["query", "sessions", "--csv"], ["query", "times", "--csv"], ["changes"]):
+        call = [sys.executable, "-m", "scripts.history", *arguments]
+        environment = os.environ | {history.LOCATION: str(folder)}
+        _repeat(
+            f"scripts/history.py {' '.join(arguments)}",
+            repeats,
+            lambda: subprocess.run(call, env=environment, capture_output=True, check=True),  # noqa: B023
+        )
+
+
+def _repeat(what: str, repeats: int, work: Callable[[], object]) -> None:
+    _say(what, [_seconds(work) for _ in range(repeats)])
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _say(what: str, seconds: list[float]) -> None:
+    values = [1000 * each for each in seconds]
+    middle = statistics.median(values)
+    print(f"{what}: {middle:.4g} ({min(values):.4g} to {max(values):.4g}, {len(values)} times) ms")
+
+
+if __name__ == "__main__":
+    main()

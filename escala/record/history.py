@@ -1,0 +1,396 @@
+"""Keep the measurements of many sessions in a history, and read them with SQL.
+
+    {history}/{session}.{digest}.parquet   measurements of one session; the digest is of its bytes
+
+A file is written whole, by a rename, and never changed. So several processes may add to a history
+while others read it, and a writer that is killed leaves no part of a file. Two histories are
+merged by copying the files of both into one folder. A file whose bytes do not have the digest of
+its name is *damaged*, and is not read.
+
+A measurement that several files hold counts once. DuckDB only reads and writes the files; no
+process keeps a database that another one would wait for.
+
+`ESCALA_HISTORY` names the folder. The default is `.escala/history` in the working directory.
+`schemas/history.schema.yaml` describes the columns.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+
+from escala.core.errors import InputError
+from escala.core.files import atomic, read_yaml, sha256_file
+from escala.core.hardware import available_cores
+
+LOCATION, DEFAULT = "ESCALA_HISTORY", ".escala/history"
+SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "history.schema.yaml"
+RUNS_SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "tables" / "runs.schema.yaml"
+#: Columns of the table `runs` that say something of one folder of results only.
+OF_A_FOLDER = ("current", "comparable", "incomparable_because", "file")
+#: The column of the view `documents`, which few queries read.
+DOCUMENT = "run"
+UNREADABLE = "holds no measurements that can be read"
+#: Queries that need no argument: a file each, which begins with a comment on what it shows.
+QUERIES = {path.stem: path for path in sorted((Path(__file__).parent / "queries").glob("*.sql"))}
+
+_DIGITS = 16
+_SESSION = re.compile(r"[A-Za-z0-9._-]+")
+_NAME = re.compile(rf"{_SESSION.pattern}\.([0-9a-f]{{{_DIGITS}}})\.parquet")
+_SQL = {"string": "VARCHAR", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
+_MEASUREMENTS = (
+    "CREATE VIEW measurements AS SELECT * FROM runs "
+    "WHERE status = 'ok' AND instrument IS NULL AND resumptions = 0"
+)
+_NO_NAME = "has no name of a file of a history"
+#: What every version of the files holds.
+_REQUIRED = frozenset({"run_sha256", "session", "ratio", DOCUMENT})
+#: DuckDB shall use what a person on a login node may, and load nothing from the network.
+_CONFIG = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+_THREADS = 4
+
+Row = Mapping[str, Any]
+
+
+class Files(NamedTuple):
+    """The files of a history.
+
+    Attributes
+    ----------
+    intact : paths of files that can be read, in the order of their names.
+    damaged : the reason why each other file is not read.
+    """
+
+    intact: list[Path]
+    damaged: dict[Path, str]
+
+
+class Moved(NamedTuple):
+    """What an import or an export did: files copied, those that were there, those refused."""
+
+    copied: list[str]
+    present: list[str]
+    refused: dict[str, str]
+
+
+def location() -> Path:
+    """Return the folder of the history, absolute."""
+    return Path(os.environ.get(LOCATION) or DEFAULT).absolute()
+
+
+@cache
+def columns() -> dict[str, str]:
+    """Return the columns of a measurement in the history, with their types in SQL."""
+    own, of_runs = (read_yaml(path)["properties"] for path in (SCHEMA, RUNS_SCHEMA))
+    found = {name: _type(column) for name, column in {**of_runs, **own}.items()}
+    for name in OF_A_FOLDER:
+        del found[name]
+    return found | {"started": "TIMESTAMP", DOCUMENT: "VARCHAR"}
+
+
+def _type(column: Mapping[str, Any]) -> str:
+    kind = column["type"] if isinstance(column["type"], str) else column["type"][0]
+    return f"{_type(column['items'])}[]" if kind == "array" else _SQL[kind]
+
+
+def files(folder: Path) -> Files:
+    """Find the files of a history, and check the bytes of each; no folder is an empty history."""
+    found = Files([], {})
+    for path in sorted(folder.glob("*.parquet")):
+        reason = _damage(path)
+        if reason is None:
+            found.intact.append(path)
+        else:
+            found.damaged[path] = reason
+    return found
+
+
+def _damage(path: Path) -> str | None:
+    """Return why a file is not one of a history as it was written, or None."""
+    name = _NAME.fullmatch(path.name)
+    if name is None:
+        return _NO_NAME
+    try:
+        digest = sha256_file(path)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return None if digest.startswith(name[1]) else "is not as it was written"
+
+
+def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
+    """Write measurements of a session into a file of a history, and return its path.
+
+    Parameters
+    ----------
+    rows : measurements with a value for each of `columns`, at least one.
+
+    Raises
+    ------
+    InputError : the session's name cannot be part of a file's name.
+    """
+    if not _SESSION.fullmatch(session):
+        raise InputError(
+            "session", session, "holds other than letters, digits and ._-", "do not add the run"
+        )
+    types = columns()
+    with tempfile.TemporaryDirectory() as temporary, _database() as database:
+        written = Path(temporary, "session.parquet")
+        _create_runs(database, types)
+        places = ", ".join("?" * len(types))
+        database.executemany(
+            f"INSERT INTO runs VALUES ({places})", [[row[name] for name in types] for row in rows]
+        )
+        database.execute(
+            f"COPY (FROM runs ORDER BY started, run_sha256) TO {_quoted(written)} "
+            "(FORMAT parquet, COMPRESSION zstd)"
+        )
+        path = folder / f"{session}.{sha256_file(written)[:_DIGITS]}.parquet"
+        with atomic(path) as incoming:
+            shutil.copyfile(written, incoming)
+    return path
+
+
+def read(
+    folder: Path,
+    where: str = "true",
+    warn: Callable[[str], object] = warnings.warn,
+) -> duckdb.DuckDBPyConnection:
+    """Read a history, and return a database in memory to query.
+
+    Damaged files are named in one warning, and not read.
+
+    Parameters
+    ----------
+    where : a condition in SQL on the rows to read.
+    warn : called with the warning, if there is one.
+
+    Returns
+    -------
+    A database with the table `runs` and the views `measurements` and `documents`.
+
+    Raises
+    ------
+    InputError : the condition is not one in SQL on these columns.
+    """
+    found = files(folder)
+    try:
+        database = _loaded(found.intact)
+    except duckdb.Error:
+        # The bytes are as written, yet DuckDB cannot read them. Single files show which ones.
+        for path in list(found.intact):
+            try:
+                _loaded([path]).close()
+            except duckdb.Error:
+                found.intact.remove(path)
+                found.damaged[path] = UNREADABLE
+        database = _loaded(found.intact)
+    if found.damaged:
+        warn(_warning(found.damaged))
+    try:
+        database.execute(f"DELETE FROM runs WHERE ({where}) IS NOT TRUE")
+    except duckdb.Error as error:
+        raise _refused("--where", where, error) from None
+    return database
+
+
+def _loaded(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
+    """Return a database of the measurements in some files, each once.
+
+    Files of earlier versions may lack columns, and those of later ones may have more.
+    """
+    database = _database()
+    _create_runs(database, {name: sql for name, sql in columns().items() if name != DOCUMENT})
+    documents = f"SELECT '' AS run_sha256, NULL::JSON AS {DOCUMENT} WHERE false"
+    if paths:
+        of_files = f"read_parquet([{', '.join(map(_literal, paths))}], union_by_name = true)"
+        held = {name for name, *_ in database.execute(f"DESCRIBE FROM {of_files}").fetchall()}
+        names = ", ".join(f'"{name}"' for name in columns() if name in held and name != DOCUMENT)
+        # A measurement may be there without its ratio, from before its reference was added.
+        database.execute(
+            f"INSERT INTO runs BY NAME SELECT DISTINCT ON (run_sha256) {names} FROM {of_files} "
+            "ORDER BY run_sha256, ratio IS NULL"
+        )
+        documents = (
+            f"SELECT run_sha256, any_value({DOCUMENT})::JSON AS {DOCUMENT} FROM {of_files} "
+            "GROUP BY run_sha256"
+        )
+    database.execute(f"CREATE VIEW documents AS {documents}; {_MEASUREMENTS}")
+    return database
+
+
+def _warning(damaged: Mapping[Path, str]) -> str:
+    """Return one line on the files that are not read, with the remedy."""
+    named = "; ".join(f"{path} {reason}" for path, reason in damaged.items())
+    return (
+        f"not read: {named}. Remedy: remove it, and add its session again or import it from a copy."
+    )
+
+
+class Table(NamedTuple):
+    """The result of a query: names of the columns, and rows of values of Python."""
+
+    columns: list[str]
+    rows: list[tuple]
+
+
+def query(database: duckdb.DuckDBPyConnection, sql: str) -> Table:
+    """Return the result of a query on a history.
+
+    Raises
+    ------
+    InputError : it is not a query in SQL on the tables that are there.
+    """
+    try:
+        result = database.execute(sql)
+        if result is None:
+            raise InputError("--sql", sql, "is empty", "write a query, such as FROM runs")
+        return Table([name for name, *_ in result.description or ()], result.fetchall())
+    except duckdb.Error as error:
+        raise _refused("--sql", sql, error) from None
+
+
+def named_query(name: str) -> str:
+    """Return the SQL of one of `QUERIES`."""
+    return QUERIES[name].read_text()
+
+
+def describe_query(name: str) -> str:
+    """Return what one of `QUERIES` shows: the comment at its beginning, in one line."""
+    lines = iter(named_query(name).splitlines())
+    comment = []
+    for line in lines:
+        if not line.startswith("--"):
+            break
+        comment.append(line.removeprefix("--").strip())
+    return " ".join(comment)
+
+
+def export(folder: Path, target: Path, sessions: Iterable[str] = ()) -> Moved:
+    """Write the intact files of a history into one tar file.
+
+    Parameters
+    ----------
+    sessions : the sessions to write; default: all.
+    """
+    found = files(folder)
+    chosen = set(sessions)
+    kept = [path for path in found.intact if not chosen or _session(path.name) in chosen]
+    with atomic(target) as temporary, tarfile.open(temporary, "w") as archive:
+        for path in kept:
+            archive.add(path, path.name, filter=_without_owner)
+    refused = {path.name: reason for path, reason in found.damaged.items()}
+    return Moved([path.name for path in kept], [], refused)
+
+
+def _session(name: str) -> str:
+    """Return the session of a file of a history, from its name."""
+    return name.rsplit(".", 2)[0]
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Leave out who exports: the same files give the same archive."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode, member.mtime = 0o644, 0
+    return member
+
+
+def import_(source: Path, folder: Path) -> Moved:
+    """Copy the files of another history into a history: from a tar file of `export`, or a folder.
+
+    Files that are there are not copied again. A file that is damaged, or that is no file of a
+    history, is refused; the others are copied.
+
+    Raises
+    ------
+    InputError : the source is neither a folder nor a tar file.
+    """
+    moved = Moved([], [], {})
+    with tempfile.TemporaryDirectory() as temporary:
+        candidates = (
+            sorted(source.glob("*.parquet"))
+            if source.is_dir()
+            else _unpacked(source, Path(temporary), moved.refused)
+        )
+        for path in candidates:
+            reason = _damage(path) or _foreign(path)
+            if reason:
+                moved.refused[path.name] = reason
+            elif (folder / path.name).exists() and _damage(folder / path.name) is None:
+                moved.present.append(path.name)
+            else:
+                with atomic(folder / path.name) as incoming:
+                    shutil.copyfile(path, incoming)
+                moved.copied.append(path.name)
+    return moved
+
+
+def _unpacked(archive: Path, folder: Path, refused: dict[str, str]) -> list[Path]:
+    """Unpack the files of a history from a tar file, and no other member of it."""
+    unpacked = []
+    try:
+        with tarfile.open(archive) as opened:
+            for member in opened:
+                if not member.isreg() or not _NAME.fullmatch(member.name):
+                    refused[member.name] = _NO_NAME
+                    continue
+                opened.extract(member, folder, filter="data")
+                unpacked.append(folder / member.name)
+    except (tarfile.TarError, EOFError) as error:
+        raise InputError(
+            archive, str(error), "is no whole tar file", "export the history again"
+        ) from None
+    return unpacked
+
+
+def _foreign(path: Path) -> str | None:
+    """Return why a file whose bytes have the digest of its name holds no measurements, or None."""
+    with _database() as database:
+        try:
+            described = database.execute(f"DESCRIBE FROM read_parquet({_literal(path)})")
+            held = {name for name, *_ in described.fetchall()}
+        except duckdb.Error:
+            held = set()
+    return None if held >= _REQUIRED else UNREADABLE
+
+
+def _database() -> duckdb.DuckDBPyConnection:
+    threads = min(_THREADS, len(available_cores()))
+    return duckdb.connect(config={**_CONFIG, "threads": threads})
+
+
+def _create_runs(database: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> None:
+    declared = ", ".join(f'"{name}" {sql}' for name, sql in types.items())
+    database.execute(f"CREATE TABLE runs ({declared})")
+
+
+def _quoted(path: Path | str) -> str:
+    """Return a path as a string in SQL."""
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _literal(path: Path) -> str:
+    """Return a path to read as a string in SQL. DuckDB takes it for a pattern."""
+    return _quoted(glob.escape(str(path)))
+
+
+def _refused(where: str, sql: str, error: duckdb.Error) -> InputError:
+    message = " ".join(str(error).split("\n\n")[0].split())
+    return InputError(where, sql, message, "docs/how-to/history.md lists tables and examples")
+
+
+def document(run: Mapping[str, Any]) -> str:
+    """Return the content of a run.json as text that is equal for equal content."""
+    return json.dumps(run, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,186 @@
+"""Add the runs of experiments to a history."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from escala.analysis.measurements import read_run
+from escala.core.errors import InputError
+from escala.experiment.references import DEFAULT_REFERENCES, Configuration, compared_with
+from escala.record import comparable, history
+from escala.record.schema import read_result
+from escala.report.tables.runs import row
+
+Row = dict[str, Any]
+
+
+class Found(NamedTuple):
+    """The measurements in folders of experiments.
+
+    Attributes
+    ----------
+    sessions : the rows of each session.
+    unreadable : run.json files that are not whole, each with the error.
+    """
+
+    sessions: dict[str, list[Row]]
+    unreadable: dict[Path, InputError]
+
+
+class Added(NamedTuple):
+    """What was added to a history.
+
+    Attributes
+    ----------
+    files : the new files.
+    measurements : the number of measurements in them.
+    known : the number of measurements that the history already held.
+    unreadable : run.json files that are not whole, each with the error.
+    """
+
+    files: list[Path]
+    measurements: int
+    known: int
+    unreadable: dict[Path, InputError]
+
+
+def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
+    """Add all measurements of experiments to a history, as a file for each session.
+
+    Measurements that the history already holds are not added again. A measurement that now has a
+    ratio, because its reference was measured since, is.
+
+    Parameters
+    ----------
+    folder : of the history.
+    experiments : folders `results/NAME`.
+    keywords : further arguments of `escala.record.history.read`.
+
+    Raises
+    ------
+    InputError : a folder holds no runs.
+    """
+    found = rows(run_file for experiment in experiments for run_file in run_files(experiment))
+    with history.read(folder, **keywords) as database:
+        held = "SELECT run_sha256, ratio IS NOT NULL FROM runs"
+        known = dict(history.query(database, held).rows)
+    added = Added([], 0, 0, found.unreadable)
+    for session, measured in sorted(found.sessions.items()):
+        new = [each for each in measured if _is_new(each, known)]
+        if new:
+            added.files.append(history.write(folder, session, new))
+        added = added._replace(
+            measurements=added.measurements + len(new),
+            known=added.known + len(measured) - len(new),
+        )
+    return added
+
+
+def _is_new(measured: Row, known: Mapping[str, bool]) -> bool:
+    has_ratio = known.get(measured["run_sha256"])
+    return has_ratio is None or (measured["ratio"] is not None and not has_ratio)
+
+
+def run_files(experiment: Path) -> list[Path]:
+    """Return all run.json files of an experiment, and those of its older sessions."""
+    if not (experiment / "runs").is_dir():
+        raise InputError(experiment, str(experiment), "holds no runs", "name a folder results/NAME")
+    return [
+        path
+        for pattern in ("runs/**/run.json", "runs/**/sessions/*.json")
+        for path in sorted(experiment.glob(pattern))
+    ]
+
+
+def rows(files: Iterable[Path]) -> Found:
+    """Return the rows of measurements, by their session, from run.json files of every format.
+
+    A measurement that is in several files, as the newest one of a run is, has one row.
+    """
+    runs: dict[str, dict] = {}
+    unreadable: dict[Path, InputError] = {}
+    for path in files:
+        try:
+            text = history.document(read_result(path))
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            runs.setdefault(digest, read_run(path) | {history.DOCUMENT: text})
+        except InputError as error:
+            unreadable[path] = error
+    sessions: dict[str, list[dict]] = defaultdict(list)
+    for digest, run in runs.items():
+        sessions[run["session"]].append(_row(run, digest))
+    for measured in sessions.values():
+        _add_ratios([(runs[each["run_sha256"]], each) for each in measured])
+    return Found(dict(sessions), unreadable)
+
+
+def _row(run: dict, digest: str) -> Row:
+    """Return the row of a measurement in the history, still without its ratio."""
+    of_a_folder = dict.fromkeys(history.OF_A_FOLDER)
+    columns = {k: v for k, v in row(run | of_a_folder).items() if k not in of_a_folder}
+    packages = sorted(comparable.versions(run).items())
+    return {
+        **columns,
+        **{key: run[key] for key in ("experiment", "pair", "instrument", history.DOCUMENT)},
+        "run_sha256": digest,
+        "series_sha256": _digest(comparable.series(run)),
+        "machines": comparable.machines(run),
+        "versions": ", ".join(f"{name} {version}" for name, version in packages),
+        "epoch_train_seconds": [epoch["train_seconds"] for epoch in run["epochs"]],
+        "ratio": None,
+        "ratio_refused": None,
+    }
+
+
+def _digest(content: Any) -> str:
+    """Return a digest that is the same for equal content, as 1 and 1.0 are."""
+    return hashlib.sha256(json.dumps(_plain(content), sort_keys=True).encode()).hexdigest()
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_plain(value) for value in content]
+    is_whole = isinstance(content, float) and content.is_integer()
+    return int(content) if is_whole else content
+
+
+def _add_ratios(measured: Sequence[tuple[dict, Row]]) -> None:
+    """Set the ratio of each measurement of a session to that of one process, if there is one."""
+    timed = [(run, own) for run, own in measured if run["instrument"] is None and _is_whole(own)]
+    by_configuration = defaultdict(list)
+    for run, own in timed:
+        by_configuration[(*_of(run), *_configuration(run))].append(
+            run | {"seconds": own["train_seconds_per_epoch"]}
+        )
+    for run, own in timed:
+        for reference in _references(run):
+            pairs = comparable.paired([run], by_configuration[(*_of(run), *reference)])
+            own["ratio_refused"] = next(iter(pairs.refused), None)
+            for against in pairs.references:
+                own["ratio"] = own["train_seconds_per_epoch"] / against["seconds"]
+
+
+def _is_whole(measured: Row) -> bool:
+    """Return whether a run ended ok and its epochs were measured at one time."""
+    return measured["status"] == "ok" and measured["resumptions"] == 0
+
+
+def _of(run: Mapping[str, Any]) -> tuple:
+    """Return what the two runs of a ratio share: what is trained, and the pair of a ladder."""
+    return tuple(run[key] for key in ("experiment", "dataset", "workload", "pair"))
+
+
+def _configuration(run: Mapping[str, Any]) -> Configuration:
+    return Configuration(*(run[key] for key in Configuration._fields))
+
+
+def _references(run: Mapping[str, Any]) -> Iterator[Configuration]:
+    for _, reference in compared_with(_configuration(run), DEFAULT_REFERENCES):
+        yield reference

@@ -1,0 +1,174 @@
+"""Keep the measurements of many sessions, and follow a configuration over time and machines.
+
+The history is the folder that ESCALA_HISTORY names; the default is .escala/history in the working
+directory. Several processes may use it at the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from functools import partial
+from pathlib import Path
+
+from escala import cli
+from escala.core.errors import InputError
+from escala.core.readable import aligned, counted
+from escala.record import history
+
+
+def main() -> int | None:
+    arguments = _parser().parse_args()
+    return arguments.command(history.location(), arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(command=run)
+        return added
+
+    add = command("add", _add, "add the measurements of experiments")
+    add.add_argument(
+        "experiments", type=Path, nargs="+", metavar="EXPERIMENT", help="its folder, results/NAME"
+    )
+    ask = command("query", _query, "print a table; without a name, list the queries")
+    ask.add_argument("name", nargs="?", choices=[*history.QUERIES], help="one of the queries")
+    ask.add_argument("--sql", help="a query of your own, in place of a name")
+    ask.add_argument("--csv", action="store_true", help="print CSV")
+    change = command("changes", _changes, "list changes that recur in several sessions")
+    plot = command("plot", _plot, "draw configurations over time, machines and versions")
+    plot.add_argument("output", type=Path, nargs="+", metavar="FILE", help="an SVG, PNG or PDF")
+    for each in (change, plot):
+        each.add_argument(
+            "--quantity",
+            choices=("time", "ratio"),
+            default="time",
+            help="training seconds of an epoch (default), or their ratio to one process",
+        )
+        each.add_argument("--recurrence", type=_positive, help="sessions that show a change (5)")
+        each.add_argument("--before", type=_positive, help="fewest sessions before a change (7)")
+        each.add_argument("--least", type=_share, help="smallest change: 0.05 is 5 %% (default)")
+    for each in (ask, change, plot):
+        each.add_argument(
+            "--where", default="true", metavar="SQL", help="a condition on the measurements to read"
+        )
+    export = command("export", _export, "write the history into one tar file")
+    export.add_argument("output", type=Path, metavar="FILE")
+    export.add_argument("--session", nargs="+", default=[], help="only these sessions")
+    importer = command("import", _import, "add the sessions of another history")
+    importer.add_argument("source", type=Path, help="a tar file of `export`, or a folder")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
+    return number
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0")
+    return share
+
+
+_say = partial(print, file=sys.stderr)
+
+
+def _warn(text: str) -> None:
+    _say(f"escala: history: {text}")
+
+
+def _add(folder: Path, arguments: argparse.Namespace) -> int:
+    from escala.report.history.rows import add
+
+    added = add(folder, arguments.experiments, warn=_warn)
+    for error in added.unreadable.values():
+        _warn(str(error))
+    print(
+        f"{folder}: {counted(added.measurements, 'measurement')} of "
+        f"{counted(len(added.files), 'session')} added, {added.known} already there"
+    )
+    return 1 if added.unreadable else 0
+
+
+def _read(folder: Path, where: str):
+    """Read a history that is there."""
+    if not folder.is_dir():
+        raise InputError(
+            history.LOCATION,
+            str(folder),
+            "is no folder of a history",
+            "add an experiment: uv run python scripts/history.py add results/NAME",
+        )
+    return history.read(folder, where, warn=_warn)
+
+
+def _query(folder: Path, arguments: argparse.Namespace) -> None:
+    if (arguments.name is None) == (arguments.sql is None):
+        if arguments.name:
+            raise InputError("--sql", arguments.sql, "is given beside a name", "leave one out")
+        for name in history.QUERIES:
+            print(f"{name}: {history.describe_query(name)}")
+        return
+    sql = arguments.sql or history.named_query(arguments.name)
+    with _read(folder, arguments.where) as database:
+        table = history.query(database, sql)
+    if arguments.csv:
+        csv.writer(sys.stdout).writerows([table.columns, *table.rows])
+    else:
+        print("\n".join(aligned([table.columns, *table.rows])))
+
+
+def _changes(folder: Path, arguments: argparse.Namespace) -> None:
+    from escala.report.history import series
+
+    with _read(folder, arguments.where) as database:
+        found = series.series(database, arguments.quantity)
+    print("\n".join(series.lines(found, arguments.quantity, **_limits(arguments))))
+
+
+def _plot(folder: Path, arguments: argparse.Namespace) -> None:
+    from escala.report.figures import common
+    from escala.report.history import figure, series
+
+    with _read(folder, arguments.where) as database:
+        found = series.series(database, arguments.quantity)
+    with common.style():
+        drawn = figure.draw(found, arguments.quantity, **_limits(arguments))
+        common.save(drawn, *arguments.output)
+
+
+def _limits(arguments: argparse.Namespace) -> dict:
+    """Return the limits of a change that are given."""
+    given = {name: getattr(arguments, name) for name in ("recurrence", "before", "least")}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _export(folder: Path, arguments: argparse.Namespace) -> int:
+    _read(folder, "true").close()
+    moved = history.export(folder, arguments.output, arguments.session)
+    print(f"{arguments.output}: {counted(len(moved.copied), 'file')} exported")
+    return 1 if moved.refused else 0
+
+
+def _import(folder: Path, arguments: argparse.Namespace) -> int:
+    moved = history.import_(arguments.source, folder)
+    for name, reason in moved.refused.items():
+        _warn(f"{arguments.source}: {name} {reason}: not imported")
+    copied = counted(len(moved.copied), "file")
+    print(f"{folder}: {copied} imported, {len(moved.present)} already there")
+    return 1 if moved.refused else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

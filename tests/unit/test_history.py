@@ -1,0 +1,631 @@
+"""A history holds what was measured, once, whoever writes to it and whatever happens to a file."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tarfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+import text_boxes
+from fixtures_runs import MACHINE, FakeExperiment, changed
+
+from escala.analysis.measurements import read_run
+from escala.core.errors import InputError
+from escala.core.files import read_json, sha256_file
+from escala.record import comparable, history
+from escala.report.figures import common
+from escala.report.history import figure, rows, series
+from scripts import history as command
+from tests.conftest import ROOT
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def experiment(root: Path, session: int = 0, name: str = "demo", seconds: float = 5.0):
+    """Return an experiment with two configurations, measured in one session."""
+    made = FakeExperiment(root, name=name)
+    started = START + timedelta(days=session)
+    label = f"{started:%Y%m%dT%H%M%SZ}-{session}"
+    made.add("single", "1x1", seconds, 2, session=label)
+    made.add("horovod-mpi", "1x2", 0.6 * seconds, 2, session=label)
+    changed(made.runs, started=started.isoformat(timespec="seconds"))
+    return made
+
+
+@pytest.fixture
+def warned() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(history.LOCATION, str(tmp_path / "history"))
+    return tmp_path / "history"
+
+
+def filled(folder: Path, sessions: int = 3) -> list[FakeExperiment]:
+    made = [experiment(folder.parent / str(number), number) for number in range(sessions)]
+    rows.add(folder, [each.folder for each in made])
+    return made
+
+
+def measured(folder: Path, warn=pytest.fail) -> list[str]:
+    """Return the digests of the measurements in a history, sorted."""
+    with history.read(folder, warn=warn) as database:
+        found = history.query(database, "SELECT run_sha256 FROM runs ORDER BY 1").rows
+    return [digest for (digest,) in found]
+
+
+def frame(database: duckdb.DuckDBPyConnection, sql: str) -> pd.DataFrame:
+    table = history.query(database, sql)
+    return pd.DataFrame(table.rows, columns=table.columns)
+
+
+def run_command(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "scripts.history", *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_history_holds_every_measurement_once(folder):
+    made = experiment(folder.parent, session=1)
+    made.add("single", "1x1", 5.0, 2, session="later", older={"earlier": 6.0})
+    timeline = made.add_timeline("horovod-mpi", "1x2")
+    runs = [read_json(path) for path in rows.run_files(made.folder)]
+    distinct = {json.dumps(run, sort_keys=True): run for run in runs}.values()
+    added = rows.add(folder, [made.folder])
+    assert (added.measurements, added.known) == (len(distinct), 0)
+    assert {path.name.rsplit(".", 2)[0] for path in added.files} == {
+        run["session"] for run in distinct
+    }
+    assert rows.add(folder, [made.folder])[:3] == ([], 0, len(distinct))
+    with history.read(folder) as database:
+        found = frame(database, "SELECT * FROM runs")
+        documents = history.query(database, "SELECT run FROM documents").rows
+    assert sorted(map(str, found["session"])) == sorted(run["session"] for run in distinct)
+    assert list(found["instrument"].dropna()) == [read_json(timeline)["instrument"]]
+    assert sorted(documents) == sorted((history.document(run),) for run in distinct)
+
+
+def test_queries_agree_with_the_files(folder):
+    made = filled(folder)
+    runs = [read_json(path) for each in made for path in each.runs]
+    expected = (
+        pd.DataFrame(
+            {
+                "strategy": run["strategy"],
+                "session": run["session"],
+                "seconds": np.mean([epoch["train_seconds"] for epoch in run["epochs"]]),
+            }
+            for run in runs
+        )
+        .groupby(["strategy", "session"])["seconds"]
+        .median()
+    )
+    with history.read(folder) as database:
+        found = frame(database, history.named_query("times"))
+        ratios = frame(database, history.named_query("ratios"))
+        sessions = frame(database, history.named_query("sessions"))
+    pd.testing.assert_series_equal(
+        found.set_index(["strategy", "session"])["value"].sort_index(),
+        expected,
+        check_names=False,
+    )
+    assert list(sessions["started"]) == [
+        pd.Timestamp(START + timedelta(days=number)).tz_localize(None) for number in range(3)
+    ]
+    assert set(sessions["measurements"]) == {4}
+    by_session: dict[str, dict] = {}
+    for run in runs:
+        seconds = sum(epoch["train_seconds"] for epoch in run["epochs"])
+        by_session.setdefault(run["session"], {})[run["strategy"], run["repeat"]] = seconds
+    assert list(ratios["strategy"]) == ["horovod-mpi"] * 3
+    for row in ratios.itertuples():
+        of = by_session[row.session]
+        pairs = [of["horovod-mpi", repeat] / of["single", repeat] for repeat in (1, 2)]
+        assert row.value == pytest.approx(np.median(pairs))
+
+
+@pytest.mark.parametrize("name", [*history.QUERIES])
+def test_every_named_query_has_a_description_and_runs(folder, name):
+    assert history.describe_query(name).endswith(".")
+    empty = folder.parent / "nothing"
+    with history.read(empty) as database:
+        assert history.query(database, history.named_query(name)).rows == []
+    filled(folder, 1)
+    with history.read(folder) as database:
+        assert history.query(database, history.named_query(name)).columns
+
+
+def test_machines_hosts_and_versions_are_told_apart(folder):
+    made = [experiment(folder.parent / str(number), number) for number in range(4)]
+    other = MACHINE | {"cpu": "Faster CPU"}
+    faster = [read_json(path)["ranks"] | {"machines": [other]} for path in made[1].runs]
+    for path, ranks in zip(made[1].runs, faster, strict=True):
+        changed([path], ranks=ranks)
+    for path in made[2].runs:
+        changed([path], ranks=read_json(path)["ranks"] | {"hosts": ["n7"]})
+    changed(made[3].runs, source_sha256="1" * 64)
+    rows.add(folder, [each.folder for each in made])
+    with history.read(folder, "strategy = 'single'") as database:
+        found = {
+            name: frame(database, history.named_query(name))
+            for name in ("machines", "hosts", "versions")
+        }
+    assert sorted(found["machines"]["sessions"]) == [1, 3]
+    assert found["machines"]["times_the_fastest"].min() == 1.0
+    assert set(found["hosts"]["hosts"]) == {"example", "n7"}
+    assert set(found["versions"]["source_sha256"]) == {"0" * 64, "1" * 64}
+    assert "python 1.0" in found["versions"]["versions"][0]
+
+
+def test_failed_runs_are_listed_and_not_measured(folder):
+    made = FakeExperiment(folder.parent)
+    made.add("single", "1x1", 5.0, 3, failed={2: ("failed", "rank 0 died\nTraceback")})
+    rows.add(folder, [made.folder])
+    with history.read(folder) as database:
+        [failed] = history.query(
+            database, f"SELECT failed, of_runs, last_reason FROM ({query('failures')})"
+        ).rows
+        [(count,)] = history.query(database, "SELECT count(*) FROM measurements").rows
+    assert failed == (1, 3, "rank 0 died")
+    assert count == 2
+
+
+def query(name: str) -> str:
+    return history.named_query(name)
+
+
+@pytest.mark.parametrize(
+    "path,value",
+    [
+        ("ranks.hosts", ["n7", "n8"]),
+        ("link.mbit_per_second", 103.0),
+        ("link.mbit_per_second", None),
+        ("link.mbit_per_second", 80.0),
+        ("link.rate", "1gbit"),
+        ("ranks.interface", "ib0"),
+        ("ranks.machines.1.cpu", "Another CPU"),
+        ("ranks.machines.0.cores_total", 4),
+        ("ranks.machines.1.memory_bytes", 16 * 2**30),
+        ("ranks.machines.1.memory_bytes", 8 * 2**30 - 37 * 2**20),
+        ("ranks.machines.1.cores_available", 1),
+        ("data.sha256", {}),
+        ("training.learning_rate", 0.5),
+        ("training.epochs_done", 2),
+        ("training.settings", {"epochs": 3}),
+        ("knobs.dense_exchange", "factors"),
+        ("versions", {}),
+        ("versions.snakemake", "99.0"),
+        ("source_sha256", "1" * 64),
+        ("session", "another"),
+    ],
+)
+def test_the_columns_agree_with_what_may_be_compared(tmp_path, path, value):
+    """Equal columns, code and alike links are exactly what `comparable` asks for."""
+    made = FakeExperiment(tmp_path).add("horovod-mpi", "2x1", 4.0, repeats=1)
+    one = read_run(made.runs[0])
+    one["ranks"] |= {"hosts": ["n1", "n2"], "machines": [MACHINE, MACHINE], "interface": "eth0"}
+    one["network"] = "slow"
+    one["link"] = {
+        "interface": None, "rate": "100mbit", "mbit_per_second": 95.0, "latency_ms": 0.1,
+    }  # fmt: skip
+    other = copy.deepcopy(one)
+    *parents, last = path.split(".")
+    inner = other
+    for part in parents:
+        inner = inner[int(part) if part.isdigit() else part]
+    inner[last] = value
+    parts = (
+        comparable.series,
+        comparable.machines,
+        comparable.versions,
+        lambda run: run["source_sha256"],
+    )
+    rates = [run["link"]["mbit_per_second"] for run in (one, other)]
+    agree = all(part(one) == part(other) for part in parts) and comparable.alike_rates(*rates)
+    assert agree == comparable.comparable(one, other).ok
+
+
+def test_unlike_machines_are_one_kind_in_any_order():
+    ranks = [MACHINE, MACHINE | {"cpu": "Other CPU", "cores_total": None}]
+    one, other = ({"ranks": {"machines": each}} for each in (ranks, ranks[::-1]))
+    assert comparable.machines(one) == comparable.machines(other) != ""
+
+
+def test_a_setting_written_as_another_type_of_number_is_the_same(folder):
+    made = experiment(folder.parent)
+    for path, rate in zip(made.runs, (1, 1.0, 2, 2.5), strict=True):
+        changed([path], training={"learning_rate": rate})
+    [measured] = rows.rows(made.runs).sessions.values()
+    digests = [each["series_sha256"] for each in measured]
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
+
+
+def test_a_measurement_gets_its_ratio_when_its_reference_is_added(folder):
+    made = experiment(folder.parent)
+    single = made.folder / "runs" / made.dataset / "virus-cnn" / "single"
+    shutil.move(single, folder.parent / "single")
+    rows.add(folder, [made.folder])
+    with history.read(folder) as database:
+        assert history.query(database, query("ratios")).rows == []
+    shutil.move(folder.parent / "single", single)
+    assert rows.add(folder, [made.folder]).measurements == 4
+    with history.read(folder) as database:
+        assert len(history.query(database, query("ratios")).rows) == 1
+        assert len(history.query(database, "SELECT * FROM runs").rows) == 4
+    assert rows.add(folder, [made.folder]).measurements == 0
+
+
+def test_a_ratio_that_is_refused_has_its_reason(folder):
+    made = experiment(folder.parent)
+    for path in made.runs[:2]:
+        ranks = read_json(path)["ranks"] | {"machines": [MACHINE | {"cpu": "Other"}]}
+        changed([path], ranks=ranks)
+    rows.add(folder, [made.folder])
+    with history.read(folder, "strategy = 'horovod-mpi'") as database:
+        found = history.query(database, "SELECT ratio, ratio_refused FROM runs").rows
+    assert {ratio for ratio, _ in found} == {None}
+    assert all(reason.startswith("unlike machines") for _, reason in found)
+
+
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_added(folder):
+    made = experiment(folder.parent)
+    for path in (made.runs[0], *made.runs[0].parent.glob("sessions/*")):
+        path.write_text('{"status": "o')
+    added = rows.add(folder, [made.folder])
+    assert added.measurements == 3
+    assert made.runs[0] in added.unreadable
+    done = run_command("add", made.folder)
+    assert done.returncode == 1
+    assert "is empty, cut off or no run.json" in done.stderr
+    with pytest.raises(InputError, match="holds no runs"):
+        rows.add(folder, [folder.parent])
+
+
+# Faults
+
+
+def _flip(path: Path, at: float) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(at * (len(content) - 1))] ^= 1
+    path.write_bytes(content)
+
+
+FAULTS = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-100]),
+    "first byte": lambda path: _flip(path, 0),
+    "a value": lambda path: _flip(path, 0.4),
+    "last byte": lambda path: _flip(path, 1),
+    "other content": lambda path: path.write_bytes(b"PAR1 is no Parquet PAR1"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=[*FAULTS])
+def test_a_damaged_file_is_named_in_one_warning_and_skipped(folder, warned, fault):
+    made = filled(folder)
+    everything = measured(folder)
+    first, second, _ = history.files(folder).intact
+    for path in (first, second):
+        fault(path)
+    assert len(measured(folder, warned.append)) == len(everything) // 3
+    [warning] = warned
+    assert str(first) in warning and str(second) in warning and "Remedy" in warning
+    with pytest.warns(UserWarning, match="is not as it was written"):
+        history.read(folder).close()
+    rows.add(folder, [each.folder for each in made], warn=warned.append)
+    assert measured(folder) == everything
+
+
+def test_a_file_that_is_none_of_a_history_is_skipped(folder, warned):
+    filled(folder, 1)
+    everything = measured(folder)
+    content = b"not Parquet, but it has the name of its digest"
+    other = folder / "other.parquet"
+    other.write_bytes(content)
+    other.rename(folder / f"other.{sha256_file(other)[:16]}.parquet")
+    (folder / "notes.parquet").write_bytes(content)
+    (folder / "README").write_bytes(content)
+    assert measured(folder, warned.append) == everything
+    [warning] = warned
+    assert history.UNREADABLE in warning and "notes.parquet" in warning
+    assert "README" not in warning
+
+
+def test_files_of_other_versions_are_read(folder):
+    filled(folder, 2)
+    everything = measured(folder)
+    old, new = history.files(folder).intact
+    for path, columns in ((old, "* EXCLUDE (launcher, machines)"), (new, "*, 7 AS added_later")):
+        other = folder / "other"
+        duckdb.execute(f"COPY (SELECT {columns} FROM '{path}') TO '{other}' (FORMAT parquet)")
+        path.unlink()
+        other.rename(folder / f"{path.name.split('.')[0]}.{sha256_file(other)[:16]}.parquet")
+    assert measured(folder) == everything
+    with history.read(folder) as database:
+        found = history.query(database, "SELECT DISTINCT launcher FROM runs ORDER BY 1").rows
+    assert found == [("mpirun",), (None,)]
+
+
+def test_any_name_of_a_folder_will_do(tmp_path):
+    folder = tmp_path / "a [b]*? 'c' \" d"
+    made = experiment(tmp_path)
+    rows.add(folder, [made.folder])
+    assert len(measured(folder)) == 4
+
+
+def test_several_writers_and_readers_at_once(folder):
+    made = [experiment(folder.parent / str(number), number) for number in range(3)]
+    folders = [each.folder for each in made]
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "scripts.history", "add", *map(str, chosen)],
+            cwd=ROOT,
+            env=os.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for chosen in (folders, folders[:2], folders[1:], folders[::-1])
+    ]
+    while any(writer.poll() is None for writer in writers):
+        counted = len(measured(folder))
+        assert counted % 4 == 0, "a session is there as a whole or not at all"
+    for writer in writers:
+        assert (writer.wait(), writer.stderr.read()) == (0, "")
+        writer.stdout.close()
+        writer.stderr.close()
+    assert len(measured(folder)) == 12
+
+
+#: Writes a session again and again, each time killed some lines later, until it is not killed.
+KILLED = """
+import os, pickle, signal, sys
+from pathlib import Path
+from escala.record import history
+history.columns()
+session, measured, step = pickle.load(open(sys.argv[1], "rb"))
+files = ("escala/record/history.py", "escala/core/files.py", "shutil.py", "tempfile.py")
+
+def write(at):
+    count = 0
+    def trace(frame, event, argument):
+        nonlocal count
+        if not frame.f_code.co_filename.endswith(files):
+            return None
+        count += event == "line"
+        if count >= at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+    sys.settrace(trace)
+    history.write(Path(sys.argv[2]), session, measured)
+    os._exit(0)
+
+for at in range(1, 100_000, step):
+    child = os.fork()
+    if not child:
+        write(at)
+    _, status = os.waitpid(child, 0)
+    found = history.files(Path(sys.argv[2]))
+    assert not found.damaged, found
+    if status == 0:
+        break
+    assert os.WTERMSIG(status) == signal.SIGKILL
+print(at // step)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_a_history_as_it_was_or_whole(folder, tmp_path):
+    made = experiment(tmp_path)
+    [(session, measurements)] = rows.rows(made.runs).sessions.items()
+    (tmp_path / "rows").write_bytes(pickle.dumps((session, measurements, 7)))
+    (tmp_path / "temporary").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path / "rows", folder],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20, "it was killed at many places"
+    assert measured(folder) == sorted(each["run_sha256"] for each in measurements)
+    assert len([path for path in folder.iterdir() if path.name[0] != "."]) == 1
+
+
+# Export and import
+
+
+def test_a_history_is_exported_and_imported(folder, tmp_path):
+    filled(folder)
+    everything = measured(folder)
+    moved = history.export(folder, tmp_path / "one.tar")
+    assert history.export(folder, tmp_path / "two.tar").copied == moved.copied
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
+    other = tmp_path / "other"
+    assert len(history.import_(tmp_path / "one.tar", other).copied) == 3
+    assert measured(other) == everything
+    again = history.import_(folder, other)
+    assert (again.copied, len(again.present), again.refused) == ([], 3, {})
+    FAULTS["cut off"](history.files(other).intact[0])
+    assert len(history.import_(tmp_path / "one.tar", other).copied) == 1
+    assert measured(other) == everything
+
+
+def test_chosen_sessions_are_exported(folder, tmp_path):
+    filled(folder)
+    chosen = "20260102T000000Z-1"
+    history.export(folder, tmp_path / "one.tar", [chosen])
+    history.import_(tmp_path / "one.tar", tmp_path / "other")
+    with history.read(tmp_path / "other") as database:
+        assert history.query(database, "SELECT DISTINCT session FROM runs").rows == [(chosen,)]
+
+
+def test_what_is_damaged_or_foreign_is_not_imported(folder, tmp_path):
+    filled(folder)
+    FAULTS["a value"](damaged := history.files(folder).intact[0])
+    archive = tmp_path / "mixed.tar"
+    with tarfile.open(archive, "w") as opened:
+        for path in folder.glob("*.parquet"):
+            opened.add(path, path.name)
+        for name in ("../outside.0123456789abcdef.parquet", "/etc/x", "notes.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = 3
+            opened.addfile(member, io.BytesIO(b"abc"))
+        link = tarfile.TarInfo("link.0123456789abcdef.parquet")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        opened.addfile(link)
+    moved = history.import_(archive, tmp_path / "inner" / "other")
+    assert len(moved.copied) == 2
+    assert damaged.name in moved.refused and len(moved.refused) == 5
+    assert not list(tmp_path.rglob("outside*"))
+    done = run_command("import", archive)
+    assert done.returncode == 1
+    assert f"{damaged.name} is not as it was written" in done.stderr
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="no whole tar file"):
+        history.import_(archive, tmp_path / "inner" / "other")
+
+
+# Changes and the figure
+
+
+def drawn_sessions(folder: Path, seconds: list[float], source: int | None = None) -> None:
+    """Write a session a day of one process, `source` being the first with other code."""
+    made = experiment(folder.parent / "base")
+    [(_, base)] = rows.rows(made.runs[:1]).sessions.items()
+    for number, value in enumerate(seconds):
+        started = START + timedelta(days=number)
+        new = base[0] | {
+            "run_sha256": f"{number:064x}",
+            "session": f"s{number:03}",
+            "started": started.isoformat(),
+            "train_seconds_per_epoch": value,
+            "source_sha256": "1" * 64 if source is not None and number >= source else "0" * 64,
+        }
+        history.write(folder, new["session"], [new])
+
+
+def test_changes_are_listed_with_what_else_changed(folder, capsys, monkeypatch):
+    drawn_sessions(folder, [5.0 + 0.01 * (n % 3) for n in range(12)] + [6.0] * 6, source=12)
+    monkeypatch.setattr(sys, "argv", ["history", "changes"])
+    command.main()
+    said = capsys.readouterr().out
+    assert "demo-1000, virus-cnn: single 1x1 tuned; Example CPU @ 2.00GHz, 2 cores, 8 GiB" in said
+    assert "2026-01-13 00:00 session s012: 5.01 s to 6 s (+19.8%), 5 sessions in a row" in said
+    assert "other code than the session before" in said
+    assert "1 series: 0 without a change, 0 too short" in said
+    assert "A steady series of 18 sessions has a mark with a probability of at most 0.0" in said
+    monkeypatch.setattr(sys, "argv", ["history", "changes", "--where", "session < 's014'"])
+    command.main()
+    said = capsys.readouterr().out
+    assert "not confirmed: 2026-01-13 00:00 session s012" in said
+    assert "1 without a change" in said
+
+
+def test_links_of_unlike_rates_are_series_of_their_own(folder):
+    drawn_sessions(folder, [5.0] * 4)
+    paths = history.files(folder).intact
+    for path, rate in zip(paths, (950, 100, 940, None), strict=True):
+        other = folder / "other"
+        rate = "NULL::DOUBLE" if rate is None else rate
+        duckdb.execute(
+            f"COPY (SELECT * REPLACE ({rate} AS mbit_per_second) FROM '{path}') TO '{other}' "
+            "(FORMAT parquet)"
+        )
+        path.unlink()
+        other.rename(folder / f"{path.name.split('.')[0]}.{sha256_file(other)[:16]}.parquet")
+    with history.read(folder) as database:
+        found = series.series(database)
+    names = [[each.session for each in of_rate.sessions] for of_rate in found]
+    assert names == [["s000", "s002", "s003"], ["s001"]]
+
+
+def drawn(found, quantity: str = "time") -> str:
+    """Return the words of the figure, whose texts neither overlap nor are cut off."""
+    with common.style():
+        made = figure.draw(found, quantity)
+        boxes = text_boxes.drawn_texts(made)
+    assert not text_boxes.overlaps(boxes)
+    assert not text_boxes.cut_off(made, boxes)
+    return "\n".join(box.text for box in boxes)
+
+
+def test_the_figure_shows_configurations_machines_and_changes(folder, tmp_path):
+    drawn_sessions(folder, [5.0 + 0.01 * (n % 3) for n in range(12)] + [6.0] * 6)
+    made = experiment(tmp_path / "again", 40)
+    for path in made.runs:
+        ranks = read_json(path)["ranks"] | {"machines": [MACHINE | {"cpu": "Other CPU"}]}
+        changed([path], ranks=ranks)
+    rows.add(folder, [made.folder])
+    with history.read(folder) as database:
+        of_times = series.series(database)
+        of_ratios = series.series(database, "ratio")
+    said = " ".join(drawn(of_times).split())
+    for words in ("single 1x1 tuned", "horovod-mpi 1x2 tuned", "+20%", "Other CPU", "Example CPU"):
+        assert words in said
+    assert "Ratio to one process" in drawn(of_ratios, "ratio")
+    assert "no such measurement" in drawn([])
+    many = [of_times[0]._replace(digest=str(number)) for number in range(13)]
+    with pytest.raises(InputError, match="13 configurations"):
+        figure.draw(many)
+
+
+def test_the_command_adds_queries_and_draws(folder, tmp_path):
+    made = experiment(tmp_path)
+    missing = run_command("query", "sessions")
+    assert missing.returncode == 2 and "is no folder of a history" in missing.stderr
+    assert (
+        "4 measurements of 1 session added, 0 already there"
+        in run_command("add", made.folder).stdout
+    )
+    listed = run_command("query").stdout
+    assert all(f"{name}: " in listed for name in history.QUERIES)
+    table = run_command("query", "sessions", "--csv").stdout.splitlines()
+    assert table[0].startswith("session,started,experiments") and len(table) == 2
+    assert "20260101T000000Z-0" in run_command("query", "sessions").stdout
+    own = run_command("query", "--sql", "SELECT max(ranks) AS r FROM runs", "--csv")
+    assert own.stdout.split() == ["r", "2"]
+    for wrong in (
+        ["query", "--sql", "SELECT nothing FROM runs"],
+        ["query", "--sql", "SELECT session::INET FROM runs"],
+        ["query", "--sql", "SELECT session::INT FROM runs"],
+        ["query", "--sql", " "],
+        ["query", "sessions", "--sql", "SELECT 1"],
+        ["query", "sessions", "--where", "nothing = 1"],
+    ):
+        done = run_command(*wrong)
+        assert done.returncode == 2, wrong
+        assert done.stderr.startswith("escala: --") and "Traceback" not in done.stderr
+    drawing = tmp_path / "history.svg"
+    done = run_command("plot", drawing, "--where", "strategy = 'single'")
+    assert done.returncode == 0, done.stderr
+    assert "single 1x1 tuned" in drawing.read_text()
+    done = run_command("export", tmp_path / "history.tar")
+    assert "1 file exported" in done.stdout
+    other = {history.LOCATION: str(tmp_path / "other")}
+    assert (
+        "1 file imported, 0 already there"
+        in run_command("import", tmp_path / "history.tar", **other).stdout
+    )
