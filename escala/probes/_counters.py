@@ -8,9 +8,10 @@
 
 The counters of a node are complete or unavailable: part of a node is never taken for the whole. A
 `pm_counters` node needs no other source. Zones of `rapl` that are contained in others (cores, uncore,
-the second interface of a package by `intel-rapl-mmio`, and the whole platform `psys`) are not read,
-so that nothing counts twice. Formats: kernel documentation `power/powercap/powercap.rst`, HPE's
-*Cray EX power and energy counters*, and NVML's API reference.
+the second interface of a package by `intel-rapl-mmio`) or contain others (`psys`, the whole
+platform) are not read, so that nothing counts twice. Formats: kernel documentation
+`power/powercap/powercap.rst`, HPE's *User Access to Compute Node Power Data* (docs-csm), and NVML's
+API reference.
 """
 
 from __future__ import annotations
@@ -92,11 +93,20 @@ def _cray(folder: Path) -> Iterator[Counter]:
     if not folder.is_dir():
         return
     yield Counter("node", "pm_counters", None, lambda: _joules_of_cray(node))
-    for path in sorted(folder.glob("accel[0-9]*_energy")):
+    for path in sorted(folder.glob("accel[0-9]*_energy")) or _accelerators(folder):
         device = f"node{INSIDE}{path.name.removesuffix('_energy')}"
         yield Counter(
             device, "pm_counters", None, lambda path=path: _joules_of_cray(path), lambda: None
         )
+
+
+def _accelerators(folder: Path) -> list[Path]:
+    """Return the counter of all accelerators of a node; it is always 0 on a node without any."""
+    path = folder / "accel_energy"
+    try:
+        return [path] if _joules_of_cray(path) else []
+    except FileNotFoundError:
+        return []
 
 
 def _joules_of_cray(path: Path) -> float:

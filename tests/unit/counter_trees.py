@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 #: The value at which most packages begin again with 0, in µJ.
@@ -48,12 +52,43 @@ class Tree:
             self._counters[path] = (per_second, value, most)
             if seconds == 0 or path.exists():
                 unit = "" if most is not None else " J 1700000000000000 us"
-                path.write_text(f"{int(value)}{unit}\n")
+                _overwrite(path, f"{int(value):015d}{unit}\n")
 
     def set(self, path: Path, value: float) -> None:
         """Set a counter, as a reset does."""
         per_second, _, most = self._counters[path]
         self._counters[path] = (per_second, value, most)
+
+
+def _overwrite(path: Path, text: str) -> None:
+    """Write a text as long as the one before it, so that a reader sees one of the two."""
+    with suppress(PermissionError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        os.pwrite(descriptor, text.encode(), 0)
+        os.close(descriptor)
+
+
+class Growing(threading.Thread):
+    """Lets a tree grow with the time, in the background."""
+
+    def __init__(self, tree: Tree):
+        super().__init__(daemon=True)
+        self._tree, self._ended = tree, threading.Event()
+
+    def __enter__(self) -> Growing:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        before = time.monotonic()
+        while not self._ended.wait(0.01):
+            now = time.monotonic()
+            self._tree.grow(now - before)
+            before = now
 
 
 def two_packages(root: Path) -> Tree:

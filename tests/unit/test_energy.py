@@ -293,6 +293,16 @@ def test_cray_nodes_have_one_counter_and_accelerators_are_a_part_of_it(tmp_path,
     assert {each["source"] for each in found["devices"]} == {"pm_counters"}
 
 
+def test_the_counter_of_all_accelerators_is_zero_where_there_are_none(node):
+    """Older Cray nodes have one for all, and those without accelerators have it too."""
+    node.tree.cray("energy", 500, start=1000)
+    node.tree.cray("accel_energy", 0)
+    assert [each.device for each in _counters.counters(node.tree.root)] == ["node"]
+    node.tree.cray("accel_energy", 100, start=50)
+    joules = {each["device"]: round(each["joules"]) for each in node.summary()["devices"]}
+    assert joules == {"node": 400 * 40.5, "node/accel": 4050}
+
+
 def test_a_cray_counter_that_is_reset_or_of_another_unit(node):
     path = node.tree.cray("energy", 500, start=1000)
     node.at(60, lambda: node.tree.set(path, 0))

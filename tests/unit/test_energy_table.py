@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
 from escala.report import tables
+from escala.report.findings import energy
 from tests.unit.fixtures_runs import FakeExperiment
 
 MODEL = {"power_model": {"node_watts": 40.0, "core_watts": 10.0}}
@@ -219,3 +221,34 @@ def test_the_energy_to_a_score_counts_the_epochs_of_timing_runs(experiment, accu
         assert pd.isna(row["epochs_to_target"]) and pd.isna(row["joules_to_target"])
     else:
         assert (row["epochs_to_target"], row["joules_to_target"]) == (epochs, 100 * epochs)
+
+
+def sentences(of: FakeExperiment, files: list[Path], **settings) -> list[str]:
+    found = tables.tables(
+        of.runs, of.dataset_files, of.class_files, files, probe_settings={"energy": settings}
+    )
+    return [each.text for each in energy.findings(found, of.name)]
+
+
+def test_a_sentence_compares_the_energy_with_that_of_the_reference(experiment):
+    assert sentences(experiment, []) == []
+    files = add_energy(experiment, "single", "1x1", 10.0, *[[device("package-0", 1000.0)]] * 2)
+    of_two = [[device("package-0", joules)] for joules in (600.0, 800.0)]
+    files += add_energy(experiment, "horovod-mpi", "1x2", 6.0, *of_two)
+    assert sentences(experiment, files) == [
+        "An epoch of `horovod-mpi 1x2` takes 0.70 times the energy of one of `single 1x1` "
+        "(range 0.60–0.80)."
+    ]
+
+
+def test_a_sentence_says_why_the_energy_is_unavailable_or_that_it_is_estimated(experiment):
+    files = add_energy(experiment, "horovod-mpi", "1x2", 6.0, "no energy counters")
+    assert sentences(experiment, files) == [
+        "The energy of `horovod-mpi 1x2` is unavailable: `rep 1: unavailable (no energy counters)`."
+    ]
+    [estimate] = sentences(experiment, files, **MODEL)
+    assert re.fullmatch(
+        r"An epoch of `horovod-mpi 1x2` is estimated to take 0\.\d\d times the energy of one of "
+        r"`single 1x1` by the stated power model \(range 0\.\d\d–0\.\d\d\)\.",
+        estimate,
+    )

@@ -77,13 +77,15 @@ def rows(evidence: Evidence) -> Iterator[dict]:
                 yield row | {"reason": why or "no energy run, and no power model is stated"}
                 continue
             row |= _of_basis(mine, of_basis, model)
-            row |= {"reason": row["reason"] or why}
+            unknown = [why, row["reason"]]
             if row["kind"] != "unavailable":
-                row |= _ratios(mine, theirs, of_basis, model, names == reference)
+                ratios = _ratios(mine, theirs, of_basis, model, names == reference)
+                unknown.append(ratios.pop("reason", None))
+                row |= ratios
                 row |= _to_target(row, evidence.runs, names, timed.get(names, ()))
                 if grams is not None:
                     row["grams_co2_per_epoch"] = row["joules_per_epoch"] / JOULES_PER_KWH * grams
-            yield row
+            yield row | {"reason": "; ".join(filter(None, unknown)) or None}
 
 
 def _energies(
