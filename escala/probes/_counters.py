@@ -7,8 +7,8 @@
 | `nvml` | each NVIDIA GPU, beside `rapl` | mJ |
 
 The counters of a node are complete or unavailable: part of a node is never taken for the whole. A
-`pm_counters` node needs no other source. Zones of `rapl` that are contained in others (cores, uncore,
-the second interface of a package by `intel-rapl-mmio`) or contain others (`psys`, the whole
+`pm_counters` node needs no other source. Zones of `rapl` that are contained in others (cores,
+uncore, the second interface of a package by `intel-rapl-mmio`) or contain others (`psys`, the whole
 platform) are not read, so that nothing counts twice. Formats: kernel documentation
 `power/powercap/powercap.rst`, HPE's *User Access to Compute Node Power Data* (docs-csm), and NVML's
 API reference.
@@ -83,7 +83,9 @@ def read(counter: Counter) -> float:
     try:
         return counter.read()
     except PermissionError as error:
-        raise Unavailable(f"{counter.device}: no permission for {error.filename}; {_REMEDY}") from None
+        raise Unavailable(
+            f"{counter.device}: no permission for {error.filename}; {_REMEDY}"
+        ) from None
     except (OSError, ValueError) as error:
         raise Unavailable(f"{counter.device}: {counter.source}: {error}") from None
 
@@ -103,15 +105,13 @@ def _cray(folder: Path) -> Iterator[Counter]:
 def _accelerators(folder: Path) -> list[Path]:
     """Return the counter of all accelerators of a node; it is always 0 on a node without any."""
     path = folder / "accel_energy"
-    try:
-        return [path] if _joules_of_cray(path) else []
-    except FileNotFoundError:
-        return []
+    counter = Counter("node", "pm_counters", None, lambda: _joules_of_cray(path))
+    return [path] if path.exists() and read(counter) else []
 
 
 def _joules_of_cray(path: Path) -> float:
     """Return the joules in a file such as `28231 J 1700000000000000 us`."""
-    number, unit, *_ = path.read_text().split() + [None]
+    number, unit = path.read_text().split()[:2]
     if unit != "J":
         raise ValueError(f"{path} is not in joules")
     return float(number)
@@ -135,7 +135,9 @@ def _rapl(sysfs: Path) -> Iterator[Counter]:
             device = packages[parent].replace("package", "dram", 1)
         else:
             continue
-        yield Counter(device, "rapl", _range(path), lambda path=path: _microjoules(path, "energy_uj"))
+        yield Counter(
+            device, "rapl", _range(path), lambda path=path: _microjoules(path, "energy_uj")
+        )
 
 
 def _require_every_package(sysfs: Path, names: Iterable[str]) -> None:

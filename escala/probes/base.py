@@ -1,7 +1,8 @@
 """Define the contract of a probe: its runs, its processes and its result.
 
 A probe run is a run of its own: one epoch, without validation and checkpoints, in a folder that has
-the probe's name in place of `rep1`, or before it if the probe has repeats. Its times are never compared with those of timing runs.
+the probe's name in place of `rep1`, or before it if the probe has repeats. Its times are never
+compared with those of timing runs.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _DEVICE = {
         "type": "number",
     },
     "idle_watts": {
-        "description": "Power during the second half of the cool-down; null if it was not measured.",
+        "description": "Power during the second half of the cool-down; null if not measured.",
         "unit": "W",
         "type": ["number", "null"],
     },
@@ -126,8 +126,8 @@ class Energy(Probe):
             "default": SAMPLE_SECONDS,
         },
         cool_down_seconds={
-            "description": "Seconds for which the nodes of a run are idle before it. The idle power "
-            "is that of their second half; with 0 it is not measured.",
+            "description": "Seconds for which the nodes of a run are idle before it. The idle "
+            "power is that of their second half; with 0 it is not measured.",
             "type": "number",
             "minimum": 0,
             "maximum": 3600,
@@ -162,16 +162,16 @@ class Energy(Probe):
             "of_run": False,
         },
         grams_co2_per_kwh={
-            "description": "Grams of CO₂ emitted for each kWh of your electricity. Without it there "
-            "are no emissions.",
+            "description": "Grams of CO₂ that are emitted for each kWh of your electricity. "
+            "Without it, the table has no emissions.",
             "type": "number",
             "minimum": 0,
             "of_run": False,
         },
     )
     result: ClassVar[dict] = {
-        "description": "Energy of the nodes during the training steps; null unless that is what the "
-        "run captured.",
+        "description": "Energy of the nodes during the training steps; null unless that is what "
+        "the run captured.",
         "type": ["array", "null"],
         "minItems": 1,
         "items": {
@@ -219,8 +219,8 @@ def announce(folder: Path, rank: int, node: int, idle: list[float]) -> None:
 def moments(folder: Path, processes: list[dict]) -> dict[int, dict[str, tuple[float, float]]]:
     """Return when each machine was `idle` and when it was `trained` on, in `time.monotonic`.
 
-    A machine is idle while all processes on it sleep. Training lasts from the first step to the last
-    step of any of them. A process that only serves others makes no steps.
+    A machine is idle while all processes on it sleep. Training lasts from the first step to the
+    last step of any of them. A process that only serves others makes no steps.
 
     Parameters
     ----------
@@ -257,9 +257,7 @@ def moments(folder: Path, processes: list[dict]) -> dict[int, dict[str, tuple[fl
     return found
 
 
-def sample(
-    folder: Path, node: int, found: list[Counter], seconds: float = SAMPLE_SECONDS
-) -> Path:
+def sample(folder: Path, node: int, found: list[Counter], seconds: float = SAMPLE_SECONDS) -> Path:
     """Write a row for each counter of the node every `seconds`, until its ranks have ended.
 
     If no rank of the node announces itself, this continues until it is stopped.
@@ -350,7 +348,7 @@ def _of_node(
     trained: tuple[float, float],
     idle: tuple[float, float],
 ) -> dict:
-    devices = {name: rows for name, rows in samples.groupby("device", sort=False)}
+    devices = dict(iter(samples.groupby("device", sort=False)))
     try:
         joules = {name: grown(rows, *trained) for name, rows in devices.items()}
         if not joules:
@@ -385,8 +383,7 @@ def _of_node(
 def _apart(values: dict[str, float]) -> dict[str, float]:
     """Return the values of devices without those of the devices that they contain."""
     return {
-        name: value
-        - sum(part for inner, part in values.items() if inner.startswith(name + INSIDE))
+        name: value - sum(part for inner, part in values.items() if inner.startswith(name + INSIDE))
         for name, value in values.items()
     }
 
@@ -438,7 +435,9 @@ def _step(device: str, before: tuple, after: tuple) -> float:
     seconds, joules = after.seconds - before.seconds, after.joules - before.joules
     if not math.isnan(after.range_joules):
         if seconds > after.range_joules / MOST_WATTS:
-            raise Unavailable(f"{device}: no sample for {seconds:.0f} s, in which it may have wrapped")
+            raise Unavailable(
+                f"{device}: no sample for {seconds:.0f} s, in which it may have wrapped"
+            )
         if joules < 0:
             joules += after.range_joules
     if joules < 0 or joules > (seconds + UPDATE_SECONDS) * MOST_WATTS:

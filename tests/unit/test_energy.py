@@ -210,7 +210,7 @@ class Unprivileged:
 def guarded():
     """A tree outside pytest's folders, which other users cannot enter."""
     with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
+        Path(folder).chmod(0o755)
         yield two_packages(Path(folder) / "sys")
 
 
@@ -382,7 +382,10 @@ def test_the_sampler_ends_with_the_ranks_of_its_node(tmp_path):
     probe = Energy({"sysfs": str(tree.root), "seconds": 0.05, "cool_down_seconds": 0.2}, folder)
     sampler = subprocess.Popen(probe.program("lo"), stderr=pipe, text=True)
     rank = subprocess.Popen(
-        [sys.executable, "-c", RANK, str(tree.root), str(folder)], stdin=pipe, stdout=pipe, text=True
+        [sys.executable, "-c", RANK, str(tree.root), str(folder)],
+        stdin=pipe,
+        stdout=pipe,
+        text=True,
     )
     try:
         assert rank.stdout.readline() == "works\n"

@@ -205,7 +205,8 @@ def test_some_steps_of_an_epoch_make_an_estimate(experiment):
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "epochs"), [((0.1, 0.96, 0.9), 2), ((0.1, 0.2, 0.95), 3), ((0.1, 0.2, 0.3), None)]
+    ("accuracies", "epochs"),
+    [((0.1, 0.96, 0.9), 2), ((0.1, 0.2, 0.95), 3), ((0.1, 0.2, 0.3), None)],
 )
 def test_the_energy_to_a_score_counts_the_epochs_of_timing_runs(experiment, accuracies, epochs):
     for path in experiment.runs:
