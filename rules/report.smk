@@ -3,7 +3,8 @@
 # REQUIRED INPUTS:
 #   results/{experiment}/runs/…/rep{n}/run.json              every timing run, including failed ones
 #   results/{experiment}/runs/…/{pair}.rep{n}/run.json       the same for pairs of ladders
-#   results/{experiment}/runs/…/{probe}/run.json             probe runs, with their captured data
+#   results/{experiment}/runs/…/{probe}/run.json             probe runs, with their captured data;
+#                                                            with repeats, {probe}.rep{n}/run.json
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
 #   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy, leakage.json
 #   results/{experiment}/data/{dataset}/classes.csv
@@ -49,6 +50,7 @@ rule tables:
         code=code("scripts.tables"),
         pairs=lambda wildcards: json.dumps([vars(pair) for pair in experiment(wildcards).pairs]),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
+        probe_settings=lambda wildcards: json.dumps(experiment(wildcards).probe_settings),
     message:
         "Collect the runs of {wildcards.experiment} in tables"
     shell:
@@ -58,6 +60,7 @@ rule tables:
             --paired {input.paired:q} \
             --pairs {params.pairs:q} \
             --references {params.references:q} \
+            --probe-settings {params.probe_settings:q} \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
             --probed {input.probed:q} \

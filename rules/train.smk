@@ -7,11 +7,13 @@
 #   {pair}.rep{n}/run.json one side of a pair of a ladder, the same
 #   {probe}/run.json       one probe run; a timeline has timeline.json and trace.json beside it,
 #                          data of other probes are in run.json or in ranks/*.{probe}.*
+#   {probe}.rep{n}/run.json  the same of a probe with `repeats`
 #
 # A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
 # others go on. A timing run has the machine to itself. Repeats of different configurations are
 # interleaved, so the machine's drift affects all of them equally. Pairs of ladders come last, each a
-# series of its own in which the two sides take turns.
+# series of its own in which the two sides take turns. Probe runs come after all timing runs; those of
+# a probe with `repeats` are spread among them.
 
 
 rule train:
@@ -43,7 +45,7 @@ rule train:
         code=lambda wildcards: code(
             key.CODE,
             *key.chosen(
-                wildcards.workload, wildcards.strategy, getattr(wildcards, "instrument", None)
+                wildcards.workload, wildcards.strategy, run_of(wildcards).instrument
             ),
         ),
         request=request,
@@ -67,7 +69,7 @@ use rule train as instrumented with:
         f"{CONFIGURATION}/{{instrument}}/run.json",
     log:
         f"{CONFIGURATION_LOGS}/{{instrument}}.log",
-    priority: 0
+    priority: run_priority
     message:
         "Capture the {wildcards.instrument} of {wildcards.strategy} {wildcards.layout} "
         "{wildcards.variant} "

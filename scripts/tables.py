@@ -33,6 +33,13 @@ def main() -> None:
         metavar="JSON",
         help="the references of configurations, the main one first",
     )
+    parser.add_argument(
+        "--probe-settings",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help="the settings of the probes, by their names",
+    )
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
     parser.add_argument("--classes", nargs="*", default=[], type=Path, metavar="classes.csv")
     parser.add_argument("--probed", nargs="*", default=[], type=Path, metavar="run.json")
@@ -57,6 +64,7 @@ def main() -> None:
             arguments.paired,
             arguments.pairs,
             arguments.references,
+            arguments.probe_settings,
         )
         tables.write(frames, arguments.output[0].parent)
 
@@ -68,6 +76,7 @@ def main() -> None:
             "runs": list(map(str, arguments.runs)),
             "pairs": arguments.pairs,
             "references": arguments.references,
+            "probe_settings": arguments.probe_settings,
         },
         outputs={path.name: path for path in arguments.output},
         make=make,
@@ -79,7 +88,7 @@ def _read(arguments: argparse.Namespace) -> Iterator[Path]:
     yield from arguments.classes
     for run in arguments.probed:
         yield run
-        probe = PROBES[run.parent.name]
+        probe = PROBES[run.parent.name.partition(".")[0]]
         for pattern in (f"ranks/*.{probe.name}.*", *probe.products):
             yield from sorted(run.parent.glob(pattern))
     for run in [*arguments.runs, *arguments.paired]:

@@ -169,12 +169,33 @@ class Experiment:
     def of_instrument(self, probe: str | None) -> list[Run]:
         """Return the timing runs, or every possible run of a probe.
 
-        A probe run that the whole experiment leaves out can still be requested by its path.
+        A probe with the setting `repeats` has as many runs of each configuration. A probe run that
+        the whole experiment leaves out can still be requested by its path.
         """
         if probe is None:
             return self.timed
-        cells = self._cells(repeat=None, instrument=probe)
-        return [run for run in cells if PROBES[probe].applies(run, STRATEGIES[run.strategy])]
+        repeats = self.settings[probe].get("repeats")
+        return [
+            run
+            for repeat in (range(1, repeats + 1) if repeats else [None])
+            for run in self._cells(repeat=repeat, instrument=probe)
+            if PROBES[probe].applies(run, STRATEGIES[run.strategy])
+        ]
+
+    def position(self, run: Run) -> float | None:
+        """Return the place of a run in the order of execution, None for a run after all others.
+
+        That of a timing run is its index in `timed`. The first repeat of a probe comes before all
+        repeats of the timing runs, the last after them, and the others at equal distances between.
+        A single repeat, and a probe without `repeats`, come after them.
+        """
+        if run.instrument is None:
+            return self.timed.index(run)
+        last = self.settings[run.instrument].get("repeats", 1) - 1
+        if last < 1:
+            return None
+        before = round((run.repeat - 1) / last * self.settings["repeats"])
+        return sum(timed.repeat <= before for timed in self.runs) - 0.5
 
     def _cells(self, **last: Any) -> Iterator[Run]:
         for dataset, workload in self.tasks:
@@ -352,12 +373,24 @@ class Experiment:
             "compared_with": self.compared_with(run),
         }
 
+    @property
+    def probe_settings(self) -> dict[str, dict]:
+        """The settings of every probe, by its name."""
+        return {name: self.settings[name] for name in PROBES}
+
     def _probe_settings(self, run: Run) -> dict | None:
-        """Return the settings of a run's probe; None for a timing run."""
+        """Return the settings that determine a run of a probe; None for a timing run.
+
+        Those that are declared with `of_run: false` do not, and neither does `enabled`.
+        """
         if run.instrument is None:
             return None
-        settings = self.settings[run.instrument]
-        return {key: value for key, value in settings.items() if key != "enabled"}
+        declared = PROBES[run.instrument].settings["properties"]
+        return {
+            key: value
+            for key, value in self.settings[run.instrument].items()
+            if key != "enabled" and declared[key].get("of_run", True)
+        }
 
     @cached_property
     def _omitted(self) -> dict[str, dict]:

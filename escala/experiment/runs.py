@@ -13,7 +13,8 @@ from escala.workloads import WORKLOADS
 class Run:
     """One cell of the matrix.
 
-    `instrument` is the name of the probe, None for a timing run; `repeat` is None for a probe run.
+    `instrument` is the name of the probe, None for a timing run. `repeat` is None for a run of a
+    probe without `repeats`.
     `pair` is the name of the ladder's pair to which the run belongs, None outside ladders.
     """
 
@@ -31,9 +32,8 @@ class Run:
     @property
     def folder(self) -> str:
         """The run's folder; its result is `run.json` in it."""
-        last = self.instrument or f"rep{self.repeat}"
-        if self.pair:
-            last = f"{self.pair}.{last}"
+        repeat = f"rep{self.repeat}" if self.repeat else None
+        last = ".".join(filter(None, (self.pair, self.instrument, repeat)))
         return (
             f"results/{self.experiment}/runs/{self.dataset}/{self.workload}/{self.strategy}/"
             f"{self.layout}/{self.variant}/{self.network}/{last}"

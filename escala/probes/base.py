@@ -1,7 +1,8 @@
 """Define the contract of a probe: its runs, its processes and its result.
 
 A probe run is a run of its own: one epoch, without validation and checkpoints, in a folder that has
-the probe's name in place of `rep1`. Its times are never compared with those of timing runs.
+the probe's name in place of `rep1`, or before it if the probe has repeats. Its times are never
+compared with those of timing runs.
 """
 
 from __future__ import annotations
@@ -161,7 +162,10 @@ def section(description: str, *, enabled: bool, **settings: dict) -> dict:
     ----------
     description : description of its runs, for the reference page of the configuration.
     enabled : whether an experiment without this key includes its runs.
-    settings : JSON Schema of each further key, with a description and a default.
+    settings : JSON Schema of each further key, with a description and a default. A key without a
+        default may be absent. `of_run: false` beside them declares that the key determines no run,
+        so it is no part of a request. A probe with the key `repeats` has as many runs of each
+        configuration.
     """
     included = {
         "description": "Whether the whole matrix includes these runs.",

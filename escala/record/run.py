@@ -12,7 +12,7 @@ from pathlib import Path
 
 from escala.core import interrupts
 from escala.core.environment import session
-from escala.core.errors import InputError
+from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
 from escala.experiment.schema import omitted_values
 from escala.probes import PROBES, timeline
@@ -134,6 +134,8 @@ def _attempt(
         return collect(plan, data, ranks_folder, result) if outcome.status == "ok" else outcome
     except InputError:
         raise
+    except Unavailable as missing:
+        return Outcome("unavailable", str(missing)[:500])
     except Exception as error:
         if interrupts.received():
             raise  # What goes wrong while it is ended is no failure of the run.

@@ -63,8 +63,10 @@ except InputError as error:
     raise WorkflowError(str(error)) from None
 
 
-# A ladder's pair has its name before the repeat: forward-2.rep1.
-REPEATS = r"([A-Za-z0-9][A-Za-z0-9_-]*\.)?rep[1-9]\d*"
+# A ladder's pair has its name before the repeat: forward-2.rep1. So has a probe with repeats, and
+# then the name of the run is energy.rep1.
+PROBE_NAMES = "|".join(PROBES)
+REPEATS = rf"((?!({PROBE_NAMES})\.)[A-Za-z0-9][A-Za-z0-9_-]*\.)?rep[1-9]\d*"
 
 
 wildcard_constraints:
@@ -76,7 +78,7 @@ wildcard_constraints:
     variant=r"[A-Za-z0-9][A-Za-z0-9_-]*",
     network=r"[a-z0-9]+",
     repeat=REPEATS,
-    instrument="|".join(PROBES),
+    instrument=rf"({PROBE_NAMES})(\.rep[1-9]\d*)?",
     seed=r"\d+",
 
 
@@ -107,15 +109,15 @@ def dataset(wildcards):
 
 def run_of(wildcards):
     """Return the run that a job's wildcards name; the experiment must contain it."""
-    repeat = getattr(wildcards, "repeat", None)
-    instrument = getattr(wildcards, "instrument", None)
-    pair, _, number = (repeat or "").rpartition(".")
+    instrument, _, repeat = getattr(wildcards, "instrument", "").partition(".")
+    repeat = repeat or getattr(wildcards, "repeat", "")
+    pair, _, number = repeat.rpartition(".")
     try:
         return experiment(wildcards).run(
             *(wildcards[k] for k in ("dataset", "workload", "strategy", "layout", "variant")),
             wildcards.network,
             int(number.removeprefix("rep")) if repeat else None,
-            instrument,
+            instrument or None,
             pair or None,
         )
     except InputError as error:

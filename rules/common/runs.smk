@@ -52,9 +52,10 @@ def slurm_extra(wildcards):
 
 
 def run_priority(wildcards):
-    """Return the priority of a timing run: 1000 for the first, and less for each later one."""
-    timed = experiment(wildcards).timed
-    return 1000 * (1 - timed.index(run_of(wildcards)) / len(timed))
+    """Return the priority of a run: about 1000 for the first, and less for each later one."""
+    e = experiment(wildcards)
+    position = e.position(run_of(wildcards))
+    return 0 if position is None else 1000 * (1 - position / len(e.timed))
 
 
 def time_limit(wildcards):

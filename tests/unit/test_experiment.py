@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -860,6 +861,50 @@ def test_timelines_can_be_left_out_and_still_asked_for_by_their_path():
     assert experiment.probed("timeline") == []
     names = ("d", "virus-cnn", "horovod-mpi", "1x2", "tuned", "native", None, "timeline")
     assert experiment.run(*names).file.endswith("/horovod-mpi/1x2/tuned/native/timeline/run.json")
+
+
+@pytest.mark.parametrize(
+    ("timed", "probed", "order"),
+    [
+        (10, 3, "e 5 e 5 e"),
+        (7, 2, "e 7 e"),
+        (7, 3, "e 4 e 3 e"),
+        (3, 1, "3 e"),
+        (2, 5, "e e 1 e 1 e e"),
+    ],
+)
+def test_repeats_of_a_probe_are_spread_among_those_of_timing_runs(timed, probed, order):
+    settings = small(put("repeats", timed), put("energy", {"enabled": True, "repeats": probed}))
+    experiment = Experiment(settings, "e.yaml")
+    configurations = len(experiment.runs) // timed
+    places = [(experiment.position(run), "") for run in experiment.timed]
+    for run in experiment.probed("energy"):
+        position = experiment.position(run)
+        places.append((len(experiment.timed) if position is None else position, "e"))
+    words = []
+    for name, of_name in itertools.groupby(sorted(places), key=lambda place: place[1]):
+        number = len(list(of_name)) // configurations
+        words += [name] * number if name else [str(number)]
+    assert " ".join(words) == order
+
+
+def test_a_probe_with_repeats_has_a_folder_for_each_and_their_number_determines_no_run():
+    energy = {"enabled": True, "repeats": 2}
+    experiment = Experiment(small(put("energy", energy)), "e.yaml")
+    runs = experiment.probed("energy")
+    assert {run.file.split("/")[-2] for run in runs} == {"energy.rep1", "energy.rep2"}
+    assert {run.file for run in runs} <= set(experiment.tabulated_files())
+    power = {"power_model": {"node_watts": 40, "core_watts": 8}, "grams_co2_per_kwh": 200}
+    more = Experiment(small(put("energy", energy | power | {"repeats": 3})), "e.yaml")
+    assert [more.request(run) for run in runs] == [experiment.request(run) for run in runs]
+    assert more.probe_settings["energy"]["power_model"] == power["power_model"]
+    slower = Experiment(small(put("energy", energy | {"seconds": 1})), "e.yaml")
+    assert slower.request(runs[0]) != experiment.request(runs[0])
+    assert experiment.request(runs[0])["probe_settings"] == {
+        "seconds": 0.5,
+        "cool_down_seconds": 60,
+        "sysfs": "/sys",
+    }
 
 
 def with_fits(settings: dict) -> dict:

@@ -87,6 +87,7 @@ def experiment(*strategies: str, variant: dict | None = None) -> dict:
         },
         "workloads": {"virus-cnn": {"epochs": 1}, "kmer-logreg": {}},
         "clocks": {"enabled": True},
+        "energy": {"enabled": True, "repeats": 1},
         "resources": {"enabled": True},
         "variants": {"plain": {}, "other": variant or {"compression": "fp16"}},
         "configurations": [
@@ -138,7 +139,8 @@ def test_additions_measure_nothing_again(project):
     (project / "schemas/tables/more.schema.yaml").write_text("properties: {}\n")
     (project / "escala/report/tables/more.py").write_text(TABLE)
     (project / "escala/report/figures/more.py").write_text(FIGURE)
-    assert {file.split("/")[-2] for file in before} == {"rep1", *PROBES}
+    last = {file.split("/")[-2].removesuffix(".rep1") for file in before}
+    assert last == {"rep1", *PROBES}
     assert known_by(project, experiment()) == before
     probed = known_by(project, experiment() | {"late": {"enabled": True}})
     assert {file for file in probed if file not in before} == {
@@ -194,6 +196,8 @@ def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided)
     ("file", "voided"),
     [
         ("escala/probes/clocks.py", {"clocks"}),
+        ("escala/probes/energy.py", {"energy"}),
+        ("escala/probes/_counters.py", {"energy"}),
         ("escala/probes/resources.py", {"resources"}),
         ("escala/probes/timeline.py", {"timeline"}),
         ("escala/probes/base.py", set(PROBES)),

@@ -153,6 +153,7 @@ def ok() -> dict:
             **{k: v for k, v in KNOBS.items() if k not in ("cores_per_process", "threads")},
         },
         "link": None,
+        "energy": None,
         "resources": None,
         "seeds": {"weights": 0, "shuffle": 0},
     }

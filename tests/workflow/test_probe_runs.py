@@ -13,6 +13,7 @@ import yaml
 
 from escala.core.files import read_json
 from tests.conftest import CLASSES, ROOT, copy_project
+from tests.unit.counter_trees import Growing, two_packages
 
 EPOCHS = 6
 EXPERIMENT = {
@@ -32,6 +33,7 @@ EXPERIMENT = {
     "configurations": [{"strategy": "single", "layouts": ["1x1"]}],
     "oversubscribe": True,
     "resources": {"seconds": 0.02},
+    "energy": {"seconds": 0.05, "cool_down_seconds": 1, "repeats": 1},
 }
 MEASURE = f"""
 import sys
@@ -45,7 +47,8 @@ for probe in sys.argv[2:]:
     request = experiment.request(run)
     request["training"]["epochs"] = {EPOCHS}
     outcome = measure(request, Path(sys.argv[1]), Path(run.file), 300)
-    assert outcome.status == "ok", outcome
+    print(outcome.status, outcome.reason)
+    assert outcome.status == "ok" or probe == "energy", outcome
 """
 
 
@@ -111,3 +114,77 @@ def test_only_logs_and_tables_are_left_of_the_ranks(probed):
     of_any = {"rank0.log", "launcher.log", "request.json", "rank0.steps.csv"}
     assert left["memory"] == of_any
     assert left["resources"] == of_any | {"node0.resources.csv", "resources.log"}
+
+
+@pytest.fixture
+def measure_energy(small_split, tmp_path):
+    """Measure the energy of a run on a tree of counters; return its run.json and what it left."""
+
+    def measure(tree: Path) -> tuple[dict, set[str]]:
+        settings = EXPERIMENT | {"energy": EXPERIMENT["energy"] | {"sysfs": str(tree)}}
+        (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURE, str(small_split), "energy"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        [file] = tmp_path.rglob("energy.rep1/run.json")
+        return read_json(file), {each.name for each in (file.parent / "ranks").iterdir()}
+
+    return measure
+
+
+def test_the_energy_of_a_training_is_the_power_of_the_counters_times_its_seconds(
+    measure_energy, tmp_path
+):
+    """The packages of 100 and 50 W, and their memory of 10 and 5, draw the same while idle."""
+    tree = two_packages(tmp_path / "sys")
+    with Growing(tree):
+        run, left = measure_energy(tree.root)
+    assert (run["status"], run["instrument"], run["repeat"]) == ("ok", "energy", 1)
+    [node] = run["energy"]
+    assert node["seconds"] == pytest.approx(run["seconds"]["train"], rel=0.5)
+    watts = {"package-0": 100, "dram-0": 10, "package-1": 50, "dram-1": 5}
+    assert [each["device"] for each in node["devices"]] == list(watts)
+    for each in node["devices"]:
+        assert each["joules"] / node["seconds"] == pytest.approx(watts[each["device"]], rel=0.2)
+        assert each["idle_watts"] == pytest.approx(watts[each["device"]], rel=0.2)
+        assert each["used"] and each["samples"] > 1
+    assert "node0.energy.csv" in left and not any(name.endswith(".pid") for name in left)
+
+
+def test_without_counters_a_run_is_unavailable_and_trains_nothing(measure_energy, tmp_path):
+    run, _ = measure_energy(tmp_path / "empty")
+    assert (run["status"], run["energy"], run["epochs"]) == ("unavailable", None, [])
+    assert "this node has no energy counters" in run["reason"]
+    assert run["seconds"] is None
+
+
+def test_a_counter_that_stands_still_makes_the_run_unavailable(measure_energy, tmp_path):
+    """It is found only after the training."""
+    run, _ = measure_energy(two_packages(tmp_path / "sys").root)
+    assert (run["status"], run["energy"]) == ("unavailable", None)
+    assert run["reason"] == "node 0: package-0: its counter did not grow"
+
+
+def test_repeats_of_a_probe_are_targets(probed):
+    folder = probed["memory"]
+    project = next(parent for parent in folder.parents if (parent / "Snakefile").is_file())
+    configuration = str(folder.parent.relative_to(project))
+    call = [str(Path(sys.executable).parent / "snakemake"), f"{configuration}/energy.rep1/run.json"]
+    options = ["--dry-run", "--forceall", "--cores", "2", "--configfile", "experiment.yaml"]
+    for target, code in ((call[1], 0), (call[1].replace("rep1", "rep2"), 1)):
+        done = subprocess.run(
+            [call[0], target, *options],
+            cwd=project,
+            env=os.environ | {"PYTHONPATH": str(project)},
+            capture_output=True,
+            text=True,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == code, said
+        wanted = "Capture the energy.rep1 of single 1x1" if code == 0 else "is not among the runs"
+        assert wanted in said

@@ -7,7 +7,7 @@ A table is a module of this package with the name of its schema in `schemas/tabl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class Evidence:
     pairs : the `escala.experiment.Pair`s of these files.
     references : the references of configurations, the main one first; see
         `escala.experiment.references`.
+    probe_settings : the settings of each probe in the experiment, by its name.
     """
 
     run_files: Sequence[str | Path] = ()
@@ -53,6 +54,7 @@ class Evidence:
     paired_files: Sequence[str | Path] = ()
     pairs: Sequence[Mapping[str, Any]] = ()
     references: Sequence[Reference] = DEFAULT_REFERENCES
+    probe_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def found(self) -> list[Measurement]:

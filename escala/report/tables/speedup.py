@@ -43,7 +43,7 @@ class Comparison(NamedTuple):
 
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
     """Yield each configuration that is trained by steps with each reference of it."""
-    usable = by_configuration(run for run in evidence.found if _is_timed(run))
+    usable = by_configuration(run for run in evidence.found if is_timed(run))
     for names, group in evidence.runs.groupby(list(CONFIGURATION), sort=False):
         if group["training_kind"].iloc[0] == "fit":
             continue
@@ -116,7 +116,7 @@ def inverse(ratio: Interval) -> Interval:
     return Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
 
 
-def _is_timed(run: Measurement) -> bool:
+def is_timed(run: Measurement) -> bool:
     """Return whether the time of a measurement counts: ok, not resumed, and comparable today."""
     resumed = run["training"].get("resumed_after", [])
     return run["status"] == "ok" and not resumed and run["comparable"]

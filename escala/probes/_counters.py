@@ -1,0 +1,203 @@
+"""Find and read the energy counters of a node.
+
+| source | counters | unit |
+|---|---|---|
+| `pm_counters` | the whole node and each accelerator of a Cray: `{sysfs}/cray/pm_counters` | J |
+| `rapl` | each processor package, and its memory: `{sysfs}/class/powercap/intel-rapl:*` | µJ |
+| `nvml` | each NVIDIA GPU, beside `rapl` | mJ |
+
+The counters of a node are complete or unavailable: part of a node is never taken for the whole. A
+`pm_counters` node needs no other source. Zones of `rapl` that are contained in others (cores,
+uncore, the second interface of a package by `intel-rapl-mmio`) or contain others (`psys`, the whole
+platform) are not read, so that nothing counts twice. Formats: kernel documentation
+`power/powercap/powercap.rst`, HPE's *User Access to Compute Node Power Data* (docs-csm), and NVML's
+API reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from escala.core.errors import Unavailable
+
+SYSFS = Path("/sys")
+#: No device draws more. A larger growth of a counter is a reset.
+MOST_WATTS = 20_000.0
+#: No counter is updated less often.
+UPDATE_SECONDS = 1.0
+#: In the name of a device, it separates the device that contains it: `node/accel0`.
+INSIDE = "/"
+
+_RAPL_FOLDER, _CRAY_FOLDER = Path("class", "powercap"), Path("cray", "pm_counters")
+_REMEDY = "let this user read it, for example by a rule of udev, or run as root"
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A counter that grows by the energy that one device uses.
+
+    Attributes
+    ----------
+    device : its name on the node. `node/accel0` is a part of `node`, and its energy is in both.
+    source : `rapl`, `pm_counters` or `nvml`.
+    range_joules : the value at which the counter begins again with 0; None if it does not wrap.
+    read : returns the counter in joules.
+    read_use : returns whether the device computes at this moment, or None if that is not known.
+    """
+
+    device: str
+    source: str
+    range_joules: float | None
+    read: Callable[[], float]
+    read_use: Callable[[], bool | None] = lambda: True
+
+
+def counters(sysfs: Path = SYSFS) -> list[Counter]:
+    """Return the counters of all devices of this node, each of which was read once.
+
+    Parameters
+    ----------
+    sysfs : the folder where sysfs is mounted.
+
+    Raises
+    ------
+    Unavailable : the node has no counters, or one of them is missing or cannot be read; the message
+        names it.
+    """
+    found = list(_cray(sysfs / _CRAY_FOLDER)) or [*_rapl(sysfs), *_nvml()]
+    for counter in found:
+        read(counter)
+    return found
+
+
+def read(counter: Counter) -> float:
+    """Return a counter in joules.
+
+    Raises
+    ------
+    Unavailable : it cannot be read, or it is no number.
+    """
+    try:
+        return counter.read()
+    except PermissionError as error:
+        raise Unavailable(
+            f"{counter.device}: no permission for {error.filename}; {_REMEDY}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"{counter.device}: {counter.source}: {error}") from None
+
+
+def _cray(folder: Path) -> Iterator[Counter]:
+    node = folder / "energy"
+    if not folder.is_dir():
+        return
+    yield Counter("node", "pm_counters", None, lambda: _joules_of_cray(node))
+    for path in sorted(folder.glob("accel[0-9]*_energy")) or _accelerators(folder):
+        device = f"node{INSIDE}{path.name.removesuffix('_energy')}"
+        yield Counter(
+            device, "pm_counters", None, lambda path=path: _joules_of_cray(path), lambda: None
+        )
+
+
+def _accelerators(folder: Path) -> list[Path]:
+    """Return the counter of all accelerators of a node; it is always 0 on a node without any."""
+    path = folder / "accel_energy"
+    counter = Counter("node", "pm_counters", None, lambda: _joules_of_cray(path))
+    return [path] if path.exists() and read(counter) else []
+
+
+def _joules_of_cray(path: Path) -> float:
+    """Return the joules in a file such as `28231 J 1700000000000000 us`."""
+    number, unit = path.read_text().split()[:2]
+    if unit != "J":
+        raise ValueError(f"{path} is not in joules")
+    return float(number)
+
+
+def _rapl(sysfs: Path) -> Iterator[Counter]:
+    folder = sysfs / _RAPL_FOLDER
+    zones = {path: _name(path) for path in sorted(folder.glob("intel-rapl:*"))}
+    packages = {p.name: name for p, name in zones.items() if name.startswith("package-")}
+    if not packages:
+        raise Unavailable(
+            f"this node has no energy counters: no package in {folder}, and no "
+            f"{sysfs / _CRAY_FOLDER}"
+        )
+    _require_every_package(sysfs, packages.values())
+    for path, name in zones.items():
+        parent = path.name.rpartition(":")[0]
+        if path.name in packages:
+            device = name
+        elif name == "dram" and parent in packages:
+            device = packages[parent].replace("package", "dram", 1)
+        else:
+            continue
+        yield Counter(
+            device, "rapl", _range(path), lambda path=path: _microjoules(path, "energy_uj")
+        )
+
+
+def _require_every_package(sysfs: Path, names: Iterable[str]) -> None:
+    """Refuse a node some of whose processor packages have no counter."""
+    files = (sysfs / "devices" / "system" / "cpu").glob("cpu[0-9]*/topology/physical_package_id")
+    present = {int(path.read_text()) for path in files}
+    counted = {int(number) for name in names if (number := re.match(r"package-(\d+)", name)[1])}
+    if present - counted:
+        missing = ", ".join(f"package-{number}" for number in sorted(present - counted))
+        raise Unavailable(f"{missing}: no counter in {sysfs / _RAPL_FOLDER}")
+
+
+def _name(zone: Path) -> str:
+    try:
+        return (zone / "name").read_text().strip()
+    except OSError as error:
+        raise Unavailable(f"{zone}: {error}") from None
+
+
+def _range(zone: Path) -> float:
+    try:
+        return _microjoules(zone, "max_energy_range_uj")
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"{zone}: {error}") from None
+
+
+def _microjoules(zone: Path, file: str) -> float:
+    return int((zone / file).read_text()) / 1e6
+
+
+def _nvml() -> Iterator[Counter]:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        devices = [
+            pynvml.nvmlDeviceGetHandleByIndex(number)
+            for number in range(pynvml.nvmlDeviceGetCount())
+        ]
+    except pynvml.NVMLError:
+        return  # There is no driver, and so no GPU.
+    for number, device in enumerate(devices):
+        yield Counter(
+            f"gpu{number}",
+            "nvml",
+            None,
+            lambda device=device: _joules_of_gpu(pynvml, device),
+            lambda device=device: _computes(pynvml, device),
+        )
+
+
+def _joules_of_gpu(pynvml, device: object) -> float:
+    try:
+        return pynvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3
+    except pynvml.NVMLError as error:
+        raise OSError(str(error)) from None
+
+
+def _computes(pynvml, device: object) -> bool | None:
+    try:
+        return pynvml.nvmlDeviceGetUtilizationRates(device).gpu > 0
+    except pynvml.NVMLError:
+        return None

@@ -1,0 +1,414 @@
+"""Energy: counters of made-up trees, read by the sampler on a made-up clock."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from escala.core.errors import Unavailable
+from escala.core.files import write_json
+from escala.probes import _counters, energy
+from escala.probes.energy import Energy
+from tests.unit.counter_trees import RANGE, Tree, two_packages
+
+#: A number that no process has.
+NO_PROCESS = 2**22 + 1
+#: The energy that the two packages with their memory use in a second.
+WATTS = {"package-0": 100, "dram-0": 10, "package-1": 50, "dram-1": 5}
+
+
+@pytest.fixture(autouse=True)
+def without_gpus(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(None))
+
+
+class Nvml(types.SimpleNamespace):
+    """A driver of some GPUs: of each, a function that returns its mJ, and its use in percent."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, gpus: list[tuple[Callable[[], int] | None, int]] | None):
+        self.gpus = gpus
+
+    def nvmlInit(self) -> None:
+        if self.gpus is None:
+            raise self.NVMLError("no driver")
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, number: int):
+        return self.gpus[number]
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu):
+        if gpu[0] is None:
+            raise self.NVMLError("Not Supported")
+        return gpu[0]()
+
+    def nvmlDeviceGetUtilizationRates(self, gpu):
+        return types.SimpleNamespace(gpu=gpu[1])
+
+
+class Node:
+    """A sampled node: its counters grow with its clock, and things happen at some seconds."""
+
+    def __init__(self, folder: Path, tree: Tree, monkeypatch):
+        self.folder, self.tree, self.now = folder, tree, 1000.0
+        self._events: list[tuple[float, Callable[[], None]]] = []
+        clock = types.SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        monkeypatch.setattr(energy, "time", clock)
+
+    def at(self, seconds: float, event: Callable[[], None]) -> None:
+        self._events.append((1000.0 + seconds, event))
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.tree.grow(seconds)
+        due = [event for moment, event in self._events if self.now >= moment]
+        self._events = [each for each in self._events if self.now < each[0]]
+        for event in due:
+            event()
+
+    def sampled(self, seconds: float = 100, node: int = 0) -> dict[int, pd.DataFrame]:
+        """Sample every half second until the rank ends."""
+        ended = {"node": node, "pid": NO_PROCESS, "started": 1.0}
+        self.at(seconds, lambda: write_json(self.folder / "rank0.pid", ended))
+        energy.sample(self.folder, node, _counters.counters(self.tree.root))
+        return energy.read(self.folder)
+
+    def summary(self, idle=(1010.0, 1020.0), trained=(1040.25, 1080.75)) -> dict:
+        [found] = energy.summary(self.sampled(), {0: {"idle": idle, "trained": trained}})
+        Draft202012Validator(Energy.result["items"]).validate(found)
+        return found
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    (tmp_path / "ranks").mkdir()
+    return Node(tmp_path / "ranks", two_packages(tmp_path / "sys"), monkeypatch)
+
+
+def test_each_device_counts_once(node):
+    """Cores are a part of the package, and psys and the second interface contain it."""
+    found = node.summary()
+    assert {each["device"]: each["source"] for each in found["devices"]} == dict.fromkeys(
+        WATTS, "rapl"
+    )
+    assert (found["node"], found["seconds"], found["idle_reason"]) == (0, 40.5, None)
+    for each in found["devices"]:
+        watts = WATTS[each["device"]]
+        assert each["joules"] == pytest.approx(40.5 * watts, rel=1e-6)
+        assert each["idle_watts"] == pytest.approx(watts, rel=1e-6)
+        assert (each["used"], each["samples"]) == (True, 81)
+
+
+def test_a_counter_that_wraps_keeps_counting(tmp_path, node):
+    """It reaches its range several times while the node trains."""
+    tree = Tree(tmp_path / "wrapping")
+    tree.zone("0", "package-0", 2000, start=2e9, most=12_000_000_000)
+    node.tree = tree
+    rows = node.sampled()[0]
+    while_trained = rows[rows["seconds"].between(1040.25, 1080.75)]
+    assert (while_trained["joules"].diff() < 0).sum() == 7
+    assert energy.grown(rows, 1040.25, 1080.75) == pytest.approx(2000 * 40.5, rel=1e-6)
+
+
+@given(
+    st.lists(st.floats(0, 5000), min_size=3, max_size=30),
+    st.floats(0.05, 0.5),
+    st.floats(0.01, 0.99),
+    st.floats(0.01, 0.99),
+    st.sampled_from([math.nan, 12_000.0, 262_143.0]),
+)
+def test_growth_is_that_of_the_energy_behind_the_counter(watts, interval, one, other, most):
+    """The energy itself never wraps; the counter is its remainder."""
+    seconds = 50.0 + interval * np.arange(len(watts) + 1)
+    used = 0.5 * min(most, 1e9) if most == most else 0.0
+    behind = used + np.concatenate([[0], np.cumsum(np.array(watts) * interval)])
+    joules = behind if math.isnan(most) else behind % most
+    rows = pd.DataFrame({"seconds": seconds, "device": "d", "joules": joules, "error": ""})
+    begin, end = sorted(seconds[0] + part * (seconds[-1] - seconds[0]) for part in (one, other))
+    if begin == end:
+        return
+    expected = np.interp(end, seconds, behind) - np.interp(begin, seconds, behind)
+    shuffled = rows.assign(range_joules=most).sample(frac=1, random_state=len(watts))
+    assert energy.grown(shuffled, begin, end) == pytest.approx(expected, rel=1e-6, abs=1e-5)
+
+
+def test_a_node_without_counters_is_unavailable(tmp_path):
+    with pytest.raises(Unavailable, match="this node has no energy counters"):
+        _counters.counters(tmp_path)
+
+
+def test_nothing_is_trained_without_counters(tmp_path):
+    """The rank ends at once: neither the cool-down nor the run begins."""
+    probe = Energy({"sysfs": str(tmp_path), "seconds": 0.5, "cool_down_seconds": 3600}, tmp_path)
+    with pytest.raises(Unavailable, match="no energy counters"), probe.around(0, 0):
+        pytest.fail("the rank began its work")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_package_without_a_counter_is_not_left_out(node):
+    folder = node.tree.root / "devices/system/cpu/cpu9/topology"
+    folder.mkdir(parents=True)
+    (folder / "physical_package_id").write_text("2\n")
+    with pytest.raises(Unavailable, match="package-2: no counter in"):
+        _counters.counters(node.tree.root)
+
+
+@pytest.mark.parametrize("file", ["energy_uj", "name", "max_energy_range_uj"])
+def test_a_missing_file_of_a_zone_is_named(node, file):
+    missing = node.tree.root / "class/powercap/intel-rapl:1" / file
+    missing.unlink()
+    with pytest.raises(Unavailable, match=f"No such file .*{missing}"):
+        _counters.counters(node.tree.root)
+
+
+def test_a_counter_that_goes_missing_while_the_node_trains(node):
+    """What the other counters read is not the energy of the node."""
+    missing = node.tree.root / "class/powercap/intel-rapl:0:1/energy_uj"
+    node.at(60, missing.unlink)
+    with pytest.raises(Unavailable, match=f"node 0: dram-0: rapl: .*No such file .*{missing}"):
+        node.summary()
+
+
+def test_a_counter_that_is_missing_only_before_and_after_does_no_harm(node):
+    zone = node.tree.root / "class/powercap/intel-rapl:1:0/energy_uj"
+    node.at(85, zone.unlink)
+    assert len(node.summary()["devices"]) == 4
+
+
+class Unprivileged:
+    """Run as a user without rights, if the tests run as root."""
+
+    def __enter__(self):
+        self.root = os.geteuid() == 0
+        if self.root:
+            os.seteuid(65534)
+
+    def __exit__(self, *_):
+        if self.root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def guarded():
+    """A tree outside pytest's folders, which other users cannot enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield two_packages(Path(folder) / "sys")
+
+
+def test_a_counter_that_only_root_may_read_is_unavailable_to_others(guarded):
+    """The kernel's default since CVE-2020-8694."""
+    zone = guarded.root / "class/powercap/intel-rapl:0/energy_uj"
+    zone.chmod(0o400) if os.geteuid() == 0 else zone.chmod(0)
+    with pytest.raises(Unavailable, match=f"package-0: no permission for {zone}"), Unprivileged():
+        _counters.counters(guarded.root)
+
+
+def test_a_permission_that_is_lost_while_the_node_trains(guarded, node):
+    node.tree = guarded
+    zone = guarded.root / "class/powercap/intel-rapl:1/energy_uj"
+    real = energy.read_counter
+
+    def as_nobody(counter):
+        with Unprivileged():
+            return real(counter)
+
+    node.at(60, lambda: zone.chmod(0o400 if os.geteuid() == 0 else 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(energy, "read_counter", as_nobody)
+        with pytest.raises(Unavailable, match=f"node 0: package-1: no permission for {zone}"):
+            node.summary()
+
+
+def test_a_reset_is_no_wrap(node):
+    """The counter begins again with 0 far below its range."""
+    zone = node.tree.root / "class/powercap/intel-rapl:0/energy_uj"
+    node.at(60, lambda: node.tree.set(zone, 0))
+    with pytest.raises(Unavailable, match="package-0: its counter was reset"):
+        node.summary()
+
+
+def test_a_gap_in_which_a_counter_may_have_wrapped(node):
+    node.at(60, lambda: node.sleep(30))
+    with pytest.raises(Unavailable, match="no sample for 30 s, in which it may have wrapped"):
+        node.summary()
+
+
+def test_a_counter_that_does_not_grow_is_not_zero(tmp_path, node):
+    """As in some virtual machines."""
+    node.tree = Tree(tmp_path / "still")
+    node.tree.zone("0", "package-0", 0)
+    with pytest.raises(Unavailable, match="package-0: its counter did not grow"):
+        node.summary()
+
+
+@pytest.mark.parametrize(
+    ("trained", "where"), [((990.0, 1080.0), "before"), ((1040.0, 1200.0), "after")]
+)
+def test_steps_that_the_samples_do_not_cover(node, trained, where):
+    with pytest.raises(Unavailable, match=f"package-0: no sample {where} these moments"):
+        node.summary(trained=trained)
+
+
+def test_a_node_whose_sampler_never_began():
+    with pytest.raises(Unavailable, match="node 1 has no samples of energy"):
+        energy.summary({}, {1: {"idle": (0, 1), "trained": (1, 2)}})
+
+
+def test_without_a_cool_down_only_the_idle_power_is_unknown(node):
+    found = node.summary(idle=(1010.0, 1010.0))
+    assert {each["idle_watts"] for each in found["devices"]} == {None}
+    assert found["idle_reason"] == "no time between the two moments"
+    assert sum(each["joules"] for each in found["devices"]) == pytest.approx(40.5 * 165)
+
+
+def test_cray_nodes_have_one_counter_and_accelerators_are_a_part_of_it(tmp_path, node):
+    """No other source is read beside it; the use of its accelerators is not known."""
+    node.tree.cray("energy", 900, start=5e6)
+    for number in range(2):
+        node.tree.cray(f"accel{number}_energy", 100 * (number + 1), start=1e6)
+    node.tree.cray("accel0_power", 100)
+    found = node.summary()
+    joules = {each["device"]: round(each["joules"]) for each in found["devices"]}
+    assert joules == {"node": 600 * 40.5, "node/accel0": 4050, "node/accel1": 8100}
+    assert [each["used"] for each in found["devices"]] == [True, None, None]
+    assert {each["source"] for each in found["devices"]} == {"pm_counters"}
+
+
+def test_the_counter_of_all_accelerators_is_zero_where_there_are_none(node):
+    """Older Cray nodes have one for all, and those without accelerators have it too."""
+    node.tree.cray("energy", 500, start=1000)
+    node.tree.cray("accel_energy", 0)
+    assert [each.device for each in _counters.counters(node.tree.root)] == ["node"]
+    node.tree.cray("accel_energy", 100, start=50)
+    joules = {each["device"]: round(each["joules"]) for each in node.summary()["devices"]}
+    assert joules == {"node": 400 * 40.5, "node/accel": 4050}
+
+
+def test_a_cray_counter_that_is_reset_or_of_another_unit(node):
+    path = node.tree.cray("energy", 500, start=1000)
+    node.at(60, lambda: node.tree.set(path, 0))
+    with pytest.raises(Unavailable, match="node: its counter was reset"):
+        node.summary()
+    path.write_text("7 W")
+    with pytest.raises(Unavailable, match=f"node: pm_counters: {path} is not in joules"):
+        _counters.counters(node.tree.root)
+
+
+def test_gpus_are_counted_beside_the_packages_and_known_to_be_idle(node, monkeypatch):
+    gpus = [(lambda: int(300e3 * node.now), 80), (lambda: int(40e3 * node.now), 0)]
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(gpus))
+    found = {each["device"]: each for each in node.summary()["devices"]}
+    assert found.keys() == {*WATTS, "gpu0", "gpu1"}
+    assert found["gpu0"]["joules"] == pytest.approx(300 * 40.5)
+    assert found["gpu1"]["idle_watts"] == pytest.approx(40)
+    assert (found["gpu0"]["used"], found["gpu1"]["used"]) == (True, False)
+
+
+def test_a_gpu_without_a_counter_makes_the_node_unavailable(node, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml([(None, 0)]))
+    with pytest.raises(Unavailable, match="gpu0: nvml: Not Supported"):
+        _counters.counters(node.tree.root)
+
+
+def process(boot: str, began: float | None, seconds: float = 10.0) -> dict:
+    epochs = [] if began is None else [{"began": began, "train_seconds": seconds}]
+    return {"boot": boot} | ({"epochs": epochs} if epochs else {})
+
+
+def announced(folder: Path, *processes: tuple[int, tuple[float, float]]) -> None:
+    for number, (node, idle) in enumerate(processes):
+        write_json(folder / f"rank{number}.pid", {"node": node, "idle": list(idle)})
+
+
+def test_a_machine_is_idle_while_all_sleep_and_trained_on_while_any_trains(tmp_path):
+    announced(tmp_path, (0, (5, 10)), (0, (6, 11)), (1, (105, 110)), (1, (104, 109)))
+    found = energy.moments(
+        tmp_path,
+        [process("a", 20), process("a", 21, 12.0), process("b", 120), process("b", None)],
+    )
+    assert found == {
+        0: {"idle": (6, 10), "trained": (20, 33)},
+        1: {"idle": (105, 109), "trained": (120, 130)},
+    }
+
+
+def test_nodes_on_one_machine_count_once(tmp_path):
+    """Those of the lab read the same counters."""
+    announced(tmp_path, (0, (5, 10)), (1, (6, 11)))
+    found = energy.moments(tmp_path, [process("a", 20), process("a", 22)])
+    assert found == {0: {"idle": (6, 10), "trained": (20, 32)}}
+
+
+def test_a_machine_that_only_serves_others_has_no_steps_to_measure(tmp_path):
+    announced(tmp_path, (0, (5, 10)), (1, (6, 11)))
+    with pytest.raises(Unavailable, match="node 1 makes no training steps"):
+        energy.moments(tmp_path, [process("a", 20), process("b", None)])
+
+
+RANK = """
+import sys
+from pathlib import Path
+from escala.probes.energy import Energy
+values = {"sysfs": sys.argv[1], "seconds": 0.05, "cool_down_seconds": 0.2}
+with Energy(values, Path(sys.argv[2])).around(0, 0):
+    print("works", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_the_sampler_ends_with_the_ranks_of_its_node(tmp_path):
+    tree, folder = two_packages(tmp_path / "sys"), tmp_path / "ranks"
+    folder.mkdir()
+    pipe = subprocess.PIPE
+    probe = Energy({"sysfs": str(tree.root), "seconds": 0.05, "cool_down_seconds": 0.2}, folder)
+    sampler = subprocess.Popen(probe.program("lo"), stderr=pipe, text=True)
+    rank = subprocess.Popen(
+        [sys.executable, "-c", RANK, str(tree.root), str(folder)],
+        stdin=pipe,
+        stdout=pipe,
+        text=True,
+    )
+    try:
+        assert rank.stdout.readline() == "works\n"
+        worked = time.monotonic()
+        write_json(folder / "rank1.pid", {"node": 1, "pid": os.getpid(), "started": 0.0})
+        rank.communicate("end\n", timeout=60)
+        assert (sampler.wait(60), sampler.stderr.read()) == (0, "")
+    finally:
+        for each in (rank, sampler):
+            each.kill()
+            each.wait()
+    rows = energy.read(folder)[0]
+    assert set(rows["device"]) == set(WATTS) and rows["error"].isna().all()
+    assert (rows["seconds"] > worked).any()
+
+
+def test_the_sampler_names_what_is_missing(tmp_path):
+    command = [sys.executable, "-m", "escala.probes.energy", str(tmp_path), "--sysfs"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "this node has no energy counters" in done.stderr
+
+
+def test_the_range_of_most_packages_is_not_reached_between_samples():
+    """Two seconds of the most that a device draws are less than a range."""
+    assert 2 * _counters.MOST_WATTS < RANGE / 1e6

@@ -1,0 +1,255 @@
+"""The table of energy, from made-up energy runs whose joules are known."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from escala.core.files import read_json, write_json
+from escala.record.schema import validate_run
+from escala.report import tables
+from escala.report.findings import energy
+from tests.unit.fixtures_runs import FakeExperiment
+
+MODEL = {"power_model": {"node_watts": 40.0, "core_watts": 10.0}}
+
+
+def device(name: str, joules: float, idle_watts: float | None = 0.0, used: bool | None = True):
+    source = "nvml" if name.startswith("gpu") else "rapl"
+    return {
+        "device": name, "source": source, "joules": joules, "idle_watts": idle_watts,
+        "used": used, "samples": 9,
+    }  # fmt: skip
+
+
+def add_energy(
+    of: FakeExperiment, strategy: str, layout: str, seconds: float, *runs: list[dict] | str, **more
+) -> list[Path]:
+    """Add energy runs of a configuration: the devices of each, or the reason why there are none."""
+    template = next(path for path in of.runs if f"/{strategy}/{layout}/" in str(path))
+    files = []
+    for repeat, devices in enumerate(runs, start=1):
+        run = copy.deepcopy(read_json(template)) | {"instrument": "energy", "repeat": repeat}
+        if isinstance(devices, str):
+            run |= {"status": "unavailable", "reason": devices}
+        else:
+            run["epochs"] = [run["epochs"][0] | {"train_seconds": seconds}]
+            run["seconds"]["train"] = seconds
+            known = all(each["idle_watts"] is not None for each in devices)
+            reason = None if known else "no time between the two moments"
+            node = {"node": 0, "seconds": seconds, "idle_reason": reason, "devices": devices}
+            run["energy"] = [node | more]
+        validate_run(run)
+        files.append(template.parents[1] / f"energy.rep{repeat}" / "run.json")
+        write_json(files[-1], run)
+    return files
+
+
+def table(of: FakeExperiment, files: list[Path], **settings) -> pd.DataFrame:
+    found = tables.tables(
+        of.runs, of.dataset_files, of.class_files, files, probe_settings={"energy": settings}
+    )
+    tables.write(found, of.root / "tables")
+    return found["energy"].set_index(["strategy", "layout", "basis"])
+
+
+@pytest.fixture
+def experiment(tmp_path) -> FakeExperiment:
+    made = FakeExperiment(tmp_path).add_dataset()
+    return made.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 6.0)
+
+
+def test_nothing_is_said_of_energy_where_nobody_asked(experiment):
+    assert table(experiment, []).empty
+
+
+def test_the_table_has_the_form_of_the_published_one(tmp_path):
+    """Cruz Varona 2021: MJ and energy × time relative to one GPU, without and with idle devices.
+
+    The energies and speed-ups are his, and so are the expected ratios, which he rounded.
+    """
+    made = FakeExperiment(tmp_path).add_dataset()
+    for strategy, layout in (("single", "1x1"), ("mirrored", "1x1"), ("mirrored", "1x2")):
+        made.add(strategy, layout, 10.0)
+    seconds, e = 1000.0, 1e6
+    one_gpu = [device("package-0", 0.17 * e), device("gpu0", 1.0 * e)]
+    files = [
+        *add_energy(
+            made, "mirrored", "1x1", seconds, [*one_gpu, device("gpu1", 0.11 * e, used=False)]
+        ),
+        *add_energy(
+            made, "single", "1x1", 11.8 * seconds,
+            [device("package-0", 8.48 * e), device("gpu0", 1.31 * e, used=False),
+             device("gpu1", 1.31 * e, used=False)],
+        ),
+        *add_energy(
+            made, "mirrored", "1x2", seconds / 1.79,
+            [device("package-0", 0.15 * e), device("gpu0", 0.5 * e), device("gpu1", 0.5 * e)],
+        ),
+    ]  # fmt: skip
+    found = tables.tables(
+        made.runs, made.dataset_files, made.class_files, files,
+        references=[{"strategy": "mirrored", "layout": "1x1"}],
+    )["energy"].set_index(["strategy", "layout", "basis"])  # fmt: skip
+    published = {
+        ("single", "1x1"): (8.48, 11.1, 86.7, 103.8),
+        ("mirrored", "1x1"): (1.17, 1.28, 1, 1),
+        ("mirrored", "1x2"): (1.15, 1.15, 0.56, 0.51),
+    }
+    for names, (used, every, edp_used, edp_every) in published.items():
+        row, whole = found.loc[(*names, "used devices")], found.loc[(*names, "all devices")]
+        assert (row["kind"], whole["kind"]) == ("measured", "measured")
+        assert row["joules_per_epoch"] == pytest.approx(used * e, rel=0.005)
+        assert whole["joules_per_epoch"] == pytest.approx(every * e, rel=0.005)
+        assert row["edp_ratio"] == pytest.approx(edp_used, rel=0.025)
+        assert whole["edp_ratio"] == pytest.approx(edp_every, rel=0.025)
+
+
+def test_medians_ratios_and_intervals_are_those_of_plain_loops(experiment):
+    random = np.random.default_rng(0)
+    mine, theirs = random.uniform(500, 900, 5), random.uniform(800, 1200, 5)
+    runs = ([device("package-0", j, 10.0), device("dram-0", 50.0, 2.0)] for j in theirs)
+    files = add_energy(experiment, "single", "1x1", 10.0, *runs)
+    runs = ([device("package-0", j, 10.0), device("dram-0", 50.0, 2.0)] for j in mine)
+    files += add_energy(experiment, "horovod-mpi", "1x2", 6.0, *runs)
+    found = table(experiment, files, grams_co2_per_kwh=200.0)
+    row = found.loc[("horovod-mpi", "1x2", "all devices")]
+    assert row["joules_per_epoch"] == pytest.approx(np.median(mine) + 50)
+    assert row["joules_per_epoch_low"] == pytest.approx(mine.min() + 50)
+    assert row["joules_per_epoch_high"] == pytest.approx(mine.max() + 50)
+    assert row["watts"] == pytest.approx((np.median(mine) + 50) / 6)
+    assert row["edp_joule_seconds"] == pytest.approx((np.median(mine) + 50) * 6)
+    quotients = (mine + 50) / (theirs + 50)
+    assert row["energy_ratio"] == pytest.approx(np.median(quotients))
+    assert row["edp_ratio_high"] == pytest.approx(quotients.max() * 6 / 10)
+    assert (row["pairs"], row["runs"], row["source"]) == (5, 5, "rapl")
+    assert row["devices"] == "package-0;dram-0"
+    assert row["grams_co2_per_epoch"] == pytest.approx((np.median(mine) + 50) / 3.6e6 * 200)
+    above = found.loc[("horovod-mpi", "1x2", "above idle")]
+    assert above["joules_per_epoch"] == pytest.approx(np.median(mine) + 50 - 12 * 6)
+    reference = found.loc[("single", "1x1", "all devices")]
+    assert (reference["energy_ratio"], reference["edp_ratio"]) == (1, 1)
+    assert pd.isna(reference["energy_ratio_low"])
+    timed = [read_json(path) for path in experiment.runs if "/1x2/" in str(path)]
+    hours = [2 * sum(e["train_seconds"] for e in run["epochs"]) / 3 / 3600 for run in timed]
+    assert row["core_hours_per_epoch"] == pytest.approx(np.median(hours))
+
+
+def test_without_an_intensity_there_are_no_grams(experiment):
+    files = add_energy(experiment, "single", "1x1", 10.0, [device("package-0", 100.0)])
+    assert table(experiment, files)["grams_co2_per_epoch"].isna().all()
+
+
+def test_energy_that_was_not_measured_is_unavailable_and_not_zero(experiment):
+    """Its core-hours are known."""
+    files = add_energy(experiment, "single", "1x1", 10.0, *["this node has no energy counters"] * 2)
+    found = table(experiment, files)
+    assert len(found) == 3 and set(found["kind"]) == {"unavailable"}
+    reason = "rep 1, 2: unavailable (this node has no energy counters)"
+    assert set(found["reason"]) == {reason} and set(found["runs"]) == {0}
+    of_energy = [n for n in found if n.startswith(("joules", "edp", "energy", "watts", "grams"))]
+    assert found[of_energy].isna().all(axis=None)
+    assert (found["core_hours_per_epoch"] > 0).all()
+
+
+def test_the_users_model_estimates_what_was_not_measured(experiment):
+    """Two cores of one node for six seconds, by the timing runs."""
+    files = add_energy(experiment, "horovod-mpi", "1x2", 6.0, "no energy counters")
+    found = table(experiment, files, **MODEL)
+    row, above = (
+        found.loc[("horovod-mpi", "1x2", basis)] for basis in ("all devices", "above idle")
+    )
+    assert (row["kind"], row["source"], row["runs"]) == ("estimated", "power_model", 3)
+    assert row["reason"] == "rep 1: unavailable (no energy counters)"
+    assert row["watts"] == pytest.approx(60) and above["watts"] == pytest.approx(20)
+    assert row["joules_per_epoch"] == pytest.approx(60 * row["seconds_per_epoch"])
+    assert pd.isna(row["devices"])
+    reference = found.loc[("single", "1x1", "all devices")]
+    assert (reference["kind"], reference["energy_ratio"]) == ("estimated", 1)
+    assert row["energy_ratio"] == pytest.approx(0.6 * 60 / 50, rel=0.15)
+    assert row["pairs"] == 3
+
+
+def test_an_estimate_is_not_compared_with_a_measurement(experiment):
+    files = add_energy(experiment, "horovod-mpi", "1x2", 6.0, [device("package-0", 500.0)])
+    row = table(experiment, files, **MODEL).loc[("horovod-mpi", "1x2", "all devices")]
+    assert row["kind"] == "measured" and pd.isna(row["energy_ratio"])
+    assert row["reason"] == "no ratio: the energy of the reference is of another source"
+
+
+def test_a_basis_whose_quantity_is_not_known_is_unavailable_with_the_reason(experiment):
+    devices = [device("node", 500.0, None), device("node/accel0", 70.0, None, used=None)]
+    files = add_energy(experiment, "single", "1x1", 10.0, devices)
+    found = table(experiment, files)
+    assert found.loc[("single", "1x1", "all devices"), "joules_per_epoch"] == 570
+    used, above = (found.loc[("single", "1x1", b)] for b in ("used devices", "above idle"))
+    assert (used["kind"], above["kind"]) == ("unavailable", "unavailable")
+    assert used["reason"] == "node/accel0: it is not known whether it computed"
+    assert above["reason"].startswith("the idle power was not measured: no time")
+
+
+def test_some_steps_of_an_epoch_make_an_estimate(experiment):
+    files = add_energy(experiment, "single", "1x1", 10.0, [device("package-0", 100.0)])
+    run = read_json(files[0])
+    steps = run["training"]["steps_per_epoch"]
+    run["training"]["steps_per_epoch"] = 4 * steps
+    write_json(files[0], run)
+    row = table(experiment, files).loc[("single", "1x1", "all devices")]
+    assert (row["kind"], row["joules_per_epoch"]) == ("estimated", 400)
+    assert (row["seconds_per_epoch"], row["watts"]) == (40, 10)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "epochs"),
+    [((0.1, 0.96, 0.9), 2), ((0.1, 0.2, 0.95), 3), ((0.1, 0.2, 0.3), None)],
+)
+def test_the_energy_to_a_score_counts_the_epochs_of_timing_runs(experiment, accuracies, epochs):
+    for path in experiment.runs:
+        run = read_json(path)
+        for epoch, accuracy in zip(run["epochs"], accuracies, strict=True):
+            epoch["validation_accuracy"] = accuracy
+        write_json(path, run)
+        write_json(path.parent / "sessions" / f"{run['session']}.json", run)
+    files = add_energy(experiment, "single", "1x1", 10.0, [device("package-0", 100.0)])
+    row = table(experiment, files).loc[("single", "1x1", "all devices")]
+    assert row["target_accuracy"] == 0.95
+    if epochs is None:
+        assert pd.isna(row["epochs_to_target"]) and pd.isna(row["joules_to_target"])
+    else:
+        assert (row["epochs_to_target"], row["joules_to_target"]) == (epochs, 100 * epochs)
+
+
+def sentences(of: FakeExperiment, files: list[Path], **settings) -> list[str]:
+    found = tables.tables(
+        of.runs, of.dataset_files, of.class_files, files, probe_settings={"energy": settings}
+    )
+    return [each.text for each in energy.findings(found, of.name)]
+
+
+def test_a_sentence_compares_the_energy_with_that_of_the_reference(experiment):
+    assert sentences(experiment, []) == []
+    files = add_energy(experiment, "single", "1x1", 10.0, *[[device("package-0", 1000.0)]] * 2)
+    of_two = [[device("package-0", joules)] for joules in (600.0, 800.0)]
+    files += add_energy(experiment, "horovod-mpi", "1x2", 6.0, *of_two)
+    assert sentences(experiment, files) == [
+        "An epoch of `horovod-mpi 1x2` takes 0.70 times the energy of one of `single 1x1` "
+        "(range 0.60–0.80)."
+    ]
+
+
+def test_a_sentence_says_why_the_energy_is_unavailable_or_that_it_is_estimated(experiment):
+    files = add_energy(experiment, "horovod-mpi", "1x2", 6.0, "no energy counters")
+    assert sentences(experiment, files) == [
+        "The energy of `horovod-mpi 1x2` is unavailable: `rep 1: unavailable (no energy counters)`."
+    ]
+    [estimate] = sentences(experiment, files, **MODEL)
+    assert re.fullmatch(
+        r"An epoch of `horovod-mpi 1x2` is estimated to take 0\.\d\d times the energy of one of "
+        r"`single 1x1` by the stated power model \(range 0\.\d\d–0\.\d\d\)\.",
+        estimate,
+    )
