@@ -372,6 +372,13 @@ def test_what_was_not_calibrated_is_named():
     assert other.extrapolated == [
         "the latency of native stands for that of 10gbit",
         "10gbit was not calibrated",
+        "no allreduce was calibrated on a network as fast as 10gbit",
+    ]
+    slower = transfers("2x1", PRESETS["100mbit"])
+    slower.seconds(ALLREDUCE, 10_000)
+    assert slower.extrapolated == [
+        "the latency of native stands for that of 100mbit",
+        "100mbit was not calibrated",
     ]
     larger = transfers("3x4")
     larger.seconds(ALLREDUCE, 10_000)

@@ -32,13 +32,13 @@ import numpy as np
 from escala.runtime.layout import Layout
 
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
-#: Not among the operations that every calibration has: times of an allgather can stand for it.
-ALLTOALL = "alltoall"
 MPI, GLOO, TENSORFLOW = LIBRARIES = ("mpi", "gloo", "tensorflow")
 #: Largest number of ranks whose algorithms are listed here.
 MAX_RANKS = 511
 
 GLOO_SEGMENT_BYTES = 2**20
+#: Not among `OPERATIONS`, which every calibration has: times of an allgather can stand for it.
+ALLTOALL = "alltoall"
 
 
 class Round(NamedTuple):

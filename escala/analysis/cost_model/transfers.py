@@ -247,6 +247,11 @@ class Transfers:
             latency = own_latency
         least = max(self._network.seconds_per_byte, self._seconds_per_byte_of_core)
         self._note(f"{self._network.name} was not calibrated")
+        calibrated = self._calibration.networks.get(base.network)
+        if calibrated and calibrated.seconds_per_byte > self._network.seconds_per_byte:
+            self._note(
+                f"no {base.operation} was calibrated on a network as fast as {self._network.name}"
+            )
         return _leg(base, own_latency, latency, least)
 
     def _local(self, operation: str) -> _Leg | None:
