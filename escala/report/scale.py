@@ -75,15 +75,14 @@ def _replaced(table: pd.DataFrame) -> pd.Series:
 
 def _speedups(panel: pd.DataFrame) -> Iterator[str]:
     """Yield a line for each layout, with a column for each exchange."""
-    columns = {}
-    for name, series in panel.groupby("exchange", sort=False):
-        columns["layout"] = list(series["layout"])
-        columns[name] = [
+    series = [group for _, group in panel.groupby("exchange", sort=False)]
+    columns = {"layout": list(series[0]["layout"])}
+    for group in series:
+        columns[group["exchange"].iloc[0]] = [
             _spread(row.speedup, row.speedup_low, row.speedup_high) + _REPLACED * bool(replaced)
-            for row, replaced in zip(series.itertuples(), _replaced(series), strict=True)
+            for row, replaced in zip(group.itertuples(), _replaced(group), strict=True)
         ]
-        columns["fastest"] = list(series["best_exchange"].fillna("-"))
-    columns["fastest"] = columns.pop("fastest")
+    columns["fastest"] = list(series[0]["best_exchange"].fillna("-"))
     yield from pd.DataFrame(columns).to_string(index=False).split("\n")
 
 

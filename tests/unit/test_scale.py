@@ -228,8 +228,15 @@ def test_more_ranks_pay_as_long_as_they_are_faster_than_all_layouts_of_fewer():
         paying = found[same & found["pays"]]
         assert row.ranks == (paying["ranks"].max() if len(paying) else 1)
     assert (ends.loc[ends["scaling"] == UNSHARDED, "ranks"] == 1).all()
-    of_strong = ends[ends["scaling"] == STRONG].set_index(["network", "exchange"])["ranks"]
-    assert of_strong["slow", costs.ALLREDUCE] < of_strong["native", costs.ALLREDUCE]
+
+
+def test_more_ranks_pay_on_a_fast_network_and_not_on_a_slow_one():
+    fast = parse(machine(link=(LINK[0], 1e-9)))
+    calibration = replace(fast, networks=dict(fast.networks) | {"slow": SLOW.networks["slow"]})
+    found = of(calibration, {STRONG: 64}, networks=["native", "slow"], exchanges=["allreduce"])
+    native, slow = scale.limits(found).itertuples()
+    assert native.ranks > 1 and native.speedup > 1
+    assert (slow.ranks, slow.speedup, slow.pays) == (1, 1, False)
 
 
 def test_what_is_not_certain_does_not_pay():
