@@ -17,6 +17,7 @@ from escala.analysis.cost_model.calibration import parse, read, resampled
 from escala.analysis.cost_model.collectives import (
     ALLGATHER,
     ALLREDUCE,
+    ALLTOALL,
     GLOO,
     LIBRARIES,
     MAX_RANKS,
@@ -25,13 +26,20 @@ from escala.analysis.cost_model.collectives import (
     TENSORFLOW,
     work,
 )
-from escala.analysis.cost_model.messages import Exchange, Message, messages
+from escala.analysis.cost_model.messages import (
+    Exchange,
+    Message,
+    dense_exchange,
+    messages,
+    updated_share,
+)
 from escala.analysis.cost_model.networks import PRESETS, Network
 from escala.analysis.cost_model.overlap import exposed_seconds
 from escala.analysis.cost_model.predict import TERMS, Plan, interval, predict
 from escala.analysis.cost_model.transfers import Transfer, Transfers, fit, known_network
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
+from escala.strategies import costs
 
 KIB = 1024
 SIZES = [2**exponent * KIB for exponent in (0, 1, 3, 5, 7, 8, 9, 10, 12, 13, 14)]
@@ -157,6 +165,7 @@ def test_costs_are_those_published_for_any_number_of_ranks(p, n):
     assert cost(collectives.bruck, p, n) == pytest.approx((np.ceil(np.log2(p)), (p - 1) * n))
     count, sent = cost(collectives.neighbour_exchange, p, n)
     assert (count, sent) == pytest.approx((p - 1 if p % 2 else p / 2, (p - 1) * n))
+    assert cost(collectives.pairwise, p, n) == pytest.approx((p - 1, (p - 1) / p * n))
     count, sent = cost(collectives.segmented_ring, p, n)
     assert sent == pytest.approx(halves / p * n)
     assert sent / count <= collectives.GLOO_SEGMENT_BYTES and count >= 2 * halves
@@ -185,6 +194,16 @@ def test_a_gather_moves_every_part_to_every_rank(p, name):
     assert all(sorted(one) == list(range(p)) for one in held)
 
 
+@given(st.integers(2, 40))
+def test_pairs_of_ranks_meet_once_in_an_all_to_all(p):
+    pairs = [
+        (rank, int(partner))
+        for each in collectives.pairwise(p, 1.0)
+        for rank, partner in enumerate(each.partners)
+    ]
+    assert sorted(pairs) == [(one, other) for one in range(p) for other in range(p) if one != other]
+
+
 def simulated_seconds(rounds, layout: Layout, latency: float, per_byte: float) -> float:
     """Send message after message: those that enter or leave a node wait for its link."""
     now = 0.0
@@ -207,7 +226,7 @@ def simulated_seconds(rounds, layout: Layout, latency: float, per_byte: float) -
 @given(
     st.integers(1, 6),
     st.integers(1, 4),
-    st.sampled_from(OPERATIONS),
+    st.sampled_from([*OPERATIONS, ALLTOALL]),
     st.sampled_from(LIBRARIES),
     st.integers(100, 2**24),
 )
@@ -353,6 +372,13 @@ def test_what_was_not_calibrated_is_named():
     assert other.extrapolated == [
         "the latency of native stands for that of 10gbit",
         "10gbit was not calibrated",
+        "no allreduce was calibrated on a network as fast as 10gbit",
+    ]
+    slower = transfers("2x1", PRESETS["100mbit"])
+    slower.seconds(ALLREDUCE, 10_000)
+    assert slower.extrapolated == [
+        "the latency of native stands for that of 100mbit",
+        "100mbit was not calibrated",
     ]
     larger = transfers("3x4")
     larger.seconds(ALLREDUCE, 10_000)
@@ -403,6 +429,57 @@ def test_an_embedding_that_few_rows_of_are_read_is_gathered():
     assert operations(5) == [ALLREDUCE]
     assert operations(2, fp16=True) == [ALLGATHER, ALLGATHER]
     assert operations(4, fp16=True) == operations(4, accumulation=2) == [ALLREDUCE]
+
+
+@given(st.integers(2, 64), st.integers(1, 64), st.sampled_from(costs.EXCHANGES))
+def test_a_rank_receives_the_bytes_that_the_strategies_expect(ranks, rows, wanted):
+    """The messages of a dense layer are those whose bytes `costs` counts to choose an exchange."""
+    kernel = calibrations.Gradient("dense", (15_936, 128), factor_rows=1)
+    divided = wanted if wanted in costs.OF_OWN_ROWS else None
+    exchange = Exchange(factors=wanted == costs.FACTORS, divided=divided)
+    received = {
+        ALLREDUCE: lambda size: 2 * (ranks - 1) / ranks * size,
+        ALLGATHER: lambda size: (ranks - 1) * size,
+        ALLTOALL: lambda size: (ranks - 1) / ranks * size,
+    }
+    total = sum(
+        received[each.operation](each.size) for each in messages([kernel], rows, ranks, exchange)
+    )
+    product = costs.Product(15_936, 128, rows * ranks)
+    summed, expected = (
+        costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)
+    )
+    saves = summed - expected > costs.MIN_SAVED_BYTES
+    assert total == pytest.approx(expected if saves else summed)
+    assert dense_exchange(kernel, rows, ranks, exchange) == (wanted if saves else costs.ALLREDUCE)
+    weights = costs.updated_weights(wanted if saves else costs.ALLREDUCE, product, ranks)
+    share = updated_share([kernel], rows, ranks, exchange)
+    assert share == pytest.approx(weights / product.weights)
+
+
+def test_what_a_layer_waits_for_is_not_hidden():
+    """A kernel is gathered before the layer, and a layer in parts waits for each exchange."""
+    kernel = calibrations.Gradient("dense", (15_936, 128), ready=0.5, factor_rows=1)
+    sharded, in_parts = (
+        messages([kernel], 32, 2, Exchange(divided=each)) for each in costs.OF_OWN_ROWS
+    )
+    assert [(each.operation, each.ready) for each in sharded] == [
+        (ALLTOALL, 0.5), (ALLGATHER, 0.5), (ALLGATHER, 1.0),
+    ]  # fmt: skip
+    assert [(each.operation, each.ready) for each in in_parts] == [
+        (ALLTOALL, 1.0), (ALLREDUCE, 1.0), (ALLGATHER, 1.0), (ALLTOALL, 1.0),
+    ]  # fmt: skip
+
+
+def test_only_the_sharded_inputs_are_rounded():
+    kernel = calibrations.Gradient("dense", (15_936, 128), factor_rows=1)
+    sharded, in_parts = (
+        messages([kernel], 32, 2, Exchange(divided=each, fp16=True)) for each in costs.OF_OWN_ROWS
+    )
+    inputs = 32 * 15_936 * 4
+    assert [each.size for each in sharded if each.operation == ALLTOALL] == [inputs / 2]
+    assert [each.size for each in in_parts if each.operation == ALLTOALL] == [inputs] * 2
+    assert sum(each.cast_bytes for each in [*sharded, *in_parts]) == 2 * 32 * 15_936 * 6
 
 
 def test_conversion_reads_and_writes_every_number_before_and_after():

@@ -1,4 +1,4 @@
-"""Count the messages and bytes of allreduce and allgather, as each library performs them.
+"""Count the messages and bytes of collectives, as each library performs them.
 
 A collective is a series of rounds. In a round, ranks send messages of equal size at the same time.
 A round costs α + nβ for a message of n bytes, so a collective costs α times its messages plus β
@@ -16,6 +16,8 @@ Choices of the libraries:
 - `gloo`: the rings of `gloo/allreduce.cc` and `gloo/allgatherv.cc`. Allreduce sends in segments of
   at most 1 MiB, at least two for each rank.
 - `tensorflow`: the ring of `ring_reducer.cc` and `ring_gatherer.cc`.
+- An all-to-all is pairwise in all of them. From four ranks on, Open MPI and Gloo send to all ranks
+  at once: the same bytes, and latencies that may overlap.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ MPI, GLOO, TENSORFLOW = LIBRARIES = ("mpi", "gloo", "tensorflow")
 MAX_RANKS = 511
 
 GLOO_SEGMENT_BYTES = 2**20
+#: Not among `OPERATIONS`, which every calibration has: times of an allgather can stand for it.
+ALLTOALL = "alltoall"
 
 
 class Round(NamedTuple):
@@ -146,6 +150,12 @@ def gather_and_broadcast(ranks: int, size: float) -> Iterator[Round]:
         yield Round(_to_lower(ranks, distance), ranks * size)
 
 
+def pairwise(ranks: int, size: float) -> Iterator[Round]:
+    """Send a part to each other rank, one after the other: (p-1)α + (p-1)/p nβ."""
+    for distance in range(1, ranks):
+        yield Round(_shifted(ranks, distance), size / ranks)
+
+
 def _power_of_two(ranks: int) -> tuple[np.ndarray, int]:
     """Return the ranks that take part after folding, and the number that do not."""
     extra = ranks - 2 ** (ranks.bit_length() - 1)
@@ -227,6 +237,7 @@ _CHOICES: dict[tuple[str, str], _Choices] = {
     (GLOO, ALLGATHER): ((MAX_RANKS, (), (gather_ring,)),),
     (TENSORFLOW, ALLREDUCE): ((MAX_RANKS, (), (ring,)),),
     (TENSORFLOW, ALLGATHER): ((MAX_RANKS, (), (gather_ring,)),),
+    **{(library, ALLTOALL): ((MAX_RANKS, (), (pairwise,)),) for library in LIBRARIES},
 }
 
 
@@ -247,7 +258,8 @@ def algorithm(library: str, operation: str, ranks: int, size: float) -> Algorith
 
     Parameters
     ----------
-    size : bytes of the tensor in an allreduce, and of a rank's part in an allgather.
+    size : bytes of a rank's tensor before the operation: in an allreduce as large as the result,
+        in an allgather a part of it, in an all-to-all what the rank sends to all, itself included.
 
     Raises
     ------

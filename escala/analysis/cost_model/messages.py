@@ -1,28 +1,44 @@
 """List what ranks exchange in a step.
 
-| gradient | exchanged by | bytes of a tensor (allreduce) or of a rank's part (allgather) |
+| gradient | exchanged by | bytes, as in `collectives.algorithm` |
 |---|---|---|
 | dense | allreduce | numbers · item |
-| as two factors | two allgathers | rows · in · item, and rows · out · item |
-| sparse | two allgathers | rows · width · item, and rows · 4 for the indices |
+| as two factors | allgather | rows · in · item |
+| | allgather | rows · out · item |
+| sharded | all-to-all | rows · in · item |
+| | allgather | rows · out · item |
+| | allgather | numbers / n · item |
+| in-parts | all-to-all, and another one back | rows · in · item |
+| | allreduce | n · rows · out · item |
+| | allgather | rows · out · item |
+| sparse | allgather | rows · width · item |
+| | allgather | rows · 4, the indices |
 
-`fp16` halves the bytes of a dense gradient and of the larger factor. With accumulation there are no
-factors, all gradients are dense, and they are exchanged once a step.
+Rows are those of one of n ranks. `strategies.costs` describes the exchanges of a dense layer.
+`fp16` halves the bytes of a dense gradient, of the larger factor and of the sharded inputs. With
+accumulation there are no factors and nothing is divided among ranks, all gradients are dense, and
+they are exchanged once a step.
+
+A kernel is gathered while the layers before it are computed, and a layer in parts waits for each of
+its exchanges. How much of a step is computed before that layer is not calibrated. So computing
+hides nothing of these, and their time is an upper bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from escala.analysis.cost_model.calibration import Gradient
-from escala.analysis.cost_model.collectives import ALLGATHER, ALLREDUCE
-from escala.strategies.costs import MIN_SAVED_BYTES
+from escala.analysis.cost_model.collectives import ALLGATHER, ALLREDUCE, ALLTOALL
+from escala.strategies import costs
 from escala.strategies.shared import sparse
 
 #: Keras's `Embedding` casts the numbers that it looks up to int32.
 _INDEX_BYTES = 4
 _FP16_BYTES = 2
+#: A message that waits for all computing of a rank.
+_AT_THE_END = 1.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +47,8 @@ class Exchange:
 
     Attributes
     ----------
+    divided : one of `costs.OF_OWN_ROWS` if each rank updates rows of its own of dense kernels; it
+        replaces factors.
     fusion_bytes : largest size of tensors that are exchanged as one; 0 fuses none. Horovod's
         default is 128 MiB (`horovod/common/operations.cc`, version 0.28).
     """
@@ -40,6 +58,12 @@ class Exchange:
     sparse_as_dense: bool | str = True
     accumulation: int = 1
     fusion_bytes: float = 128 * 2**20
+    divided: str | None = None
+
+    @property
+    def dense(self) -> str:
+        """Return the exchange of large dense layers, one of `costs.EXCHANGES`."""
+        return self.divided or (costs.FACTORS if self.factors else costs.ALLREDUCE)
 
 
 @dataclass(frozen=True)
@@ -72,8 +96,9 @@ def messages(
         return []
     listed: list[Message] = []
     for gradient in gradients:
-        if is_factored(gradient, rows, ranks, exchange):
-            listed += _factors(gradient, rows, exchange)
+        dense = dense_exchange(gradient, rows, ranks, exchange)
+        if dense != costs.ALLREDUCE:
+            listed += _OF_LAYER[dense](gradient, rows, ranks, exchange)
         elif _stays_sparse(gradient, rows * ranks, ranks, exchange):
             listed += _sparse(gradient, rows)
         else:
@@ -88,13 +113,39 @@ def _message(operation: str, numbers: float, gradient: Gradient, fp16: bool) -> 
     return Message(operation, numbers * _FP16_BYTES, gradient.ready, cast)
 
 
-def _factors(gradient: Gradient, rows: int, exchange: Exchange) -> list[Message]:
+def _factors(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> list[Message]:
     inputs, outputs = gradient.shape
     of_layer = rows * gradient.factor_rows
     return [
         _message(ALLGATHER, of_layer * inputs, gradient, exchange.fp16),
         _message(ALLGATHER, of_layer * outputs, gradient, False),
     ]
+
+
+def _sharded(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> list[Message]:
+    gathered = replace(gradient, ready=_AT_THE_END)
+    inputs, output_gradients = _factors(gradient, rows, ranks, exchange)
+    return [
+        # Before the others: it is not fused with the output gradients of the same step.
+        _message(ALLGATHER, gradient.numbers / ranks, gathered, False),
+        replace(inputs, operation=ALLTOALL),
+        output_gradients,
+    ]
+
+
+def _in_parts(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> list[Message]:
+    of_layer, waits = rows * gradient.factor_rows, replace(gradient, ready=_AT_THE_END)
+    inputs, outputs = (of_layer * each for each in gradient.shape)
+    in_turn = (
+        (ALLTOALL, inputs),
+        (ALLREDUCE, outputs * ranks),
+        (ALLGATHER, outputs),
+        (ALLTOALL, inputs),
+    )
+    return [_message(operation, numbers, waits, False) for operation, numbers in in_turn]
+
+
+_OF_LAYER = {costs.FACTORS: _factors, costs.SHARDED: _sharded, costs.IN_PARTS: _in_parts}
 
 
 def _stays_sparse(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> bool:
@@ -122,16 +173,50 @@ def _sparse(gradient: Gradient, rows: int) -> list[Message]:
     ]
 
 
-def is_factored(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> bool:
-    """Return whether a gradient is exchanged as factors, as in `strategies.shared`.
+def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> str:
+    """Return how a gradient is exchanged, one of `costs.EXCHANGES`, as in `strategies.shared`.
 
-    A rank must receive fewer bytes, by more than `MIN_SAVED_BYTES`.
+    A rank must receive fewer bytes than in an allreduce, by more than `costs.MIN_SAVED_BYTES`.
+
+    Parameters
+    ----------
+    rows : of a rank.
     """
-    if not exchange.factors or exchange.accumulation > 1 or gradient.factor_rows is None:
-        return False
-    inputs, outputs = gradient.shape
-    fewer = 2 * inputs * outputs - rows * ranks * gradient.factor_rows * (inputs + outputs)
-    return fewer * (ranks - 1) / ranks * gradient.item_bytes > MIN_SAVED_BYTES
+    wanted = costs.ALLREDUCE if exchange.accumulation > 1 else exchange.dense
+    if wanted == costs.ALLREDUCE or gradient.factor_rows is None:
+        return costs.ALLREDUCE
+    product = costs.Product(
+        *gradient.shape, gradient.factor_rows * rows * ranks, gradient.item_bytes
+    )
+    if wanted in costs.OF_OWN_ROWS and product.inputs < ranks:
+        return costs.ALLREDUCE
+    summed, received = (
+        costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)
+    )
+    return wanted if summed - received > costs.MIN_SAVED_BYTES else costs.ALLREDUCE
+
+
+def is_factored(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> bool:
+    """Return whether a gradient is exchanged as factors."""
+    return dense_exchange(gradient, rows, ranks, exchange) == costs.FACTORS
+
+
+def updated_share(
+    gradients: Sequence[Gradient], rows: int, ranks: int, exchange: Exchange
+) -> float:
+    """Return the weights that a rank updates, divided by those of the model.
+
+    Parameters
+    ----------
+    rows : of a rank.
+    """
+    whole = sum(gradient.numbers for gradient in gradients)
+    divided = sum(
+        gradient.numbers
+        for gradient in gradients
+        if dense_exchange(gradient, rows, ranks, exchange) in costs.OF_OWN_ROWS
+    )
+    return 1 - divided / whole * (1 - 1 / ranks) if whole else 1.0
 
 
 def product_operations(

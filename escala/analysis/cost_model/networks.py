@@ -35,6 +35,7 @@ class Network:
 PRESETS = {
     network.name: network
     for network in (
+        Network("100mbit", 100e6 * _PAYLOAD / _FRAME, None, "IEEE 802.3u, TCP payload"),
         Network("1gbit", 1e9 * _PAYLOAD / _FRAME, None, "IEEE 802.3ab, TCP payload"),
         Network("10gbit", 10e9 * _PAYLOAD / _FRAME, None, "IEEE 802.3ae, TCP payload"),
         # 8 of 10 bits are data.

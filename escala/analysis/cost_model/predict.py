@@ -10,8 +10,8 @@ The terms of a step:
 - `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
   independent draws from the calibrated steps.
 - `exchange`: what the exchange adds (`overlap.exposed_seconds`), and the conversion to 16 bits.
-- `update`: what is calibrated after the last gradient, and the product of the factors of the other
-  ranks' rows.
+- `update`: what is calibrated after the last gradient, in proportion to the weights that a rank
+  updates, and the product of the factors of the other ranks' rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ from escala.analysis.cost_model.calibration import (
     Work,
     resampled,
 )
-from escala.analysis.cost_model.messages import Exchange, messages, product_operations
+from escala.analysis.cost_model.messages import (
+    Exchange,
+    messages,
+    product_operations,
+    updated_share,
+)
 from escala.analysis.cost_model.overlap import exposed_seconds
 from escala.analysis.cost_model.transfers import Transfers, known_network
 from escala.analysis.statistics import Interval
@@ -207,6 +212,7 @@ def _terms(calibration: Calibration, plan: Plan, notes: list[str]) -> dict[str, 
     )
     notes += transfers.extrapolated
     casts = sum(message.cast_bytes for message in listed) / calibration.bytes_per_second.mean()
+    updated = update * updated_share(work.gradients, rows, ranks, plan.exchange)
     fixed = min(max(parts * (fixed - update), 0.0) * work.deviation, computing)
     return {
         "fixed": fixed,
@@ -214,7 +220,7 @@ def _terms(calibration: Calibration, plan: Plan, notes: list[str]) -> dict[str, 
         "contention": with_others - computing,
         "skew": at_the_end - with_others,
         "exchange": exposed + casts,
-        "update": update * work.deviation * slower + _products(calibration, plan, work, rows),
+        "update": updated * work.deviation * slower + _products(calibration, plan, work, rows),
     }
 
 

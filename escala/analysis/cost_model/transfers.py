@@ -24,7 +24,13 @@ import numpy as np
 from scipy.optimize import nnls
 
 from escala.analysis.cost_model.calibration import LOCAL, Calibration, CollectiveTimes
-from escala.analysis.cost_model.collectives import Work, switch_points, work
+from escala.analysis.cost_model.collectives import (
+    ALLGATHER,
+    ALLTOALL,
+    Work,
+    switch_points,
+    work,
+)
 from escala.analysis.cost_model.networks import PRESETS, Network
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
@@ -241,6 +247,11 @@ class Transfers:
             latency = own_latency
         least = max(self._network.seconds_per_byte, self._seconds_per_byte_of_core)
         self._note(f"{self._network.name} was not calibrated")
+        calibrated = self._calibration.networks.get(base.network)
+        if calibrated and calibrated.seconds_per_byte > self._network.seconds_per_byte:
+            self._note(
+                f"no {base.operation} was calibrated on a network as fast as {self._network.name}"
+            )
         return _leg(base, own_latency, latency, least)
 
     def _local(self, operation: str) -> _Leg | None:
@@ -257,6 +268,9 @@ class Transfers:
             for each in self._calibration.collectives
             if (each.library, each.operation) == (self._library, operation)
         ]
+        if not of_library and operation == ALLTOALL:
+            self._note("the time of a byte in an allgather stands for that in an all-to-all")
+            return self._times(ALLGATHER)
         if not of_library:
             raise self._missing(operation)
         return of_library
