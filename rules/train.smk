@@ -44,9 +44,7 @@ rule train:
     params:
         code=lambda wildcards: code(
             key.CODE,
-            *key.chosen(
-                wildcards.workload, wildcards.strategy, run_of(wildcards).instrument
-            ),
+            *key.chosen(wildcards.workload, wildcards.strategy, run_of(wildcards).instrument),
         ),
         request=request,
         data=subpath(input[0], parent=True),

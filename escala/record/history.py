@@ -16,6 +16,7 @@ process keeps a database that another one would wait for.
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
@@ -26,6 +27,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,6 +141,7 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
     Raises
     ------
     InputError : the session's name cannot be part of a file's name.
+    OSError : the file cannot be written.
     """
     if not _SESSION.fullmatch(session):
         raise InputError(
@@ -152,10 +155,14 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
         database.executemany(
             f"INSERT INTO runs VALUES ({places})", [[row[name] for name in types] for row in rows]
         )
-        database.execute(
-            f"COPY (FROM runs ORDER BY started, run_sha256) TO {_quoted(written)} "
-            "(FORMAT parquet, COMPRESSION zstd)"
-        )
+        try:
+            database.execute(
+                f"COPY (FROM runs ORDER BY started, run_sha256) TO {_quoted(written)} "
+                "(FORMAT parquet, COMPRESSION zstd)"
+            )
+        except duckdb.IOException as error:
+            # Such as a full disk.
+            raise OSError(errno.EIO, str(error), str(written)) from None
         path = folder / f"{session}.{sha256_file(written)[:_DIGITS]}.parquet"
         with atomic(path) as incoming:
             shutil.copyfile(written, incoming)
@@ -268,13 +275,9 @@ def named_query(name: str) -> str:
 
 def describe_query(name: str) -> str:
     """Return what one of `QUERIES` shows: the comment at its beginning, in one line."""
-    lines = iter(named_query(name).splitlines())
-    comment = []
-    for line in lines:
-        if not line.startswith("--"):
-            break
-        comment.append(line.removeprefix("--").strip())
-    return " ".join(comment)
+    lines = named_query(name).splitlines()
+    comment = takewhile(lambda line: line.startswith("--"), lines)
+    return " ".join(line.removeprefix("--").strip() for line in comment)
 
 
 def export(folder: Path, target: Path, sessions: Iterable[str] = ()) -> Moved:
