@@ -47,8 +47,10 @@ TIMELINES = ("timeline_run", "timeline_allreduce")
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
 
 
-def _tables(experiment: FakeExperiment) -> dict[str, pd.DataFrame]:
-    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+def _tables(experiment: FakeExperiment, **options) -> dict[str, pd.DataFrame]:
+    return tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, **options
+    )
 
 
 def _texts(path: Path) -> str:
@@ -246,6 +248,22 @@ def test_scores_without_any_difference_have_no_panel_of_differences(fits):
     words = fits["mean_scores"]
     assert words.count("difference of the score") == 1 and words.count("accuracy") == 3
     assert "difference from\n" not in words + "\n"
+
+
+def test_each_reference_has_a_row_of_panels(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    for repeat in (1, 2):
+        experiment.add("single", "1x1", 6.0, repeat)
+        experiment.add("single", "1x1", 5.0, repeat, variant="threads")
+        experiment.add("horovod-mpi", "1x2", 3.0, repeat)
+    references = [
+        {"strategy": "single", "layout": "1x1", "variant": "tuned"},
+        {"strategy": "single", "layout": "1x1", "variant": "threads"},
+    ]
+    words = _drawn("speedup", _tables(experiment, references=references)).replace("\n", " ")
+    first, second = "against single 1x1 tuned", "against single 1x1 threads"
+    assert words.count(first) == words.count(second) == 2, "of the speed-up and the efficiency"
+    assert {"1.20", "2.00", "1.67"} <= set(words.split())
 
 
 def test_the_panel_of_differences_tells_which_reference_each_row_has(tmp_path):

@@ -220,6 +220,18 @@ def panels_by_nodes(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     ]
 
 
+def reference_name(compared: pd.DataFrame) -> str:
+    """Return what rows of a table are compared with: one configuration, or what they share with it.
+
+    References differ in the parts that they take of the compared configuration.
+    """
+    labels = compared["reference_label"].unique()
+    if len(labels) == 1:
+        return labels[0]
+    taken = [key for key in ("variant", "network") if compared[f"reference_{key}"].nunique() > 1]
+    return f"the reference of the same {' and '.join(taken)}"
+
+
 def panels(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
     """Split a table by dataset and workload, in order of appearance."""
     return list(frame.groupby(["dataset", "workload"], sort=False))

@@ -20,6 +20,7 @@ from escala.report.figures.common import (
     new,
     note,
     panels,
+    reference_name,
     title,
     without_data,
     wrap,
@@ -102,9 +103,10 @@ def _differences(axes: Axes, means: pd.DataFrame, shown: dict[str, Look]) -> Non
     if means["difference"].isna().all():
         axes.remove()
         return
+    reference = reference_name(means[means["difference"].notna()])
     axes.axvline(0, color="0.4", linestyle="--", linewidth=1)
     _intervals(axes, means, "difference", shown)
-    axes.set_title(wrap(f"difference from {_reference(means)}", 3.2, PANEL_TITLE))
+    axes.set_title(wrap(f"difference from {reference}", 3.2, PANEL_TITLE))
     axes.set_xlabel("difference of the score")
 
 
@@ -121,17 +123,6 @@ def _intervals(axes: Axes, means: pd.DataFrame, column: str, shown: dict[str, Lo
             fillstyle=look.fill, markersize=6, capsize=3, linewidth=1.5,
         )  # fmt: skip
     axes.locator_params(axis="x", nbins=5)
-
-
-def _reference(means: pd.DataFrame) -> str:
-    """Return what the rows with differences are compared with."""
-    labels = _labels(means)
-    if len(labels) == 1:
-        return labels[0]
-    # Main references differ in the parts that they take of the configuration.
-    compared = means[means["difference"].notna()]
-    taken = [key for key in ("variant", "network") if compared[f"reference_{key}"].nunique() > 1]
-    return f"the reference of the same {' and '.join(taken)}"
 
 
 def _labels(means: pd.DataFrame) -> list[str]:

@@ -25,6 +25,7 @@ from escala.report.figures.common import (
     nothing_trained_by_steps,
     panel_title,
     panels,
+    reference_name,
     title,
     wrap,
 )
@@ -35,7 +36,10 @@ WHAT = "Speed-up and efficiency"
 
 
 def draw(tables: Tables) -> Figure:
-    """Draw speed-up and efficiency by layout, with intervals and dashed ideal values."""
+    """Draw speed-up and efficiency by layout, with intervals and dashed ideal values.
+
+    Each reference has a row of panels, the main one first.
+    """
     of_steps = trained_by_steps(tables)
     runs, speedup = of_steps["runs"], of_steps["speedup"]
     if runs.empty:
@@ -44,20 +48,27 @@ def draw(tables: Tables) -> Figure:
         return empty(WHAT, described(runs), _why_nothing(of_steps))
     varying = [key for key in ("variant", "network") if speedup[key].nunique() > 1]
     speedup = labelled(speedup, runs)
-    other_reference = speedup["reference_label"].where(speedup["reference"] > 1)
-    series = speedup[["strategy", *varying]].agg(" ".join, axis=1)
-    speedup = speedup.assign(series=series + ("\nagainst " + other_reference).fillna(""))
-    look_of_series = looks(speedup[speedup["kind"] != "unavailable"], "series")
-    parts = panels(speedup)
+    speedup = speedup.assign(series=speedup[["strategy", *varying]].agg(" ".join, axis=1))
+    measured = speedup[speedup["kind"] != "unavailable"]
+    look_of_series = looks(measured, "series")
+    data = panels(measured)
+    parts = [
+        (workload, frame)
+        for (_, workload), of_data in data
+        for _, frame in of_data.groupby("reference")
+    ]
     most_layouts = max(len(_ranks_of_layouts(frame)) for _, frame in parts)
     width = max(3.4, 0.7 + most_layouts * (0.4 + 0.36 * len(look_of_series)))
     figure = new(2 * width + 1.8, 3.2 * len(parts))
     grid = figure.subplots(len(parts), 2, squeeze=False)
-    for (left, right), ((_, workload), frame) in zip(grid, parts, strict=True):
+    for (left, right), (workload, frame) in zip(grid, parts, strict=True):
+        heading = [panel_title(workload, frame, len(data) > 1)]
+        if measured["reference"].nunique() > 1:
+            heading.append(f"against {reference_name(frame)}")
         for axes, value in ((left, "speedup"), (right, "efficiency")):
             _panel(axes, frame, value, look_of_series)
-            heading = panel_title(workload, frame, len(parts) > 1)
-            axes.set_title(wrap(heading, width - 0.8, PANEL_TITLE))
+            text = ", ".join(filter(None, heading))
+            axes.set_title(wrap(text, width - 0.8, PANEL_TITLE))
         left.set(ylabel="speed-up\n(time of the reference / time)")
         right.set(ylabel="efficiency\n(speed-up / (cores /\ncores of the reference))")
     legend_of(figure, grid.flat, "strategy")
@@ -82,9 +93,8 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str, look_of_series: dict[str
     """Draw a column of the table (`value`) by layout, the series side by side."""
     ranks_of_layouts, names = _ranks_of_layouts(frame), list(look_of_series)
     layouts, half_width = list(ranks_of_layouts), 0.4 / len(names)
-    measured = frame[frame["kind"] != "unavailable"]
     for name, look in look_of_series.items():
-        group = measured[measured["series"] == name]
+        group = frame[frame["series"] == name]
         if group.empty:
             continue
         shift = 0.8 * ((names.index(name) + 0.5) / len(names) - 0.5)

@@ -48,11 +48,10 @@ def _accuracies(tables: Tables) -> Iterator[Finding]:
     scored = labelled(tables["configurations"], tables["runs"]).dropna(subset=["accuracy"])
     for (dataset, workload), group in scored.groupby(["dataset", "workload"], sort=False):
         worst, best = group.loc[group["accuracy"].idxmin()], group.loc[group["accuracy"].idxmax()]
-        values = (
-            f"{best.accuracy:.3f}" if worst.accuracy == best.accuracy
-            else f"{worst.accuracy:.3f} ({quoted(worst.label)}) to {best.accuracy:.3f} "
-            f"({quoted(best.label)})"
-        )  # fmt: skip
+        low, high = (f"{row.accuracy:.3f}" for row in (worst, best))
+        values = low
+        if low != high:
+            values = f"{low} ({quoted(worst.label)}) to {high} ({quoted(best.label)})"
         text = f"The median accuracy of {quoted(workload)} on {quoted(dataset)} is {values}."
         yield Finding(text, "configurations", "mean_scores")
 
