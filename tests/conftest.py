@@ -49,6 +49,7 @@ KNOBS = {
     "dense_exchange": "allreduce",
     "exchange_rates": None,
     "accumulation": 1,
+    "products": "float32",
     "convolution": "layers",
     "optimizer": "keras",
 }

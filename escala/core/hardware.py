@@ -106,6 +106,15 @@ def _cpu_model() -> str:
     return platform.processor() or "unknown"
 
 
+def has_instructions(name: str) -> bool:
+    """Return whether the processor has some instructions, by Linux's name for them (man 5 proc)."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "flags":
+            return name in value.split()
+    return False
+
+
 def available_cores() -> list[int]:
     """Return the numbers of the logical cores this process may use, in the order to use them.
 

@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
+from escala.core.errors import Unavailable
+from escala.core.hardware import has_instructions
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 #: The timeline as a library writes it, in the run's `ranks/` folder, and the files made of it.
 RAW_TIMELINE = "timeline.raw"
 TIMELINE_FILES = ("timeline.json", "trace.json")
+#: Linux's name for the instructions that multiply numbers of the type bfloat16.
+BFLOAT16 = "avx512_bf16"
 
 
 class Strategy(ABC):
@@ -240,3 +245,26 @@ def set_threads(threads: dict[str, int]) -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(threads["intra_op"])
     tf.config.threading.set_inter_op_parallelism_threads(threads["inter_op"])
+
+
+def set_products(kind: str) -> None:
+    """Choose the type of matrix products and convolutions in graphs that are compiled after it.
+
+    TensorFlow rewrites the graphs: it casts the factors of these operations, and the results back
+    to float32, and oneDNN computes them with the processor's own instructions.
+
+    Parameters
+    ----------
+    kind : `float32` or `bfloat16`.
+
+    Raises
+    ------
+    Unavailable : the processor has no instructions for bfloat16. oneDNN would emulate them.
+    """
+    if kind == "float32":
+        return
+    if not has_instructions(BFLOAT16):
+        raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": True})

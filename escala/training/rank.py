@@ -90,10 +90,11 @@ def _by_steps(request: dict, folder: Path, place: Place, probe: Probe | None) ->
         import tensorflow as tf
 
         from escala.strategies import STRATEGIES
-        from escala.strategies.base import set_threads
+        from escala.strategies.base import set_products, set_threads
         from escala.training.train import train
 
     set_threads(knobs["threads"])
+    set_products(knobs["products"])
     name = request["strategy"]
     strategy = STRATEGIES[name](readable(knobs, name), place)
     ranks, total = strategy.start()

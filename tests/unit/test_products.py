@@ -1,0 +1,71 @@
+"""Products in bfloat16: where TensorFlow computes them, and what it keeps in float32."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from escala.core.errors import Unavailable
+from escala.core.hardware import has_instructions
+from escala.strategies import base
+from tests.conftest import ROOT
+
+#: 1 + 2^-12 in float32 is 1 in bfloat16, so a product of `SIZE` terms tells in which it was computed.
+SMALL, SIZE = 2.0**-12, 256
+PROGRAM = f"""
+import json, sys
+import numpy as np, tensorflow as tf
+from escala.strategies.base import set_products
+from escala.workloads.graphs import as_graph
+set_products(sys.argv[1])
+weights = tf.Variable(tf.fill(({SIZE}, {SIZE}), 1 + {SMALL}))
+rows = np.ones((32, {SIZE}), np.float32)
+
+@as_graph()
+def step(rows):
+    with tf.GradientTape() as tape:
+        outputs = tf.nn.relu(rows @ weights)
+        loss = tf.reduce_sum(outputs)
+    weights.assign_sub({SMALL} * tape.gradient(loss, weights))
+    return outputs
+
+outputs = step(rows)
+print(json.dumps([str(outputs.dtype), float(outputs[0, 0]), str(weights.dtype), float(weights[0, 0])]))
+"""
+
+
+def computed(products: str) -> list:
+    """Return dtype and value of a product, and of weights updated by its gradient."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, products], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+UPDATED = 1 + SMALL - 32 * SMALL
+
+
+def test_products_in_float32_are_exact():
+    assert computed("float32") == ["<dtype: 'float32'>", SIZE * (1 + SMALL), *_weights()]
+
+
+@pytest.mark.skipif(not has_instructions(base.BFLOAT16), reason=f"no {base.BFLOAT16} here")
+def test_products_in_bfloat16_round_their_factors_and_weights_stay_as_they_are():
+    dtype, value, *weights = computed("bfloat16")
+    assert dtype == "<dtype: 'float32'>" and value == SIZE
+    assert weights == _weights(), "the gradient of ones is exact in both types"
+
+
+def _weights() -> list:
+    return ["<dtype: 'float32'>", UPDATED]
+
+
+def test_a_processor_without_instructions_for_bfloat16_is_refused(monkeypatch):
+    monkeypatch.setattr(base, "has_instructions", lambda name: False)
+    base.set_products("float32")
+    with pytest.raises(Unavailable, match="needs a processor with avx512_bf16"):
+        base.set_products("bfloat16")
