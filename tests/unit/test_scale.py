@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from test_cost_model import BOTH, FIXED, LINK, MEMORY, PER_ROW, UPDATE, WAIT, content
 
 from escala.analysis import scale
-from escala.analysis.cost_model.calibration import parse
+from escala.analysis.cost_model.calibration import parse, read
 from escala.analysis.cost_model.collectives import ALLGATHER, GLOO
 from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.networks import Network
@@ -418,6 +418,22 @@ def test_the_figure_has_a_panel_for_each_scaling_and_network_and_measured_points
     of_weak = both[(both["scaling"] == WEAK) & (both["network"] == "native")]
     crosses = [line for line in drawn.axes[2].lines if line.get_label() == "measured"]
     assert sorted(crosses[0].get_ydata()) == sorted(of_weak["measured_rows_per_second"])
+
+
+# The calibrations of the documentation.
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "calibrations").glob("*.json")))
+def test_a_committed_calibration_gives_its_measured_steps_and_predicts_others(path):
+    calibration = read(path)
+    for name, work in calibration.works.items():
+        cores, rows = work.steps[0].cores, work.steps[0].rows
+        found = simulated(calibration, name, {WEAK: rows}, [Layout(2, 1)], ["1gbit"], cores=cores)
+        one = found[found["ranks"] == 1].iloc[0]
+        assert one["step_low_seconds"] < work.steps[0].means.mean() < one["step_high_seconds"]
+        two = found[found["ranks"] == 2]
+        assert (two["used_exchange"] == two["exchange"]).all()
+        assert sum(each.numbers for each in work.gradients) == 2_067_181
 
 
 # The command.
