@@ -44,6 +44,7 @@ class Evidence:
     pairs : the `escala.experiment.Pair`s of these files.
     references : the references of configurations, the main one first; see
         `escala.experiment.references`.
+    predictions_file : predictions.json of the cost model, or None.
     """
 
     run_files: Sequence[str | Path] = ()
@@ -53,6 +54,7 @@ class Evidence:
     paired_files: Sequence[str | Path] = ()
     pairs: Sequence[Mapping[str, Any]] = ()
     references: Sequence[Reference] = DEFAULT_REFERENCES
+    predictions_file: Path | None = None
 
     @cached_property
     def found(self) -> list[Measurement]:
