@@ -189,7 +189,11 @@ class Calibration(Experiment):
         )
 
     def _of_ranks(self, strategy: str, variants: list[str]) -> dict:
-        return {"strategy": strategy, "layouts": [ONE_NODE, TWO_NODES], "variants": variants}
+        """Return the configurations of a strategy in which collectives may be timed."""
+        runs = [run for run in predictable(self.base) if run.strategy == strategy]
+        several = any(Layout.parse(run.layout).nodes > 1 for run in runs)
+        layouts = [ONE_NODE, *[TWO_NODES] * several]
+        return {"strategy": strategy, "layouts": layouts, "variants": variants}
 
     def steps_of(self, work: Work) -> list[Run]:
         """Return the timing runs of one process, of all numbers of rows and repeats."""

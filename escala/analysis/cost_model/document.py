@@ -43,22 +43,19 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
     """
     left_out: list[str] = []
     collectives = [run for file in sources["collectives"] if (run := _optional(file, left_out))]
-    on_one_node = [run for run in collectives if _nodes(run) == 1]
-    if not on_one_node:
-        files = sources["collectives"]
-        raise InputError("collectives", files, "none ended ok on one node", _REMEDY)
-    works = {
-        name: _work(files, left_out, on_one_node[0]) for name, files in sources["works"].items()
-    }
+    if not collectives:
+        raise InputError("collectives", sources["collectives"], "none ended ok", _REMEDY)
+    first = collectives[0]
+    works = {name: _work(files, left_out, first) for name, files in sources["works"].items()}
     for run in collectives:
-        _require_alike(on_one_node[0], run)
-    machine = on_one_node[0]["ranks"]["machines"][0]
+        _require_alike(first, run)
+    machine = first["ranks"]["machines"][0]
     return {
         "format": FORMAT,
         "machine": machine,
         "cores_per_node": machine["cores_available"],
         "core": {
-            name: [rate for run in on_one_node for rate in run["collectives"]["core"][name]]
+            name: [rate for run in collectives for rate in run["collectives"]["core"][name]]
             for name in ("bytes_per_second", "operations_per_second")
         },
         "networks": _networks(collectives),
