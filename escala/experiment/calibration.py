@@ -95,14 +95,13 @@ class Calibration(Experiment):
         return []
 
     def settings_of(self, run):
+        """Return the settings of a run, with as many epochs as a small dataset needs for `STEPS`."""
         settings = super().settings_of(run)
-        if run.instrument:
-            return settings
         train_rows = size_of(self.datasets[run.dataset]).train_rows
-        rows = settings["training"]["batch"]["rows"]
+        rows = global_batch(settings["training"], Layout.parse(run.layout).ranks)
         epochs = math.ceil(STEPS * rows / train_rows) if train_rows else 1
         training = settings["training"] | {"epochs": min(epochs, MOST_EPOCHS)}
-        return settings | {"training": training, "max_steps": STEPS}
+        return settings | {"training": training, "max_steps": settings["max_steps"] or STEPS}
 
     @cached_property
     def works(self) -> dict[tuple[str, str, str], Work]:
