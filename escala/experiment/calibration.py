@@ -95,7 +95,7 @@ class Calibration(Experiment):
         return []
 
     def settings_of(self, run):
-        """Return the settings of a run, with as many epochs as a small dataset needs for `STEPS`."""
+        """Return the settings of a run; a small dataset has as many epochs as `STEPS` take."""
         settings = super().settings_of(run)
         train_rows = size_of(self.datasets[run.dataset]).train_rows
         rows = global_batch(settings["training"], Layout.parse(run.layout).ranks)
