@@ -87,6 +87,7 @@ def experiment(*strategies: str, variant: dict | None = None) -> dict:
         },
         "workloads": {"virus-cnn": {"epochs": 1}, "kmer-logreg": {}},
         "clocks": {"enabled": True},
+        "collectives": {"enabled": True},
         "resources": {"enabled": True},
         "variants": {"plain": {}, "other": variant or {"compression": "fp16"}},
         "configurations": [
@@ -194,6 +195,7 @@ def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided)
     ("file", "voided"),
     [
         ("escala/probes/clocks.py", {"clocks"}),
+        ("escala/probes/collectives.py", {"collectives"}),
         ("escala/probes/resources.py", {"resources"}),
         ("escala/probes/timeline.py", {"timeline"}),
         ("escala/probes/base.py", set(PROBES)),
