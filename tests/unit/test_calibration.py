@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fixtures_runs import FakeExperiment, changed, three_configurations
+from fixtures_runs import FakeExperiment, changed, clocked, three_configurations
 from hypothesis import given
 from hypothesis import strategies as st
 from sentences import check
@@ -426,6 +426,29 @@ def test_predicted_times_stand_beside_measured_ones(reported, tmp_path):
         drawn = figure("seconds_per_epoch").draw(tables.read(tmp_path / "tables"))
     text = [each.get_text() for each in drawn.findobj() if hasattr(each, "get_text")]
     assert any("Grey bands" in each.replace("\n", " ") for each in text)
+
+
+def test_terms_stand_beside_the_parts_that_clocks_measured(tmp_path):
+    fake, probed = clocked(tmp_path)
+    names = ("dataset", "workload", "strategy", "layout", "variant", "network")
+    run = next(run for run in map(read_json, probed) if run["strategy"] == "horovod-mpi")
+    terms = dict.fromkeys(("fixed", "compute", "contention", "skew", "exchange", "update"), 0.02)
+    row = {name: run[name] for name in names} | {"ranks": 2, "basis": "predicted", "reason": None}
+    row |= {f"{term}_seconds": seconds for term, seconds in terms.items()} | {"step_seconds": 0.12}
+    file = tmp_path / "predictions.json"
+    write_json(file, predictions.as_json([row], run["ranks"]["machines"][0]))
+    frames = tables.tables(
+        fake.runs, fake.dataset_files, fake.class_files, probed, predictions_file=file
+    )
+    found = frames["prediction_terms"].set_index("term")
+    assert list(found.index) == ["computing", "skew", "exchange", "update", "step"]
+    assert found.loc["computing", "predicted_seconds"] == pytest.approx(0.06)
+    of_run = frames["attribution"].query("strategy == 'horovod-mpi'")
+    whole = of_run[of_run["part"] == "whole"]["median_seconds"].mean()
+    assert found.loc["step", "measured_seconds"] == pytest.approx(whole)
+    measured = found["measured_seconds"].drop("step")
+    assert measured.notna().all() and measured.sum() == pytest.approx(whole, rel=0.5)
+    assert (found["error_seconds"] == found["predicted_seconds"] - found["measured_seconds"]).all()
 
 
 def test_times_of_another_kind_of_machine_are_not_compared(reported):
