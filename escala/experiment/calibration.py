@@ -40,6 +40,8 @@ STEPS, MOST_EPOCHS = 40, 20
 #: The calibrated numbers of rows reach from this share of the fewest that are predicted to this
 #: share of the most.
 _LEAST, _MOST, _NUMBERS = 0.75, 1.5, 3
+#: Share of the expected training rows that a split surely has.
+_SURE = 0.9
 #: Knobs that the cost model applies itself, or that slow ranks on purpose.
 _APPLIED = ("accumulation", "compression", "dense_exchange", "exchange_rates", "sparse_as_dense")
 _ON_PURPOSE = ("slowdown", "busy_neighbours", "shares", "shard", "timeline")
@@ -115,15 +117,20 @@ class Calibration(Experiment):
             first.setdefault(key, run.variant)
             rows.setdefault(key, set()).add(rows_of_part(self.base, run))
         return {
-            names: Work(*names[:2], first[key], calibrated_rows(rows[key]))
+            names: Work(*names[:2], first[key], calibrated_rows(rows[key], self._most_rows(key[0])))
             for names, key in of_variant.items()
         }
+
+    def _most_rows(self, dataset: str) -> float | None:
+        """Return the most rows of a step that a split surely has, None if that is not known."""
+        train_rows = size_of(self.base.datasets[dataset]).train_rows
+        return None if train_rows is None else _SURE * train_rows
 
     def work_of(self, run: Run) -> Work:
         return self.works[run.dataset, run.workload, run.variant]
 
     def _derived(self) -> dict:
-        settings, works = self.base.settings, set(self.works.values())
+        settings, works = self.base.settings, self.different_works
         if not works:
             self._refuse("none of them is predicted by the cost model")
         if not self._shared:
@@ -284,13 +291,20 @@ def _untested(workload: Mapping[str, Any]) -> dict:
     return {name: value for name, value in workload.items() if name not in left_out} | off
 
 
-def calibrated_rows(predicted: Iterable[int]) -> tuple[int, ...]:
+def calibrated_rows(predicted: Iterable[int], most: float | None = None) -> tuple[int, ...]:
     """Return numbers of rows around those that are predicted, and none of them.
 
     They are in a geometric series, and increase.
+
+    Parameters
+    ----------
+    most : limit of the largest; a few rows more are possible. None is no limit.
     """
     predicted = set(predicted)
     low, high = max(1.0, _LEAST * min(predicted)), _MOST * max(predicted)
+    if most is not None:
+        high = min(high, most)
+        low = max(1.0, min(low, _LEAST * high))
     found: set[int] = set()
     for number in range(_NUMBERS):
         rows = round(low * (high / low) ** (number / (_NUMBERS - 1)))

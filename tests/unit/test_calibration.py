@@ -20,7 +20,7 @@ from escala.analysis.cost_model.collectives import MPI, OPERATIONS, work
 from escala.analysis.cost_model.document import document, moments
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
-from escala.experiment import Experiment
+from escala.experiment import Experiment, load
 from escala.experiment.calibration import (
     Calibration,
     calibrated_rows,
@@ -36,8 +36,9 @@ from escala.report.figures import common, figure
 from escala.report.findings import predictions as findings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from tests.conftest import CLASSES
+from tests.conftest import CLASSES, ROOT
 
+FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]
 SETTINGS = {
     "experiment": "small",
     "title": "A small experiment",
@@ -85,6 +86,23 @@ def test_calibrated_rows_surround_those_predicted_and_are_others(rows):
     assert not rows & set(found)
     assert found[-1] > max(rows)
     assert found[0] < min(rows) or min(rows) <= 2
+    limited = calibrated_rows(rows, most=100)
+    assert len(set(limited)) == 3 and not rows & set(limited)
+    assert limited[-1] <= 100 + len(rows) + 3
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
+def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file):
+    base = load(file)
+    if any(library(STRATEGIES[run.strategy]) for run in predictable(base)):
+        found = Calibration(base)
+        assert found.runs_needed(links=True)
+        assert len(planned(found)) == len(first_repeats(base))
+        for run in found.runs_needed(links=True):
+            assert found.request(run)
+    else:
+        with pytest.raises(InputError, match="several ranks"):
+            Calibration(base)
 
 
 def test_what_calibrates_is_no_run_of_the_experiment():

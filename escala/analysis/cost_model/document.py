@@ -165,7 +165,7 @@ def _of_one_process(runs: Sequence[Mapping]) -> list[dict]:
             "rows": rows,
             "cores": of_rows[0]["knobs"]["cores_per_process"],
             "processes": 1,
-            "seconds": [full_steps(_tables(run["file"]), rows) for run in of_rows],
+            "seconds": [_full_steps(run) for run in of_rows],
         }
         for rows, of_rows in by_rows.items()
     ]
@@ -178,12 +178,22 @@ def _of_several(runs: Sequence[Mapping]) -> list[dict]:
         if run["collectives"]["alone"]:
             rows, processes = run["training"]["rows_per_rank"], Layout.parse(run["layout"]).ranks
             key = rows, run["knobs"]["cores_per_process"], processes
-            by_kind[key] += _divided(full_steps(_tables(run["file"]), rows))
+            by_kind[key] += _divided(_full_steps(run))
     names = ("rows", "cores", "processes")
     return [
         dict(zip(names, key, strict=True)) | {"seconds": seconds}
         for key, seconds in by_kind.items()
     ]
+
+
+def _full_steps(run: Mapping) -> list[float]:
+    rows = run["training"]["rows_per_rank"]
+    found = full_steps(_tables(run["file"]), rows)
+    if not found:
+        raise InputError(
+            run["file"], rows, "no step has so many rows", "use a smaller batch, or more data"
+        )
+    return found
 
 
 def _tables(file: str) -> list[pd.DataFrame]:
