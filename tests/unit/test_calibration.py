@@ -45,7 +45,7 @@ SETTINGS = {
     "repeats": 2,
     "datasets": {
         "small": {
-            "source": {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 20)},
+            "source": {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 200)},
             "classes": CLASSES,
             "length": 300,
             "split": {"seeds": [4]},
