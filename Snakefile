@@ -10,6 +10,7 @@ include: "rules/common/experiment.smk"
 include: "rules/common/data.smk"
 include: "rules/common/runs.smk"
 include: "rules/common/report.smk"
+include: "rules/common/calibration.smk"
 include: "rules/common/session.smk"
 include: "rules/check.smk"
 include: "rules/acquire.smk"
@@ -17,6 +18,7 @@ include: "rules/prepare.smk"
 include: "rules/train.smk"
 include: "rules/report.smk"
 include: "rules/predict.smk"
+include: "rules/calibrate.smk"
 
 
 rule all:

@@ -8,6 +8,7 @@
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json
 #   results/{experiment}/data/{dataset}/split{seed}/test_similarity.npy, leakage.json
 #   results/{experiment}/data/{dataset}/classes.csv
+#   results/{experiment}/predictions.json                    if there are predictions
 # OUTPUTS:
 #   results/{experiment}/tables/{table}.csv                  columns as in schemas/tables/
 #   results/{experiment}/figures/{figure}.svg, .png
@@ -32,6 +33,7 @@ rule tables:
         classes=lambda wildcards: experiment(wildcards).class_files(),
         leakage=lambda wildcards: experiment(wildcards).leakage_files(),
         probed=lambda wildcards: experiment(wildcards).tabulated_files(),
+        predictions=predictions_if_any,
     output:
         **{
             table: report(
@@ -51,6 +53,7 @@ rule tables:
         pairs=lambda wildcards: json.dumps([vars(pair) for pair in experiment(wildcards).pairs]),
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
         probe_settings=lambda wildcards: json.dumps(experiment(wildcards).probe_settings),
+        predictions=lambda wildcards, input: options("--predictions", input.predictions),
     message:
         "Collect the runs of {wildcards.experiment} in tables"
     shell:
@@ -64,6 +67,7 @@ rule tables:
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
             --probed {input.probed:q} \
+            {params.predictions:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 

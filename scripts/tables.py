@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--datasets", required=True, nargs="+", type=Path, metavar="dataset.json")
     parser.add_argument("--classes", nargs="*", default=[], type=Path, metavar="classes.csv")
     parser.add_argument("--probed", nargs="*", default=[], type=Path, metavar="run.json")
+    parser.add_argument("--predictions", type=Path, metavar="predictions.json")
     parser.add_argument(
         "--output",
         required=True,
@@ -65,6 +66,7 @@ def main() -> None:
             arguments.pairs,
             arguments.references,
             arguments.probe_settings,
+            arguments.predictions,
         )
         tables.write(frames, arguments.output[0].parent)
 
@@ -86,6 +88,8 @@ def main() -> None:
 def _read(arguments: argparse.Namespace) -> Iterator[Path]:
     """Yield the files that the tables are made of, including those beside the named files."""
     yield from arguments.classes
+    if arguments.predictions:
+        yield arguments.predictions
     for run in arguments.probed:
         yield run
         probe = PROBES[run.parent.name.partition(".")[0]]

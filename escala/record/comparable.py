@@ -136,13 +136,27 @@ def _links(one: Measurement, other: Measurement) -> Iterator[str]:
 def _common(one: Measurement, other: Measurement) -> Iterator[str]:
     if one["data"]["sha256"] != other["data"]["sha256"]:
         yield "measured on other data"
-    machines = [run["ranks"]["machines"] for run in (one, other)]
-    if all(machines) and not _of_one_kind(*machines):
-        first, second = map(_described, machines)
-        yield f"unlike machines: {first} and {second}"
+    yield from _unlike(one["ranks"]["machines"], other["ranks"]["machines"])
     several = all(Layout.parse(run["layout"]).nodes > 1 for run in (one, other))
     if several and one["network"] == other["network"]:
         yield from _links(one, other)
+
+
+def alike(one: Measurement, other: Measurement) -> Verdict:
+    """Decide whether two measurements are from machines of one kind, whatever they measure."""
+    return alike_machines(one["ranks"]["machines"], other["ranks"]["machines"])
+
+
+def alike_machines(one: Machines, other: Machines) -> Verdict:
+    """Decide whether machines are of one kind, as `comparable` does."""
+    for reason in _unlike(one, other):
+        return Verdict(False, reason)
+    return Verdict(True)
+
+
+def _unlike(one: Machines, other: Machines) -> Iterator[str]:
+    if one and other and not _of_one_kind(one, other):
+        yield f"unlike machines: {_described(one)} and {_described(other)}"
 
 
 def _of_one_kind(one: Machines, other: Machines) -> bool:

@@ -20,6 +20,8 @@ from escala.cache import store
 from escala.core import environment, interrupts
 from escala.core.errors import InputError
 from escala.data import kind_of
+from escala.experiment import calibration
+from escala.experiment.files import files_by_name
 from escala.probes import PROBES
 from escala.runtime import slurm_executor
 
@@ -48,7 +50,10 @@ def named_experiment(name):
     if name == EXPERIMENT.name:
         return EXPERIMENT
     try:
-        return experiments.named(name, ROOT)
+        base = calibration.adopted(name)
+        if base is None or name in files_by_name(ROOT):
+            return experiments.named(name, ROOT)
+        return calibration.Calibration(named_experiment(base))
     except InputError as error:
         raise WorkflowError(str(error)) from None
 

@@ -100,6 +100,17 @@ def captions_of(e):
     return [str(CAPTIONS / f"{figure}.rst") for figure in experiment_names(e)]
 
 
+def predictions_if_any(wildcards):
+    """Return the predictions of an experiment, if they were ever requested."""
+    file = f"results/{experiment(wildcards).name}/predictions.json"
+    return [file] if Path(file).exists() else []
+
+
+def options(name, files):
+    """Return an option with its file, if there is one."""
+    return [name, *files] if files else []
+
+
 def table_files(e):
     return [f"results/{e.name}/tables/{table}.csv" for table in TABLES]
 

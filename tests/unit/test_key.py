@@ -88,6 +88,7 @@ def experiment(*strategies: str, variant: dict | None = None) -> dict:
         "workloads": {"virus-cnn": {"epochs": 1}, "kmer-logreg": {}},
         "clocks": {"enabled": True},
         "energy": {"enabled": True, "repeats": 1},
+        "collectives": {"enabled": True},
         "resources": {"enabled": True},
         "variants": {"plain": {}, "other": variant or {"compression": "fp16"}},
         "configurations": [
@@ -198,6 +199,7 @@ def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided)
         ("escala/probes/clocks.py", {"clocks"}),
         ("escala/probes/energy.py", {"energy"}),
         ("escala/probes/_counters.py", {"energy"}),
+        ("escala/probes/collectives.py", {"collectives"}),
         ("escala/probes/resources.py", {"resources"}),
         ("escala/probes/timeline.py", {"timeline"}),
         ("escala/probes/base.py", set(PROBES)),

@@ -29,10 +29,31 @@ from typing import NamedTuple
 
 import numpy as np
 
+from escala.probes.collectives import (
+    ALLGATHER,
+    ALLREDUCE,
+    GLOO,
+    LIBRARIES,
+    MPI,
+    OPERATIONS,
+    TENSORFLOW,
+)
 from escala.runtime.layout import Layout
 
-ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
-MPI, GLOO, TENSORFLOW = LIBRARIES = ("mpi", "gloo", "tensorflow")
+__all__ = [
+    "ALLGATHER",
+    "ALLREDUCE",
+    "GLOO",
+    "LIBRARIES",
+    "MPI",
+    "OPERATIONS",
+    "TENSORFLOW",
+    "Work",
+    "algorithm",
+    "switch_points",
+    "work",
+]
+
 #: Largest number of ranks whose algorithms are listed here.
 MAX_RANKS = 511
 

@@ -31,13 +31,18 @@ class Network:
         return 8 / self.bits_per_second if self.bits_per_second else 0.0
 
 
+def payload(bits_per_second: float) -> float:
+    """Return the rate of the payload of TCP on an Ethernet of some rate."""
+    return bits_per_second * _PAYLOAD / _FRAME
+
+
 #: Networks of a known rate. Their latency is not known: that of a calibrated network stands for it.
 PRESETS = {
     network.name: network
     for network in (
-        Network("100mbit", 100e6 * _PAYLOAD / _FRAME, None, "IEEE 802.3u, TCP payload"),
-        Network("1gbit", 1e9 * _PAYLOAD / _FRAME, None, "IEEE 802.3ab, TCP payload"),
-        Network("10gbit", 10e9 * _PAYLOAD / _FRAME, None, "IEEE 802.3ae, TCP payload"),
+        Network("100mbit", payload(100e6), None, "IEEE 802.3u, TCP payload"),
+        Network("1gbit", payload(1e9), None, "IEEE 802.3ab, TCP payload"),
+        Network("10gbit", payload(10e9), None, "IEEE 802.3ae, TCP payload"),
         # 8 of 10 bits are data.
         Network("infiniband-40gbit", 40e9 * 8 / 10, None, "InfiniBand QDR 4x, 8b/10b code"),
     )

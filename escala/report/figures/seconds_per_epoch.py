@@ -7,6 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from escala.analysis.cost_model.predictions import EXTRAPOLATED
+from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
     PANEL_TITLE,
     Tables,
@@ -42,6 +44,8 @@ def draw(tables: Tables) -> Figure:
         return without_data(WHAT, tables, "times measured at one sitting")
     runs = labelled(tables["runs"], tables["runs"])
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
+    predictions = tables["predictions"].dropna(subset="predicted_seconds_per_epoch")
+    bands = predictions.set_index(list(CONFIGURATION))
     parts = [(names, in_order(frame)) for names, frame in panels(configurations)]
     row = max(0.42, name_height(_names(configurations)) + 0.15)
     sizes = [len(frame) for _, frame in parts]
@@ -49,7 +53,7 @@ def draw(tables: Tables) -> Figure:
     grid = figure.subplots(len(parts), 1, squeeze=False, height_ratios=sizes)[:, 0]
     for axes, ((dataset, workload), frame) in zip(grid, parts, strict=True):
         shown = runs[(runs["dataset"] == dataset) & (runs["workload"] == workload)]
-        _panel(axes, frame.reset_index(drop=True), shown)
+        _panel(axes, frame.reset_index(drop=True), shown, bands)
         axes.set_title(wrap(panel_title(workload, frame, len(parts) > 1), 5.0, PANEL_TITLE))
     title(figure, WHAT, configurations)
     note(
@@ -58,6 +62,7 @@ def draw(tables: Tables) -> Figure:
             "Training steps only. Bars: 95 % interval of the median, which is the range "
             "for fewer than six runs; points: single runs of all sessions. Machines drift between "
             "sessions: for ratios see the figure on speed-up.",
+            *[_BANDS] * (not bands.empty),
             *left_out(everything),
             *gaps(tables["runs"]),
         ],
@@ -65,9 +70,18 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, frame: pd.DataFrame, runs: pd.DataFrame) -> None:
+_BANDS = (
+    "Grey bands: what the cost model predicts, with its 90 % interval for a further run; hatched "
+    "where it goes beyond what was calibrated."
+)
+
+
+def _panel(axes: Axes, frame: pd.DataFrame, runs: pd.DataFrame, bands: pd.DataFrame) -> None:
     for row in frame.itertuples():
         colour = strategy_look(row.strategy).colour
+        names = tuple(getattr(row, name) for name in CONFIGURATION)
+        if names in bands.index:
+            _band(axes, row.Index, bands.loc[names])
         if row.kind == "unavailable":
             why = "no run ended ok" + " at one sitting" * bool(row.runs_ok)
             axes.text(
@@ -90,6 +104,19 @@ def _panel(axes: Axes, frame: pd.DataFrame, runs: pd.DataFrame) -> None:
     axes.set_yticks(range(len(frame)), _names(frame))
     axes.set(xlabel="training time per epoch (s)", ylim=(len(frame) - 0.4, -0.7))
     axes.set_xlim(0, 1.08 * axes.dataLim.x1)
+
+
+def _band(axes: Axes, place: int, predicted: pd.Series) -> None:
+    """Draw the interval of a prediction behind the points, and its median."""
+    median, low, high = (
+        predicted[f"predicted{end}_seconds_per_epoch"] for end in ("", "_low", "_high")
+    )
+    hatch = "////" if predicted["basis"] == EXTRAPOLATED else None
+    axes.barh(
+        place, high - low, left=low, height=0.6, color="0.88", edgecolor="0.7", linewidth=0,
+        hatch=hatch, zorder=1,
+    )  # fmt: skip
+    axes.vlines(median, place - 0.3, place + 0.3, color="0.5", linewidth=1, zorder=1)
 
 
 def _names(frame: pd.DataFrame) -> list[str]:

@@ -45,6 +45,7 @@ class Evidence:
     references : the references of configurations, the main one first; see
         `escala.experiment.references`.
     probe_settings : the settings of each probe in the experiment, by its name.
+    predictions_file : predictions.json of the cost model, or None.
     """
 
     run_files: Sequence[str | Path] = ()
@@ -55,6 +56,7 @@ class Evidence:
     pairs: Sequence[Mapping[str, Any]] = ()
     references: Sequence[Reference] = DEFAULT_REFERENCES
     probe_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    predictions_file: Path | None = None
 
     @cached_property
     def found(self) -> list[Measurement]:

@@ -1,0 +1,264 @@
+"""Make a calibration's document from the runs that calibrate.
+
+`escala.experiment.calibration` names these runs. The document has the form of
+`schemas/calibration.schema.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from escala.analysis.cost_model.calibration import LOCAL
+from escala.analysis.measurements import read_run
+from escala.core.errors import InputError
+from escala.core.files import read_json
+from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
+from escala.probes.collectives import ALONE, COMPUTING
+from escala.record.comparable import alike
+from escala.runtime.layout import Layout
+
+FORMAT = 1
+#: Parts of a run before its first training step.
+_BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
+#: Parts into which the steps of a probe run are divided, as repeats.
+_PARTS = 3
+_STEP = ["epoch", "step"]
+
+
+def document(sources: Mapping) -> tuple[dict, list[str]]:
+    """Return the document of a calibration, and a sentence on each run that is left out.
+
+    Parameters
+    ----------
+    sources : files of runs, as `escala.experiment.calibration.Calibration.sources` returns them.
+
+    Raises
+    ------
+    InputError : a run that is needed did not end ok, or runs were measured on unlike machines.
+    """
+    left_out: list[str] = []
+    collectives = [run for file in sources["collectives"] if (run := _optional(file, left_out))]
+    if not collectives:
+        raise InputError("collectives", sources["collectives"], "none ended ok", _REMEDY)
+    first = collectives[0]
+    works = {name: _work(files, left_out, first) for name, files in sources["works"].items()}
+    for run in collectives:
+        _require_alike(first, run)
+    machine = first["ranks"]["machines"][0]
+    return {
+        "format": FORMAT,
+        "machine": machine,
+        "cores_per_node": machine["cores_available"],
+        "core": {
+            name: [rate for run in collectives for rate in run["collectives"]["core"][name]]
+            for name in ("bytes_per_second", "operations_per_second")
+        },
+        "networks": _networks(collectives),
+        "collectives": entries(collectives),
+        "works": works,
+    }, left_out
+
+
+_REMEDY = "see its log, and calibrate again after `python scripts/retry.py`"
+
+
+def _read(file: str) -> dict:
+    run = read_run(file) | {"file": file}
+    if run["status"] != "ok":
+        raise InputError(file, run["status"], run["reason"], _REMEDY)
+    return run
+
+
+def _optional(file: str, left_out: list[str]) -> dict | None:
+    """Return a run that ended ok; note any other, without which a calibration is possible."""
+    try:
+        return _read(file)
+    except InputError as error:
+        left_out.append(f"left out: {error}")
+        return None
+
+
+def _nodes(run: Mapping) -> int:
+    return Layout.parse(run["layout"]).nodes
+
+
+def _require_alike(one: Mapping, other: Mapping) -> None:
+    verdict = alike(one, other)
+    if not verdict.ok:
+        raise InputError(other["file"], other["session"], verdict.reason, "calibrate again")
+
+
+def _networks(runs: Sequence[Mapping]) -> dict[str, dict]:
+    """Return rate and latency of each network; a ping takes two messages."""
+    found = {LOCAL: {"bits_per_second": None, "latency_seconds": None}}
+    for run in runs:
+        if _nodes(run) > 1:
+            link = run["link"] or {}
+            rate, latency = link.get("mbit_per_second"), link.get("latency_ms")
+            found[run["network"]] = {
+                "bits_per_second": rate and rate * 1e6,
+                "latency_seconds": None if latency is None else latency / 2e3,
+            }
+    return found
+
+
+def entries(runs: Sequence[Mapping]) -> list[dict]:
+    """Return the times of collectives; repeats of several runs of one entry are joined."""
+    joined: dict[tuple, list[dict[int, dict]]] = defaultdict(list)
+    for run in runs:
+        found: dict[str, dict[int, dict]] = defaultdict(dict)
+        for time in run["collectives"]["times"]:
+            found[time["operation"]][time["bytes"]] = time
+        network = run["network"] if _nodes(run) > 1 else LOCAL
+        for operation, by_size in found.items():
+            key = (run["collectives"]["library"], operation, network, run["layout"])
+            joined[key].append(by_size)
+    names = ("library", "operation", "network", "layout")
+    return [
+        dict(zip(names, key, strict=True)) | {"times": _joined(of_runs)}
+        for key, of_runs in joined.items()
+    ]
+
+
+def _joined(of_runs: Sequence[Mapping[int, dict]]) -> list[dict]:
+    """Return the times of the sizes that all runs have."""
+    sizes = sorted(set.intersection(*map(set, of_runs)))
+    return [
+        {"bytes": size}
+        | {
+            way: [each for by_size in of_runs for each in by_size[size][way]]
+            for way in (ALONE, COMPUTING)
+        }
+        for size in sizes
+    ]
+
+
+def _work(files: Mapping, left_out: list[str], of_machine: Mapping) -> dict:
+    runs = [_read(file) for file in files["steps"]]
+    for run in runs:
+        _require_alike(of_machine, run)
+    clocks = _optional(files["clocks"], left_out)
+    ready, update = moments(_clocks(clocks["file"])) if clocks else ({}, None)
+    together = [run for file in files["together"] if (run := _optional(file, []))]
+    return {
+        "gradients": [
+            each | {"ready": ready.get(each["name"], 1.0)}
+            for each in read_json(Path(files["gradients"]))
+        ],
+        "steps": [*_of_one_process(runs), *_of_several(together)],
+        "update_seconds": update,
+        "overheads": _overheads(runs),
+    }
+
+
+def _of_one_process(runs: Sequence[Mapping]) -> list[dict]:
+    by_rows: dict[int, list[Mapping]] = defaultdict(list)
+    for run in runs:
+        by_rows[run["training"]["rows_per_rank"]].append(run)
+    return [
+        {
+            "rows": rows,
+            "cores": of_rows[0]["knobs"]["cores_per_process"],
+            "processes": 1,
+            "seconds": [_full_steps(run) for run in of_rows],
+        }
+        for rows, of_rows in by_rows.items()
+    ]
+
+
+def _of_several(runs: Sequence[Mapping]) -> list[dict]:
+    """Return the times of steps of processes on one node that exchanged nothing."""
+    by_kind: dict[tuple, list[list[float]]] = defaultdict(list)
+    for run in runs:
+        if run["collectives"]["alone"]:
+            rows, processes = run["training"]["rows_per_rank"], Layout.parse(run["layout"]).ranks
+            key = rows, run["knobs"]["cores_per_process"], processes
+            by_kind[key] += _divided(_full_steps(run))
+    names = ("rows", "cores", "processes")
+    return [
+        dict(zip(names, key, strict=True)) | {"seconds": seconds}
+        for key, seconds in by_kind.items()
+    ]
+
+
+def _full_steps(run: Mapping) -> list[float]:
+    rows = run["training"]["rows_per_rank"]
+    found = full_steps(_tables(run["file"]), rows)
+    if not found:
+        raise InputError(
+            run["file"], rows, "no step has so many rows", "use a smaller batch, or more data"
+        )
+    return found
+
+
+def _tables(file: str) -> list[pd.DataFrame]:
+    """Return the steps of each rank of a run."""
+    return [pd.read_csv(path) for path in sorted(Path(file).parent.glob("ranks/rank*.steps.csv"))]
+
+
+def full_steps(tables: Sequence[pd.DataFrame], rows: int) -> list[float]:
+    """Return the seconds of the steps in which every rank took so many rows: means of the ranks.
+
+    The last step of an epoch may have fewer rows.
+    """
+    steps = pd.concat(tables).assign(
+        seconds=lambda table: table["input_seconds"] + table["step_seconds"]
+    )
+    by_step = steps.groupby(_STEP)
+    full = by_step["rows"].min() == rows
+    return by_step["seconds"].mean()[full].tolist()
+
+
+def _divided(seconds: Sequence[float]) -> list[list[float]]:
+    """Divide the steps of one run into parts, which stand for repeats."""
+    return [part.tolist() for part in np.array_split(seconds, _PARTS) if len(part)]
+
+
+def _clocks(file: str) -> pd.DataFrame:
+    path = Path(file).parent / "ranks" / "rank0.clocks.csv"
+    return pd.read_csv(path, keep_default_na=False)
+
+
+def moments(clocks: pd.DataFrame) -> tuple[dict[str, float], list[float]]:
+    """Return when gradients are known, and how long the update takes, from clocks of one process.
+
+    Parameters
+    ----------
+    clocks : in the columns of `escala.probes.clocks.COLUMNS`.
+
+    Returns
+    -------
+    By tensor, the share of the time until the last gradient after which it is known: medians of the
+    steps. And the seconds from the last gradient to the end of the step: means of parts of the
+    steps.
+    """
+    whole = clocks[clocks["tensor"] == ""].pivot(index=_STEP, columns="moment", values="seconds")
+    ready = clocks[clocks["moment"] == GRADIENT_READY].pivot(
+        index=_STEP, columns="tensor", values="seconds"
+    )
+    begins, last = whole[GATHER_BEGINS], ready.max(axis=1)
+    shares = ready.sub(begins, axis=0).div(last - begins, axis=0).clip(0, 1)
+    update = (whole[RETURNED] - last).to_numpy()
+    return shares.median().to_dict(), [float(np.mean(part)) for part in _divided(update)]
+
+
+def _overheads(runs: Sequence[Mapping]) -> dict[str, list[float]]:
+    """Return the seconds outside the training steps, of all runs of one process."""
+    before = [sum(run["seconds"].get(name, 0.0) for name in _BEFORE) for run in runs]
+    evaluation = [run["seconds"]["evaluation"] for run in runs]
+    inside = [sum(run["seconds"].values()) for run in runs]
+    return {
+        "start_seconds": before,
+        "evaluation_per_row_seconds": [
+            seconds / run["training"]["test_rows"]
+            for seconds, run in zip(evaluation, runs, strict=True)
+        ],
+        "end_seconds": [
+            run["wall_seconds"] - seconds for seconds, run in zip(inside, runs, strict=True)
+        ],
+    }

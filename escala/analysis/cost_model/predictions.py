@@ -1,0 +1,188 @@
+"""Predict the configurations of an experiment from a calibration, without any of their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from escala.analysis.cost_model.calibration import Calibration, Gradient
+from escala.analysis.cost_model.messages import Exchange
+from escala.analysis.cost_model.networks import PRESETS, Network, payload
+from escala.analysis.cost_model.predict import TERMS, Plan, Prediction, interval, predict
+from escala.core.errors import InputError
+from escala.record.comparable import CONFIGURATION
+from escala.runtime.layout import Layout
+from escala.strategies import costs
+from escala.strategies.costs import Product
+
+PREDICTED, EXTRAPOLATED, UNAVAILABLE = BASES = ("predicted", "extrapolated", "unavailable")
+
+
+def rows(
+    calibration: Calibration, planned: Sequence[Mapping], train_rows: Mapping[str, int]
+) -> Iterator[dict]:
+    """Yield a row of the table `predictions` for each configuration, without measured columns.
+
+    Parameters
+    ----------
+    planned : configurations, as `escala.experiment.calibration.planned` returns them.
+    train_rows : of each dataset.
+    """
+    for each in planned:
+        names = {name: each[name] for name in CONFIGURATION}
+        layout = Layout.parse(each["layout"])
+        yield names | {"ranks": layout.ranks} | _row(calibration, each, train_rows)
+
+
+def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, int]) -> dict:
+    if planned["unavailable"]:
+        return {"basis": UNAVAILABLE, "reason": planned["unavailable"]}
+    try:
+        calibration = _with_network(calibration, planned)
+        plan = plan_of(calibration, planned, train_rows[planned["dataset"]])
+        found = predict(calibration, plan)
+        seconds = epoch_seconds(calibration, plan, found, train_rows[planned["dataset"]])
+    except InputError as error:
+        return {"basis": UNAVAILABLE, "reason": str(error)}
+    notes = [*found.extrapolated, *_other_knobs(planned)]
+    return {
+        "basis": EXTRAPOLATED if notes else PREDICTED,
+        "reason": "; ".join(notes) or None,
+        **interval(seconds).columns("predicted", "_seconds_per_epoch"),
+        **interval(found.steps).columns("step", "_seconds"),
+        **{f"{term}_seconds": float(np.median(found.terms[term])) for term in TERMS},
+    }
+
+
+def _other_knobs(planned: Mapping) -> Iterator[str]:
+    if planned["library"] and planned["other_knobs"]:
+        yield f"collectives were calibrated with another {', '.join(planned['other_knobs'])}"
+
+
+def _with_network(calibration: Calibration, planned: Mapping) -> Calibration:
+    """Return a calibration that has the network of a configuration, from its rate if need be.
+
+    Raises
+    ------
+    InputError : the network was not calibrated, and nothing gives its rate.
+    """
+    name, rate = planned["network"], planned["bits_per_second"]
+    known = name in calibration.networks or name in PRESETS
+    if known or Layout.parse(planned["layout"]).nodes == 1:
+        return calibration
+    if rate is None:
+        raise InputError(
+            "network", name, "was not calibrated, and has no rate", f"set networks.{name}.rate"
+        )
+    network = Network(name, payload(rate), None, "rate of the experiment")
+    return replace(calibration, networks={**calibration.networks, name: network})
+
+
+def plan_of(calibration: Calibration, planned: Mapping, train_rows: int) -> Plan:
+    """Return the plan of a configuration.
+
+    Raises
+    ------
+    InputError : the work was not calibrated, or the model does not know the exchange.
+    """
+    layout, knobs = Layout.parse(planned["layout"]), planned["exchange"]
+    rows = min(planned["rows"], train_rows)
+    work = calibration.works.get(planned["work"])
+    gradients = work.gradients if work else ()
+    exchange = Exchange(
+        factors=_factors(gradients, planned, layout, rows),
+        fp16=knobs["compression"] == "fp16",
+        sparse_as_dense=knobs["sparse_as_dense"],
+        accumulation=knobs["accumulation"],
+    )
+    if knobs["fusion_threshold_mib"] is not None:
+        exchange = replace(exchange, fusion_bytes=knobs["fusion_threshold_mib"] * 2**20)
+    return Plan(
+        planned["work"],
+        layout,
+        rows,
+        planned["library"] or Plan.library,
+        planned["cores"],
+        planned["network"],
+        exchange,
+    )
+
+
+def _factors(gradients: Sequence[Gradient], planned: Mapping, layout: Layout, rows: int) -> bool:
+    """Return whether dense layers exchange factors; for `auto`, as the formulas of runs choose.
+
+    Raises
+    ------
+    InputError : `auto` may choose what the model does not know.
+    """
+    wanted = planned["exchange"]["dense_exchange"]
+    if layout.ranks == 1 or wanted != costs.AUTO:
+        return wanted == costs.FACTORS
+    chosen = {
+        _fastest(gradient, planned, layout, rows)
+        for gradient in gradients
+        if gradient.factor_rows is not None
+    }
+    if len(chosen) > 1 or not chosen <= {costs.ALLREDUCE, costs.FACTORS}:
+        raise InputError(
+            "dense_exchange",
+            wanted,
+            f"may choose {', '.join(sorted(chosen))}, which the model does not know together",
+            "name one of allreduce and factors",
+        )
+    return chosen == {costs.FACTORS}
+
+
+def _fastest(gradient: Gradient, planned: Mapping, layout: Layout, rows: int) -> str:
+    product = Product(*gradient.shape, rows * gradient.factor_rows, gradient.item_bytes)
+    rates = costs.rates(
+        planned["library"] == "mpi",
+        layout.nodes,
+        planned["bits_per_second"],
+        measured=planned["exchange"]["exchange_rates"],
+    )
+    allreduced = costs.received_bytes(costs.ALLREDUCE, product, layout.ranks)
+    possible = [
+        each
+        for each in costs.EXCHANGES
+        if each == costs.ALLREDUCE
+        or allreduced - costs.received_bytes(each, product, layout.ranks) > costs.MIN_SAVED_BYTES
+    ]
+    return costs.fastest(possible, product, layout.ranks, rates)
+
+
+def epoch_seconds(
+    calibration: Calibration, plan: Plan, found: Prediction, train_rows: int
+) -> np.ndarray:
+    """Return the seconds of the training steps of an epoch, of shape (draws,).
+
+    The last step has the rows that are left. Its draws use the same resamples.
+    """
+    whole, left = divmod(train_rows, plan.rows)
+    seconds = whole * found.steps
+    if left:
+        seconds = seconds + predict(calibration, replace(plan, rows=left)).steps
+    return seconds
+
+
+def as_json(rows: Sequence[Mapping[str, Any]], machine: Mapping) -> dict:
+    """Return the content of a file of predictions.
+
+    Parameters
+    ----------
+    machine : that was calibrated, as in a calibration.
+    """
+    return {"machine": dict(machine), "configurations": [dict(row) for row in rows]}
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """Return the names of a configuration, its seconds per epoch, and what they rest on."""
+    label = " ".join(row[name] for name in CONFIGURATION)
+    reason = f" ({row['reason']})" if row["reason"] else ""
+    if row["basis"] == UNAVAILABLE:
+        return f"{label}: {UNAVAILABLE}{reason}"
+    median, low, high = (row[f"predicted{end}_seconds_per_epoch"] for end in ("", "_low", "_high"))
+    return f"{label}: {median:.3g} s per epoch ({low:.3g}–{high:.3g}), {row['basis']}{reason}"

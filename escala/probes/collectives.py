@@ -1,0 +1,464 @@
+"""Time the collectives of a run's library inside its ranks, and steps that exchange nothing.
+
+A collective inside TensorFlow and Horovod may take ten times as long as the same one in a program
+of its own (horovod#2378). So the ranks time them before their first step, with all threads alive:
+each size alone, and while a further thread of the rank computes. A rank that is ready early waits
+for the others. So the time of a call is the shortest of all ranks.
+
+The steps of such a run exchange nothing, where the library allows it: each rank trains by itself,
+at the same time as the others. In the end all ranks get the weights of rank 0.
+
+Where ranks exchange through MPI, its own sum of the same bytes is timed beside Horovod's. The
+method of repeats in turns is that of ReproMPI (S. Hunold, A. Carpen-Amarie, Reproducible MPI
+benchmarking is still not as easy as you think, IEEE TPDS 27 (2016), 3617-3630).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from escala.core.files import read_json, write_json
+from escala.probes.base import Probe, section
+from escala.strategies import STRATEGIES, Strategy
+
+if TYPE_CHECKING:  # Experiments are read in processes without TensorFlow.
+    import numpy as np
+    import tensorflow as tf
+
+#: Libraries that perform collectives.
+MPI, GLOO, TENSORFLOW = LIBRARIES = ("mpi", "gloo", "tensorflow")
+ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
+#: How a call is timed: by itself, while the rank computes, and without Horovod.
+ALONE, COMPUTING, PLAIN = WAYS = ("seconds", "computing_seconds", "plain_seconds")
+
+#: Both sides of the sizes at which Open MPI changes its algorithm for a few ranks.
+SIZES = tuple(2**10 * kib for kib in (1, 2, 8, 32, 128, 256, 1024, 4096, 16384, 65536))
+MOST_CALLS = 20
+#: A size is left out if one call of it would take longer than this many shares of the time.
+_SHARES = 4
+#: Numbers that are copied to measure the memory, and the shape of a product of two factors.
+_COPIED = 2**24
+_ROWS, _INPUTS, _OUTPUTS = 64, 8192, 128
+_COMPUTED = 256
+
+
+def library(strategy: type[Strategy]) -> str | None:
+    """Return the library by which the ranks of a strategy sum gradients, None without one.
+
+    Replicas of one process, and ranks that do not step together, have none.
+    """
+    if strategy.only_one_rank or strategy.asynchronous or strategy.one_process_per_node:
+        return None
+    if strategy.mpi:
+        return MPI
+    return GLOO if strategy.rendezvous else TENSORFLOW
+
+
+def _times(description: str) -> dict:
+    """Return the JSON Schema of the times of a size, one for each repeat."""
+    return {
+        "description": f"{description}, one for each repeat.",
+        "type": "array",
+        "items": {"type": "number", "exclusiveMinimum": 0},
+        "unit": "s",
+    }
+
+
+_TIMES = {
+    "operation": {"description": "The operation.", "enum": list(OPERATIONS)},
+    "bytes": {
+        "description": "Size of the tensor; of the part of one rank in an allgather.",
+        "type": "integer",
+        "minimum": 1,
+        "unit": "bytes",
+    },
+    ALONE: _times("Mean time of a call"),
+    COMPUTING: _times("The same while each rank computes"),
+    PLAIN: _times("The same by MPI without Horovod; empty where this was not timed"),
+}
+_CORE = {
+    "bytes_per_second": _times("Rate at which a core copies memory") | {"unit": "bytes/s"},
+    "operations_per_second": _times("Floating-point operations of a core in a product")
+    | {"unit": "1/s"},
+}
+
+
+class Collectives(Probe):
+    """Times of the collectives of a library, and of steps of ranks that exchange nothing."""
+
+    scope = "rank"
+    settings = section(
+        "A separate run of each configuration of several ranks, which times the collectives of its "
+        "library, and steps without exchange. A calibration is made from such runs.",
+        enabled=False,
+        sizes={
+            "description": "Sizes that are exchanged. Those that would take too long are left out.",
+            "type": "array",
+            "minItems": 2,
+            "uniqueItems": True,
+            "items": {"type": "integer", "minimum": 4, "maximum": 2**30},
+            "unit": "bytes",
+            "default": list(SIZES),
+        },
+        repeats={
+            "description": "Number of times that all sizes are timed, one after the other.",
+            "type": "integer",
+            "minimum": 2,
+            "maximum": 100,
+            "default": 5,
+        },
+        seconds={
+            "description": "Time for all sizes and repeats together. It decides the number of "
+            "calls of each.",
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "unit": "s",
+            "default": 60,
+        },
+        steps={
+            "description": "Training steps of such a run, of one epoch.",
+            "type": "integer",
+            "minimum": 1,
+            "default": 40,
+        },
+    )
+    result: ClassVar[dict] = {
+        "description": "Times of collectives inside the ranks; null unless that is what the run "
+        "captured.",
+        "type": ["object", "null"],
+        "additionalProperties": False,
+        "required": ["library", "alone", "core", "times"],
+        "properties": {
+            "library": {"description": "The library.", "enum": list(LIBRARIES)},
+            "alone": {
+                "description": "Whether the ranks exchanged nothing in their steps.",
+                "type": "boolean",
+            },
+            "core": {
+                "description": "Rates of one core, while the other ranks measure theirs.",
+                "type": "object",
+                "additionalProperties": False,
+                "required": list(_CORE),
+                "properties": _CORE,
+            },
+            "times": {
+                "description": "Times of each operation and size.",
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": list(_TIMES),
+                    "properties": _TIMES,
+                },
+            },
+        },
+    }
+
+    @classmethod
+    def applies(cls, run, strategy):
+        several = run.layout != "1x1"
+        return several and super().applies(run, strategy) and library(strategy) is not None
+
+    def recorder(self, process, variables, inside):
+        plan = read_json(self.folder / "request.json")
+        measured = library(STRATEGIES[plan["strategy"]])
+        threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
+        path = self.folder / f"rank{process}.collectives.json"
+        return Timed(path, self.values, measured, threads, variables, inside)
+
+    def read(self, processes):
+        return summary(
+            [
+                read_json(self.folder / f"rank{number}.collectives.json")
+                for number in range(len(processes))
+            ]
+        )
+
+
+def summary(records: Sequence[Mapping]) -> dict:
+    """Return the result of a run from the records of its ranks, in the form of `result`.
+
+    The time of a call is the shortest of all ranks, and that of a repeat the mean of its calls.
+    """
+    first = records[0]
+    times = [
+        {name: entry[name] for name in ("operation", "bytes")}
+        | {way: _of_repeats([record["times"][number][way] for record in records]) for way in WAYS}
+        for number, entry in enumerate(first["times"])
+    ]
+    core = {
+        name: [sum(of_ranks) / len(records) for of_ranks in zip(*each, strict=True)]
+        for name in _CORE
+        for each in [[record["core"][name] for record in records]]
+    }
+    return {"library": first["library"], "alone": first["alone"], "core": core, "times": times}
+
+
+def _of_repeats(of_ranks: Sequence[Sequence[Sequence[float]]]) -> list[float]:
+    """Return the mean time of each repeat from the calls of each rank, (ranks, repeats, calls)."""
+    found = []
+    for repeats in zip(*of_ranks, strict=True):
+        shortest = [min(call) for call in zip(*repeats, strict=True)]
+        found.append(sum(shortest) / len(shortest))
+    return found
+
+
+class Timed:
+    """Times the collectives of one process when it is made; its steps exchange nothing.
+
+    Parameters
+    ----------
+    path : the JSON file to write.
+    values : the settings of the probe.
+    library : one of `LIBRARIES`.
+    threads : of a product in this process.
+    variables : the trained variables.
+    inside : whether steps can be made without exchange.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        values: Mapping[str, Any],
+        library: str,
+        threads: int,
+        variables: Sequence[tf.Variable],
+        inside: bool,
+    ):
+        self._path, self._variables = path, variables
+        calls = _TensorFlow() if library == TENSORFLOW else _Horovod()
+        self._record = {
+            "library": library,
+            "alone": inside,
+            "core": core_rates(values["repeats"], threads),
+            "times": timed(
+                calls, values["sizes"], values["repeats"], values["seconds"], library == MPI
+            ),
+        }
+
+    def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
+        """Return a step that applies a rank's own gradients; see `Recorder.step`."""
+        from escala.strategies.shared.factors import Factors
+
+        def by_itself(*arguments):
+            gradients, *sums = compute(*arguments)
+            if any(isinstance(gradient, Factors) for gradient in gradients):
+                # Each rank updates a part of the weights, so the ranks need each other.
+                self._record["alone"] = False
+                gradients = exchange(gradients)
+            apply(gradients)
+            return tuple(sums)
+
+        return by_itself
+
+    def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
+        """Do nothing: the run's own table of steps has these times."""
+
+    def write(self) -> None:
+        if self._record["alone"]:
+            import horovod.tensorflow as hvd
+
+            hvd.broadcast_variables(self._variables, root_rank=0)
+        write_json(self._path, self._record, durable=False)
+
+
+class _Horovod:
+    """The collectives of Horovod, through MPI or Gloo."""
+
+    def __init__(self):
+        import horovod.tensorflow as hvd
+
+        self._hvd = hvd
+
+    def compiled(self, operation: str, name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Return a function that performs an operation; every rank must call it."""
+        import tensorflow as tf
+
+        def call(values):
+            if operation == ALLREDUCE:
+                return self._hvd.allreduce(values, op=self._hvd.Sum, name=name)
+            return self._hvd.allgather(values, name=name)
+
+        return tf.function(call, autograph=False)
+
+
+class _TensorFlow:
+    """The collectives of `tf.distribute`, under the strategy whose scope is entered."""
+
+    def __init__(self):
+        import tensorflow as tf
+
+        self._strategy = tf.distribute.get_strategy()
+
+    def compiled(self, operation: str, name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Return a function that performs an operation; every rank must call it."""
+        import tensorflow as tf
+
+        def of_replica(values):
+            context = tf.distribute.get_replica_context()
+            if operation == ALLREDUCE:
+                return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+            return context.all_gather(values, axis=0)
+
+        def call(values):
+            return self._strategy.run(of_replica, args=(values,))
+
+        return tf.function(call, autograph=False)
+
+
+def timed(
+    collectives: _Horovod | _TensorFlow,
+    sizes: Sequence[int],
+    repeats: int,
+    seconds: float,
+    plain: bool,
+) -> list[dict]:
+    """Return the seconds of each call of each size, by operation and size.
+
+    Sizes and ways take turns: a repeat has all of them.
+
+    Parameters
+    ----------
+    seconds : for all calls together.
+    plain : whether to time MPI's own sum, too.
+    """
+    import tensorflow as tf
+
+    share = seconds / (repeats * len(OPERATIONS) * len(sizes) * 2)
+    agree = _agreement(collectives)
+    entries, calls = [], {}
+    for operation in OPERATIONS:
+        for number, size in enumerate(ordered := sorted(sizes)):
+            values = tf.zeros(size // 4, tf.float32)
+            call = collectives.compiled(operation, f"collectives/{operation}/{size}")
+            call(values)  # Connects the ranks.
+            once = agree(_seconds(call, values))
+            count = max(1, min(MOST_CALLS, math.floor(share / once)))
+            entries.append({"operation": operation, "bytes": size} | {way: [] for way in WAYS})
+            calls[operation, size] = call, values, count
+            larger = ordered[number + 1 : number + 2]
+            if larger and once * larger[0] / size > _SHARES * share:
+                break
+    by_mpi = _plain_sum() if plain else None
+    for _ in range(repeats):
+        for entry in entries:
+            call, values, count = calls[entry["operation"], entry["bytes"]]
+            for way, beside in ((ALONE, nullcontext), (COMPUTING, _computing)):
+                with beside():
+                    call(values)
+                    entry[way].append([_seconds(call, values) for _ in range(count)])
+            if by_mpi and entry["operation"] == ALLREDUCE:
+                by_mpi(entry["bytes"])
+                entry[PLAIN].append([_seconds(by_mpi, entry["bytes"]) for _ in range(count)])
+    return entries
+
+
+def _agreement(collectives: _Horovod | _TensorFlow) -> Callable[[float], float]:
+    """Return a function to the mean of a number over the ranks, so that all decide the same."""
+    import tensorflow as tf
+
+    total = collectives.compiled(ALLREDUCE, "collectives/agreement")
+
+    def agree(value: float) -> float:
+        both = total(tf.constant([value, 1.0], tf.float64)).numpy()
+        return float(both[0] / both[1])
+
+    return agree
+
+
+def _seconds(call: Callable, argument: Any) -> float:
+    before = time.perf_counter()
+    call(argument)
+    return time.perf_counter() - before
+
+
+@contextmanager
+def _computing() -> Iterator[None]:
+    """Compute products on the cores of this process in a further thread."""
+    import numpy as np
+
+    ended = threading.Event()
+    values = np.ones((_COMPUTED, _COMPUTED), np.float32)
+
+    def compute() -> None:
+        while not ended.is_set():
+            np.dot(values, values)
+
+    thread = threading.Thread(target=compute, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _plain_sum() -> Callable[[int], None] | None:
+    """Return a function that sums so many bytes by MPI, None if only one thread may call it.
+
+    The names are those of Open MPI 4, `mpi.h`.
+    """
+    import horovod.tensorflow as hvd
+    import numpy as np
+
+    if not hvd.mpi_threads_supported():
+        return None
+    mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+    world, kind, total = (
+        ctypes.byref(ctypes.c_char.in_dll(mpi, f"ompi_mpi_{name}"))
+        for name in ("comm_world", "float", "op_sum")
+    )
+    buffers: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def sum_bytes(size: int) -> None:
+        if size not in buffers:
+            buffers[size] = np.zeros(size // 4, np.float32), np.zeros(size // 4, np.float32)
+        sent, received = (ctypes.c_void_p(each.ctypes.data) for each in buffers[size])
+        code = mpi.MPI_Allreduce(sent, received, ctypes.c_int(size // 4), kind, total, world)
+        if code:
+            raise RuntimeError(f"MPI_Allreduce returned {code}")
+
+    return sum_bytes
+
+
+def core_rates(repeats: int, threads: int) -> dict[str, list[float]]:
+    """Return the rates of a core, one for each repeat.
+
+    Parameters
+    ----------
+    threads : of a product in this process.
+
+    Returns
+    -------
+    `bytes_per_second` that one thread copies from memory to memory, and `operations_per_second` of
+    a core in the product of two factors of a dense layer's gradient.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    source, target = np.ones(_COPIED, np.float32), np.zeros(_COPIED, np.float32)
+    inputs, outputs = tf.ones((_ROWS, _INPUTS)), tf.ones((_ROWS, _OUTPUTS))
+
+    def copy(_) -> None:
+        np.copyto(target, source)
+
+    def multiply(_) -> None:
+        tf.matmul(inputs, outputs, transpose_a=True)
+
+    operations = 2 * _ROWS * _INPUTS * _OUTPUTS / threads
+    return {
+        "bytes_per_second": _rates(copy, source.nbytes, repeats),
+        "operations_per_second": _rates(multiply, operations, repeats),
+    }
+
+
+def _rates(work: Callable, amount: float, repeats: int) -> list[float]:
+    work(None)
+    return [amount / _seconds(work, None) for _ in range(repeats)]

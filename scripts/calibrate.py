@@ -1,0 +1,57 @@
+"""Make a calibration from the runs that calibrate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from escala import cli
+from escala.core.files import write_json
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--sources",
+        required=True,
+        type=json.loads,
+        metavar="JSON",
+        help="files of runs and gradients by what they give",
+    )
+    parser.add_argument("--output", required=True, type=Path, help="the calibration.json to write")
+    arguments = parser.parse_args()
+
+    def make() -> None:
+        from escala.analysis.cost_model import calibration, document
+
+        content, left_out = document.document(arguments.sources)
+        calibration.parse(content, arguments.output)
+        write_json(arguments.output, content)
+        print("\n".join([*left_out, f"{arguments.output}: {len(content['works'])} works"]))
+
+    cli.serve_or_make(
+        "calibrate",
+        code="scripts.calibrate",
+        inputs={str(path): path for path in _read(arguments.sources)},
+        parameters={"sources": arguments.sources},
+        outputs={arguments.output.name: arguments.output},
+        make=make,
+    )
+
+
+def _read(sources: dict) -> Iterator[Path]:
+    """Yield the files that a calibration is made of, including those beside the named files."""
+    runs = set(sources["collectives"])
+    for work in sources["works"].values():
+        yield Path(work["gradients"])
+        runs |= {*work["steps"], work["clocks"], *work["together"]}
+    for run in map(Path, sorted(runs)):
+        yield run
+        for pattern in ("ranks/rank*.steps.csv", "ranks/rank*.clocks.csv"):
+            yield from sorted(run.parent.glob(pattern))
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

@@ -1,0 +1,47 @@
+"""Build a workload's model, and write what a calibration needs to know of its gradients."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from escala import cli
+from escala.core.files import write_json
+from escala.data import KINDS, base
+from escala.workloads import WORKLOADS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workload", required=True)
+    parser.add_argument("--training", required=True, type=json.loads, metavar="JSON")
+    parser.add_argument("--knobs", required=True, type=json.loads, metavar="JSON")
+    parser.add_argument("--split", required=True, type=Path, help="folder of the split")
+    parser.add_argument("--output", required=True, type=Path)
+    arguments = parser.parse_args()
+    declared = WORKLOADS[arguments.workload]
+
+    def make() -> None:
+        from escala.training.gradients import described
+
+        found = described(arguments.workload, arguments.split, arguments.training, arguments.knobs)
+        write_json(arguments.output, found)
+
+    cli.serve_or_make(
+        "gradients",
+        code="scripts.gradients",
+        chosen=[declared.package, KINDS[declared.data_kind].reader, "escala.strategies.single"],
+        inputs={"dataset.json": arguments.split / base.DESCRIPTION},
+        parameters={
+            "workload": arguments.workload,
+            "training": arguments.training,
+            "knobs": arguments.knobs,
+        },
+        outputs={arguments.output.name: arguments.output},
+        make=make,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

@@ -1,0 +1,23 @@
+"""Print the predicted times of an experiment's configurations."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from escala import cli
+from escala.core.files import read_json
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("predictions", type=Path, metavar="predictions.json")
+    arguments = parser.parse_args()
+
+    from escala.analysis.cost_model.predictions import line
+
+    print("\n".join(map(line, read_json(arguments.predictions)["configurations"])))
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

@@ -1,0 +1,487 @@
+"""Runs that calibrate are none of those that are predicted, and give back a known machine."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fixtures_runs import FakeExperiment, changed, clocked, three_configurations
+from hypothesis import given
+from hypothesis import strategies as st
+from sentences import check
+
+from escala.analysis.cost_model import predictions
+from escala.analysis.cost_model.calibration import parse
+from escala.analysis.cost_model.collectives import MPI, OPERATIONS, work
+from escala.analysis.cost_model.document import document, moments
+from escala.core.errors import InputError
+from escala.core.files import read_json, write_json
+from escala.experiment import Experiment, load
+from escala.experiment.calibration import (
+    Calibration,
+    calibrated_rows,
+    first_repeats,
+    planned,
+    predictable,
+    unsupported,
+)
+from escala.probes import PROBES
+from escala.probes.collectives import SIZES, library, summary
+from escala.report import tables
+from escala.report.figures import common, figure
+from escala.report.findings import predictions as findings
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
+from tests.conftest import CLASSES, ROOT
+
+FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]
+SETTINGS = {
+    "experiment": "small",
+    "title": "A small experiment",
+    "repeats": 2,
+    "datasets": {
+        "small": {
+            "source": {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 200)},
+            "classes": CLASSES,
+            "length": 300,
+            "split": {"seeds": [4]},
+        }
+    },
+    "workloads": {
+        "virus-cnn": {"epochs": 2, "batch": {"rows": 64, "per": "global"}, "validate": True},
+        "kmer-logreg": {},
+    },
+    "variants": {
+        "tuned": {},
+        "halved": {"compression": "fp16"},
+        "fast": {"convolution": "lookup-table"},
+    },
+    "networks": {"native": {}, "slow": {"rate": "100mbit"}},
+    "configurations": [
+        {"strategy": "single", "layouts": ["1x1"]},
+        {"strategy": "horovod-mpi", "layouts": ["1x2", "2x1", "2x2"]},
+        {"strategy": "horovod-gloo", "layouts": ["1x2"], "variants": ["tuned"]},
+        {"strategy": "mirrored", "layouts": ["1x2"], "variants": ["tuned"]},
+    ],
+}
+
+BY_STEPS = {"virus-cnn": SETTINGS["workloads"]["virus-cnn"]}
+
+
+def experiment(**changes) -> Experiment:
+    return Experiment(SETTINGS | changes, "small.yaml")
+
+
+# The runs that calibrate.
+
+
+@given(st.sets(st.integers(1, 5000), min_size=1, max_size=6))
+def test_calibrated_rows_surround_those_predicted_and_are_others(rows):
+    found = calibrated_rows(rows)
+    assert len(found) == 3 and list(found) == sorted(set(found))
+    assert not rows & set(found)
+    assert found[-1] > max(rows)
+    assert found[0] < min(rows) or min(rows) <= 2
+    limited = calibrated_rows(rows, most=100)
+    assert len(set(limited)) == 3 and not rows & set(limited)
+    assert limited[-1] <= 100 + len(rows) + 3
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
+def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file):
+    base = load(file)
+    if any(library(STRATEGIES[run.strategy]) for run in predictable(base)):
+        found = Calibration(base)
+        assert found.runs_needed(links=True)
+        assert len(planned(found)) == len(first_repeats(base))
+        for run in found.runs_needed(links=True):
+            assert found.request(run)
+    else:
+        with pytest.raises(InputError, match="several ranks"):
+            Calibration(base)
+
+
+def test_what_calibrates_is_no_run_of_the_experiment():
+    base = experiment()
+    requests = {run.file: base.request(run) for run in base.runs}
+    found = Calibration(base)
+    needed = found.runs_needed(links=True)
+    assert {run.file: base.request(run) for run in base.runs} == requests
+    settings = [json.dumps(base.settings_of(run), sort_keys=True) for run in base.runs]
+    for run in needed:
+        names = (run.dataset, run.workload, run.strategy, run.layout, run.variant, run.network)
+        assert found.run(*names, run.repeat, run.instrument) == run
+        assert run.file not in requests
+        assert json.dumps(found.settings_of(run), sort_keys=True) not in settings
+        assert found.request(run)["compared_with"] == []
+    assert found.split_folder("small", 4) == base.split_folder("small", 4)
+    assert len({run.file for run in needed}) == len(needed)
+
+
+def test_variants_of_one_computation_are_one_work():
+    found = Calibration(experiment())
+    assert {work.variant for work in found.different_works} == {"tuned", "fast"}
+    names = ("small", "virus-cnn")
+    assert found.works[*names, "halved"] == found.works[*names, "tuned"]
+    assert found.works[*names, "tuned"].rows == calibrated_rows({64, 32, 16})
+
+
+def test_collectives_are_timed_for_each_library_and_network():
+    found = Calibration(experiment())
+    on_links = {
+        (run.strategy, run.layout, run.network)
+        for run in found.collectives(links=True)
+        if "tuned" in run.variant
+    }
+    assert on_links == {
+        ("horovod-mpi", "1x2", "native"),
+        ("horovod-gloo", "1x2", "native"),
+        ("horovod-mpi", "2x1", "native"),
+        ("horovod-mpi", "2x1", "slow"),
+    }
+    assert {run.layout for run in found.collectives(links=False)} == {"1x2"}
+
+
+@pytest.mark.parametrize(
+    ("variant", "strategy", "reason"),
+    [
+        ({}, "mirrored", "does not know how mirrored"),
+        ({}, "parameter-server", "does not know how parameter-server"),
+        ({}, "wrapped-single", "does not know how"),
+        ({}, "hybrid", "by the speed"),
+        ({"shard": False}, "horovod-mpi", "do not divide"),
+        ({"slowdown": [2]}, "horovod-mpi", "on purpose"),
+        ({"dense_exchange": "sharded"}, "horovod-mpi", "dense_exchange: sharded"),
+        ({"dense_exchange": "factors"}, "horovod-mpi", None),
+        ({"dense_exchange": "sharded"}, "single", None),
+    ],
+)
+def test_what_the_model_does_not_know_is_not_predicted(variant, strategy, reason):
+    layout = "1x1" if STRATEGIES[strategy].only_one_rank else "1x2"
+    found = experiment(
+        workloads=BY_STEPS,
+        variants={"tuned": variant},
+        configurations=[{"strategy": strategy, "layouts": [layout]}],
+    )
+    [run] = first_repeats(found)
+    told = unsupported(found, run)
+    assert told is None if reason is None else reason in told
+    assert bool(predictable(found)) == (reason is None)
+
+
+def test_an_experiment_without_several_ranks_is_refused():
+    alone = experiment(configurations=[{"strategy": "single", "layouts": ["1x1"]}])
+    with pytest.raises(InputError, match="several ranks"):
+        Calibration(alone)
+
+
+def test_every_strategy_has_its_library():
+    found = {name: library(strategy) for name, strategy in STRATEGIES.items()}
+    assert {name: each for name, each in found.items() if each} == {
+        "horovod-mpi": "mpi",
+        "hybrid": "mpi",
+        "horovod-gloo": "gloo",
+        "multiworker-mirrored": "tensorflow",
+    }
+
+
+# The record of a probe run.
+
+
+def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
+    def record(seconds: list[list[float]], rate: float) -> dict:
+        times = {"operation": "allreduce", "bytes": 8, "seconds": seconds, "plain_seconds": []}
+        core = {"bytes_per_second": [rate, rate], "operations_per_second": [1.0, 2.0]}
+        entry = times | {"computing_seconds": [[1.0], [2.0]]}
+        return {"library": "mpi", "alone": True, "core": core, "times": [entry]}
+
+    found = summary([record([[3, 5], [2, 8]], 10.0), record([[4, 1], [2, 6]], 30.0)])
+    assert found["core"] == {"bytes_per_second": [20.0, 20.0], "operations_per_second": [1.0, 2.0]}
+    [times] = found["times"]
+    assert times["seconds"] == [(3 + 1) / 2, (2 + 6) / 2]
+    assert times["computing_seconds"] == [1.0, 2.0] and times["plain_seconds"] == []
+
+
+# The document, from files of a machine that is known.
+
+#: Seconds of a message and of a byte, of a row and of a step without rows, and of an update.
+MEMORY, FIXED, PER_ROW, UPDATE, BOTH = (2e-6, 0.5e-9), 4e-3, 0.4e-3, 2e-3, 1.25
+WAIT, GRADIENT = 1e-3, (2000, 100)
+
+
+def seconds_of_step(rows: int, processes: int = 1) -> float:
+    return (FIXED + PER_ROW * rows) * (BOTH if processes > 1 else 1)
+
+
+def seconds_of_collective(operation: str, size: int) -> float:
+    each = work(MPI, operation, Layout(1, 2), size)
+    return WAIT + np.dot(MEMORY, [each.local_messages, each.local_bytes])
+
+
+def write_runs(root: Path, found: Calibration, **changes) -> dict:
+    """Write the files of the runs that calibrate, as a machine of known times leaves them."""
+    fake = FakeExperiment(root / "fake").add_dataset().add("single", "1x1", 5.0, repeats=1)
+    example = read_json(fake.runs[0])
+    sources = found.sources(links=False)
+    for run in found.runs_needed(links=False):
+        layout, rows = Layout.parse(run.layout), int(run.variant.partition("-")[0][4:])
+        content = example | {
+            **{name: getattr(run, name) for name in ("strategy", "layout", "variant", "network")},
+            "workload": run.workload,
+            "dataset": run.dataset,
+            "repeat": run.repeat,
+            "instrument": run.instrument,
+            "training": example["training"] | {"rows_per_rank": rows},
+        }
+        if run.instrument == "collectives":
+            content["collectives"] = collectives()
+        path = root / run.file
+        write_json(path, content | changes.get(run.instrument or "timing", {}))
+        for rank in range(layout.ranks):
+            write_steps(path.parent / "ranks" / f"rank{rank}.steps.csv", rows, layout.ranks)
+        if run.instrument == "clocks":
+            write_clocks(path.parent / "ranks" / "rank0.clocks.csv", rows)
+    for each in found.different_works:
+        gradient = {"name": "0.dense/kernel", "shape": list(GRADIENT), "factor_rows": 1}
+        write_json(root / found.gradients_file(each), [gradient])
+    prefixed = json.loads(json.dumps(sources).replace('"results/', f'"{root}/results/'))
+    return prefixed
+
+
+def collectives() -> dict:
+    times = [
+        {
+            "operation": operation,
+            "bytes": size,
+            "seconds": [seconds_of_collective(operation, size)] * 3,
+            "computing_seconds": [seconds_of_collective(operation, size)] * 3,
+            "plain_seconds": [],
+        }
+        for operation in OPERATIONS
+        for size in SIZES
+    ]
+    core = {"bytes_per_second": [8e9] * 3, "operations_per_second": [50e9] * 3}
+    return {"library": MPI, "alone": True, "core": core, "times": times}
+
+
+def write_steps(path: Path, rows: int, processes: int) -> None:
+    """Write two epochs of three whole steps and one of a single row."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    seconds = seconds_of_step(rows, processes)
+    steps = [
+        (epoch, step, rows if step < 4 else 1, 0.25 * seconds, 0.75 * seconds, 1.0, 1.0)
+        for epoch in (1, 2)
+        for step in (1, 2, 3, 4)
+    ]
+    columns = ("epoch", "step", "rows", "input_seconds", "step_seconds", "loss_sum", "correct")
+    with open(path, "w", newline="") as handle:
+        csv.writer(handle).writerows([columns, *steps])
+
+
+def write_clocks(path: Path, rows: int) -> None:
+    clocks(rows).to_csv(path, index=False)
+
+
+def clocks(rows: int) -> pd.DataFrame:
+    """Clocks of six steps: of two gradients, one is known after a quarter of the computing."""
+    computing = seconds_of_step(rows) - UPDATE
+    moments_of_step = {
+        ("gather_begins", ""): 0.0,
+        ("gather_ends", ""): 0.001,
+        ("gradient_ready", "1.bias"): computing / 4,
+        ("gradient_ready", "0.dense/kernel"): computing,
+        ("returned", ""): computing + UPDATE,
+    }
+    return pd.DataFrame(
+        [
+            (1, step, moment, tensor, 100.0 * step + at)
+            for step in range(1, 7)
+            for (moment, tensor), at in moments_of_step.items()
+        ],
+        columns=["epoch", "step", "moment", "tensor", "seconds"],
+    )
+
+
+#: Only layouts of one node, and two computations.
+ON_ONE_NODE = {
+    "configurations": [
+        {"strategy": "single", "layouts": ["1x1"], "variants": ["tuned"]},
+        {"strategy": "horovod-mpi", "layouts": ["1x2"], "variants": ["tuned", "halved"]},
+        {"strategy": "mirrored", "layouts": ["1x2"], "variants": ["tuned"]},
+    ]
+}
+
+
+def test_clocks_give_the_moments_of_gradients_and_the_time_of_the_update():
+    ready, update = moments(clocks(40))
+    assert ready == pytest.approx({"1.bias": 0.25, "0.dense/kernel": 1.0})
+    assert update == pytest.approx([UPDATE] * 3)
+
+
+def test_a_document_of_a_known_machine_predicts_its_times(tmp_path):
+    found = Calibration(experiment(**ON_ONE_NODE))
+    content, left_out = document(write_runs(tmp_path, found))
+    assert not left_out
+    calibration = parse(content)
+    train_rows = 1000
+    rows = {
+        (row["strategy"], row["variant"]): row
+        for row in predictions.rows(calibration, planned(found), {"small": train_rows})
+    }
+    one, two, halved, mirrored = rows.values()
+    assert mirrored["basis"] == "unavailable" and "mirrored" in mirrored["reason"]
+    # 15 whole steps of 64 rows, and one of the 40 that are left.
+    assert one["predicted_seconds_per_epoch"] == pytest.approx(
+        15 * seconds_of_step(64) + seconds_of_step(40)
+    )
+    assert one["basis"] == two["basis"] == "predicted"
+    computing = seconds_of_step(32, 2) - BOTH * UPDATE
+    size = 4 * np.prod(GRADIENT)
+    exchanged = seconds_of_collective("allreduce", int(size))
+    assert two["exchange_seconds"] == pytest.approx(exchanged, rel=1e-3)
+    assert two["step_seconds"] == pytest.approx(computing + exchanged + BOTH * UPDATE, rel=1e-3)
+    casts = 2 * np.prod(GRADIENT) * (4 + 2) / 8e9
+    assert halved["exchange_seconds"] == pytest.approx(
+        seconds_of_collective("allreduce", int(size / 2)) + casts, rel=1e-3
+    )
+
+
+def test_a_run_that_failed_is_named_or_left_out(tmp_path):
+    found = Calibration(experiment(**ON_ONE_NODE))
+    failed = {"status": "failed", "reason": "no luck"}
+    content, left_out = document(write_runs(tmp_path / "one", found, clocks=failed))
+    assert "no luck" in left_out[0]
+    [of_work] = content["works"].values()
+    assert of_work["update_seconds"] is None and of_work["gradients"][0]["ready"] == 1
+    for instrument in ("timing", "collectives"):
+        with pytest.raises(InputError, match=r"no luck|none ended ok"):
+            document(write_runs(tmp_path / instrument, found, **{instrument: failed}))
+
+
+def test_runs_of_unlike_machines_are_refused(tmp_path):
+    found = Calibration(experiment(**ON_ONE_NODE))
+    sources = write_runs(tmp_path, found)
+    file = Path(next(iter(sources["works"].values()))["steps"][0])
+    run = read_json(file)
+    [machine] = run["ranks"]["machines"]
+    changed([file], ranks=run["ranks"] | {"machines": [machine | {"cores_total": 64}]})
+    with pytest.raises(InputError, match="unlike machines"):
+        document(sources)
+
+
+def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_path):
+    base = experiment(
+        workloads=BY_STEPS,
+        variants={"tuned": {}, "auto": {"dense_exchange": "auto"}},
+        configurations=[{"strategy": "horovod-mpi", "layouts": ["1x2", "2x1"]}],
+    )
+    found = Calibration(base)
+    content, _ = document(write_runs(tmp_path, found))
+    rows = list(predictions.rows(parse(content), planned(found), {"small": 640}))
+    by_name = {(row["layout"], row["variant"], row["network"]): row for row in rows}
+    assert by_name["1x2", "tuned", "native"]["basis"] == "predicted"
+    slow, native = (by_name["2x1", "tuned", name] for name in ("slow", "native"))
+    assert native["basis"] == "unavailable" and "was not calibrated" in native["reason"]
+    assert slow["basis"] == "extrapolated" and "slow was not calibrated" in slow["reason"]
+    # 800 000 bytes at 100 Mbit/s take 64 ms and more.
+    assert slow["exchange_seconds"] > 0.064
+    # By the formulas of runs, the factors of 64 rows are the fewest bytes: 269 kB for each rank.
+    auto = by_name["2x1", "auto", "slow"]["exchange_seconds"]
+    assert 0.0215 < auto < 0.5 * slow["exchange_seconds"]
+    for row in rows:
+        line = predictions.line(row)
+        assert row["basis"] in line and "small virus-cnn horovod-mpi" in line
+
+
+# Predicted beside measured.
+
+
+@pytest.fixture
+def reported(tmp_path):
+    """Tables of three configurations, of which two are predicted."""
+    fake = three_configurations(tmp_path)
+    run = read_json(fake.runs[0])
+    names = ("dataset", "workload", "strategy", "layout", "variant", "network")
+    seen = {tuple(read_json(path)[name] for name in names) for path in fake.runs}
+    rows = [
+        dict(zip(names, each, strict=True))
+        | {"ranks": 1, "basis": "predicted", "reason": None}
+        | {
+            f"predicted{end}_seconds_per_epoch": at
+            for end, at in (("", 4.0), ("_low", 0.01), ("_high", 99.0))
+        }
+        for each in sorted(seen)[:2]
+    ]
+    file = tmp_path / "predictions.json"
+
+    def of(machine: dict) -> dict:
+        write_json(file, predictions.as_json(rows, machine))
+        return tables.tables(fake.runs, fake.dataset_files, fake.class_files, predictions_file=file)
+
+    return of, run["ranks"]["machines"][0]
+
+
+def test_predicted_times_stand_beside_measured_ones(reported, tmp_path):
+    of, machine = reported
+    frames = of(machine)
+    found = frames["predictions"]
+    known = frames["configurations"].set_index(["strategy", "layout"])
+    assert len(found) == 2 and (found["runs"] > 0).all()
+    for row in found.itertuples():
+        measured = known.loc[(row.strategy, row.layout), "train_seconds_per_epoch"]
+        assert row.measured_seconds_per_epoch == measured
+        assert row.error == pytest.approx(4.0 / measured - 1)
+        assert row.covered == row.runs
+    told = list(findings.findings(frames, "demo"))
+    check(told)
+    assert f"Of {found['runs'].sum()} runs" in told[0].text
+    tables.write(frames, tmp_path / "tables")
+    with common.style():
+        drawn = figure("seconds_per_epoch").draw(tables.read(tmp_path / "tables"))
+    text = [each.get_text() for each in drawn.findobj() if hasattr(each, "get_text")]
+    assert any("Grey bands" in each.replace("\n", " ") for each in text)
+
+
+def test_terms_stand_beside_the_parts_that_clocks_measured(tmp_path):
+    fake, probed = clocked(tmp_path)
+    names = ("dataset", "workload", "strategy", "layout", "variant", "network")
+    run = next(run for run in map(read_json, probed) if run["strategy"] == "horovod-mpi")
+    terms = dict.fromkeys(("fixed", "compute", "contention", "skew", "exchange", "update"), 0.02)
+    row = {name: run[name] for name in names} | {"ranks": 2, "basis": "predicted", "reason": None}
+    row |= {f"{term}_seconds": seconds for term, seconds in terms.items()} | {"step_seconds": 0.12}
+    file = tmp_path / "predictions.json"
+    write_json(file, predictions.as_json([row], run["ranks"]["machines"][0]))
+    frames = tables.tables(
+        fake.runs, fake.dataset_files, fake.class_files, probed, predictions_file=file
+    )
+    found = frames["prediction_terms"].set_index("term")
+    assert list(found.index) == ["computing", "skew", "exchange", "update", "step"]
+    assert found.loc["computing", "predicted_seconds"] == pytest.approx(0.06)
+    of_run = frames["attribution"].query("strategy == 'horovod-mpi'")
+    whole = of_run[of_run["part"] == "whole"]["median_seconds"].mean()
+    assert found.loc["step", "measured_seconds"] == pytest.approx(whole)
+    measured = found["measured_seconds"].drop("step")
+    assert measured.notna().all() and measured.sum() == pytest.approx(whole, rel=0.5)
+    assert (found["error_seconds"] == found["predicted_seconds"] - found["measured_seconds"]).all()
+
+
+def test_times_of_another_kind_of_machine_are_not_compared(reported):
+    of, machine = reported
+    found = of(machine | {"cores_total": 64})["predictions"]
+    assert (found["runs"] == 0).all() and found["error"].isna().all()
+    assert found["uncompared"].str.contains("unlike machines").all()
+
+
+def test_without_predictions_the_table_is_empty(tmp_path):
+    fake = three_configurations(tmp_path)
+    frames = tables.tables(fake.runs, fake.dataset_files, fake.class_files)
+    assert frames["predictions"].empty and not list(findings.findings(frames, "demo"))
+
+
+def test_the_probe_is_found_and_left_out_by_default():
+    assert "collectives" in PROBES
+    assert not experiment().settings["collectives"]["enabled"]

@@ -1,0 +1,56 @@
+"""Collectives are timed inside real ranks, and a calibration is a target."""
+
+from __future__ import annotations
+
+import pytest
+
+from escala.core.files import read_json
+from escala.experiment import Experiment
+from escala.record.run import measure
+from tests.workflow.conftest import SIMULATED, experiment_of
+
+SIZES = [1024, 65536, 2**20]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "library", "alone"),
+    [
+        ("horovod-mpi", "mpi", True),
+        ("horovod-gloo", "gloo", True),
+        ("multiworker-mirrored", "tensorflow", False),
+    ],
+)
+def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy, library, alone):
+    """The run keeps its invariants: in the end all ranks hold equal weights."""
+    settings = experiment_of(
+        "timed",
+        SIMULATED,
+        configurations=[{"strategy": strategy, "layouts": ["1x2"]}],
+        collectives={"sizes": SIZES, "repeats": 2, "seconds": 1, "steps": 3},
+    )
+    experiment = Experiment(settings, "timed.yaml")
+    [run] = experiment.of_instrument("collectives")
+    outcome = measure(experiment.request(run), small_split, tmp_path / "run.json", 300)
+    assert outcome.status == "ok", outcome
+    found = read_json(tmp_path / "run.json")["collectives"]
+    assert (found["library"], found["alone"]) == (library, alone)
+    assert {name: len(rates) for name, rates in found["core"].items()} == {
+        "bytes_per_second": 2,
+        "operations_per_second": 2,
+    }
+    timed = {(each["operation"], each["bytes"]): each for each in found["times"]}
+    assert {name for name, _ in timed} == {"allreduce", "allgather"}
+    for (operation, size), each in timed.items():
+        assert size in SIZES
+        assert len(each["seconds"]) == len(each["computing_seconds"]) == 2
+        plain = library == "mpi" and operation == "allreduce"
+        assert len(each["plain_seconds"]) == (2 if plain else 0)
+
+
+def test_predictions_are_a_target_that_needs_no_run_of_the_experiment(snakemake):
+    done = snakemake("predictions", "--dry-run", experiment=experiment_of("small", SIMULATED))
+    assert done.returncode == 0, done.stderr
+    text = done.stdout + done.stderr
+    assert "results/small-calibration/runs/" in text
+    assert "results/small/runs/" not in text
+    assert "results/small/calibration.json" in text
