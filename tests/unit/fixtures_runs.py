@@ -270,7 +270,8 @@ class FakeExperiment:
             },
             "machine": MACHINE | {"kernel": "6.1.0", "hostname": "example"},
             "versions": dict.fromkeys(("python", *PACKAGES), "1.0"),
-            "source_sha256": "0" * 64, "link": None, "energy": None, "resources": None,
+            "source_sha256": "0" * 64, "link": None, "energy": None, "collectives": None,
+            "resources": None,
             "knobs": KNOBS | {"threads": {"intra_op": 1, "inter_op": 1}},
             "seeds": {"weights": 0, "shuffle": 0},
         }  # fmt: skip
