@@ -146,7 +146,9 @@ def stratified(
             )
         except ValueError as error:
             counts = np.bincount(labels, minlength=len(classes))
-            fewest = int(counts.argmin())
+            # A class may have no rows at all, which is no obstacle.
+            present = np.flatnonzero(counts)
+            fewest = int(present[counts[present].argmin()])
             remedy = "give more rows of each class, leave a class out, or use other fractions"
             raise InputError(
                 "split",

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from escala.cache import store
 from escala.core import readable
@@ -27,12 +28,14 @@ class Disk:
     arrays : of splits that do not exist yet, as far as their size is known.
     splits, unknown : the number of these splits, and how many of them have no known size.
     models : of kept models and the largest checkpoint; None if the models were not built.
+    unbuilt : the number of runs that keep a model or checkpoints, of a size that is not known.
     """
 
     arrays: float
     splits: int
     unknown: int
     models: int | None
+    unbuilt: int = 0
 
     @property
     def bytes(self) -> float:
@@ -59,15 +62,26 @@ def disk(
         if not (folder / "dataset.json").is_file():
             splits[folder] = size_of(of_run.datasets[run.dataset]).bytes
     known = [found for found in splits.values() if found is not None]
-    models = None if footprints is None else _models(footprints, experiment)
-    return Disk(sum(known), len(splits), len(splits) - len(known), models)
+    unknown = len(splits) - len(known)
+    if footprints is None:
+        return Disk(sum(known), len(splits), unknown, None)
+    training = {run: experiment(run.experiment).settings_of(run)["training"] for run in runs}
+    built = {run: found for run, found in footprints.items() if run in training}
+    unbuilt = [run for run in training if run not in built and _keeps(training[run])]
+    models = _models(built, training)
+    return Disk(sum(known), len(splits), unknown, models, len(unbuilt))
 
 
-def _models(footprints: Mapping[Run, Footprint], experiment: Callable[[str], Experiment]) -> int:
+def _keeps(training: Mapping[str, Any]) -> bool:
+    """Return whether a run that is trained by steps keeps a model or checkpoints."""
+    return bool(training.get("save_model") or training.get("checkpoint_epochs"))
+
+
+def _models(footprints: Mapping[Run, Footprint], trainings: Mapping[Run, Mapping]) -> int:
     """Return the bytes of the models that runs keep, and of the largest checkpoint."""
     kept, checkpoint = 0, 0
     for run, footprint in footprints.items():
-        training = experiment(run.experiment).settings_of(run)["training"]
+        training = trainings[run]
         if training["save_model"]:
             kept += footprint.variables
         if training["checkpoint_epochs"]:
@@ -91,8 +105,11 @@ def sentence(found: Disk, results: Path) -> str:
     if found.unknown:
         splits = readable.counted(found.unknown, "split")
         parts.append(f"unavailable for the arrays of {splits}, whose size is not known yet")
-    if found.models is not None:
+    if found.models or (found.models is not None and not found.unbuilt):
         parts.append(f"{readable.size(found.models)} for models and checkpoints")
+    if found.unbuilt:
+        runs = readable.counted(found.unbuilt, "run")
+        parts.append(f"unavailable for the models and checkpoints of {runs}, which were not built")
     free, kept = _free(results), store.location()
     parts.append(f"{readable.size(free)} are free")
     if found.bytes > free:

@@ -10,7 +10,7 @@ import pytest
 
 from escala.core.errors import InputError
 from escala.data.base import Arrays, Spec, files, output_shape
-from escala.data.splits import Side, write_split
+from escala.data.splits import Side, stratified, write_split
 from escala.data.writer import Blocks
 
 ROWS = {"train": 7, "validation": 2, "test": 3}
@@ -154,3 +154,11 @@ def test_an_array_that_is_missing_is_refused(split):
     (split / "dataset.json").unlink()
     with pytest.raises(InputError, match="is missing"):
         Arrays(split)
+
+
+def test_a_class_without_rows_is_not_blamed_for_one_with_too_few():
+    labels, classes = np.array([0] * 20 + [2]), ["zero", "one", "two"]
+    fractions = {"test_fraction": 0.3, "validation_fraction": 0}
+    with pytest.raises(InputError, match=r"'two: 1 rows': are too few") as refused:
+        stratified(labels, fractions, classes, seed=1)
+    assert "leave a class out" in refused.value.remedy

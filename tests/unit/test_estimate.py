@@ -344,6 +344,9 @@ def test_runs_that_do_not_fit_on_the_disk_are_refused(monkeypatch, tmp_path):
     text = estimate_disk.sentence(found, results)
     assert "3.0 MiB for the arrays of 1 split; unavailable for the arrays of 1 split" in text
     estimate_disk.require(found, results)
+    unbuilt = estimate_disk.sentence(estimate_disk.Disk(0, 0, 0, 0, 2), results)
+    assert "unavailable for the models and checkpoints of 2 runs" in unbuilt
+    assert "0 bytes for models" not in unbuilt
 
     def usage(free: int):
         return lambda folder: type("Usage", (), {"free": free})

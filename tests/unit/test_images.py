@@ -182,6 +182,28 @@ def test_a_packed_idx_file_that_would_fill_the_memory_is_refused(tmp_path, pictu
         acquired(tmp_path, [tmp_path / "mnist"], **IDX | {"cut_short": "accept"})
 
 
+def test_a_packed_idx_file_of_several_members_is_read_to_its_end(tmp_path, pictures):
+    """`bgzip`, and `cat` of packed files, write such files."""
+    write_idx(tmp_path / "mnist", pictures)
+    path = tmp_path / "mnist" / IMAGES
+    content = path.read_bytes()
+    path.unlink()
+    members = gzip.compress(content[:100]) + gzip.compress(content[100:])
+    path.with_name(f"{IMAGES}.gz").write_bytes(members)
+    found = acquired(tmp_path, [tmp_path / "mnist"], **IDX)
+    np.testing.assert_array_equal(found["train_images"], pictures["train"][..., None])
+
+
+def test_an_idx_file_without_a_whole_picture_is_refused_even_if_cut_files_are_accepted(
+    tmp_path, pictures
+):
+    write_idx(tmp_path / "mnist", pictures)
+    path = tmp_path / "mnist" / IMAGES
+    path.write_bytes(path.read_bytes()[:16])
+    with pytest.raises(InputError, match="holds none of the 12 that its header counts"):
+        acquired(tmp_path, [tmp_path / "mnist"], **IDX | {"cut_short": "accept"})
+
+
 def test_mnists_own_digests_are_required_when_told(tmp_path, pictures):
     write_idx(tmp_path / "mnist", pictures, packed=True)
     with pytest.raises(
@@ -259,11 +281,15 @@ def records() -> dict[str, np.ndarray]:
     return made
 
 
-@pytest.mark.parametrize("archived", [False, True])
-def test_cifar_files_are_read_in_their_order(tmp_path, records, archived):
+@pytest.mark.parametrize("form", ["files", "packed files", "archive"])
+def test_cifar_files_are_read_in_their_order(tmp_path, records, form):
     path = tmp_path / "cifar"
     write_cifar(path, records)
-    if archived:
+    if form == "packed files":
+        for name in records:
+            (path / f"{name}.gz").write_bytes(gzip.compress((path / name).read_bytes()))
+            (path / name).unlink()
+    if form == "archive":
         with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as archive:
             archive.add(path, "cifar-10-batches-bin")
         path = tmp_path / "cifar.tar.gz"
@@ -300,6 +326,22 @@ def test_cifar_files_that_are_not_whole_are_refused(tmp_path, records, change, o
     with pytest.raises(InputError) as refused:
         acquired(tmp_path, [folder], **CIFAR | options)
     assert message in str(refused.value) and cifar.OFFICIAL in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["=2+5", *NAMES[1:]], "'=2+5': is no name of a class"),
+        (["x" * 65, *NAMES[1:]], "is no name of a class: too long"),
+        ([NAMES[1], *NAMES[1:]], f"'{NAMES[1]}': is the name of two classes"),
+    ],
+)
+def test_names_that_no_table_could_hold_are_refused(tmp_path, records, names, message):
+    write_cifar(tmp_path / "cifar", records)
+    (tmp_path / "cifar" / cifar.NAMES).write_text("\n".join(names))
+    with pytest.raises(InputError, match=re.escape(message)):
+        acquired(tmp_path, [tmp_path / "cifar"], **CIFAR)
+    assert not list((tmp_path / "source").iterdir())
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

@@ -67,8 +67,11 @@ def _files(path: Path) -> dict[str, bytes]:
     def serves(name: str) -> bool:
         return name in wanted or bool(_BATCH.fullmatch(name))
 
+    # One byte more than a whole file shows that it is longer.
+    most = RECORD * RECORDS + 1
     if path.is_dir():
-        return {file.name: file.read_bytes() for file in path.iterdir() if serves(file.name)}
+        names = {file.name.removesuffix(".gz"): file for file in sorted(path.iterdir())}
+        return {name: _content(file, most) for name, file in names.items() if serves(name)}
     try:
         _require_checksum(path)
         with tarfile.open(path) as archive:
@@ -78,13 +81,22 @@ def _files(path: Path) -> dict[str, bytes]:
                 if member.isfile() and serves(PurePosixPath(member.name).name)
             }
             # Read by name into memory: nothing is unpacked to a path that the archive names.
-            # One byte more than a whole file shows that it is longer.
-            most = RECORD * RECORDS + 1
             return {name: archive.extractfile(each).read(most) for name, each in members.items()}
     except FileNotFoundError:
         raise InputError(path, path.name, "no such folder or archive", _REMEDY) from None
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise InputError(path, path.name, f"cannot be unpacked: {error}", _REMEDY) from error
+
+
+def _content(file: Path, most: int) -> bytes:
+    """Return the first bytes of a file, unpacked if it is gzipped."""
+    if file.suffix != ".gz":
+        return file.read_bytes()
+    try:
+        with gzip.open(file) as packed:
+            return packed.read(most)
+    except (EOFError, OSError, zlib.error) as error:
+        raise InputError(file, file.name, f"cannot be unpacked: {error}", _REMEDY) from error
 
 
 def _require_checksum(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ DIGESTS = {
 }
 #: Bytes that a packed file may unpack to: 40 times MNIST's pictures.
 MOST_BYTES = 2**31
+#: Bytes that are unpacked at a time.
+_BLOCK = 2**20
 #: The code of unsigned bytes, the only type that is read.
 _BYTES = 8
 #: Pictures that are yielded at a time.
@@ -116,6 +119,9 @@ def _read(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
             f"get it again, from {PLACES}; or set cut_short: accept",
         )
     whole = min(rows, len(body) // each)
+    if rows and not whole:
+        reason = f"holds none of the {rows} that its header counts"
+        raise InputError(path, path.name, reason, f"get it again, from {PLACES}")
     return np.frombuffer(body[: whole * each], np.uint8).reshape(whole, *shape)
 
 
@@ -130,15 +136,21 @@ def _bytes(path: Path, accept_cut: bool) -> bytes:
     if path.suffix != ".gz":
         return path.read_bytes()
     remedy = f"get it again, from {PLACES}"
-    unpacked = zlib.decompressobj(wbits=31)
+    blocks, held = [], 0
     try:
-        content = unpacked.decompress(path.read_bytes(), MOST_BYTES)
-    except zlib.error as error:
+        # It may consist of several members, as of `bgzip`.
+        with gzip.open(path) as content:
+            while block := content.read1(_BLOCK):
+                blocks.append(block)
+                held += len(block)
+                if held > MOST_BYTES:
+                    reason = f"cannot be unpacked: it holds more than {MOST_BYTES:,} bytes"
+                    raise InputError(path, path.name, reason, remedy)
+    except EOFError:
+        if not accept_cut:
+            remedy = f"{remedy}; or set cut_short: accept"
+            reason = "cannot be unpacked: it ends early"
+            raise InputError(path, path.name, reason, remedy) from None
+    except (OSError, zlib.error) as error:
         raise InputError(path, path.name, f"cannot be unpacked: {error}", remedy) from error
-    if unpacked.unconsumed_tail:
-        reason = f"cannot be unpacked: it holds more than {MOST_BYTES:,} bytes"
-        raise InputError(path, path.name, reason, remedy)
-    if not unpacked.eof and not accept_cut:
-        remedy = f"{remedy}; or set cut_short: accept"
-        raise InputError(path, path.name, "cannot be unpacked: it ends early", remedy)
-    return content
+    return b"".join(blocks)

@@ -57,6 +57,8 @@ def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | Non
     wanted = (*(size or pictures.shape[1:3]), colours)
     if pictures.shape[1:] == wanted:
         return pictures
+    if not len(pictures):
+        return np.empty((0, *wanted), np.uint8)
     images = (Image.fromarray(each[..., 0] if each.shape[-1] == 1 else each) for each in pictures)
     return np.stack([_array(image, colour, size) for image in images])
 

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import write_json
+from escala.data.base import LONGEST_CLASS, is_class_name
 from escala.data.images import cifar, idx
 from escala.data.images.outlines import outlines
 from escala.data.images.pictures import (
@@ -47,6 +48,7 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     """
     size = tuple(acquisition["size"]) if acquisition["size"] else None
     classes, parts = _read(acquisition, inputs, size)
+    _require_names(inputs, classes or [])
     labels: dict[str, list[np.ndarray]] = {}
     with ExitStack() as files:
         writers: dict[str, ArrayWriter] = {}
@@ -71,6 +73,25 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     for side, of_side in numbers.items():
         np.save(folder / f"{side}_labels.npy", of_side.astype(np.int64), allow_pickle=False)
     write_json(folder / "images.json", {"classes": named, "sides": list(numbers)})
+
+
+def _require_names(inputs: Sequence[Path], classes: Sequence[str]) -> None:
+    """Check the names of classes, which tables and a trained model hold.
+
+    Raises
+    ------
+    InputError : a name can name no class, or two classes have one name.
+    """
+    for name in classes:
+        if not is_class_name(name):
+            raise InputError(
+                inputs[0],
+                name[:LONGEST_CLASS],
+                "is no name of a class: too long, not printable, or a formula",
+                f"rename it, with {LONGEST_CLASS} characters at most and none of =+-@ first",
+            )
+        if classes.count(name) > 1:
+            raise InputError(inputs[0], name, "is the name of two classes", "rename one")
 
 
 def _numbered(path: Path, numbers: np.ndarray) -> list[str]:
