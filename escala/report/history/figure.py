@@ -72,7 +72,7 @@ def draw(found: Sequence[Series], quantity: str = "time", **limits) -> Figure:
         axes.set_title(wrap(title + beside, _WIDTH - 0.8, PANEL_TITLE))
         axes.set(xlabel="", ylabel=wrap(QUANTITIES[quantity].label, _HEIGHT - 0.8, LABEL))
         axes.set_ylim(bottom=0)
-        locator = dates.AutoDateLocator(maxticks=6)
+        locator = dates.AutoDateLocator(minticks=3, maxticks=7)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     _legend(figure, colours)
