@@ -94,7 +94,8 @@ def _limit(row: dict) -> str:
     if not row["pays"]:
         return f"{row['exchange']}: more than one rank does not pay"
     spread = _spread(*(row[f"speedup{end}"] for end in ("", "_low", "_high")))
-    return f"{row['exchange']}: pays up to {row['layout']}, {spread}"
+    efficiency = f"efficiency {row['efficiency']:.2f}"
+    return f"{row['exchange']}: pays up to {row['layout']}, {spread}, {efficiency}"
 
 
 def _measured(beside: pd.DataFrame) -> Iterator[str]:
@@ -129,7 +130,8 @@ def draw(table: pd.DataFrame, beside: pd.DataFrame, title: str) -> Figure:
         axes = grid[scalings.index(key[0]), networks.index(key[1])]
         _panel(axes, panel, names)
         points = beside[(beside[_PANEL] == list(key)).all(axis=1)]
-        axes.plot(points["layout"], points["measured_rows_per_second"], "kx", label="measured")
+        if not points.empty:
+            axes.plot(points["layout"], points["measured_rows_per_second"], "kx", label="measured")
         axes.set_title(wrap(f"{key[0]} scaling, {_network(panel)}", 2.4, PANEL_TITLE))
     legend_of(figure, grid.flat, "exchange")
     head(figure, title)
