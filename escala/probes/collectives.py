@@ -107,7 +107,7 @@ class Collectives(Probe):
             "unit": "bytes",
             "default": list(SIZES),
         },
-        repeats={
+        rounds={
             "description": "Number of times that all sizes are timed, one after the other.",
             "type": "integer",
             "minimum": 2,
@@ -115,7 +115,7 @@ class Collectives(Probe):
             "default": 5,
         },
         seconds={
-            "description": "Time for all sizes and repeats together. It decides the number of "
+            "description": "Time for all sizes and rounds together. It decides the number of "
             "calls of each.",
             "type": "number",
             "exclusiveMinimum": 0,
@@ -237,9 +237,9 @@ class Timed:
         self._record = {
             "library": library,
             "alone": inside,
-            "core": core_rates(values["repeats"], threads),
+            "core": core_rates(values["rounds"], threads),
             "times": timed(
-                calls, values["sizes"], values["repeats"], values["seconds"], library == MPI
+                calls, values["sizes"], values["rounds"], values["seconds"], library == MPI
             ),
         }
 

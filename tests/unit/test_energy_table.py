@@ -123,7 +123,7 @@ def test_medians_ratios_and_intervals_are_those_of_plain_loops(experiment):
     assert row["joules_per_epoch_low"] == pytest.approx(mine.min() + 50)
     assert row["joules_per_epoch_high"] == pytest.approx(mine.max() + 50)
     assert row["watts"] == pytest.approx((np.median(mine) + 50) / 6)
-    assert row["edp_joule_seconds"] == pytest.approx((np.median(mine) + 50) * 6)
+    assert row["energy_delay_product"] == pytest.approx((np.median(mine) + 50) * 6)
     quotients = (mine + 50) / (theirs + 50)
     assert row["energy_ratio"] == pytest.approx(np.median(quotients))
     assert row["edp_ratio_high"] == pytest.approx(quotients.max() * 6 / 10)

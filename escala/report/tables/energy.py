@@ -188,7 +188,7 @@ def _of_basis(mine: Energies, basis: Basis, model: Mapping | None) -> dict:
         **median_interval(joules).columns("joules_per_epoch"),
         "seconds_per_epoch": float(np.median(seconds)),
         "watts": float(np.median(joules / seconds)),
-        "edp_joule_seconds": float(np.median(joules * seconds)),
+        "energy_delay_product": float(np.median(joules * seconds)),
     }
 
 
