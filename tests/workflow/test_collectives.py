@@ -26,7 +26,7 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
         "timed",
         SIMULATED,
         configurations=[{"strategy": strategy, "layouts": ["1x2"]}],
-        collectives={"sizes": SIZES, "repeats": 2, "seconds": 1, "steps": 3},
+        collectives={"sizes": SIZES, "rounds": 2, "seconds": 1, "steps": 3},
     )
     experiment = Experiment(settings, "timed.yaml")
     [run] = experiment.of_instrument("collectives")
