@@ -627,6 +627,33 @@ def test_pictures_are_divided_in_proportion_and_stored_as_told(tmp_path, folders
     } == wanted
 
 
+@pytest.mark.parametrize("divided", [False, True])
+def test_folders_of_pictures_tell_the_size_of_a_split_before_they_are_read(tmp_path, divided):
+    sides = {"train": 6, "test": 4} if divided else {"": 10}
+    for side, count in sides.items():
+        for name in ("cod", "eel"):
+            folder = tmp_path / "fish" / side / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                (folder / f"{number}.png").touch()
+    given = {
+        "source": {"type": "folders", "folder": str(tmp_path / "fish")},
+        "colour": "grey",
+        "size": [5, 7],
+        "store": "float16",
+        "split": {"test_fraction": 0.2, "validation_fraction": 0.1, "seeds": [1]},
+    }
+    found = settings.size(given)
+    if divided:
+        assert found.rows == pytest.approx({"train": 10.8, "validation": 1.2, "test": 8})
+    else:
+        assert found.rows == pytest.approx({"train": 14, "validation": 2, "test": 4})
+    assert (found.values, found.outputs) == (35, (2,)) and found.bytes
+    assert settings.size(given | {"colour": "as-is"}).inputs is None
+    missing = given | {"source": {"type": "folders", "folder": str(tmp_path / "none")}}
+    assert settings.size(missing).rows is None
+
+
 def test_sides_of_the_source_stay_and_only_validation_is_taken_from_training(tmp_path, pictures):
     write_idx(tmp_path / "mnist", pictures)
     acquired(tmp_path, [tmp_path / "mnist"], **IDX)
@@ -662,7 +689,7 @@ def test_the_size_of_a_full_set_is_known_before_it_is_read():
     assert (mnist.values, mnist.outputs, mnist.bytes) == (784, (10,), 70000 * (784 + 8))
     grey = common | {"source": {"type": "cifar"}, "colour": "grey", "size": [16, 20]}
     assert (settings.size(grey).train_rows, settings.size(grey).values) == (45000, 320)
-    assert settings.size(common | {"source": {"type": "folders"}}) == Size()
+    assert settings.size(common | {"source": {"type": "folders", "folder": "none"}}) == Size()
     drawn = common | {"source": {"type": "outlines", "per_class": 100}}
     drawn["split"] = {"validation_fraction": 0.1, "test_fraction": 0.2}
     assert settings.size(drawn).train_rows == pytest.approx(630)

@@ -17,6 +17,7 @@ PATHS = ("folder", "path", "images", "labels")
 FULL = {"idx": (60000, 10000, 28, 28, 1, 10), "cifar": (50000, 10000, 32, 32, 3, 10)}
 #: Classes of simulated outlines, and height and width in pixels, as in the source work.
 OUTLINES, OUTLINE_SIZE = 9, (148, 197)
+_COLOURS = {"grey": 1, "rgb": 3}
 
 
 def check(
@@ -65,8 +66,10 @@ def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
 
 
 def size(settings: Mapping[str, Any]) -> Size:
-    """Return what the settings tell about a split, for sources of a known number of pictures."""
+    """Return what the settings tell about a split, and the folders of a user's pictures."""
     source, split = settings["source"], settings["split"]
+    if source["type"] == "folders":
+        return _of_folders(settings)
     if source["type"] == "outlines":
         rows = expected_rows(OUTLINES * source["per_class"], split)
         form, classes = (*OUTLINE_SIZE, 1), OUTLINES
@@ -77,7 +80,25 @@ def size(settings: Mapping[str, Any]) -> Size:
         return Size()
     height, width, colours = form
     height, width = settings["size"] or (height, width)
-    colours = {"grey": 1, "rgb": 3}.get(settings["colour"], colours)
-    shape = height, width, colours
-    inputs = ({"name": "image", "shape": shape, "dtype": settings["store"]},)
-    return Size(rows, inputs, (classes,))
+    shape = height, width, _COLOURS.get(settings["colour"], colours)
+    return Size(rows, _input(settings, shape), (classes,))
+
+
+def _input(settings: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[dict[str, Any]]:
+    return ({"name": "image", "shape": shape, "dtype": settings["store"]},)
+
+
+def _of_folders(settings: Mapping[str, Any]) -> Size:
+    """Return what the names of a user's files tell; nothing if they cannot be read as they are."""
+    # Imported here, because only these sources need it at the start of the workflow.
+    from escala.data.images.source import listed
+
+    try:
+        pictures, classes = listed(*inputs(settings))
+    except (InputError, OSError):
+        return Size()
+    given = {f"{side}_fraction": 0 for side in pictures if side != "train"}
+    rows = expected_rows(pictures.pop("train"), settings["split"] | given) | pictures
+    colours = _COLOURS.get(settings["colour"])
+    known = settings["size"] and colours
+    return Size(rows, _input(settings, (*settings["size"], colours)) if known else None, (classes,))

@@ -142,7 +142,7 @@ def _simulated(acquisition: Mapping[str, Any]) -> tuple[list[str], Pictures]:
 
 
 def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[list[str], Pictures]:
-    sides = _sides_of(folder)
+    sides = sides_of(folder)
     classes = classes_of(sides["train"])
     for of_side in sides.values():
         others = set(classes_of(of_side)) - set(classes)
@@ -170,7 +170,23 @@ def _folders(folder: Path, colour: str, size: tuple[int, int] | None) -> tuple[l
     return classes, read()
 
 
-def _sides_of(folder: Path) -> dict[str, Path]:
+def listed(folder: Path) -> tuple[dict[str, int], int]:
+    """Return the number of pictures in the folders of each side, and of classes, without reading.
+
+    Raises
+    ------
+    InputError : there is no such folder, or it holds other than folders of pictures.
+    """
+    sides = sides_of(folder)
+    classes = classes_of(sides["train"])
+    pictures = {
+        side: sum(len(list(files_of(of_side / name))) for name in folders_of(of_side))
+        for side, of_side in sides.items()
+    }
+    return pictures, len(classes)
+
+
+def sides_of(folder: Path) -> dict[str, Path]:
     """Return the folder of each side: that of `train` is the folder itself without sides in it.
 
     Raises
