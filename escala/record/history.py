@@ -1,11 +1,12 @@
 """Keep the measurements of many sessions in a history, and read them with SQL.
 
-    {history}/{session}.{digest}.parquet   measurements of one session; the digest is of its bytes
+    {history}/{session}.{columns}.{digest}.parquet   measurements of one session
 
-A file is written whole, by a rename, and never changed. So several processes may add to a history
-while others read it, and a writer that is killed leaves no part of a file. Two histories are
-merged by copying the files of both into one folder. A file whose bytes do not have the digest of
-its name is *damaged*, and is not read.
+`columns` is a digest of the names and types of the columns, and `digest` one of all bytes. A file
+is written whole, by a rename, and never changed. So several processes may add to a history while
+others read it, and a writer that is killed leaves no part of a file. Two histories are merged by
+copying the files of both into one folder. A file whose bytes do not have the digest of its name is
+*damaged*, and is not read.
 
 A measurement that several files hold counts once. DuckDB only reads and writes the files; no
 process keeps a database that another one would wait for.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import hashlib
 import json
 import os
 import re
@@ -48,9 +50,12 @@ UNREADABLE = "holds no measurements that can be read"
 #: Queries that need no argument: a file each, which begins with a comment on what it shows.
 QUERIES = {path.stem: path for path in sorted((Path(__file__).parent / "queries").glob("*.sql"))}
 
-_DIGITS = 16
+_DIGITS, _OF_COLUMNS = 16, 8
 _SESSION = re.compile(r"[A-Za-z0-9._-]+")
-_NAME = re.compile(rf"{_SESSION.pattern}\.([0-9a-f]{{{_DIGITS}}})\.parquet")
+_NAME = re.compile(
+    rf"(?P<session>{_SESSION.pattern})\.(?P<columns>[0-9a-f]{{{_OF_COLUMNS}}})"
+    rf"\.(?P<digest>[0-9a-f]{{{_DIGITS}}})\.parquet"
+)
 _SQL = {"string": "VARCHAR", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
 _MEASUREMENTS = (
     "CREATE VIEW measurements AS SELECT * FROM runs "
@@ -128,7 +133,7 @@ def _damage(path: Path) -> str | None:
         digest = sha256_file(path)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return None if digest.startswith(name[1]) else "is not as it was written"
+    return None if digest.startswith(name["digest"]) else "is not as it was written"
 
 
 def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
@@ -150,23 +155,33 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
     types = columns()
     with tempfile.TemporaryDirectory() as temporary, _database() as database:
         written = Path(temporary, "session.parquet")
-        _create_runs(database, types)
+        _create_table(database, "runs", types)
         places = ", ".join("?" * len(types))
         database.executemany(
             f"INSERT INTO runs VALUES ({places})", [[row[name] for name in types] for row in rows]
         )
         try:
+            # Snappy, the default, is read faster than zstd.
             database.execute(
                 f"COPY (FROM runs ORDER BY started, run_sha256) TO {_quoted(written)} "
-                "(FORMAT parquet, COMPRESSION zstd)"
+                "(FORMAT parquet)"
             )
         except duckdb.IOException as error:
             # Such as a full disk.
             raise OSError(errno.EIO, str(error), str(written)) from None
-        path = folder / f"{session}.{sha256_file(written)[:_DIGITS]}.parquet"
+        path = folder / name_of(session, types, sha256_file(written))
         with atomic(path) as incoming:
             shutil.copyfile(written, incoming)
     return path
+
+
+def name_of(session: str, types: Mapping[str, str], sha256: str) -> str:
+    """Return the name of a file from its session, its columns and the SHA-256 of its bytes."""
+    return f"{session}.{_columns_digest(types)}.{sha256[:_DIGITS]}.parquet"
+
+
+def _columns_digest(types: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(list(types.items())).encode()).hexdigest()[:_OF_COLUMNS]
 
 
 def read(
@@ -174,7 +189,7 @@ def read(
     where: str = "true",
     warn: Callable[[str], object] = warnings.warn,
 ) -> duckdb.DuckDBPyConnection:
-    """Read a history, and return a database in memory to query.
+    """Read a history, and return a database to query.
 
     Damaged files are named in one warning, and not read.
 
@@ -185,7 +200,8 @@ def read(
 
     Returns
     -------
-    A database with the table `runs` and the views `measurements` and `documents`.
+    A database with the views `runs`, `measurements` and `documents`, which reads the files at each
+    query.
 
     Raises
     ------
@@ -193,47 +209,51 @@ def read(
     """
     found = files(folder)
     try:
-        database = _loaded(found.intact)
+        database = _viewed(found.intact)
     except duckdb.Error:
         # The bytes are as written, yet DuckDB cannot read them. Single files show which ones.
         for path in list(found.intact):
             try:
-                _loaded([path]).close()
+                _viewed([path]).close()
             except duckdb.Error:
                 found.intact.remove(path)
                 found.damaged[path] = UNREADABLE
-        database = _loaded(found.intact)
+        database = _viewed(found.intact)
     if found.damaged:
         warn(_warning(found.damaged))
     try:
-        database.execute(f"DELETE FROM runs WHERE ({where}) IS NOT TRUE")
+        database.execute(
+            f"CREATE VIEW runs AS SELECT * EXCLUDE ({DOCUMENT}) FROM held WHERE {where}"
+        )
     except duckdb.Error as error:
         raise _refused("--where", where, error) from None
+    database.execute(_MEASUREMENTS)
     return database
 
 
-def _loaded(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
-    """Return a database of the measurements in some files, each once.
+def _viewed(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
+    """Return a database with views of some files: `held`, with each measurement once.
 
-    Files of earlier versions may lack columns, and those of later ones may have more.
+    A query reads only the columns that it names. Files of earlier versions may lack columns, and
+    those of later ones may have more. Those of equal columns are read together, because DuckDB
+    takes several times as long to compare the columns of single files.
     """
     database = _database()
-    _create_runs(database, {name: sql for name, sql in columns().items() if name != DOCUMENT})
-    documents = f"SELECT '' AS run_sha256, NULL::JSON AS {DOCUMENT} WHERE false"
-    if paths:
-        of_files = f"read_parquet([{', '.join(map(_literal, paths))}], union_by_name = true)"
-        held = {name for name, *_ in database.execute(f"DESCRIBE FROM {of_files}").fetchall()}
-        names = ", ".join(f'"{name}"' for name in columns() if name in held and name != DOCUMENT)
-        # A measurement may be there without its ratio, from before its reference was added.
-        database.execute(
-            f"INSERT INTO runs BY NAME SELECT DISTINCT ON (run_sha256) {names} FROM {of_files} "
-            "ORDER BY run_sha256, ratio IS NULL"
-        )
-        documents = (
-            f"SELECT run_sha256, any_value({DOCUMENT})::JSON AS {DOCUMENT} FROM {of_files} "
-            "GROUP BY run_sha256"
-        )
-    database.execute(f"CREATE VIEW documents AS {documents}; {_MEASUREMENTS}")
+    database.execute("SET parquet_metadata_cache = true")
+    _create_table(database, "declared", columns())
+    alike: dict[str, list[str]] = {}
+    for path in paths:
+        alike.setdefault(_NAME.fullmatch(path.name)["columns"], []).append(_literal(path))
+    parts = ["declared", *(f"read_parquet([{', '.join(each)}])" for each in alike.values())]
+    rows = " UNION ALL BY NAME ".join(f"FROM {part}" for part in parts)
+    # A measurement may be there without its ratio, from before its reference was added.
+    database.execute(
+        f"CREATE VIEW held AS SELECT * FROM ({rows}) QUALIFY "
+        "row_number() OVER (PARTITION BY run_sha256 ORDER BY ratio IS NULL) = 1"
+    )
+    database.execute(
+        f"CREATE VIEW documents AS SELECT run_sha256, {DOCUMENT}::JSON AS {DOCUMENT} FROM held"
+    )
     return database
 
 
@@ -289,17 +309,16 @@ def export(folder: Path, target: Path, sessions: Iterable[str] = ()) -> Moved:
     """
     found = files(folder)
     chosen = set(sessions)
-    kept = [path for path in found.intact if not chosen or _session(path.name) in chosen]
+    kept = [
+        path
+        for path in found.intact
+        if not chosen or _NAME.fullmatch(path.name)["session"] in chosen
+    ]
     with atomic(target) as temporary, tarfile.open(temporary, "w") as archive:
         for path in kept:
             archive.add(path, path.name, filter=_without_owner)
     refused = {path.name: reason for path, reason in found.damaged.items()}
     return Moved([path.name for path in kept], [], refused)
-
-
-def _session(name: str) -> str:
-    """Return the session of a file of a history, from its name."""
-    return name.rsplit(".", 2)[0]
 
 
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -363,10 +382,11 @@ def _foreign(path: Path) -> str | None:
     with _database() as database:
         try:
             described = database.execute(f"DESCRIBE FROM read_parquet({_literal(path)})")
-            held = {name for name, *_ in described.fetchall()}
+            held = {name: sql for name, sql, *_ in described.fetchall()}
         except duckdb.Error:
-            held = set()
-    return None if held >= _REQUIRED else UNREADABLE
+            return UNREADABLE
+    as_named = _columns_digest(held) == _NAME.fullmatch(path.name)["columns"]
+    return None if held.keys() >= _REQUIRED and as_named else UNREADABLE
 
 
 def _database() -> duckdb.DuckDBPyConnection:
@@ -374,9 +394,11 @@ def _database() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={**_CONFIG, "threads": threads})
 
 
-def _create_runs(database: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> None:
+def _create_table(
+    database: duckdb.DuckDBPyConnection, table: str, types: Mapping[str, str]
+) -> None:
     declared = ", ".join(f'"{name}" {sql}' for name, sql in types.items())
-    database.execute(f"CREATE TABLE runs ({declared})")
+    database.execute(f"CREATE TABLE {table} ({declared})")
 
 
 def _quoted(path: Path | str) -> str:

@@ -92,7 +92,7 @@ def test_a_history_holds_every_measurement_once(folder):
     distinct = {json.dumps(run, sort_keys=True): run for run in runs}.values()
     added = rows.add(folder, [made.folder])
     assert (added.measurements, added.known) == (len(distinct), 0)
-    assert {path.name.rsplit(".", 2)[0] for path in added.files} == {
+    assert {path.name.rsplit(".", 3)[0] for path in added.files} == {
         run["session"] for run in distinct
     }
     assert rows.add(folder, [made.folder])[:3] == ([], 0, len(distinct))
@@ -342,7 +342,7 @@ def test_a_file_that_is_none_of_a_history_is_skipped(folder, warned):
     content = b"not Parquet, but it has the name of its digest"
     other = folder / "other.parquet"
     other.write_bytes(content)
-    other.rename(folder / f"other.{sha256_file(other)[:16]}.parquet")
+    other.rename(folder / history.name_of("other", {}, sha256_file(other)))
     (folder / "notes.parquet").write_bytes(content)
     (folder / "README").write_bytes(content)
     assert measured(folder, warned.append) == everything
@@ -351,15 +351,23 @@ def test_a_file_that_is_none_of_a_history_is_skipped(folder, warned):
     assert "README" not in warning
 
 
+def renamed(path: Path) -> None:
+    """Give a file the name that a history has for it."""
+    found = duckdb.execute(f"SELECT DISTINCT session FROM read_parquet('{path}')").fetchall()
+    described = duckdb.execute(f"DESCRIBE FROM read_parquet('{path}')").fetchall()
+    types = {name: sql for name, sql, *_ in described}
+    path.rename(path.with_name(history.name_of(found[0][0], types, sha256_file(path))))
+
+
 def test_files_of_other_versions_are_read(folder):
     filled(folder, 2)
     everything = measured(folder)
     old, new = history.files(folder).intact
     for path, columns in ((old, "* EXCLUDE (launcher, machines)"), (new, "*, 7 AS added_later")):
-        other = folder / "other"
+        other = folder / "other.new"
         duckdb.execute(f"COPY (SELECT {columns} FROM '{path}') TO '{other}' (FORMAT parquet)")
         path.unlink()
-        other.rename(folder / f"{path.name.split('.')[0]}.{sha256_file(other)[:16]}.parquet")
+        renamed(other)
     assert measured(folder) == everything
     with history.read(folder) as database:
         found = history.query(database, "SELECT DISTINCT launcher FROM runs ORDER BY 1").rows
@@ -488,11 +496,11 @@ def test_what_is_damaged_or_foreign_is_not_imported(folder, tmp_path):
     with tarfile.open(archive, "w") as opened:
         for path in folder.glob("*.parquet"):
             opened.add(path, path.name)
-        for name in ("../outside.0123456789abcdef.parquet", "/etc/x", "notes.txt"):
+        for name in ("../outside.01234567.0123456789abcdef.parquet", "/etc/x", "notes.txt"):
             member = tarfile.TarInfo(name)
             member.size = 3
             opened.addfile(member, io.BytesIO(b"abc"))
-        link = tarfile.TarInfo("link.0123456789abcdef.parquet")
+        link = tarfile.TarInfo("link.01234567.0123456789abcdef.parquet")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         opened.addfile(link)
     moved = history.import_(archive, tmp_path / "inner" / "other")
@@ -548,14 +556,14 @@ def test_links_of_unlike_rates_are_series_of_their_own(folder):
     drawn_sessions(folder, [5.0] * 4)
     paths = history.files(folder).intact
     for path, rate in zip(paths, (950, 100, 940, None), strict=True):
-        other = folder / "other"
-        rate = "NULL::DOUBLE" if rate is None else rate
+        other = folder / "other.new"
+        rate = "NULL::DOUBLE" if rate is None else f"{rate}::DOUBLE"
         duckdb.execute(
             f"COPY (SELECT * REPLACE ({rate} AS mbit_per_second) FROM '{path}') TO '{other}' "
             "(FORMAT parquet)"
         )
         path.unlink()
-        other.rename(folder / f"{path.name.split('.')[0]}.{sha256_file(other)[:16]}.parquet")
+        renamed(other)
     with history.read(folder) as database:
         found = series.series(database)
     names = [[each.session for each in of_rate.sessions] for of_rate in found]
