@@ -302,7 +302,8 @@ class _TensorFlow:
         import tensorflow as tf
 
         def of_replica(values):
-            context = tf.distribute.get_replica_context()
+            # A tensor without a device is no destination; the identity has that of the replica.
+            values, context = tf.identity(values), tf.distribute.get_replica_context()
             if operation == ALLREDUCE:
                 return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
             return context.all_gather(values, axis=0)

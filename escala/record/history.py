@@ -368,7 +368,9 @@ def _unpacked(archive: Path, folder: Path, refused: dict[str, str]) -> list[Path
                 if not member.isreg() or not _NAME.fullmatch(member.name):
                     refused[member.name] = _NO_NAME
                     continue
-                opened.extract(member, folder, filter="data")
+                # Only its content is taken: no path, link or mode of the archive.
+                with opened.extractfile(member) as packed, open(folder / member.name, "wb") as own:
+                    shutil.copyfileobj(packed, own)
                 unpacked.append(folder / member.name)
     except (tarfile.TarError, EOFError) as error:
         raise InputError(

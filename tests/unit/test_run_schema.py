@@ -154,6 +154,7 @@ def ok() -> dict:
         },
         "link": None,
         "energy": None,
+        "collectives": None,
         "resources": None,
         "seeds": {"weights": 0, "shuffle": 0},
     }
@@ -260,10 +261,9 @@ def test_failed_runs_are_valid(failed, status):
     validate_run(failed | {"status": status})
 
 
-def test_instrumented_run_has_no_repeat(ok):
+def test_a_timing_run_has_a_repeat_and_a_probe_run_may_have_one(ok):
     validate_run(ok | {"instrument": "timeline", "repeat": None})
-    with pytest.raises(ValueError, match="repeat"):
-        validate_run(ok | {"instrument": "timeline"})
+    validate_run(ok | {"instrument": "energy", "repeat": 2})
     with pytest.raises(ValueError, match="repeat"):
         validate_run(ok | {"repeat": None})
 
