@@ -29,6 +29,7 @@ settings.load_profile("escala")
 ROOT = Path(__file__).resolve().parent.parent
 KNOBS = {
     "cores_per_process": 1,
+    "steps_per_call": 1,
     "threads": {},
     "bind": True,
     "sparse_as_dense": True,

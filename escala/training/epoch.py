@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -15,8 +14,9 @@ from escala.core.errors import Diverged
 from escala.data.base import Arrays
 from escala.probes import Recorder
 from escala.strategies import Strategy
+from escala.training.calls import Steps, calls, gathered
 from escala.training.shards import Shards, row_moments
-from escala.training.step import divisors, gather
+from escala.training.step import divisors
 
 log = logging.getLogger("escala")
 
@@ -25,7 +25,7 @@ PROGRESS_SECONDS = 2.0
 
 def train_epoch(
     number: int,
-    step: Callable,
+    make: Steps,
     data: Arrays,
     request: dict,
     strategy: Strategy,
@@ -35,10 +35,15 @@ def train_epoch(
 ) -> tuple[dict, list[int]]:
     """Make one pass over the shards of this process.
 
+    Parameters
+    ----------
+    make : the compiled steps by their number in a call. With a recorder, calls have one step.
+
     Returns
     -------
     The epoch's totals over all ranks, and the number of rows of each rank that this process drives.
-    `train_seconds` lasts from before the first batch is gathered until after the last step.
+    `train_seconds` lasts from before the first batch is gathered until after the last step. The
+    times of a call are divided evenly among its steps.
     """
     rows_in_epoch, batch, ranks = data.rows("train"), request["global_batch"], strategy.driven_ranks
     shards = Shards(
@@ -50,19 +55,19 @@ def train_epoch(
     strategy.total(np.zeros(1))
     began = time.monotonic()
     said = start = before = time.perf_counter()
-    for index, of_rank in enumerate(islice(shards.of_epoch(number), steps), start=1):
-        mine = [of_rank[rank] for rank in ranks]
-        divisor = divisors(of_rank, request["knobs"]["weighting"])
-        of_process = [gather(data, of_rank[rank], divisor[rank]) for rank in ranks]
-        gathered = time.perf_counter()
-        loss_sum, correct = step(of_process)
+    for call in calls(islice(shards.of_epoch(number), steps), max(make)):
+        mine = [of_rank[rank] for of_rank in call for rank in ranks]
+        of_process = gathered(data, call, ranks, divisors(call[0], request["knobs"]["weighting"]))
+        ready = time.perf_counter()
+        sums = make[len(call)](of_process)
         after = time.perf_counter()
-        rows = sum(map(len, mine))
-        records.append(
-            (number, index, rows, gathered - before, after - gathered, loss_sum, correct)
-        )
+        of_step = ((ready - before) / len(call), (after - ready) / len(call))
+        rows = sum(map(len, mine)) // len(call)
+        for loss_sum, correct in zip(sums[: len(call)], sums[len(call) :], strict=True):
+            records.append((number, len(records) + 1, rows, *of_step, loss_sum, correct))
+        index = len(records)
         if recorder:
-            recorder.note(number, index, before, gathered, after)
+            recorder.note(number, index, before, ready, after)
         if after - said > PROGRESS_SECONDS:
             said = after
             _require_finite(records)
@@ -75,7 +80,7 @@ def train_epoch(
                 index * batch / (after - start),
             )
         taken += mine
-        of_ranks += [len(rows) for rows in mine]
+        of_ranks += [sum(len(of_rank[rank]) for of_rank in call) for rank in ranks]
         before = time.perf_counter()
     strategy.join()
     train_seconds = time.perf_counter() - start

@@ -275,8 +275,12 @@ def train_step(
     compute: Callable,
     exchange: Callable,
     recorder: Recorder | None = None,
+    count: int = 1,
 ) -> Callable:
-    """Return the compiled step, a function from each rank's `gather` to losses and scores."""
+    """Return the compiled step, a function from each rank's `gather` to losses and scores.
+
+    With a `count` it makes several steps; see `repeated`.
+    """
 
     def exchanged(gradients):
         return exchange(gradients, state.updated)
@@ -288,7 +292,43 @@ def train_step(
 
     if recorder and strategy.can_time_inside_step:
         step = recorder.step(compute, strategy.local, exchanged, state.update)
-    return strategy.compiled(step, step_signature(data))
+    return strategy.compiled(repeated(step, count), step_signature(data))
+
+
+def repeated(step: Callable, count: int) -> Callable:
+    """Return a function that makes `count` steps, one after the other, in one graph.
+
+    Parameters
+    ----------
+    step : takes tensors as `gather` returns them, and returns two float32 scalars.
+
+    Returns
+    -------
+    A function that takes the rows of all steps, one below the other, as many in each step. It
+    returns the first scalar of every step, and then the second of every step.
+    """
+    if count == 1:
+        return step
+
+    def make(*arguments):
+        *arrays, divisor = arguments
+        rows = tf.shape(arrays[0])[0] // count
+
+        def one(number, *results):
+            of_step = [array[number * rows : (number + 1) * rows] for array in arrays]
+            values = step(*of_step, divisor)
+            # Two steps at the same time would train by the same weights.
+            with tf.control_dependencies(values):
+                written = [r.write(number, v) for r, v in zip(results, values, strict=True)]
+                return number + 1, *written
+
+        results = [tf.TensorArray(tf.float32, count, element_shape=()) for _ in range(2)]
+        _, *results = tf.while_loop(
+            lambda number, *_: number < count, one, (0, *results), parallel_iterations=1
+        )
+        return [value for each in results for value in tf.unstack(each.stack(), count)]
+
+    return make
 
 
 def own_sum(values: tf.Tensor, name: str) -> tf.Tensor:

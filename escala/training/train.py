@@ -96,7 +96,14 @@ def train(
         recorder = probe and probe.recorder(
             strategy.place.process, model.trainable_variables, strategy.can_time_inside_step
         )
-        step = steps.train_step(state, strategy, data, compute, strategy.exchange, recorder)
+        # A probe looks at single steps.
+        at_once = 1 if probe else request["knobs"]["steps_per_call"]
+        make = {
+            count: steps.train_step(
+                state, strategy, data, compute, strategy.exchange, recorder, count
+            )
+            for count in {1, at_once}
+        }
         alone = steps.train_step(state, strategy, data, by_itself, steps.no_exchange)
         evaluate = evaluator(model, work, row_losses, data, settings)
     checkpoint = Checkpoint(
@@ -105,7 +112,7 @@ def train(
     steps_file, done = folder / f"rank{process}.steps.csv", request["resume_after"]
     shares = np.full(total, 1 / total)
     with clock.time("first_step"), unchanged(state.changed):
-        warm_up(step, data, request, strategy, shares)
+        warm_up(make, data, request, strategy, shares)
         if strategy.by_speed and total > 1 and not done:
             shares = stated_shares(request)
             if shares is None:
@@ -137,7 +144,7 @@ def train(
             wall = time.perf_counter()
             replicas.seed_random_layers(model, request["seed"], process, number)
             epoch, trained = train_epoch(
-                number, step, data, request, strategy, shares, writer, recorder
+                number, make, data, request, strategy, shares, writer, recorder
             )
             with clock.time("averaging"):
                 state.gather()

@@ -11,6 +11,7 @@ import numpy as np
 
 from escala.data.base import Arrays
 from escala.strategies import Strategy
+from escala.training.calls import Steps, calls, gathered
 from escala.training.shards import balanced_shares, batches
 from escala.training.step import gather
 
@@ -30,13 +31,20 @@ def unchanged(variables) -> Iterator[None]:
 
 
 def warm_up(
-    step: Callable, data: Arrays, request: dict, strategy: Strategy, shares: np.ndarray
+    make: Steps, data: Arrays, request: dict, strategy: Strategy, shares: np.ndarray
 ) -> None:
-    """Trace, compile and connect by real steps, of a full batch and of a smaller last one."""
+    """Trace, compile and connect by real steps, of a full batch and of a smaller last one.
+
+    Parameters
+    ----------
+    make : the compiled steps by their number in a call.
+    """
     rows, ranks = min(request["global_batch"], data.rows("train")), strategy.driven_ranks
     for size in (rows, max(1, rows // 2), rows):
         for of_rank in batches(np.arange(size), size, shares):
-            step([gather(data, of_rank[rank], size) for rank in ranks])
+            for count in make:
+                for call in calls([of_rank] * count, count):
+                    make[len(call)](gathered(data, call, ranks, [size] * len(of_rank)))
     strategy.join()
 
 

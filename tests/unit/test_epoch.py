@@ -35,7 +35,14 @@ def epoch_of(losses: list[float]) -> dict:
     given = iter(losses)
     writer = csv.writer(io.StringIO())
     found, _ = train_epoch(
-        1, lambda parts: (next(given), 1.0), Data(), REQUEST, strategy, np.ones(1), writer, None
+        1,
+        {1: lambda parts: (next(given), 1.0)},
+        Data(),
+        REQUEST,
+        strategy,
+        np.ones(1),
+        writer,
+        None,
     )
     return found
 

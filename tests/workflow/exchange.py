@@ -32,6 +32,8 @@ ROWS, BATCH, EPOCHS, LENGTH, CLASSES = 20, 8, 2, 24, 3
 SEED, RATE, WORDS = 5, 0.05, 400
 SYNCHRONISED = {"batch_norm": "synchronised"}
 ONE_PASS = {"optimizer": "one-pass"}
+#: Of the three steps of an epoch, the last has fewer rows and is a call of its own.
+TWO_STEPS = {"steps_per_call": 2}
 
 
 def fused() -> tf.keras.optimizers.Optimizer:
@@ -55,17 +57,34 @@ CASES = {
     "horovod-mpi": ("horovod-mpi", {}, None),
     "by ranks, in parts": ("horovod-mpi", {"weighting": "ranks", "accumulation": 3}, None),
     "factors": ("horovod-mpi", {"dense_exchange": "factors"}, None),
+    "two steps a call": ("horovod-mpi", TWO_STEPS, None),
+    "two steps a call, sharded hybrid": (
+        "hybrid",
+        TWO_STEPS | {"dense_exchange": "sharded"},
+        [0.75, 0.25],
+    ),
+    "two steps a call, in parts, idle rank": (
+        "hybrid",
+        TWO_STEPS | {"dense_exchange": "in-parts"},
+        [1.0, 0.0],
+    ),
     "rows": ("horovod-mpi", {"sparse_as_dense": "auto"}, None),
     "hybrid with factors": ("hybrid", {"dense_exchange": "factors"}, [0.75, 0.25]),
     "sharded hybrid": ("hybrid", {"dense_exchange": "sharded", "optimizer": "fused"}, [0.75, 0.25]),
     "in parts, with an idle rank": ("hybrid", {"dense_exchange": "in-parts"}, [1.0, 0.0]),
     "one-pass sharded": ("horovod-mpi", ONE_PASS | {"dense_exchange": "sharded"}, None),
     "one-pass in parts": ("horovod-mpi", ONE_PASS | {"dense_exchange": "in-parts"}, None),
+    "one-pass in parts, two steps a call": (
+        "horovod-mpi",
+        ONE_PASS | TWO_STEPS | {"dense_exchange": "in-parts"},
+        None,
+    ),
     "hybrid with an idle rank": ("hybrid", {}, [1.0, 0.0]),
     "leading": ("horovod-mpi", {"shard": "leading", "evaluation": "whole"}, None),
     "synchronised": ("horovod-mpi", SYNCHRONISED, None),
     "synchronised hybrid": ("hybrid", SYNCHRONISED, [0.75, 0.25]),
     "synchronised with an idle rank": ("hybrid", SYNCHRONISED, [1.0, 0.0]),
+    "synchronised, two steps a call": ("horovod-mpi", SYNCHRONISED | TWO_STEPS, None),
 }
 #: Gradients are rounded on their way: it trains alike, and not the same.
 ROUNDED = {"rounded": ("horovod-mpi", {"compression": "fp16"}, None)}
@@ -73,6 +92,7 @@ CLOCKED = "horovod-mpi"
 #: What one process does by itself, and which of the two.
 ALONE = {
     "single": ("single", {"accumulation": 2}, None),
+    "single, two steps a call": ("single", TWO_STEPS | {"accumulation": 2}, None),
     "mirrored": ("mirrored", {}, None),
     "mirrored rows": ("mirrored", {"sparse_as_dense": "auto"}, None),
     "synchronised single": ("single", SYNCHRONISED, None),
@@ -91,7 +111,7 @@ REFERENCES = {
 
 def reference_of(case: str) -> str:
     """Return the name of the reference that a case is compared with."""
-    first = case.partition(" ")[0]
+    first = case.partition(" ")[0].rstrip(",")
     return first if first in REFERENCES else "plain"
 
 

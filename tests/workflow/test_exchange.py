@@ -61,6 +61,14 @@ def test_the_wide_layer_has_the_exchange_that_was_asked_for(trained, case):
         assert list(rank["dense_exchange"].values()) == expected
 
 
+def test_steps_of_one_call_share_its_time(trained):
+    """The last step of an epoch has fewer rows, and is a call of its own."""
+    table = steps_of(trained, "two steps a call")
+    for _, epoch in table.groupby(["rank", "epoch"]):
+        first, second, last = epoch.sort_values("step")["step_seconds"]
+        assert first == second != last
+
+
 def processes(case: str) -> int:
     return 1 if case in exchange.ALONE else 2
 
