@@ -15,6 +15,7 @@ from fixtures_runs import (
     fair,
     laddered,
     three_configurations,
+    twice,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +82,11 @@ def _laddered(root: Path) -> dict[str, pd.DataFrame]:
     return _tables(experiment, paired_files=paths, pairs=pairs)
 
 
+def _twice(root: Path, slower: float, seconds: int | None = None) -> dict[str, pd.DataFrame]:
+    experiment, again = twice(root, slower)
+    return _tables(experiment, paired_files=again[:seconds])
+
+
 #: Experiments that no other test makes, by name. Tests of the summary check theirs as well.
 EXPERIMENTS = {
     "unlike": lambda root: _tables(_unlike(root), references=REFERENCES),
@@ -88,6 +94,8 @@ EXPERIMENTS = {
     "many references": lambda root: _tables(_many_references(root)),
     "failed": lambda root: _tables(_all_failed(root)),
     "ladder": _laddered,
+    "noise": lambda root: _twice(root, 0.01),
+    "few second runs": lambda root: _twice(root, 0.0, 5),
 }
 
 
@@ -161,3 +169,31 @@ def test_a_list_of_names_stays_short_and_counts_the_rest(names):
     more = re.search(r" and (\d+) more$", text)
     assert shown == names[: len(shown)] and 1 <= len(shown) <= 3
     assert len(shown) + (int(more[1]) if more else 0) == len(names)
+
+
+def _sure(frames) -> str:
+    return " ".join(each.text for each in of_section("sure", frames, "demo"))
+
+
+def test_the_noise_floor_and_the_drift_are_each_one_sentence(tmp_path):
+    drifting = _twice(tmp_path / "drifting", 0.01)
+    text = _sure(drifting)
+    assert re.search(r"`single[^`]*` takes 1\.0\d of its own time \(.*, 7 pairs\)", text)
+    assert "gets no verdict" in text and "The machine drifted in session" in text
+    (row,) = drifting["drift"].itertuples()
+    assert f"{1 + row.change:.2f} times as long" in text
+    steady = _sure(_twice(tmp_path / "steady", 0.0, 5))
+    assert "A noise floor needs six pairs of runs, and `single 1x1` has five with itself" in steady
+    assert "The machine drifted" not in steady
+    several = pd.concat([drifting["drift"]] * 3, ignore_index=True)
+    assert "drifted in 3 of 3 sessions" in _sure(drifting | {"drift": several})
+    assert "No drift of the machine was detected in 1 session" in _sure(
+        drifting | {"drift": drifting["drift"].assign(detected=False)}
+    )
+
+
+def test_what_one_session_shows_is_marked(tmp_path):
+    frames = _twice(tmp_path, 0.0)
+    mark = "was seen in one session only"
+    assert mark in _sure(frames)
+    assert mark not in _sure(frames | {"speedup": frames["speedup"].assign(sessions=2)})

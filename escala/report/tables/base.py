@@ -19,6 +19,7 @@ from escala.analysis.measurements import measurements, read_run
 from escala.analysis.statistics import Interval, median_interval
 from escala.core.files import read_yaml
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
+from escala.experiment.runs import AGAIN
 from escala.record.comparable import CONFIGURATION, Measurement
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
@@ -40,8 +41,8 @@ class Evidence:
     dataset_files : dataset.json files of the splits.
     class_files : classes.csv files of their datasets.
     probe_files : run.json files of probe runs.
-    paired_files : run.json files of both sides of the pairs of ladders.
-    pairs : the `escala.experiment.Pair`s of these files.
+    paired_files : run.json files of second runs of references, and of the pairs of ladders.
+    pairs : the `escala.experiment.Pair`s of ladders.
     references : the references of configurations, the main one first; see
         `escala.experiment.references`.
     probe_settings : the settings of each probe in the experiment, by its name.
@@ -62,6 +63,11 @@ class Evidence:
     def found(self) -> list[Measurement]:
         """Every measurement of the timing runs, including older sessions."""
         return measurements(self.run_files)
+
+    @cached_property
+    def again(self) -> list[Measurement]:
+        """Every measurement of the second runs of references, including older sessions."""
+        return [run for run in measurements(self.paired_files) if run["pair"] == AGAIN]
 
     def of_probe(self, name: str) -> list[dict]:
         """Return the runs of a probe, each with the path of its run.json as `file`."""
@@ -123,6 +129,12 @@ def is_cut(run: Measurement) -> bool:
     """Return whether an epoch was cut to some of its steps; epochs of older runs never were."""
     whole = run["training"].get("steps_per_epoch")
     return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
+
+
+def is_timed(run: Measurement) -> bool:
+    """Return whether the time of a measurement counts: ok, not resumed, and comparable today."""
+    resumed = run["training"].get("resumed_after", [])
+    return run["status"] == "ok" and not resumed and run["comparable"]
 
 
 def by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measurement]]:
