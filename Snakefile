@@ -24,9 +24,7 @@ include: "rules/calibrate.smk"
 rule all:
     default_target: True
     input:
-        EXPERIMENT.run_files(),
-        EXPERIMENT.paired_files(),
-        EXPERIMENT.probed_files(),
+        lambda wildcards: all_runs(EXPERIMENT),
         report_files(EXPERIMENT),
     log:
         f"results/{EXPERIMENT.name}/logs/all.log",
@@ -34,7 +32,7 @@ rule all:
     conda:
         "envs/report.yaml"
     params:
-        runs=EXPERIMENT.run_files() + EXPERIMENT.paired_files() + EXPERIMENT.probed_files(),
+        runs=lambda wildcards: all_runs(EXPERIMENT),
     message:
         "Check every run of the experiment"
     shell:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,14 @@ _TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
 
 
+def _with_repeats_of_pilot(settings: Any) -> Any:
+    """Return settings, not yet checked, in which a pilot gives the repeats that are left out."""
+    pairs = settings.get("pairs") if isinstance(settings, Mapping) else None
+    if not isinstance(pairs, Mapping) or "pilot" not in pairs or "repeats" in settings:
+        return settings
+    return {**settings, "repeats": pairs["pilot"]}
+
+
 class Experiment:
     """A validated experiment with every default filled in.
 
@@ -60,7 +69,7 @@ class Experiment:
         self.origin = str(origin)
         settings, self.warnings = with_present_names(settings, self.origin)
         folders.adopt(settings, self.origin)
-        self.settings = validated(settings, self.origin)
+        self.settings = validated(_with_repeats_of_pilot(settings), self.origin)
         self.name: str = self.settings["experiment"]
         self.title: str = self.settings["title"]
         for check in CHECKS:
@@ -72,6 +81,23 @@ class Experiment:
     @property
     def datasets(self) -> dict[str, dict]:
         return self.settings["datasets"]
+
+    def with_repeats(self, repeats: int) -> Experiment:
+        """Return this experiment with another number of repeats."""
+        other = copy.copy(self)
+        other.__dict__ = {
+            name: value
+            for name, value in vars(self).items()
+            if not isinstance(getattr(type(self), name, None), cached_property)
+        }
+        other.settings = self.settings | {"repeats": repeats}
+        return other
+
+    @cached_property
+    def largest(self) -> Experiment:
+        """This experiment with the largest number of repeats that its `pairs` allow."""
+        pairs = self.settings.get("pairs")
+        return self.with_repeats(pairs["at_most"]) if pairs else self
 
     def preparation(self, dataset: str) -> dict:
         """Return only the settings of a dataset that its arrays depend on.

@@ -882,6 +882,61 @@ def test_a_fit_and_a_ladder_have_no_second_run():
     assert not any("/way-" in file or "/majority/" in file for file in changed(plain, settings))
 
 
+PAIRS = {"half_width": "5 %", "pilot": 6, "at_most": 40}
+
+
+def piloted(*changes: Callable[[dict], object]) -> dict:
+    """Return an experiment whose pilot decides on the number of repeats."""
+    settings = matrix() | {"pairs": dict(PAIRS)}
+    del settings["repeats"]
+    for change in changes:
+        change(settings)
+    return settings
+
+
+def test_a_pilot_gives_the_repeats_and_more_may_follow():
+    experiment = Experiment(piloted(), "e.yaml")
+    assert {run.repeat for run in experiment.runs} == set(range(1, 7))
+    assert {run.repeat for run in experiment.largest.runs} == set(range(1, 41))
+    more = experiment.with_repeats(9)
+    assert more.runs == [run for run in experiment.largest.runs if run.repeat <= 9]
+    assert more.dataset_files() == experiment.dataset_files()
+    assert more.largest.runs == experiment.largest.runs
+    last = experiment.largest.runs[-1]
+    assert more.largest.request(last) == experiment.request(last)
+    assert experiment.largest.position(last) == len(experiment.largest.timed) - 1
+
+
+def test_a_pilot_changes_no_measurement():
+    same = Experiment(matrix() | {"repeats": 6}, "e.yaml")
+    assert Experiment(same.settings, "e.yaml").largest.runs == same.runs
+    assert requests(piloted()) == requests(matrix() | {"repeats": 6})
+    assert requests(piloted(put("repeats", 6))) == requests(piloted())
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "reason"),
+    [
+        (put("repeats", 5), "repeats", "is not pairs.pilot, which is 6"),
+        (put("pairs.at_most", 5), "pairs.at_most", "is below pairs.pilot"),
+        (put("pairs.pilot", 1), "pairs.pilot", "too small"),
+        (put("pairs.half_width", "0 %"), "pairs.half_width", "does not match"),
+        (put("pairs.half_width", "5"), "pairs.half_width", "does not match"),
+        (put("pairs.half_width", 0.05), "pairs.half_width", "not a text"),
+        (drop("pairs.pilot"), "pairs.pilot", "missing"),
+    ],
+)
+def test_pairs_that_cannot_be_are_refused(change, where, reason):
+    error = refusal(piloted(change))
+    assert error.where in (f"e.yaml: {where}", f"e.yaml: {where.rpartition('.')[0]}")
+    assert reason in str(error)
+
+
+def test_a_pilot_does_not_measure_ladders():
+    error = refusal(laddered(put("pairs", PAIRS | {"pilot": 2})))
+    assert (error.where, error.value) == ("e.yaml: pairs", ["way"])
+
+
 def test_runs_are_in_the_order_of_the_file():
     settings = small(
         put("datasets", dict.fromkeys(("z", "a"), SMALL["datasets"]["d"])),

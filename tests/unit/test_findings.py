@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentences import check, problems
 
-from escala.report import tables
+from escala.core.files import write_json
+from escala.report import pilot, tables
 from escala.report.findings import FINDINGS, SECTIONS, Finding, of_section
 from escala.report.findings.words import listed, quoted, significant
 
@@ -87,6 +88,13 @@ def _twice(root: Path, slower: float, seconds: int | None = None) -> dict[str, p
     return _tables(experiment, paired_files=again[:seconds])
 
 
+def _piloted(root: Path, half_width: str = "0.1 %") -> dict[str, pd.DataFrame]:
+    experiment, again = twice(root)
+    pairs = {"half_width": half_width, "pilot": 7, "at_most": 40}
+    write_json(root / "pairs.json", pilot.plan(tables.Evidence(experiment.runs), pairs))
+    return _tables(experiment, paired_files=again, pilot_file=root / "pairs.json")
+
+
 #: Experiments that no other test makes, by name. Tests of the summary check theirs as well.
 EXPERIMENTS = {
     "unlike": lambda root: _tables(_unlike(root), references=REFERENCES),
@@ -95,6 +103,7 @@ EXPERIMENTS = {
     "failed": lambda root: _tables(_all_failed(root)),
     "ladder": _laddered,
     "noise": lambda root: _twice(root, 0.01),
+    "pilot": lambda root: _piloted(root),
     "few second runs": lambda root: _twice(root, 0.0, 5),
 }
 
@@ -197,3 +206,12 @@ def test_what_one_session_shows_is_marked(tmp_path):
     mark = "was seen in one session only"
     assert mark in _sure(frames)
     assert mark not in _sure(frames | {"speedup": frames["speedup"].assign(sessions=2)})
+
+
+def test_a_pilot_tells_what_it_asked_for_and_whether_it_was_cut(tmp_path):
+    frames = _piloted(tmp_path / "cut")
+    row = frames["pairs"].loc[frames["pairs"]["needed"].idxmax()]
+    text = _sure(frames)
+    assert f"had a deviation of {100 * row['deviation']:.1f} %" in text
+    assert f"asks for {row['needed']} pairs" in text and "The experiment allowed 40 pairs" in text
+    assert "allowed" not in _sure(_piloted(tmp_path / "enough", "9 %"))

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL, median_interval
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import noise_floor
 from escala.record.comparable import CONFIGURATION, left_out, paired
 from escala.report.tables import runs
-from escala.report.tables.base import Evidence, by_configuration, frame, is_timed, poorest, reasons
+from escala.report.tables.base import (
+    Evidence,
+    by_configuration,
+    frame,
+    is_timed,
+    of_pilot,
+    poorest,
+    ratio_interval,
+    reasons,
+)
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each reference that the experiment runs twice in each repeat."""
     first = by_configuration(filter(is_timed, evidence.found))
     for names, second in by_configuration(evidence.again).items():
-        pairs = paired(filter(is_timed, second), first.get(names, ()))
+        found = paired(filter(is_timed, second), first.get(names, ()))
+        pairs = of_pilot(found, evidence)
         twice, once = (
             frame("runs", map(runs.row, side)) for side in (pairs.runs, pairs.references)
         )
         seconds = "train_seconds_per_epoch"
-        ratio = median_interval(twice[seconds].to_numpy() / once[seconds].to_numpy())
+        quotients = twice[seconds].to_numpy() / once[seconds].to_numpy()
+        ratio = ratio_interval(quotients, pairs, evidence)
         yield {
             **dict(zip(CONFIGURATION, names, strict=True)),
             "pairs": len(twice),
@@ -28,7 +39,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
             "kind": poorest([*twice["kind"], *once["kind"]]),
             "reason": left_out(len(twice), pairs.refused) if len(twice) else _unpaired(second),
             **ratio.columns("ratio"),
-            "floor": noise_floor(ratio) if len(twice) >= VALUES_FOR_INTERVAL else None,
+            "floor": noise_floor(ratio) if ratio.low is not None and len(twice) >= VALUES_FOR_INTERVAL else None,
             "provenance": second[0]["data"]["provenance"],
             "leaky": second[0]["data"]["leaky"],
         }

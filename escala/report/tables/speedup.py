@@ -17,7 +17,9 @@ from escala.report.tables.base import (
     Evidence,
     by_configuration,
     is_timed,
+    of_pilot,
     poorest,
+    ratio_interval,
     reasons,
     reference_columns,
 )
@@ -42,6 +44,10 @@ class Comparison(NamedTuple):
     of_reference: tuple
     pairs: Pairs
 
+    @property
+    def reference(self) -> Configuration:
+        return Configuration(*self.of_reference[2:])
+
 
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
     """Yield each configuration that is trained by steps with each reference of it."""
@@ -52,7 +58,7 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
         for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
             of_reference = (*names[:2], *reference)
             pairs = paired(usable.get(names, ()), usable.get(of_reference, ()))
-            yield Comparison(names, number, of_reference, pairs)
+            yield Comparison(names, number, of_reference, of_pilot(pairs, evidence))
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:
@@ -65,7 +71,8 @@ def rows(evidence: Evidence) -> Iterator[dict]:
         mine, theirs = (
             by_file.loc[[run["file"] for run in side]] for side in (pairs.runs, pairs.references)
         )
-        ratio = median_interval(_quotients(mine, theirs, "train_seconds_per_epoch"))
+        quotients = _quotients(mine, theirs, "train_seconds_per_epoch")
+        ratio = ratio_interval(quotients, pairs, evidence)
         speedup = inverse(ratio)
         cores, baseline = (_setting(by_name.get(each), _cores) for each in (names, of_reference))
         share = baseline / cores if baseline else None
