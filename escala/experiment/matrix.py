@@ -43,9 +43,10 @@ _NO_LINK = {"interface": None, "rate": None, "steps": None}
 def _with_repeats_of_pilot(settings: Any) -> Any:
     """Return settings, not yet checked, in which a pilot gives the repeats that are left out."""
     pairs = settings.get("pairs") if isinstance(settings, Mapping) else None
-    if not isinstance(pairs, Mapping) or "pilot" not in pairs or "repeats" in settings:
+    if not isinstance(pairs, Mapping) or "repeats" in settings:
         return settings
-    return {**settings, "repeats": pairs["pilot"]}
+    # If `pilot` is missing too, this is what the check reports.
+    return {**settings, "repeats": pairs.get("pilot", 1)}
 
 
 class Experiment:

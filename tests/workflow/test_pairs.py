@@ -87,7 +87,7 @@ def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, tmp_path,
     )
     del experiment["repeats"]
     table = "results/small/tables/pairs.csv"
-    before = snakemake("--dry-run", table, experiment=experiment)
+    before = snakemake("--dry-run", experiment=experiment)
     assert before.returncode == 0, before.stdout + before.stderr
     assert "small: a pilot decides on the repeats; the estimates are those of 4." in before.stdout
     # Two configurations and the second runs of one, four times.
