@@ -169,19 +169,16 @@ def of_pilot(pairs: Pairs, evidence: Evidence) -> Pairs:
 def ratio_interval(ratios: np.ndarray, pairs: Pairs, evidence: Evidence) -> Interval:
     """Return the ratio of some pairs with its interval.
 
-    It is their median with its interval by order statistics. If there is a pilot, it is the
-    geometric mean with the interval of Stein's second stage.
+    It is their median with its interval by order statistics. If there is a pilot, with two of these
+    pairs or more, it is the geometric mean with the interval of Stein's second stage.
 
     Parameters
     ----------
     ratios : of `pairs`, a result of `of_pilot`.
     """
-    if evidence.pilot is None:
-        return median_interval(ratios)
-    of_first_stage = sum(run["repeat"] <= evidence.pilot["pilot"] for run in pairs.runs)
-    if of_first_stage < 2:
-        return Interval(None, None, None)
-    return stein_interval(ratios, of_first_stage)
+    last = evidence.pilot["pilot"] if evidence.pilot else 0
+    of_first_stage = sum(run["repeat"] <= last for run in pairs.runs)
+    return median_interval(ratios) if of_first_stage < 2 else stein_interval(ratios, of_first_stage)
 
 
 def on_same_rows(

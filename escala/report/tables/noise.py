@@ -39,7 +39,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
             "kind": poorest([*twice["kind"], *once["kind"]]),
             "reason": left_out(len(twice), pairs.refused) if len(twice) else _unpaired(second),
             **ratio.columns("ratio"),
-            "floor": noise_floor(ratio) if ratio.low is not None and len(twice) >= VALUES_FOR_INTERVAL else None,
+            "floor": noise_floor(ratio) if len(twice) >= VALUES_FOR_INTERVAL else None,
             "provenance": second[0]["data"]["provenance"],
             "leaky": second[0]["data"]["leaky"],
         }
