@@ -24,7 +24,8 @@ include: "rules/calibrate.smk"
 rule all:
     default_target: True
     input:
-        lambda wildcards: all_runs(EXPERIMENT),
+        lambda wildcards: timed_files(EXPERIMENT),
+        EXPERIMENT.probed_files(),
         report_files(EXPERIMENT),
     log:
         f"results/{EXPERIMENT.name}/logs/all.log",
@@ -32,7 +33,7 @@ rule all:
     conda:
         "envs/report.yaml"
     params:
-        runs=lambda wildcards: all_runs(EXPERIMENT),
+        runs=lambda wildcards: timed_files(EXPERIMENT) + EXPERIMENT.probed_files(),
     message:
         "Check every run of the experiment"
     shell:

@@ -209,10 +209,9 @@ def _ratio(mine: Runs, theirs: Runs) -> tuple[Interval, int]:
 
 def _equal(one: Mapping, other: Mapping) -> bool:
     """Return whether two runs do the same, whatever their variants are called."""
-    return all(
-        one[key] == other[key]
-        for key in (*CONFIGURATION[:4], "network", "knobs")
-    ) and one["training"].get("settings") == other["training"].get("settings")
+    return all(one[key] == other[key] for key in (*CONFIGURATION[:4], "network", "knobs")) and one[
+        "training"
+    ].get("settings") == other["training"].get("settings")
 
 
 def _drift(found: Runs) -> str:
@@ -262,9 +261,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--noise", type=float, help=f"of a run (default: {ASSUMED.noise})")
     parser.add_argument("--walk", type=float, help=f"from run to run (default: {ASSUMED.walk})")
-    parser.add_argument("--trend", type=float, help=f"from run to run (default: {ASSUMED.trend:.4f})")
-    parser.add_argument("--measured", nargs="+", type=Path, default=[], metavar="FOLDER",
-                        help="take the three from the runs in these folders results/NAME")
+    parser.add_argument(
+        "--trend", type=float, help=f"from run to run (default: {ASSUMED.trend:.4f})"
+    )
+    parser.add_argument(
+        "--measured",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FOLDER",
+        help="take the three from the runs in these folders results/NAME",
+    )
     parser.add_argument("--sessions", nargs="+", type=Path, default=[], metavar="FOLDER",
                         help="judge the real sessions in these folders results/NAME")  # fmt: skip
     arguments = parser.parse_args()

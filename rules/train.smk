@@ -68,6 +68,8 @@ rule train:
 checkpoint pairs:
     input:
         runs=lambda wildcards: experiment(wildcards).run_files(),
+        # So that they take turns with the runs of the pilot.
+        again=lambda wildcards: experiment(wildcards).paired_files(),
     output:
         "results/{experiment}/pairs.json",
     log:

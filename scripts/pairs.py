@@ -37,7 +37,9 @@ def main() -> None:
         evidence = Evidence(arguments.runs, references=arguments.references)
         write_json(arguments.output, pilot.plan(evidence, arguments.pairs))
 
-    sessions = [each for run in arguments.runs for each in sorted(run.parent.glob("sessions/*.json"))]
+    sessions = [
+        each for run in arguments.runs for each in sorted(run.parent.glob("sessions/*.json"))
+    ]
     cli.serve_or_make(
         "pairs",
         code="scripts.pairs",

@@ -185,7 +185,10 @@ def _check_pairs(experiment: Experiment) -> None:
         )
     if pairs["at_most"] < pairs["pilot"]:
         raise experiment.error(
-            "pairs.at_most", pairs["at_most"], "is below pairs.pilot", "raise it, or lower the pilot"
+            "pairs.at_most",
+            pairs["at_most"],
+            "is below pairs.pilot",
+            "raise it, or lower the pilot",
         )
     if settings["ladders"]:
         raise experiment.error(

@@ -21,9 +21,9 @@ def request(wildcards):
     return json.dumps(experiment(wildcards).request(run_of(wildcards)))
 
 
-def all_runs(e):
-    """Return the files of all runs of an experiment, after its pilot if it has one."""
-    return [*measured(e).run_files(), *measured(e).paired_files(), *e.probed_files()]
+def timed_files(e):
+    """Return the files of all timing runs of an experiment, after its pilot if it has one."""
+    return measured(e).run_files() + measured(e).paired_files()
 
 
 def whole_machine(wildcards):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import false_verdicts
 import numpy as np
 import pytest
@@ -69,6 +71,7 @@ def test_real_sessions_are_judged_with_what_is_equal(tmp_path):
         place = path.parents[5] / "single" / "1x1" / "same" / "native" / path.parent.name
         place.mkdir(parents=True)
         path.rename(place / "run.json")
+        shutil.rmtree(path.parent)
     same = sorted(tmp_path.glob("**/same/native/rep*/run.json"))
     first = [path for path in experiment.runs if "single" in path.parts]
     alike = false_verdicts.read_run(first[0])

@@ -29,9 +29,9 @@ from fixtures_runs import (
 from scipy import stats
 from sentences import check
 
+from escala.analysis.verdicts import stein_interval
 from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
-from escala.analysis.verdicts import stein_interval
 from escala.report import pilot, tables
 from escala.report.findings import baselines
 from escala.report.tables import views

@@ -101,9 +101,12 @@ def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, tmp_path,
     assert plan["pairs"] == 4 < plan["comparisons"][0]["needed"]
     (row,) = pd.read_csv(tmp_path / table).itertuples()
     assert (row.strategy, row.pilot_pairs, row.pairs, row.cut) == ("wrapped-single", 2, 4, True)
-    runs = [json.loads(path.read_text()) for path in tmp_path.glob(f"{RUNS}/**/rep*/run.json")]
-    runs += [json.loads(path.read_text()) for path in tmp_path.glob(f"{RUNS}/**/again.*/run.json")]
-    assert {run["session"] for run in runs} == {runs[0]["session"]}
+    runs = [json.loads(path.read_text()) for path in tmp_path.glob(f"{RUNS}/**/run.json")]
+    assert len(runs) == 12 and {run["session"] for run in runs} == {runs[0]["session"]}
+    repeats = [
+        run["repeat"] for run in sorted(runs, key=lambda run: (run["started"], run["repeat"]))
+    ]
+    assert repeats == sorted(repeats), "all runs of a repeat take turns, those of the pilot too"
     (noise,) = pd.read_csv(tmp_path / "results/small/tables/noise.csv").itertuples()
     # A copy of the first run would have a ratio of 1.
     assert noise.pairs == 4 and round(noise.ratio, 6) == 1.02

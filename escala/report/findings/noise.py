@@ -50,11 +50,12 @@ def _drift(sessions: pd.DataFrame) -> Iterator[str]:
         row = next(drifted.itertuples())
         ends = f"{1 + row.change_low:.2f}–{1 + row.change_high:.2f}"
         yield (
-            f"The machine drifted in session {quoted(row.session)}: a run took {1 + row.change:.2f} "
-            f"times as long at its end ({ends}), which pairs of runs hardly notice."
+            f"The machine drifted in session {quoted(row.session)}: a run took "
+            f"{1 + row.change:.2f} times as long at its end ({ends}), which pairs of runs hardly "
+            "notice."
         )
     else:
         yield (
-            f"The machine drifted in {len(drifted)} of {count(len(judged), 'session')}, which pairs "
-            "of runs hardly notice."
+            f"The machine drifted in {len(drifted)} of {count(len(judged), 'session')}, which "
+            "pairs of runs hardly notice."
         )

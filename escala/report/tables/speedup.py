@@ -64,7 +64,9 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
     by_name, by_file = by_configuration(evidence.found), evidence.runs.set_index("file")
-    floors = {tuple(row[key] for key in CONFIGURATION): row["floor"] for row in noise.rows(evidence)}
+    floors = {
+        tuple(row[key] for key in CONFIGURATION): row["floor"] for row in noise.rows(evidence)
+    }
     groups = dict(iter(evidence.runs.groupby(list(CONFIGURATION), sort=False)))
     for names, number, of_reference, pairs in comparisons(evidence):
         group, reference = groups[names], Configuration(*of_reference[2:])
