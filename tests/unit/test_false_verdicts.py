@@ -75,7 +75,7 @@ def test_real_sessions_are_judged_with_what_is_equal(tmp_path):
     same = sorted(tmp_path.glob("**/same/native/rep*/run.json"))
     first = [path for path in experiment.runs if "single" in path.parts]
     alike = false_verdicts.read_run(first[0])
-    names = ("strategy", "layout", "knobs", "ranks", "training")
+    names = ("strategy", "layout", "knobs", "ranks", "training", "epochs")
     changed(same, **{name: alike[name] for name in names}, variant="same")
     sessions = false_verdicts.timed([experiment.folder])
     assert list(sessions) == [SESSION]

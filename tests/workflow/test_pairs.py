@@ -83,33 +83,35 @@ def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, tmp_path,
             {"strategy": name, "layouts": ["1x1"]} for name in ("single", "wrapped-single")
         ],
         noise_floor=True,
-        pairs={"half_width": "5 %", "pilot": 2, "at_most": 4},
+        pairs={"half_width": "5 %", "pilot": 2, "at_most": 3},
     )
     del experiment["repeats"]
     table = "results/small/tables/pairs.csv"
     before = snakemake("--dry-run", experiment=experiment)
     assert before.returncode == 0, before.stdout + before.stderr
-    assert "small: a pilot decides on the repeats; the estimates are those of 4." in before.stdout
-    # Two configurations and the second runs of one, four times.
-    assert "Estimated training time of 12 runs" in before.stdout
-    done = snakemake(table)
+    assert "small: a pilot decides on the repeats; the estimates are those of 3." in before.stdout
+    # Two configurations and the second runs of one, three times.
+    assert "Estimated training time of 9 runs" in before.stdout
+    # With a store, which must not take the second run of a reference for the first.
+    kept = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_MEASURE_AGAIN": ""}
+    done = snakemake(table, **kept)
     assert done.returncode == 0, done.stdout + done.stderr
-    again = [f"again.rep{n}" for n in range(1, 5)]
-    assert repeats_of(tmp_path, "single", "1x1") == [*again, *(f"rep{n}" for n in range(1, 5))]
-    assert repeats_of(tmp_path, "wrapped-single", "1x1") == [f"rep{n}" for n in range(1, 5)]
+    again = [f"again.rep{n}" for n in range(1, 4)]
+    assert repeats_of(tmp_path, "single", "1x1") == [*again, *(f"rep{n}" for n in range(1, 4))]
+    assert repeats_of(tmp_path, "wrapped-single", "1x1") == [f"rep{n}" for n in range(1, 4)]
     plan = json.loads((tmp_path / "results/small/pairs.json").read_text())
-    assert plan["pairs"] == 4 < plan["comparisons"][0]["needed"]
+    assert plan["pairs"] == 3 < plan["comparisons"][0]["needed"]
     (row,) = pd.read_csv(tmp_path / table).itertuples()
-    assert (row.strategy, row.pilot_pairs, row.pairs, row.cut) == ("wrapped-single", 2, 4, True)
+    assert (row.strategy, row.pilot_pairs, row.pairs, row.cut) == ("wrapped-single", 2, 3, True)
     runs = [json.loads(path.read_text()) for path in tmp_path.glob(f"{RUNS}/**/run.json")]
-    assert len(runs) == 12 and {run["session"] for run in runs} == {runs[0]["session"]}
+    assert len(runs) == 9 and {run["session"] for run in runs} == {runs[0]["session"]}
     repeats = [
         run["repeat"] for run in sorted(runs, key=lambda run: (run["started"], run["repeat"]))
     ]
     assert repeats == sorted(repeats), "all runs of a repeat take turns, those of the pilot too"
     (noise,) = pd.read_csv(tmp_path / "results/small/tables/noise.csv").itertuples()
     # A copy of the first run would have a ratio of 1.
-    assert noise.pairs == 4 and round(noise.ratio, 6) == 1.02
+    assert noise.pairs == 3 and round(noise.ratio, 6) == 1.02
     later = snakemake("--dry-run", table)
     assert "Nothing to be done" in later.stdout + later.stderr
     assert not re.search("a pilot decides", later.stdout)
