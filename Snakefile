@@ -24,8 +24,7 @@ include: "rules/calibrate.smk"
 rule all:
     default_target: True
     input:
-        EXPERIMENT.run_files(),
-        EXPERIMENT.paired_files(),
+        lambda wildcards: timed_files(EXPERIMENT),
         EXPERIMENT.probed_files(),
         report_files(EXPERIMENT),
     log:
@@ -34,7 +33,7 @@ rule all:
     conda:
         "envs/report.yaml"
     params:
-        runs=EXPERIMENT.run_files() + EXPERIMENT.paired_files() + EXPERIMENT.probed_files(),
+        runs=lambda wildcards: timed_files(EXPERIMENT) + EXPERIMENT.probed_files(),
     message:
         "Check every run of the experiment"
     shell:

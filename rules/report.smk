@@ -27,13 +27,14 @@ wildcard_constraints:
 
 rule tables:
     input:
-        runs=lambda wildcards: experiment(wildcards).run_files(),
-        paired=lambda wildcards: experiment(wildcards).paired_files(),
-        datasets=lambda wildcards: experiment(wildcards).dataset_files(),
+        runs=lambda wildcards: measured(experiment(wildcards)).run_files(),
+        paired=lambda wildcards: measured(experiment(wildcards)).paired_files(),
+        datasets=lambda wildcards: measured(experiment(wildcards)).dataset_files(),
         classes=lambda wildcards: experiment(wildcards).class_files(),
-        leakage=lambda wildcards: experiment(wildcards).leakage_files(),
+        leakage=lambda wildcards: measured(experiment(wildcards)).leakage_files(),
         probed=lambda wildcards: experiment(wildcards).tabulated_files(),
         predictions=predictions_if_any,
+        pilot=pilot_if_any,
     output:
         **{
             table: report(
@@ -54,6 +55,7 @@ rule tables:
         references=lambda wildcards: json.dumps(experiment(wildcards).references),
         probe_settings=lambda wildcards: json.dumps(experiment(wildcards).probe_settings),
         predictions=lambda wildcards, input: options("--predictions", input.predictions),
+        pilot=lambda wildcards, input: options("--pilot", input.pilot),
     message:
         "Collect the runs of {wildcards.experiment} in tables"
     shell:
@@ -68,6 +70,7 @@ rule tables:
             --classes {input.classes:q} \
             --probed {input.probed:q} \
             {params.predictions:q} \
+            {params.pilot:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 

@@ -7,7 +7,10 @@
 #   {pair}.rep{n}/run.json one side of a pair of a ladder, the same
 #   {probe}/run.json       one probe run; a timeline has timeline.json and trace.json beside it,
 #                          data of other probes are in run.json or in ranks/*.{probe}.*
+#   again.rep{n}/run.json  the second run of a reference, for the noise floor
 #   {probe}.rep{n}/run.json  the same of a probe with `repeats`
+# FURTHER OUTPUT, of an experiment with `pairs`:
+#   results/{experiment}/pairs.json    the number of repeats that its pilot asks for
 #
 # A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
 # others go on. A timing run has the machine to itself. Repeats of different configurations are
@@ -59,6 +62,35 @@ rule train:
             --data {params.data:q} \
             --time-limit {resources.time_limit} \
             --output {output:q} > >(tee -i {log:q}) 2>&1
+        """
+
+
+checkpoint pairs:
+    input:
+        runs=lambda wildcards: experiment(wildcards).run_files(),
+        # So that they take turns with the runs of the pilot.
+        again=lambda wildcards: experiment(wildcards).paired_files(),
+    output:
+        "results/{experiment}/pairs.json",
+    log:
+        "results/{experiment}/logs/pairs.log",
+    priority: FIRST
+    localrule: True
+    conda:
+        "../envs/report.yaml"
+    params:
+        code=code("scripts.pairs"),
+        references=lambda wildcards: json.dumps(experiment(wildcards).references),
+        pairs=lambda wildcards: json.dumps(experiment(wildcards).settings["pairs"]),
+    message:
+        "Compute the number of pairs of {wildcards.experiment} from its pilot"
+    shell:
+        """
+        python -m scripts.pairs \
+            --runs {input.runs:q} \
+            --references {params.references:q} \
+            --pairs {params.pairs:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
         """
 
 

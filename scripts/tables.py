@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--classes", nargs="*", default=[], type=Path, metavar="classes.csv")
     parser.add_argument("--probed", nargs="*", default=[], type=Path, metavar="run.json")
     parser.add_argument("--predictions", type=Path, metavar="predictions.json")
+    parser.add_argument("--pilot", type=Path, metavar="pairs.json")
     parser.add_argument(
         "--output",
         required=True,
@@ -67,6 +68,7 @@ def main() -> None:
             arguments.references,
             arguments.probe_settings,
             arguments.predictions,
+            arguments.pilot,
         )
         tables.write(frames, arguments.output[0].parent)
 
@@ -88,8 +90,7 @@ def main() -> None:
 def _read(arguments: argparse.Namespace) -> Iterator[Path]:
     """Yield the files that the tables are made of, including those beside the named files."""
     yield from arguments.classes
-    if arguments.predictions:
-        yield arguments.predictions
+    yield from filter(None, (arguments.predictions, arguments.pilot))
     for run in arguments.probed:
         yield run
         probe = PROBES[run.parent.name.partition(".")[0]]

@@ -178,7 +178,7 @@ def drift(
 
     Returns
     -------
-    None for fewer than `MIN_MEASUREMENTS`.
+    None for fewer than `MIN_MEASUREMENTS`, or if all began at the same moment.
     """
     names = [name for name in seconds if len(seconds[name])]
     if sum(len(seconds[name]) for name in names) < MIN_MEASUREMENTS:
@@ -186,6 +186,8 @@ def drift(
     when = np.concatenate([np.asarray(moments[name], float) for name in names])
     order = np.argsort(when, kind="stable")
     when = when[order]
+    if when[0] == when[-1]:
+        return None
     relative = np.concatenate(
         [np.log(seconds[name]) - np.median(np.log(seconds[name])) for name in names]
     )[order]

@@ -170,6 +170,35 @@ def _check_ladders(experiment: Experiment) -> None:
         )
 
 
+def _check_pairs(experiment: Experiment) -> None:
+    """Refuse `pairs` with other repeats than its pilot, with fewer than these, or with ladders."""
+    settings = experiment.settings
+    pairs = settings.get("pairs")
+    if not pairs:
+        return
+    if settings["repeats"] != pairs["pilot"]:
+        raise experiment.error(
+            "repeats",
+            settings["repeats"],
+            f"is not pairs.pilot, which is {pairs['pilot']}",
+            "leave repeats out",
+        )
+    if pairs["at_most"] < pairs["pilot"]:
+        raise experiment.error(
+            "pairs.at_most",
+            pairs["at_most"],
+            "is below pairs.pilot",
+            "raise it, or lower the pilot",
+        )
+    if settings["ladders"]:
+        raise experiment.error(
+            "pairs",
+            list(settings["ladders"]),
+            "ladders have pairs of their own, which the pilot does not measure",
+            "move the ladders to another experiment, or leave pairs out",
+        )
+
+
 def _check_layouts(experiment: Experiment) -> None:
     for position, entry in enumerate(experiment.settings["configurations"]):
         for number, layout in enumerate(entry["layouts"]):
@@ -358,6 +387,7 @@ CHECKS: tuple[Callable[[Experiment], None], ...] = (
     _check_configurations,
     _check_references,
     _check_ladders,
+    _check_pairs,
     _check_layouts,
     _check_launcher,
     _check_slowdown,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from escala.experiment.references import (
     Reference,
     compared_with,
 )
-from escala.experiment.runs import Pair, Run, configuration_of, takes_steps, where_listed
+from escala.experiment.runs import AGAIN, Pair, Run, configuration_of, takes_steps, where_listed
 from escala.experiment.schema import omitted_values, validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
@@ -37,6 +38,15 @@ from escala.workloads import WORKLOADS
 _TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
 # A layout of one node uses no network, even if the experiment defines a network `native`.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
+
+
+def _with_repeats_of_pilot(settings: Any) -> Any:
+    """Return settings, not yet checked, in which a pilot gives the repeats that are left out."""
+    pairs = settings.get("pairs") if isinstance(settings, Mapping) else None
+    if not isinstance(pairs, Mapping) or "repeats" in settings:
+        return settings
+    # If `pilot` is missing too, this is what the check reports.
+    return {**settings, "repeats": pairs.get("pilot", 1)}
 
 
 class Experiment:
@@ -60,7 +70,7 @@ class Experiment:
         self.origin = str(origin)
         settings, self.warnings = with_present_names(settings, self.origin)
         folders.adopt(settings, self.origin)
-        self.settings = validated(settings, self.origin)
+        self.settings = validated(_with_repeats_of_pilot(settings), self.origin)
         self.name: str = self.settings["experiment"]
         self.title: str = self.settings["title"]
         for check in CHECKS:
@@ -72,6 +82,23 @@ class Experiment:
     @property
     def datasets(self) -> dict[str, dict]:
         return self.settings["datasets"]
+
+    def with_repeats(self, repeats: int) -> Experiment:
+        """Return this experiment with another number of repeats."""
+        other = copy.copy(self)
+        other.__dict__ = {
+            name: value
+            for name, value in vars(self).items()
+            if not isinstance(getattr(type(self), name, None), cached_property)
+        }
+        other.settings = self.settings | {"repeats": repeats}
+        return other
+
+    @cached_property
+    def largest(self) -> Experiment:
+        """This experiment with the largest number of repeats that its `pairs` allow."""
+        pairs = self.settings.get("pairs")
+        return self.with_repeats(pairs["at_most"]) if pairs else self
 
     def preparation(self, dataset: str) -> dict:
         """Return only the settings of a dataset that its arrays depend on.
@@ -157,10 +184,40 @@ class Experiment:
             for configuration in (pair.before, pair.after)[:: 1 if repeat % 2 else -1]
         ]
 
-    @property
+    @cached_property
+    def again(self) -> list[Run]:
+        """The second run of each reference in each repeat; their ratios give the noise floor.
+
+        It has the same settings, split and seeds as the first.
+        """
+        if not self.settings["noise_floor"]:
+            return []
+        return [replace(run, pair=AGAIN) for run in self.runs if self._is_reference_of_another(run)]
+
+    def _is_reference_of_another(self, run: Run) -> bool:
+        return takes_steps(run) and any(
+            run.configuration in self._references_of(other)
+            for other in self.configurations_of(run.workload)
+        )
+
+    @cached_property
     def timed(self) -> list[Run]:
         """Every timing run in the order of execution; runs of ladders come last."""
-        return [*self.runs, *self.paired]
+        return [*self._in_turns, *self.paired]
+
+    @cached_property
+    def _in_turns(self) -> list[Run]:
+        """The timing runs outside ladders in the order of execution.
+
+        A second run of a reference comes after all runs of its task in the repeat. So at least as
+        much time is between it and the first as between any other run and its reference, unless the
+        reference is listed late.
+        """
+        tasks = self.tasks
+        return sorted(
+            [*self.runs, *self.again],
+            key=lambda run: (run.repeat, tasks.index((run.dataset, run.workload))),
+        )
 
     def probed(self, probe: str) -> list[Run]:
         """Return the runs of a probe that the whole experiment includes."""
@@ -195,7 +252,7 @@ class Experiment:
         if last < 1:
             return None
         before = round((run.repeat - 1) / last * self.settings["repeats"])
-        return sum(timed.repeat <= before for timed in self.runs) - 0.5
+        return sum(timed.repeat <= before for timed in self._in_turns) - 0.5
 
     def _cells(self, **last: Any) -> Iterator[Run]:
         for dataset, workload in self.tasks:
@@ -254,7 +311,8 @@ class Experiment:
         return [run.file for name in tabulated for run in self.probed(name)]
 
     def paired_files(self) -> list[str]:
-        return [run.file for run in self.paired]
+        """The files of the second runs of references, and of the ladders' pairs."""
+        return [run.file for run in (*self.again, *self.paired)]
 
     def dataset_files(self) -> list[str]:
         """The descriptions of all splits that repeats train on."""
@@ -299,12 +357,15 @@ class Experiment:
         """Return the configurations compared with a run, each with a digest of its settings.
 
         They are part of the run's key. If such a configuration is added, or its settings or its
-        link change, both sides are measured again in one session, so that their ratio is valid.
+        link change, both sides are measured again in one session, so that their ratio is valid. So
+        are all, if `noise_floor` is added.
         """
-        return sorted(
+        found = sorted(
             f"{configuration} {self._digest(replace(run, **configuration._asdict()))}"
             for configuration in self._set_against(run)
         )
+        in_turns = run.instrument is None and run.pair in (None, AGAIN)
+        return [*found, AGAIN] if found and in_turns and self.settings["noise_floor"] else found
 
     def _set_against(self, run: Run) -> set[Configuration]:
         """Return the configurations that a run is compared with, as references or in pairs.
@@ -313,7 +374,7 @@ class Experiment:
         """
         if not takes_steps(run) or (run.instrument and not PROBES[run.instrument].compared):
             return set()
-        if run.pair:
+        if run.pair not in (None, AGAIN):
             [pair] = [pair for pair in self.pairs if pair.name == run.pair]
             return {pair.before, pair.after} - {run.configuration}
         return {

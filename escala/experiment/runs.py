@@ -8,6 +8,9 @@ from escala.experiment.references import NATIVE, Configuration
 from escala.runtime.layout import Layout
 from escala.workloads import WORKLOADS
 
+#: In place of the name of a ladder's pair: the run is the second one of a reference.
+AGAIN = "again"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -15,7 +18,8 @@ class Run:
 
     `instrument` is the name of the probe, None for a timing run. `repeat` is None for a run of a
     probe without `repeats`.
-    `pair` is the name of the ladder's pair to which the run belongs, None outside ladders.
+    `pair` is the name of the ladder's pair to which the run belongs, or `AGAIN` for the second run
+    of a reference; None for all others.
     """
 
     experiment: str
@@ -66,7 +70,8 @@ class Pair:
 
 def where_listed(run: Run) -> str:
     """Return the key of the settings under which a run is listed, for messages."""
-    return f"{'ladders' if run.pair else 'configurations'}: {run.strategy}"
+    in_ladder = run.pair not in (None, AGAIN)
+    return f"{'ladders' if in_ladder else 'configurations'}: {run.strategy}"
 
 
 def takes_steps(run: Run) -> bool:

@@ -19,6 +19,7 @@ from escala import experiment as experiments
 from escala.cache import store
 from escala.core import environment, interrupts
 from escala.core.errors import InputError
+from escala.core.files import read_json
 from escala.data import kind_of
 from escala.experiment import calibration
 from escala.experiment.files import files_by_name
@@ -101,6 +102,14 @@ def code(module, *chosen):
     return store.code_digest(module, chosen=chosen)
 
 
+def measured(e):
+    """Return an experiment with the number of repeats that follows from its pilot, if it has one."""
+    if "pairs" not in e.settings:
+        return e
+    file = checkpoints.pairs.get(experiment=e.name).output[0]
+    return e.with_repeats(read_json(Path(file))["pairs"])
+
+
 def dataset(wildcards):
     """Return a dataset's settings."""
     datasets = experiment(wildcards).datasets
@@ -118,7 +127,7 @@ def run_of(wildcards):
     repeat = repeat or getattr(wildcards, "repeat", "")
     pair, _, number = repeat.rpartition(".")
     try:
-        return experiment(wildcards).run(
+        return experiment(wildcards).largest.run(
             *(wildcards[k] for k in ("dataset", "workload", "strategy", "layout", "variant")),
             wildcards.network,
             int(number.removeprefix("rep")) if repeat else None,

@@ -106,6 +106,12 @@ def predictions_if_any(wildcards):
     return [file] if Path(file).exists() else []
 
 
+def pilot_if_any(wildcards):
+    """Return the number of pairs of an experiment with its pilot, if it has one."""
+    e = experiment(wildcards)
+    return [f"results/{e.name}/pairs.json"] if "pairs" in e.settings else []
+
+
 def options(name, files):
     """Return an option with its file, if there is one."""
     return [name, *files] if files else []

@@ -21,6 +21,11 @@ def request(wildcards):
     return json.dumps(experiment(wildcards).request(run_of(wildcards)))
 
 
+def timed_files(e):
+    """Return the files of all timing runs of an experiment, after its pilot if it has one."""
+    return measured(e).run_files() + measured(e).paired_files()
+
+
 def whole_machine(wildcards):
     """Return all cores if jobs run on this machine, so that no other job runs meanwhile."""
     return workflow.cores if workflow.local_exec else cores_per_task(wildcards)
@@ -53,7 +58,7 @@ def slurm_extra(wildcards):
 
 def run_priority(wildcards):
     """Return the priority of a run: about 1000 for the first, and less for each later one."""
-    e = experiment(wildcards)
+    e = experiment(wildcards).largest
     position = e.position(run_of(wildcards))
     return 0 if position is None else 1000 * (1 - position / len(e.timed))
 

@@ -24,6 +24,23 @@ def requested_runs(needed_only):
     ]
 
 
+def pilots():
+    """Return the experiments of this call whose number of pairs is not known yet."""
+    return [
+        named_experiment(job.wildcards.experiment)
+        for job in workflow.dag.jobs
+        if job.rule.name == "pairs" and workflow.dag.needrun(job)
+    ]
+
+
+def runs_to_estimate():
+    """Return the runs of this call, with all that may follow its pilots."""
+    following = [
+        run for e in pilots() for run in e.largest.timed if run.repeat > e.settings["repeats"]
+    ]
+    return requested_runs(needed_only=True) + following
+
+
 def print_estimate():
     """Print the estimated time of the runs of this call, and unread or renamed knobs."""
     for name in dict.fromkeys(run.experiment for run in requested_runs(needed_only=True)):
@@ -31,15 +48,18 @@ def print_estimate():
             print(f"{name}: {warning}")
         for variant, knob in named_experiment(name).unread_knobs():
             print(f"{name}: variants.{variant}.{knob} is set, and no run of the variant reads it.")
+    for e in pilots():
+        most = e.settings["pairs"]["at_most"]
+        print(f"{e.name}: a pilot decides on the repeats; the estimates are those of {most}.")
     with chdir(WORKDIR):
-        print(estimate.sentence(requested_runs(needed_only=True), named_experiment), flush=True)
+        print(estimate.sentence(runs_to_estimate(), named_experiment), flush=True)
         if store.location() and store.location().exists():
             print(f"Runs in the store {store.location()} take no time.", flush=True)
 
 
 def print_disk(footprints=None):
     """Print the estimated disk space of the runs of this call, and return it."""
-    needed = estimate_disk.disk(requested_runs(needed_only=True), named_experiment, footprints)
+    needed = estimate_disk.disk(runs_to_estimate(), named_experiment, footprints)
     print(estimate_disk.sentence(needed, Path("results")), flush=True)
     return needed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -425,6 +426,38 @@ def fair(root: Path, one: float, threads: float, two: float, repeats: int = 7) -
             strategy, layout, seconds, repeats, variant=variant, cores=cores, rows=64, accuracy=1.0
         )
     return experiment
+
+
+#: Of `twice`: the time of each second run of the reference, divided by that of the first.
+OF_ITSELF = (0.98, 1.01, 1.0, 1.03, 0.99, 1.02, 1.0)
+
+
+def twice(root: Path, slower: float = 0.0) -> tuple[FakeExperiment, list[Path]]:
+    """Return an experiment of three configurations, and the second runs of its reference.
+
+    The runs begin a minute apart. Each takes longer than one before it by `slower`, a share.
+    """
+    experiment = FakeExperiment(root).add_dataset()
+    names = ("single", "horovod-mpi", "horovod-gloo")
+    for name, seconds in zip(names, (5.0, 3.0, 4.9), strict=True):
+        layout = "1x1" if name == "single" else "1x2"
+        experiment.add(name, layout, seconds, len(OF_ITSELF), rows=64)
+    again = []
+    for repeat, ratio in enumerate(OF_ITSELF, start=1):
+        cells = [next(p for p in experiment.runs if p.match(f"{name}/*/*/*/rep{repeat}/*"))
+                 for name in names]  # fmt: skip
+        seconds = [5.0 + 0.01 * (repeat % 3), 3.0 + 0.02 * (repeat % 4), 4.9]
+        cells.append(cells[0].parent.with_name(f"again.rep{repeat}") / "run.json")
+        write_json(cells[-1], read_json(cells[0]) | {"pair": "again"})
+        seconds.append(ratio * seconds[0])
+        for place, (path, each) in enumerate(zip(cells, seconds, strict=True)):
+            number = (repeat - 1) * len(cells) + place
+            spent = read_json(path)["seconds"] | {"train": 3 * each * (1 + slower) ** number}
+            begun = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)
+            changed([path], seconds=spent, started=begun.isoformat())
+            validate_run(read_json(path))
+        again.append(cells[-1])
+    return experiment, again
 
 
 def with_fits(root: Path, repeats: int = 3, **keywords) -> FakeExperiment:

@@ -823,6 +823,120 @@ def test_repeats_are_interleaved():
     assert set(repeats) == {1, 2, 3}
 
 
+def floored(*changes: Callable[[dict], object]) -> dict:
+    """Return an experiment of two datasets that measures its noise floor."""
+    settings = matrix()
+    for change in (put("noise_floor", True), *changes):
+        change(settings)
+    return settings
+
+
+def test_a_reference_runs_twice_at_the_end_of_its_turn():
+    """The default reference is `single` of each variant."""
+    experiment = Experiment(floored(), "e.yaml")
+    assert {run.strategy for run in experiment.again} == {"single"}
+    assert {run.pair for run in experiment.again} == {"again"}
+    turns = itertools.groupby(experiment.timed, lambda run: (run.repeat, run.dataset))
+    for (repeat, dataset), turn in turns:
+        cells = list(turn)
+        first = [run for run in experiment.runs if (run.repeat, run.dataset) == (repeat, dataset)]
+        assert cells[: len(first)] == first
+        references = [run.configuration for run in first if run.strategy == "single"]
+        assert [run.configuration for run in cells[len(first) :]] == references
+    assert len(experiment.timed) == len(experiment.runs) + len(experiment.again)
+    assert experiment.position(experiment.timed[3]) == 3
+
+
+def test_the_second_run_of_a_reference_is_a_measurement_of_its_own():
+    experiment = Experiment(floored(), "e.yaml")
+    second = experiment.again[0]
+    names = (second.dataset, second.workload, *second.configuration, second.repeat)
+    first = experiment.run(*names)
+    assert experiment.run(*names, pair="again") == second
+    assert second.file == first.file.replace("/rep1/", "/again.rep1/")
+    assert second.file in experiment.paired_files() and first.file in experiment.run_files()
+    requests_of = experiment.request(first), experiment.request(second)
+    assert requests_of[0] | {"pair": "again"} == requests_of[1] != requests_of[0]
+    assert experiment.settings_of(first) == experiment.settings_of(second)
+    assert not any("again" in run.folder for run in experiment.probed("timeline"))
+
+
+def test_a_noise_floor_is_measured_in_one_session_with_all_that_is_compared():
+    """Without it nothing changes, and with it nothing but what is compared."""
+    again = changed(matrix(), floored())
+    assert again == set(Experiment(matrix(), "e.yaml").run_files())
+    assert requests(matrix() | {"noise_floor": False}) == requests(matrix())
+    lonely = floored(put("configurations", [{"strategy": "single", "layouts": ["1x1"]}]))
+    assert Experiment(lonely, "e.yaml").again == []
+    assert changed(lonely | {"noise_floor": False}, lonely) == set()
+
+
+def test_a_fit_and_a_ladder_have_no_second_run():
+    settings = laddered(put("noise_floor", True))
+    settings["workloads"]["majority"] = {}
+    experiment = Experiment(settings, "e.yaml")
+    assert {run.workload for run in experiment.again} == {"virus-cnn"}
+    assert experiment.timed[-len(experiment.paired) :] == experiment.paired
+    plain = laddered()
+    plain["workloads"]["majority"] = {}
+    assert not any("/way-" in file or "/majority/" in file for file in changed(plain, settings))
+
+
+PAIRS = {"half_width": "5 %", "pilot": 6, "at_most": 40}
+
+
+def piloted(*changes: Callable[[dict], object]) -> dict:
+    """Return an experiment whose pilot decides on the number of repeats."""
+    settings = matrix() | {"pairs": dict(PAIRS)}
+    del settings["repeats"]
+    for change in changes:
+        change(settings)
+    return settings
+
+
+def test_a_pilot_gives_the_repeats_and_more_may_follow():
+    experiment = Experiment(piloted(), "e.yaml")
+    assert {run.repeat for run in experiment.runs} == set(range(1, 7))
+    assert {run.repeat for run in experiment.largest.runs} == set(range(1, 41))
+    more = experiment.with_repeats(9)
+    assert more.runs == [run for run in experiment.largest.runs if run.repeat <= 9]
+    assert more.dataset_files() == experiment.dataset_files()
+    assert more.largest.runs == experiment.largest.runs
+    last = experiment.largest.runs[-1]
+    assert more.largest.request(last) == experiment.request(last)
+    assert experiment.largest.position(last) == len(experiment.largest.timed) - 1
+
+
+def test_a_pilot_changes_no_measurement():
+    same = Experiment(matrix() | {"repeats": 6}, "e.yaml")
+    assert Experiment(same.settings, "e.yaml").largest.runs == same.runs
+    assert requests(piloted()) == requests(matrix() | {"repeats": 6})
+    assert requests(piloted(put("repeats", 6))) == requests(piloted())
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "reason"),
+    [
+        (put("repeats", 5), "repeats", "is not pairs.pilot, which is 6"),
+        (put("pairs.at_most", 5), "pairs.at_most", "is below pairs.pilot"),
+        (put("pairs.pilot", 1), "pairs.pilot", "too small"),
+        (put("pairs.half_width", "0 %"), "pairs.half_width", "is not written like"),
+        (put("pairs.half_width", "5"), "pairs.half_width", "is not written like"),
+        (put("pairs.half_width", 0.05), "pairs.half_width", "is not text"),
+        (drop("pairs.pilot"), "pairs.pilot", "missing"),
+    ],
+)
+def test_pairs_that_cannot_be_are_refused(change, where, reason):
+    error = refusal(piloted(change))
+    assert error.where == f"e.yaml: {where}"
+    assert reason in str(error)
+
+
+def test_a_pilot_does_not_measure_ladders():
+    error = refusal(laddered(put("pairs", PAIRS | {"pilot": 2})))
+    assert (error.where, error.value) == ("e.yaml: pairs", ["way"])
+
+
 def test_runs_are_in_the_order_of_the_file():
     settings = small(
         put("datasets", dict.fromkeys(("z", "a"), SMALL["datasets"]["d"])),

@@ -15,12 +15,14 @@ from fixtures_runs import (
     fair,
     laddered,
     three_configurations,
+    twice,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 from sentences import check, problems
 
-from escala.report import tables
+from escala.core.files import write_json
+from escala.report import pilot, tables
 from escala.report.findings import FINDINGS, SECTIONS, Finding, of_section
 from escala.report.findings.words import listed, quoted, significant
 
@@ -81,6 +83,18 @@ def _laddered(root: Path) -> dict[str, pd.DataFrame]:
     return _tables(experiment, paired_files=paths, pairs=pairs)
 
 
+def _twice(root: Path, slower: float, seconds: int | None = None) -> dict[str, pd.DataFrame]:
+    experiment, again = twice(root, slower)
+    return _tables(experiment, paired_files=again[:seconds])
+
+
+def _piloted(root: Path, half_width: str = "0.1 %") -> dict[str, pd.DataFrame]:
+    experiment, again = twice(root)
+    pairs = {"half_width": half_width, "pilot": 7, "at_most": 40}
+    write_json(root / "pairs.json", pilot.plan(tables.Evidence(experiment.runs), pairs))
+    return _tables(experiment, paired_files=again, pilot_file=root / "pairs.json")
+
+
 #: Experiments that no other test makes, by name. Tests of the summary check theirs as well.
 EXPERIMENTS = {
     "unlike": lambda root: _tables(_unlike(root), references=REFERENCES),
@@ -88,6 +102,9 @@ EXPERIMENTS = {
     "many references": lambda root: _tables(_many_references(root)),
     "failed": lambda root: _tables(_all_failed(root)),
     "ladder": _laddered,
+    "noise": lambda root: _twice(root, 0.01),
+    "pilot": lambda root: _piloted(root),
+    "few second runs": lambda root: _twice(root, 0.0, 5),
 }
 
 
@@ -161,3 +178,40 @@ def test_a_list_of_names_stays_short_and_counts_the_rest(names):
     more = re.search(r" and (\d+) more$", text)
     assert shown == names[: len(shown)] and 1 <= len(shown) <= 3
     assert len(shown) + (int(more[1]) if more else 0) == len(names)
+
+
+def _sure(frames) -> str:
+    return " ".join(each.text for each in of_section("sure", frames, "demo"))
+
+
+def test_the_noise_floor_and_the_drift_are_each_one_sentence(tmp_path):
+    drifting = _twice(tmp_path / "drifting", 0.01)
+    text = _sure(drifting)
+    assert re.search(r"`single[^`]*` takes 1\.0\d of its own time \(.*, 7 pairs\)", text)
+    assert "gets no verdict" in text and "The machine drifted in session" in text
+    (row,) = drifting["drift"].itertuples()
+    assert f"{1 + row.change:.2f} times as long" in text
+    steady = _sure(_twice(tmp_path / "steady", 0.0, 5))
+    assert "A noise floor needs six pairs of runs, and `single 1x1` has five with itself" in steady
+    assert "The machine drifted" not in steady
+    several = pd.concat([drifting["drift"]] * 3, ignore_index=True)
+    assert "drifted in 3 of 3 sessions" in _sure(drifting | {"drift": several})
+    assert "No drift of the machine was detected in 1 session" in _sure(
+        drifting | {"drift": drifting["drift"].assign(detected=False)}
+    )
+
+
+def test_what_one_session_shows_is_marked(tmp_path):
+    frames = _twice(tmp_path, 0.0)
+    mark = "was seen in one session only"
+    assert mark in _sure(frames)
+    assert mark not in _sure(frames | {"speedup": frames["speedup"].assign(sessions=2)})
+
+
+def test_a_pilot_tells_what_it_asked_for_and_whether_it_was_cut(tmp_path):
+    frames = _piloted(tmp_path / "cut")
+    row = frames["pairs"].loc[frames["pairs"]["needed"].idxmax()]
+    text = _sure(frames)
+    assert f"had a deviation of {100 * row['deviation']:.1f} %" in text
+    assert f"asks for {row['needed']} pairs" in text and "The experiment allowed 40 pairs" in text
+    assert "allowed" not in _sure(_piloted(tmp_path / "enough", "9 %"))

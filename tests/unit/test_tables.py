@@ -13,6 +13,7 @@ from fixtures_runs import (
     CLASSES,
     EPOCH_SCORES,
     ERRORS,
+    OF_ITSELF,
     REFERENCES,
     SESSION,
     FakeExperiment,
@@ -21,15 +22,17 @@ from fixtures_runs import (
     regression,
     sampled,
     three_configurations,
+    twice,
     with_epoch_scores,
     with_fits,
 )
 from scipy import stats
 from sentences import check
 
+from escala.analysis.verdicts import stein_interval
 from escala.core.files import read_json, write_json
 from escala.record.schema import validate_run
-from escala.report import tables
+from escala.report import pilot, tables
 from escala.report.findings import baselines
 from escala.report.tables import views
 from escala.report.tables.classes import STAGES
@@ -558,3 +561,150 @@ def test_resources_have_a_row_for_each_process_and_one_for_a_run_that_failed(tmp
     assert frame["cpu_percent_mean"].tolist()[:2] == [97.5, 97.5]
     assert frame["sent_bytes"].isna().all(), "what was not read is no zero"
     tables.write({"resources": frame}, tmp_path)
+
+
+def _with_second_runs(root, slower=0.0, **keywords):
+    experiment, again = twice(root, slower)
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files,
+        paired_files=again[: keywords.pop("seconds", None)], **keywords,
+    )  # fmt: skip
+    tables.write(frames, root / "tables")
+    return tables.read(root / "tables")
+
+
+def test_the_noise_floor_is_the_ratio_of_a_reference_to_itself(tmp_path):
+    frames = _with_second_runs(tmp_path)
+    (row,) = frames["noise"].itertuples()
+    assert (row.strategy, row.pairs, row.sessions, row.kind) == ("single", 7, 1, "measured")
+    assert row.ratio == pytest.approx(statistics.median(OF_ITSELF))
+    # Seven ratios have their range as the interval.
+    assert (row.ratio_low, row.ratio_high) == pytest.approx((min(OF_ITSELF), max(OF_ITSELF)))
+    assert row.floor == pytest.approx(0.03)
+    assert len(frames["runs"]) == 3 * len(OF_ITSELF)
+
+
+def test_an_effect_within_the_noise_floor_gets_no_verdict(tmp_path):
+    frames = _with_second_runs(tmp_path)
+    mpi, gloo = (_row(frames["speedup"], name) for name in ("horovod-mpi", "horovod-gloo"))
+    assert mpi["noise_floor"] == gloo["noise_floor"] == pytest.approx(0.03)
+    assert mpi["verdict"] == "faster" and mpi["sessions"] == 1
+    # It takes less time in every pair, and the ratio is within the floor.
+    assert gloo["ratio_high"] < 0.985 and gloo["ratio"] > 1 / 1.03
+    assert gloo["verdict"] == "not distinguishable"
+    assert gloo["visible_decrease"] == pytest.approx(1 - 1 / 1.03)
+    without = _with_second_runs(tmp_path, seconds=0)
+    gloo = _row(without["speedup"], "horovod-gloo")
+    assert gloo["verdict"] == "faster" and pd.isna(gloo["noise_floor"])
+    assert without["noise"].empty
+
+
+def test_few_pairs_give_no_noise_floor(tmp_path):
+    frames = _with_second_runs(tmp_path, seconds=5)
+    assert frames["noise"]["pairs"].tolist() == [5]
+    assert frames["noise"]["floor"].isna().all()
+    assert frames["speedup"]["noise_floor"].isna().all()
+
+
+def test_second_runs_that_failed_or_are_of_another_session_give_no_ratio(tmp_path):
+    experiment, again = twice(tmp_path)
+    failed = {"status": "failed", "reason": "rank 0 was ended by signal 9"}
+    changed(again[:3], **failed, seconds=None, step_seconds=None, samples_per_second=None,
+            epochs=[], evaluation=None, weights_sha256=None)  # fmt: skip
+    frames = tables.tables(experiment.runs, experiment.dataset_files, paired_files=again[:3])
+    (row,) = frames["noise"].itertuples()
+    assert (row.pairs, row.kind) == (0, "unavailable")
+    assert row.reason == "second runs failed: rep 1, 2, 3: failed (rank 0 was ended by signal 9)"
+    changed(again[3:], session="20260102T000000Z-1")
+    for path in again[3:]:
+        (path.parent / "sessions" / f"{SESSION}.json").unlink()
+    frames = tables.tables(experiment.runs, experiment.dataset_files, paired_files=again[3:])
+    (row,) = frames["noise"].itertuples()
+    assert row.pairs == 0 and "shares session and repeat" in row.reason
+
+
+@pytest.mark.parametrize("slower", [0.0, 0.01])
+def test_a_drift_of_a_session_is_detected(tmp_path, slower):
+    """28 runs a minute apart, each 1 % slower than the one before, or none."""
+    frames = _with_second_runs(tmp_path, slower)
+    (row,) = frames["drift"].itertuples()
+    assert (row.session, row.runs, row.configurations, row.seconds) == (SESSION, 28, 3, 27 * 60)
+    assert row.kind == "measured" and row.change_low <= row.change <= row.change_high
+    if slower:
+        assert row.detected and row.change == pytest.approx(1.01**27 - 1, abs=0.05)
+    else:
+        assert row.change_low <= 0 <= row.change_high and not row.detected
+
+
+def test_a_session_of_few_runs_or_of_one_moment_is_not_judged(tmp_path, three):
+    (row,) = three[1]["drift"].itertuples()
+    assert row.kind == "unavailable" and "same moment" in row.reason and pd.isna(row.detected)
+    experiment, _ = twice(tmp_path)
+    (row,) = tables.tables(experiment.runs[:5], experiment.dataset_files)["drift"].itertuples()
+    assert row.reason == "5 runs, and a drift is judged by at least 6"
+
+
+PAIRS = {"half_width": "2 %", "pilot": 4, "at_most": 7}
+
+
+def _piloted(root, **pairs):
+    """The tables of an experiment of seven repeats, four of which are the pilot."""
+    experiment, again = twice(root)
+    of_pilot = [path for path in experiment.runs if int(path.parent.name[3:]) <= PAIRS["pilot"]]
+    plan = pilot.plan(tables.Evidence(of_pilot), PAIRS | pairs)
+    write_json(root / "pairs.json", plan)
+    frames = tables.tables(
+        experiment.runs,
+        experiment.dataset_files,
+        paired_files=again,
+        pilot_file=root / "pairs.json",
+    )
+    tables.write(frames, root / "tables")
+    return plan, tables.read(root / "tables")
+
+
+def _ratios(frames, strategy):
+    runs = frames["runs"].set_index(["strategy", "repeat"])["train_seconds_per_epoch"]
+    return (runs[strategy] / runs["single"]).to_numpy(float)
+
+
+def test_a_pilot_asks_for_as_many_pairs_as_its_most_varied_ratio(tmp_path):
+    plan, frames = _piloted(tmp_path)
+    for row in plan["comparisons"]:
+        ratios = _ratios(frames, row["strategy"])[:4]
+        assert row["pilot_pairs"] == 4
+        assert row["deviation"] == pytest.approx(np.std(np.log(ratios), ddof=1))
+        # The rule, computed with Student's quantile of three degrees of freedom.
+        asked = (3.182446 * row["deviation"] / np.log(1.02)) ** 2
+        assert row["needed"] == max(4, int(np.ceil(asked)))
+    assert plan["pairs"] == max(4, min(7, max(row["needed"] for row in plan["comparisons"])))
+    table = frames["pairs"].set_index("strategy")
+    assert table["needed"].to_dict() == {r["strategy"]: r["needed"] for r in plan["comparisons"]}
+    assert not table["cut"].any()
+
+
+def test_a_pilot_that_asks_for_too_much_is_cut(tmp_path):
+    plan, frames = _piloted(tmp_path, half_width="0.01 %")
+    assert plan["pairs"] == 7 and frames["pairs"]["cut"].all()
+
+
+def test_after_a_pilot_ratios_have_the_interval_of_its_second_stage(tmp_path):
+    _, frames = _piloted(tmp_path)
+    for name in ("horovod-mpi", "horovod-gloo"):
+        row = _row(frames["speedup"], name)
+        expected = stein_interval(_ratios(frames, name), 4)
+        assert (row["ratio"], row["ratio_low"], row["ratio_high"]) == pytest.approx(expected)
+    (row,) = frames["noise"].itertuples()
+    expected = stein_interval(OF_ITSELF, 4)
+    assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(expected)
+    assert row.floor == pytest.approx(max(1 / row.ratio_low, row.ratio_high) - 1)
+
+
+def test_a_pilot_whose_runs_failed_asks_for_nothing(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    failed = dict.fromkeys((1, 2, 3), ("failed", "rank 1 was ended by signal 9"))
+    experiment.add("single", "1x1", 5.0).add("horovod-mpi", "1x2", 3.0, failed=failed)
+    plan = pilot.plan(tables.Evidence(experiment.runs), PAIRS)
+    assert plan["pairs"] == 4
+    (row,) = plan["comparisons"]
+    assert (row["pilot_pairs"], row["deviation"], row["needed"]) == (0, None, None)

@@ -38,6 +38,8 @@ def _limits(row) -> Iterator[str]:
     label = quoted(row.label)
     if row.pairs < VALUES_FOR_INTERVAL:
         yield f"A verdict needs {VALUES_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
+    elif row.sessions == 1:
+        yield f"What {label} shows was seen in one session only."
     if not pd.isna(row.reason):
         yield f"Some pairs of {label} have no ratio: {quoted(row.reason)}."
     if row.kind == "estimated":

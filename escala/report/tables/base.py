@@ -17,9 +17,11 @@ import pandas as pd
 
 from escala.analysis.measurements import measurements, read_run
 from escala.analysis.statistics import Interval, median_interval
-from escala.core.files import read_yaml
+from escala.analysis.verdicts import stein_interval
+from escala.core.files import read_json, read_yaml
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
-from escala.record.comparable import CONFIGURATION, Measurement
+from escala.experiment.runs import AGAIN
+from escala.record.comparable import CONFIGURATION, Measurement, Pairs
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas" / "tables"
 #: Parts of a run outside the training steps, in the order they happen.
@@ -40,12 +42,13 @@ class Evidence:
     dataset_files : dataset.json files of the splits.
     class_files : classes.csv files of their datasets.
     probe_files : run.json files of probe runs.
-    paired_files : run.json files of both sides of the pairs of ladders.
-    pairs : the `escala.experiment.Pair`s of these files.
+    paired_files : run.json files of second runs of references, and of the pairs of ladders.
+    pairs : the `escala.experiment.Pair`s of ladders.
     references : the references of configurations, the main one first; see
         `escala.experiment.references`.
     probe_settings : the settings of each probe in the experiment, by its name.
     predictions_file : predictions.json of the cost model, or None.
+    pilot_file : pairs.json of an experiment with a pilot, or None.
     """
 
     run_files: Sequence[str | Path] = ()
@@ -57,11 +60,22 @@ class Evidence:
     references: Sequence[Reference] = DEFAULT_REFERENCES
     probe_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     predictions_file: Path | None = None
+    pilot_file: Path | None = None
 
     @cached_property
     def found(self) -> list[Measurement]:
         """Every measurement of the timing runs, including older sessions."""
         return measurements(self.run_files)
+
+    @cached_property
+    def again(self) -> list[Measurement]:
+        """Every measurement of the second runs of references, including older sessions."""
+        return [run for run in measurements(self.paired_files) if run["pair"] == AGAIN]
+
+    @cached_property
+    def pilot(self) -> dict | None:
+        """The result of `escala.report.pilot.plan`, or None without a pilot."""
+        return read_json(self.pilot_file) if self.pilot_file else None
 
     def of_probe(self, name: str) -> list[dict]:
         """Return the runs of a probe, each with the path of its run.json as `file`."""
@@ -125,12 +139,46 @@ def is_cut(run: Measurement) -> bool:
     return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
 
 
+def is_timed(run: Measurement) -> bool:
+    """Return whether the time of a measurement counts: ok, not resumed, and comparable today."""
+    resumed = run["training"].get("resumed_after", [])
+    return run["status"] == "ok" and not resumed and run["comparable"]
+
+
 def by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measurement]]:
     """Return measurements by their configuration: the values of `CONFIGURATION`."""
     groups: dict[tuple, list[Measurement]] = {}
     for run in found:
         groups.setdefault(tuple(run[key] for key in CONFIGURATION), []).append(run)
     return groups
+
+
+def of_pilot(pairs: Pairs, evidence: Evidence) -> Pairs:
+    """Return the pairs that count: all, or those of current runs, by repeat, if there is a pilot.
+
+    The number of pairs follows from the pilot of the current runs, so older ones are left out.
+    """
+    if evidence.pilot is None:
+        return pairs
+    sides = zip(pairs.runs, pairs.references, strict=True)
+    current = [each for each in sides if each[0]["current"] and each[1]["current"]]
+    current.sort(key=lambda each: each[0]["repeat"])
+    return Pairs([run for run, _ in current], [run for _, run in current], pairs.refused)
+
+
+def ratio_interval(ratios: np.ndarray, pairs: Pairs, evidence: Evidence) -> Interval:
+    """Return the ratio of some pairs with its interval.
+
+    It is their median with its interval by order statistics. If there is a pilot, with two of these
+    pairs or more, it is the geometric mean with the interval of Stein's second stage.
+
+    Parameters
+    ----------
+    ratios : of `pairs`, a result of `of_pilot`.
+    """
+    last = evidence.pilot["pilot"] if evidence.pilot else 0
+    of_first_stage = sum(run["repeat"] <= last for run in pairs.runs)
+    return median_interval(ratios) if of_first_stage < 2 else stein_interval(ratios, of_first_stage)
 
 
 def on_same_rows(

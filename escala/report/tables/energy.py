@@ -16,11 +16,11 @@ from escala.report.tables.base import (
     by_configuration,
     dtypes,
     is_cut,
+    is_timed,
     over,
     reasons,
     reference_columns,
 )
-from escala.report.tables.speedup import is_timed
 from escala.runtime.layout import Layout
 
 JOULES_PER_KWH = 3.6e6

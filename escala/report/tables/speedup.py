@@ -12,10 +12,14 @@ from escala.analysis.statistics import Interval, median_interval
 from escala.analysis.verdicts import verdict
 from escala.experiment.references import Configuration, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement, Pairs, left_out, paired
+from escala.report.tables import noise
 from escala.report.tables.base import (
     Evidence,
     by_configuration,
+    is_timed,
+    of_pilot,
     poorest,
+    ratio_interval,
     reasons,
     reference_columns,
 )
@@ -40,6 +44,10 @@ class Comparison(NamedTuple):
     of_reference: tuple
     pairs: Pairs
 
+    @property
+    def reference(self) -> Configuration:
+        return Configuration(*self.of_reference[2:])
+
 
 def comparisons(evidence: Evidence) -> Iterator[Comparison]:
     """Yield each configuration that is trained by steps with each reference of it."""
@@ -50,26 +58,30 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
         for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
             of_reference = (*names[:2], *reference)
             pairs = paired(usable.get(names, ()), usable.get(of_reference, ()))
-            yield Comparison(names, number, of_reference, pairs)
+            yield Comparison(names, number, of_reference, of_pilot(pairs, evidence))
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
     by_name, by_file = by_configuration(evidence.found), evidence.runs.set_index("file")
+    floors = {
+        tuple(row[key] for key in CONFIGURATION): row["floor"] for row in noise.rows(evidence)
+    }
     groups = dict(iter(evidence.runs.groupby(list(CONFIGURATION), sort=False)))
     for names, number, of_reference, pairs in comparisons(evidence):
         group, reference = groups[names], Configuration(*of_reference[2:])
         mine, theirs = (
             by_file.loc[[run["file"] for run in side]] for side in (pairs.runs, pairs.references)
         )
-        ratio = median_interval(_quotients(mine, theirs, "train_seconds_per_epoch"))
+        quotients = _quotients(mine, theirs, "train_seconds_per_epoch")
+        ratio = ratio_interval(quotients, pairs, evidence)
         speedup = inverse(ratio)
         cores, baseline = (_setting(by_name.get(each), _cores) for each in (names, of_reference))
         share = baseline / cores if baseline else None
         batch, other_batch = (
             _setting(by_name.get(each), _global_batch) for each in (names, of_reference)
         )
-        of_target = _target_ratio(mine, theirs)
+        of_target, floor = _target_ratio(mine, theirs), floors.get(of_reference)
         yield {
             **dict(zip(CONFIGURATION, names, strict=True)),
             **reference_columns(number, reference),
@@ -85,7 +97,9 @@ def rows(evidence: Evidence) -> Iterator[dict]:
             "reason": left_out(len(mine), pairs.refused)
             if len(mine)
             else _unpaired(by_name[names], by_name.get(of_reference, ()), reference, pairs),
-            **_verdict(ratio, len(mine), None if batch == other_batch else of_target),
+            "sessions": mine["session"].nunique(),
+            "noise_floor": floor,
+            **_verdict(ratio, len(mine), None if batch == other_batch else of_target, floor),
             **ratio.columns("ratio"),
             **speedup.columns("speedup"),
             **Interval(*(s and share and s * share for s in speedup)).columns("efficiency"),
@@ -95,10 +109,12 @@ def rows(evidence: Evidence) -> Iterator[dict]:
         }
 
 
-def _verdict(ratio: Interval, pairs: int, of_target: dict | None) -> dict:
+def _verdict(ratio: Interval, pairs: int, of_target: dict | None, floor: float | None) -> dict:
     """Judge the ratio of the times, or with other batches that of the times to the target accuracy.
 
-    No session measures a noise floor.
+    Parameters
+    ----------
+    floor : the noise floor of the reference; None if it was not measured.
     """
     if not pairs:
         return {}
@@ -107,19 +123,13 @@ def _verdict(ratio: Interval, pairs: int, of_target: dict | None) -> dict:
             *(of_target[f"time_to_target_ratio{end}"] for end in ("", "_low", "_high"))
         )
         pairs = of_target["time_to_target_pairs"]
-    found = verdict(ratio, pairs, decimals=DECIMALS)
+    found = verdict(ratio, pairs, floor, DECIMALS)
     return {"verdict": found.kind, "visible_decrease": found.visible}
 
 
 def inverse(ratio: Interval) -> Interval:
     """Return the speed-up of a ratio of times, with its interval."""
     return Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))
-
-
-def is_timed(run: Measurement) -> bool:
-    """Return whether the time of a measurement counts: ok, not resumed, and comparable today."""
-    resumed = run["training"].get("resumed_after", [])
-    return run["status"] == "ok" and not resumed and run["comparable"]
 
 
 def _on_other_hosts(mine: str, theirs: str) -> bool:

@@ -1,0 +1,61 @@
+"""Describe the noise of the machine: references against themselves, and drift over sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.report.findings.verdicts import Ratio, interval, own_names, shown
+from escala.report.findings.words import Finding, Tables, count, in_words, quoted, with_labels
+
+POSITION = 42
+SECTION = "sure"
+
+
+def findings(tables: Tables, name: str) -> Iterator[Finding]:
+    """Describe the noise floor of the references that findings show, and the drift."""
+    chosen = shown(tables)
+    for row in with_labels(tables["noise"], tables).itertuples():
+        if own_names(row) in chosen:
+            yield Finding(_floor(row), "noise")
+    for text in _drift(tables["drift"]):
+        yield Finding(text, "drift")
+
+
+def _floor(row) -> str:
+    label = quoted(row.label)
+    if row.kind == "unavailable":
+        return f"The noise floor of {label} is unavailable: {quoted(row.reason)}."
+    if pd.isna(row.floor):
+        least, pairs = in_words(VALUES_FOR_INTERVAL), in_words(row.pairs)
+        return f"A noise floor needs {least} pairs of runs, and {label} has {pairs} with itself."
+    ratio = Ratio(row.ratio, row.ratio_low, row.ratio_high, row.pairs)
+    return (
+        f"{label} takes {ratio.value:.2f} of its own time{interval(ratio)}, so an effect below "
+        f"{100 * row.floor:.1f} % gets no verdict."
+    )
+
+
+def _drift(sessions: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence on the sessions that were judged, if there are any."""
+    judged = sessions[sessions["kind"] == "measured"]
+    drifted = judged[judged["detected"].fillna(False)]
+    if judged.empty:
+        return
+    if drifted.empty:
+        yield f"No drift of the machine was detected in {count(len(judged), 'session')}."
+    elif len(drifted) == 1:
+        row = next(drifted.itertuples())
+        ends = f"{1 + row.change_low:.2f}–{1 + row.change_high:.2f}"
+        yield (
+            f"The machine drifted in session {quoted(row.session)}: a run took "
+            f"{1 + row.change:.2f} times as long at its end ({ends}), which pairs of runs hardly "
+            "notice."
+        )
+    else:
+        yield (
+            f"The machine drifted in {len(drifted)} of {count(len(judged), 'session')}, which "
+            "pairs of runs hardly notice."
+        )
