@@ -14,15 +14,13 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from tests.conftest import ROOT
+from tests.documented import GIT_HOST
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-#: Markdown as Git hosts read it.
-GIT_HOST = MarkdownIt("commonmark").enable("table")
 #: What a reader sees of the structure of a page; a table's cells are those of its rows.
 SEEN = ("h1", "h2", "h3", "h4", "li", "pre", "table", "tr", "td", "img", "strong", "em")
 

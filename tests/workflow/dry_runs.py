@@ -1,0 +1,64 @@
+"""Make dry runs of Snakemake: one process imports it, and a child of it makes each call.
+
+Reads a list of objects with `arguments` and `environment` from standard input. Writes a list of
+pairs, exit code and output, to standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path.cwd()))
+
+# What every call imports.
+from escala import experiment  # noqa: E402, F401
+from escala.cache import store  # noqa: E402, F401
+from escala.experiment import calibration  # noqa: E402, F401
+from escala.record import estimate_disk, estimate_memory  # noqa: E402, F401
+from escala.runtime import slurm_executor  # noqa: E402, F401
+from snakemake import cli  # noqa: E402
+
+
+def plan(arguments: list[str]) -> int:
+    """Build the graph of jobs of a call, and return its exit code."""
+    try:
+        parser, options = cli.parse_args(arguments)
+        options.dryrun = True
+        # A report would need the results, and --unlock builds no graph.
+        options.report, options.report_after_run, options.unlock = None, False, False
+        return not cli.args_to_api(options, parser)
+    except SystemExit as end:
+        print(end.code)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+
+
+def main() -> None:
+    done = []
+    for call in json.load(sys.stdin):
+        with tempfile.TemporaryFile("w+") as output:
+            child = os.fork()
+            if not child:
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                os.environ.update(call["environment"])
+                code = plan(call["arguments"])
+                sys.stdout.flush()
+                sys.stderr.flush()
+                # Without the functions that run at exit: they import TensorFlow for an estimate.
+                os._exit(code)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            output.seek(0)
+            done.append((code, output.read()))
+    json.dump(done, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
