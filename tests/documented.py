@@ -17,7 +17,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Markdown as Git hosts read it.
 GIT_HOST = MarkdownIt("commonmark").enable("table")
 #: A comment above a block. A reader does not see it.
-_NOTE = re.compile(r"<!-- (run by|not run): (.+) -->\s*", re.DOTALL)
+_NOTE = re.compile(r"\s*<!-- (run by|not run): (.+) -->\s*", re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=")
 #: A command inside a sentence or a table; `uv run` alone is none.
 _INSIDE = re.compile(r"([A-Z][A-Z0-9_]*=\S+ )*(\.uv/bin/)?uv run (?!-)\S")

@@ -41,6 +41,9 @@ def plan(arguments: list[str]) -> int:
 
 
 def main() -> None:
+    # Every call reads the code of the scripts, and a child inherits what is read here.
+    for script in Path("scripts").glob("*.py"):
+        store.code_digest(f"scripts.{script.stem}")
     done = []
     for call in json.load(sys.stdin):
         with tempfile.TemporaryFile("w+") as output:
