@@ -11,17 +11,29 @@ import os
 import sys
 import tempfile
 import traceback
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path.cwd()))
 
-# What every call imports.
-from escala import experiment  # noqa: E402, F401
-from escala.cache import store  # noqa: E402, F401
-from escala.experiment import calibration  # noqa: E402, F401
-from escala.record import estimate_disk, estimate_memory  # noqa: E402, F401
-from escala.runtime import slurm_executor  # noqa: E402, F401
+from escala import experiment  # noqa: E402
+from escala.cache import store  # noqa: E402
 from snakemake import cli  # noqa: E402
+
+#: Packages of Escala that every call imports.
+PACKAGES = (
+    "data.genomes.settings",
+    "experiment.calibration",
+    "predict.predicting",
+    "probes",
+    "record.estimate_disk",
+    "record.estimate_memory",
+    "record.key",
+    "report.figures",
+    "runtime.slurm_executor",
+    "strategies",
+    "workloads",
+)
 
 
 def plan(arguments: list[str]) -> int:
@@ -41,9 +53,12 @@ def plan(arguments: list[str]) -> int:
 
 
 def main() -> None:
-    # Every call reads the code of the scripts, and a child inherits what is read here.
+    # A child inherits what is imported and read here.
+    for package in PACKAGES:
+        import_module(f"escala.{package}")
     for script in Path("scripts").glob("*.py"):
         store.code_digest(f"scripts.{script.stem}")
+    experiment.load(Path("config.yaml")).run_files()
     done = []
     for call in json.load(sys.stdin):
         with tempfile.TemporaryFile("w+") as output:

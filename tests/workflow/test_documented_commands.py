@@ -144,7 +144,7 @@ def _call(command: Command, data: dict[str, str]) -> dict:
         for name, value in command.environment
         if name != "PATH"
     }
-    arguments = [STAND_INS.get(word, word) for word in command.words[1:]]
+    arguments = [STAND_INS.get(word, word) for word in command.words[1:] if word != "--dry-run"]
     return {"arguments": arguments, "environment": environment}
 
 
