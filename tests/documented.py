@@ -1,4 +1,4 @@
-"""The commands and the files that the documentation has in its blocks, and commands in sentences."""
+"""The commands and files in the blocks of the documentation, and the commands in its sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation as a site and on a Git host: every link leads somewhere, and both look alike."""
+"""The documentation, as a site and on a Git host: links lead somewhere, and both look alike."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,7 +37,7 @@ def _anchors(page: Path) -> set[str]:
     tokens = GIT_HOST.parse(page.read_text())
     headings = [
         "".join(each.content for each in title.children or ())
-        for opening, title in zip(tokens, tokens[1:], strict=False)
+        for opening, title in pairwise(tokens)
         if opening.type == "heading_open"
     ]
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}

@@ -16,9 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path.cwd()))
 
-from escala import experiment  # noqa: E402
-from escala.cache import store  # noqa: E402
-from snakemake import cli  # noqa: E402
+from snakemake import cli
+
+from escala import experiment
+from escala.cache import store
 
 #: Packages of Escala that every call imports.
 PACKAGES = (

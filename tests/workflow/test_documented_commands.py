@@ -1,7 +1,7 @@
 """Every command of the documentation is checked here, run by a named test, or marked with a reason.
 
-A call of Snakemake is made as a dry run. A script reads its arguments, and RUN_BY names the test that
-runs it. Any other command needs a comment above its block: `<!-- run by: FILE::TEST -->` or
+A call of Snakemake is made as a dry run. A script reads its arguments, and RUN_BY names the test
+that runs it. Any other command needs a comment above its block: `<!-- run by: FILE::TEST -->` or
 `<!-- not run: REASON -->`.
 """
 
