@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import traceback
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -21,19 +22,22 @@ from snakemake import cli
 from escala import experiment
 from escala.cache import store
 
-#: Packages of Escala that every call imports.
-PACKAGES = (
-    "data.genomes.settings",
-    "experiment.calibration",
-    "predict.predicting",
-    "probes",
-    "record.estimate_disk",
-    "record.estimate_memory",
-    "record.key",
-    "report.figures",
-    "runtime.slurm_executor",
-    "strategies",
-    "workloads",
+#: What every call imports.
+MODULES = (
+    "escala.data.genomes.settings",
+    "escala.experiment.calibration",
+    "escala.predict",
+    "escala.probes",
+    "escala.record.estimate_disk",
+    "escala.record.estimate_memory",
+    "escala.record.key",
+    "escala.report.figures",
+    "escala.runtime.slurm_executor",
+    "escala.strategies",
+    "escala.workloads",
+    "snakemake.profiles",
+    "snakemake.report",
+    "snakemake.storage",
 )
 
 
@@ -54,11 +58,12 @@ def plan(arguments: list[str]) -> int:
 
 
 def main() -> None:
-    # A child inherits what is imported and read here.
-    for package in PACKAGES:
-        import_module(f"escala.{package}")
+    # A child inherits what is imported and read here. No code changes meanwhile.
+    for module in MODULES:
+        import_module(module)
+    store.code_digest = cache(store.code_digest)
     for script in Path("scripts").glob("*.py"):
-        store.code_digest(f"scripts.{script.stem}")
+        store.code_digest(f"scripts.{script.stem}", chosen=())
     experiment.load(Path("config.yaml")).run_files()
     done = []
     for call in json.load(sys.stdin):
