@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
@@ -71,6 +72,10 @@ def _chromium() -> str | None:
     return None if shutil.which("chromedriver") else "no ChromeDriver on the PATH"
 
 
+def _zensical() -> str | None:
+    return None if find_spec("zensical") else "Zensical is not installed"
+
+
 def _cluster() -> str | None:
     from escala.lab.cluster import require_machine
 
@@ -95,6 +100,7 @@ NEEDS = {
         _chromium,
         "install both, on Debian: apt-get install chromium chromium-driver",
     ),
+    "docs": ("docs", _zensical, "uv sync --group docs"),
 }
 
 

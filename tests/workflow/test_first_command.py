@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,8 @@ import yaml
 from escala.core.files import read_json
 from escala.experiment import load as load_experiment
 from escala.workloads import WORKLOADS, load
+from tests.conftest import ROOT
+from tests.documented import blocks, files
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +64,33 @@ def test_fitted_workloads_join_the_tables_of_the_others(experiment, results):
     test = np.load(next(results.glob("data/*/split*/test.npy")))
     kept = np.load(run.with_name("predictions.npy"))
     np.testing.assert_array_equal(load(run.parent).probabilities(test).argmax(axis=1), kept)
+
+
+def test_the_tutorial_goes_on_with_files_of_ones_own(first_command, tmp_path):
+    """Run the commands that name this test, in one shell; on the lab, only as a dry run."""
+    page = ROOT / "docs" / "tutorial.md"
+    [(name, experiment)] = files(page).items()
+    # A test has one core.
+    (first_command / name).write_text(f"{experiment}oversubscribe: true\n")
+    own = "test_the_tutorial_goes_on_with_files_of_ones_own"
+    script = "".join(block.text for block in blocks(page) if block.run_by.endswith(own))
+    assert script.count(" --profile ") == 1
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "uv").write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    (programs / "uv").chmod(0o755)
+    path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+    done = subprocess.run(
+        ["bash", "-e"],
+        input=script.replace(" --profile ", " --dry-run --profile "),
+        cwd=first_command,
+        env=os.environ | {"PATH": os.pathsep.join(path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "from earlier runs of the same experiment" in done.stdout
+    runs = [read_json(path) for path in (first_command / "results/my-genomes").rglob("run.json")]
+    assert [(run["layout"], run["status"]) for run in runs] == [("1x2", "ok")]

@@ -22,7 +22,7 @@ RUN = "flowers/mlp/single/1x1/tuned/native/rep1"
 def guide() -> dict:
     """Return the experiment of the guide."""
     page = (ROOT / "docs" / "how-to" / "own-table.md").read_text()
-    (text,) = re.findall(r"^   ```yaml\n(.*?)^   ```$", page, re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(r"^ +```yaml\n(.*?)^ +```$", page, re.MULTILINE | re.DOTALL)
     return yaml.safe_load(text)
 
 

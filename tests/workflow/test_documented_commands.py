@@ -1,0 +1,197 @@
+"""Every command of the documentation is checked here, run by a named test, or marked with a reason.
+
+A call of Snakemake is made as a dry run. A script reads its arguments, and RUN_BY names the test
+that runs it. Any other command needs a comment above its block: `<!-- run by: FILE::TEST -->` or
+`<!-- not run: REASON -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CLASSES, ROOT, copy_project
+from tests.documented import PAGES, Command, blocks, commands, files, split
+
+#: Runs all that a clean checkout must pass.
+CI = ".ci/run"
+#: Programs and scripts, and what runs each of them.
+RUN_BY = {
+    "lint-imports": CI,
+    "pytest": CI,
+    "scripts.check": "tests/workflow/test_check_target.py::"
+    "test_the_target_check_answers_for_each_ability",
+    "scripts.check_workload": "tests/unit/test_workload_check.py::"
+    "test_a_no_ends_with_1_and_an_error_is_named_by_file_and_line",
+    "scripts.diagnose": "tests/workflow/test_diagnose.py::test_a_plain_script_is_diagnosed",
+    "scripts.docs_reference": CI,
+    "scripts.history": "tests/unit/test_history.py::test_the_command_adds_queries_and_draws",
+    "scripts.lab": "tests/cluster/test_up_and_down.py::test_down_leaves_nothing_also_of_its_jobs",
+    "scripts.retry": "tests/unit/test_retry.py::test_runs_that_failed_are_listed_and_forgotten",
+    "scripts.scale": "tests/unit/test_scale.py::test_the_command_writes_the_table_and_the_figure",
+    "scripts.store": "tests/unit/test_store.py::test_the_command_shows_what_there_is",
+}
+#: What stands in for a path or a name that is the reader's own.
+STAND_INS = {"experiments/NAME.yaml": "experiments/virus/ladder.yaml"}
+
+ALL = [command for page in PAGES for command in commands(page)]
+CHECKED = [command for command in ALL if not (command.run_by or command.not_run)]
+CALLS = [command for command in CHECKED if command.words[0] == "snakemake"]
+
+
+def _module(command: Command) -> tuple[str, tuple[str, ...]]:
+    """Return the module that a command runs, or its program, and the arguments."""
+    program, *rest = command.words
+    if program != "python":
+        return program, tuple(rest)
+    if rest[0] == "-m":
+        return rest[1], tuple(rest[2:])
+    return rest[0].removesuffix(".py").replace("/", "."), tuple(rest[1:])
+
+
+SCRIPTS = [each for each in CHECKED if each.words[0] == "python"]
+
+
+def _exists(test: str) -> bool:
+    """Tell whether a named test exists."""
+    file, _, name = test.partition("::")
+    if not (ROOT / file).is_file() or not name:
+        return test == CI
+    tree = ast.parse((ROOT / file).read_text())
+    return name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def unchecked(command: Command) -> str | None:
+    """Return what a command lacks to be checked; None of one that is."""
+    module, _ = _module(command)
+    if command.not_run or module == "snakemake" or module.startswith("benchmarks."):
+        return None
+    test = command.run_by or RUN_BY.get(module)
+    if test is None:
+        return "is neither checked nor run by a test, and no comment above it gives a reason"
+    return None if _exists(test) else f"there is no test {test}"
+
+
+def test_every_command_is_checked_or_run_by_a_test_or_has_a_reason():
+    lacking = {str(each): reason for each in ALL if (reason := unchecked(each))}
+    assert lacking == {}
+
+
+def test_every_block_has_a_language():
+    without = [f"{b.page}:{b.line}" for page in PAGES for b in blocks(page) if not b.language]
+    assert without == [], "bash for commands, text for anything without a language"
+
+
+@pytest.mark.parametrize(
+    ("words", "notes", "lacks"),
+    [
+        (("rm", "-r", "results"), {}, "no comment"),
+        (("rm", "-r", "results"), {"not_run": "it removes results"}, None),
+        (("rm", "-r", "results"), {"run_by": f"{__file__}::test_nowhere"}, "there is no test"),
+        (("python", "scripts/new.py"), {}, "no comment"),
+        (("python", "scripts/history.py"), {}, None),
+        (("snakemake", "--cores", "2"), {}, None),
+    ],
+)
+def test_a_new_command_needs_a_check(words, notes, lacks):
+    found = unchecked(Command("docs/new.md", 1, words, **notes))
+    assert found is None if lacks is None else lacks in found
+
+
+def test_commands_are_split_as_by_a_shell():
+    text = 'A=1 b "c;\nd" && e \\\n  f  # g\nh; i'
+    assert split(text) == [["A=1", "b", "c;\nd"], ["e", "f"], ["h"], ["i"]]
+
+
+def _data(folder: Path) -> dict[str, str]:
+    """Make what stands in for a user's data, and return the variables that name it.
+
+    A dry run needs files that exist, and does not read them.
+    """
+    genomes = [f"genomes/{name}.fasta" for name in CLASSES]
+    own = [f"escala/my-genomes/{name}.fasta" for name in CLASSES]
+    lists = [f"flickr8k/Flickr_8k.{side}Images.txt" for side in ("train", "dev", "test")]
+    others = ["reads.fasta", "vgg16.h5", "flowers.csv", "new.csv", "flickr8k/Flickr8k.token.txt"]
+    for name in [*genomes, *own, *lists, *others]:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    for name in ("mnist", "cifar", "fish", "flickr8k/Flicker8k_Dataset"):
+        (folder / name).mkdir()
+    return {
+        "ESCALA_GENOMES": str(folder / "genomes"),
+        "ESCALA_QUERY": str(folder / "reads.fasta"),
+        "ESCALA_MNIST": str(folder / "mnist"),
+        "ESCALA_CIFAR": str(folder / "cifar"),
+        "ESCALA_FISH": str(folder / "fish"),
+        "ESCALA_FLICKR8K": str(folder / "flickr8k"),
+        "ESCALA_VGG16": str(folder / "vgg16.h5"),
+        "FLOWERS": str(folder / "flowers.csv"),
+        "NEW_FLOWERS": str(folder / "new.csv"),
+    }
+
+
+def _call(command: Command, data: dict[str, str]) -> dict:
+    """Return a call for `dry_runs`, with a user's paths replaced."""
+    environment = {
+        name: data[name] if value.startswith("/path") else value
+        for name, value in command.environment
+        if name != "PATH"
+    }
+    arguments = [STAND_INS.get(word, word) for word in command.words[1:] if word != "--dry-run"]
+    return {"arguments": arguments, "environment": environment}
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory) -> dict[str, tuple[int, str]]:
+    """Return the exit code and the output of a dry run of each call of Snakemake."""
+    folder = tmp_path_factory.mktemp("documented")
+    project = copy_project(folder / "escala")
+    data = _data(folder)
+    for page in PAGES:
+        for name, text in files(page).items():
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            (project / name).write_text(text)
+    calls = {json.dumps(_call(command, data)): None for command in CALLS}
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("dry_runs.py"))],
+        input=f"[{','.join(calls)}]",
+        cwd=project,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    results = dict(zip(calls, json.loads(done.stdout), strict=True))
+    return {str(command): results[json.dumps(_call(command, data))] for command in CALLS}
+
+
+@pytest.mark.parametrize("command", CALLS, ids=str)
+def test_a_call_of_snakemake_has_a_graph_of_jobs(planned, command):
+    code, output = planned[str(command)]
+    assert code == 0, output
+
+
+class _ReadError(Exception):
+    """The arguments were read, and nothing else is to be done."""
+
+
+@pytest.mark.parametrize("command", SCRIPTS, ids=str)
+def test_a_script_reads_the_arguments(command, monkeypatch):
+    read = argparse.ArgumentParser.parse_args
+
+    def only_read(self, args=None, namespace=None):
+        read(self, args, namespace)
+        raise _ReadError
+
+    module, arguments = _module(command)
+    main = importlib.import_module(module).main
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", only_read)
+    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    with pytest.raises(_ReadError):
+        main()
