@@ -74,7 +74,8 @@ def test_a_written_experiment_can_be_run(make, clone, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout + done.stderr
     settings = yaml.safe_load((clone / output).read_text())
-    [trains] = re.findall(r"^train +(\d+)", said, re.MULTILINE)
+    # A dry run shows the jobs before and after their list.
+    trains, *_ = re.findall(r"^train +(\d+)", said, re.MULTILINE)
     assert int(trains) >= settings["repeats"] * (len(settings["configurations"]) + 1)
 
 
@@ -201,7 +202,8 @@ def test_the_end_of_the_input_is_an_end(clone):
 
 
 def test_a_signal_ends_the_workflow_and_its_code_is_that_of_the_command(clone):
-    command, environment = call(clone, "run", "--cores", "1")
+    # The tests of a worker may have one core, which is too few for the runs.
+    command, environment = call(clone, "run", "-c", "1", "results/demo/data/demo-1000/codes.npy")
     process = subprocess.Popen(
         command, cwd=clone, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -213,6 +215,6 @@ def test_a_signal_ends_the_workflow_and_its_code_is_that_of_the_command(clone):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=120)
-    assert process.returncode != 0, said
-    assert not any(locks.iterdir()), said
+    assert process.returncode == 128 + signal.SIGINT, said
+    assert not locks.exists() or not any(locks.iterdir()), said
     shutil.rmtree(clone / "results" / "demo", ignore_errors=True)
