@@ -50,7 +50,7 @@ def main() -> int:
     return cli.main(_main)
 
 
-def _main() -> NoReturn | None:
+def _main() -> None:
     parser = _parser()
     argcomplete.autocomplete(parser, always_complete_options=False)
     name, *rest = sys.argv[1:] or ["--help"]

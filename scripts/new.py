@@ -49,8 +49,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workload", metavar="NAME|FOLDER", help="default: one for such data; FOLDER: your own"
     )
-    parser.add_argument("--strategies", nargs="+", metavar="NAME", help=f"default: {_default('strategies')}")
-    parser.add_argument("--layouts", nargs="+", metavar="NODESxPROCS", help=f"default: {_default('layouts')}")
+    parser.add_argument(
+        "--strategies", nargs="+", metavar="NAME", help=f"default: {_default('strategies')}"
+    )
+    parser.add_argument(
+        "--layouts", nargs="+", metavar="NODESxPROCS", help=f"default: {_default('layouts')}"
+    )
     parser.add_argument("--epochs", type=int, help=f"default: {_default('epochs')}")
     parser.add_argument("--repeats", type=int, help=f"default: {_default('repeats')}")
     parser.add_argument(
@@ -126,7 +130,12 @@ def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:
     dataset = recognised(answers["data"])
     # The default has further workloads beside it, so it is not the same as its name.
     usual = dataset.workload
-    ask("workload", "Workload: a name, or your folder", usual, lambda it: None if it == usual else it)
+    ask(
+        "workload",
+        "Workload: a name, or your folder",
+        usual,
+        lambda it: None if it == usual else it,
+    )
     for name, question, convert in (
         ("strategies", "Strategies to compare with one process", str.split),
         ("layouts", "Layouts, NODESxPROCS", str.split),
