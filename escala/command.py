@@ -1,0 +1,206 @@
+"""The console command `escala`: each subcommand prints the call that it makes, and makes it.
+
+It has no logic of its own. A subcommand of `SCRIPTS` is a module of `scripts/`, which gets the
+arguments as they are. Every other one is a call of Snakemake. The call replaces this process, so
+signals and the exit code are those of the call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import argcomplete
+
+from escala import cli
+from escala.core import environment
+from escala.core.errors import InputError
+
+NAME = "escala"
+#: Files and folders that only the folder of the project has together.
+PROJECT = ("Snakefile", "config.yaml", "escala", "scripts")
+#: Subcommands that are modules of `scripts/`, with one sentence on each.
+SCRIPTS = {
+    "advise": "recommend a layout for a goal, from measurements and predictions",
+    "lab": "run a SLURM cluster on this machine, with links of a chosen rate",
+    "history": "keep measurements of many sessions and machines, and query them",
+    "new": "write the file of an experiment, from a few questions or from options",
+}
+SHELLS = ("bash", "zsh", "fish")
+
+TEACHING = """\
+the most common things:
+  escala run                             the default experiment: does a second process pay here?
+  escala check                           what this machine can run
+  escala new                             write an experiment on your own data
+  escala run -e experiments/NAME.yaml -n show what would run, how long, and in how much memory
+  escala run -e experiments/NAME.yaml    run it, and write results/NAME/index.html
+
+Arguments after -- go to Snakemake as they are: escala run -- --forcerun train
+docs/how-to/command.md describes every subcommand and its Snakemake call.
+"""
+
+
+def main() -> int:
+    """Run the command with the arguments of this process; return the exit code of an error."""
+    return cli.main(_main)
+
+
+def _main() -> None:
+    parser = _parser()
+    argcomplete.autocomplete(parser, always_complete_options=False)
+    name, *rest = sys.argv[1:] or ["--help"]
+    if name in SCRIPTS:
+        make(["python", "-m", f"scripts.{name}", *rest])
+    # `--` is divided here, because argparse takes options after it for targets.
+    own, extra = _divided([name, *rest])
+    arguments = parser.parse_args(own)
+    if arguments.command == "completion":
+        print(argcomplete.shellcode([NAME], shell=arguments.shell))
+    else:
+        make(arguments.call(arguments, extra))
+
+
+def make(call: list[str]) -> NoReturn:
+    """Print a call, and replace this process by it.
+
+    Raises
+    ------
+    InputError : the working directory is not the folder of the project.
+    OSError : the program is not installed.
+    """
+    folder = Path.cwd()
+    _require_project(folder)
+    # On stderr, because stdout belongs to the call.
+    print(f"$ {shlex.join(call)}", file=sys.stderr, flush=True)
+    environment.prepend_search_paths(folder)
+    os.execvp(call[0], call)
+
+
+def run_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
+    """Return the call of Snakemake that makes targets, by default a whole experiment."""
+    cores = arguments.cores or (None if arguments.profile else "all")
+    return [
+        "snakemake",
+        *arguments.targets,
+        *(["--cores", cores] if cores else []),
+        *(["--profile", arguments.profile] if arguments.profile else []),
+        *(["--dry-run"] if arguments.dry_run else []),
+        *extra,
+        *_configfile(arguments.experiment),
+    ]
+
+
+def predict_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
+    """Return the call of Snakemake that predicts times, or makes files of predictions."""
+    arguments.targets = arguments.targets or ["predictions"]
+    return run_call(arguments, extra)
+
+
+def report_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
+    """Return the call of Snakemake that writes the report of an experiment again."""
+    from escala import experiment
+
+    name = experiment.load(arguments.experiment or "config.yaml").name
+    output = f"results/{name}/report.html"
+    options = ["--cores", "1", "--report", output]
+    return ["snakemake", *options, *extra, *_configfile(arguments.experiment)]
+
+
+def check_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
+    """Return the call of Snakemake that checks what this machine can run."""
+    return ["snakemake", "check", "--cores", "1", *extra]
+
+
+def experiments() -> list[str]:
+    """Return the files of the experiments of the project in the working directory."""
+    return ["config.yaml", *map(str, sorted(Path("experiments").rglob("*.yaml")))]
+
+
+def _configfile(experiment: str | None) -> list[str]:
+    """Return the last option of a call: `--configfile` takes every word after it."""
+    if experiment is None:
+        return []
+    if not Path(experiment).is_file():
+        import difflib
+
+        known = experiments()
+        near = difflib.get_close_matches(experiment, known, 1) or known[:1]
+        remedy = f"name a file such as {near[0]}, or write one by `escala new`"
+        raise InputError("--experiment", experiment, "no such file", remedy)
+    return ["--configfile", experiment]
+
+
+def _require_project(folder: Path) -> None:
+    """Refuse every folder but that of the project: paths and results belong to it."""
+    project = next((each for each in (folder, *folder.parents) if _is_project(each)), None)
+    if project == folder:
+        return
+    reason = "is not the folder of the project, which holds Snakefile and config.yaml"
+    remedy = f"cd {shlex.quote(os.path.relpath(project))}" if project else "cd to it first"
+    raise InputError("working directory", str(folder), reason, remedy)
+
+
+def _is_project(folder: Path) -> bool:
+    return all((folder / name).exists() for name in PROJECT)
+
+
+def _divided(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words before the first `--`, and those after it."""
+    place = words.index("--") if "--" in words else len(words)
+    return words[:place], words[place + 1 :]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=NAME,
+        description="Does training a model in parallel pay on my machines, by how much, and why?",
+        epilog=TEACHING,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str, call=None) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        added.set_defaults(call=call)
+        return added
+
+    run = command("run", "measure an experiment, or make single results of it", run_call)
+    _add_targets(run, "results/NAME/…, such as the run.json of one configuration; default: all")
+    report = command("report", "write the report of an experiment again", report_call)
+    _add_experiment(report)
+    predict = command("predict", "predict the times of layouts that were not run", predict_call)
+    _add_targets(predict, "results/NAME/predictions/…/NAME.tsv, to classify data of your own")
+    command("check", "show what this machine can run", check_call)
+    for name, text in SCRIPTS.items():
+        command(name, text).add_argument("arguments", nargs=argparse.REMAINDER)
+    completion = command("completion", "print the completion of this command for a shell")
+    completion.add_argument("shell", choices=SHELLS)
+    return parser
+
+
+def _add_targets(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=text)
+    _add_experiment(parser)
+    parser.add_argument(
+        "-c", "--cores", metavar="N", help="cores to use; default: all, or those of the profile"
+    )
+    parser.add_argument("--profile", metavar="FOLDER", help="such as profiles/slurm")
+    parser.add_argument(
+        "-n", "--dry-run", action="store_true", help="show what would run, and run nothing"
+    )
+
+
+def _add_experiment(parser: argparse.ArgumentParser) -> None:
+    added = parser.add_argument(
+        "-e", "--experiment", metavar="FILE", help="default: the experiment in config.yaml"
+    )
+    added.completer = lambda **_: experiments()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

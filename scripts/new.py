@@ -1,0 +1,151 @@
+"""Write the file of an experiment on your own data, with a comment on each key.
+
+Without --data, in a terminal, it asks. The experiment is checked before it is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from escala import cli
+from escala.core.errors import InputError
+from escala.core.files import atomic
+from escala.experiment import Experiment, check_name, files
+from escala.experiment.draft import DEFAULTS, SIMULATED, draft, recognised, text
+
+
+def main() -> int | None:
+    arguments = _parser().parse_args()
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    force = given.pop("force")
+    if "data" not in given:
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise InputError("--data", None, "is missing", f"name your data, or {SIMULATED}")
+        try:
+            given = _asked(given, force)
+        except EOFError:
+            print("\nescala: no answer, so nothing is written", file=sys.stderr)
+            return 1
+    output = given.pop("output", None) or _default_output(given["data"])
+    content = _checked(given, output, force)
+    with atomic(output) as temporary:
+        temporary.write_text(content, encoding="utf-8")
+    print(f"Written: {output}\nNext: escala run --experiment {output} --dry-run")
+    return None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="escala new", description=__doc__)
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        help="a folder of FASTA files, one for each class; a CSV file; a folder with a folder of "
+        f"pictures for each class; MNIST or CIFAR-10; or `{SIMULATED}`",
+    )
+    parser.add_argument(
+        "--workload", metavar="NAME|FOLDER", help="default: one for such data; FOLDER: your own"
+    )
+    parser.add_argument(
+        "--strategies", nargs="+", metavar="NAME", help=f"default: {_default('strategies')}"
+    )
+    parser.add_argument(
+        "--layouts", nargs="+", metavar="NODESxPROCS", help=f"default: {_default('layouts')}"
+    )
+    parser.add_argument("--epochs", type=int, help=f"default: {_default('epochs')}")
+    parser.add_argument("--repeats", type=int, help=f"default: {_default('repeats')}")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: experiments/DATA.yaml"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    return parser
+
+
+def _default(name: str) -> str:
+    """Return a default as the user would write it."""
+    value = DEFAULTS[name]
+    return " ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _default_output(data: str) -> Path:
+    return Path("experiments", f"{recognised(data).name}.yaml")
+
+
+def _checked(settings: dict[str, Any], output: Path, force: bool) -> str:
+    """Return the text of the file, once its experiment is valid and its place is free."""
+    try:
+        drafted = draft(output.stem, **settings)
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError("--layouts", settings["layouts"], str(error), "such as 1x2") from None
+    if output.exists() and not force:
+        raise InputError(output, output.name, "exists", "choose another name, or add --force")
+    Experiment(drafted, output)
+    _check_owner(drafted["experiment"], output)
+    return text(drafted)
+
+
+def _check_owner(name: str, output: Path) -> None:
+    """Refuse a name whose results belong to another file of the project."""
+    if output.exists():
+        check_name(name, output)
+    elif owner := files.files_by_name().get(name):
+        raise InputError(output, name, f"is the name of {owner}", "choose another one")
+    elif files.load(files.ROOT / "config.yaml").name == name:
+        raise InputError(output, name, "is the name of config.yaml", "choose another one")
+
+
+def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:
+    """Return the options, with an answer of the user for each that is not given.
+
+    Every answer is checked together with those before it, and asked again if it is refused.
+    """
+    answers: dict[str, Any] = {}
+
+    def ask(name: str, question: str, default: str | None, convert: Callable[[str], Any]) -> None:
+        if name in given:
+            answers[name] = given[name]
+            return
+        while True:
+            answer = input(f"{question}{f' [{default}]' if default else ''}: ").strip()
+            if not (answer or default):
+                continue
+            try:
+                answers[name] = convert(answer or default)
+                settings = {key: value for key, value in answers.items() if key != "output"}
+                if "output" in answers:
+                    _checked(settings, answers["output"], force)
+                else:
+                    Experiment(draft("draft", **settings), "draft")
+            except ValueError as error:
+                print(error)
+            else:
+                return
+
+    ask("data", f"Your data: a folder or a file, or `{SIMULATED}`", None, str)
+    dataset = recognised(answers["data"])
+    # The default has further workloads beside it, so it is not the same as its name.
+    usual = dataset.workload
+    ask(
+        "workload",
+        "Workload: a name, or your folder",
+        usual,
+        lambda it: None if it == usual else it,
+    )
+    for name, question, convert in (
+        ("strategies", "Strategies to compare with one process", str.split),
+        ("layouts", "Layouts, NODESxPROCS", str.split),
+        ("epochs", "Epochs", int),
+        ("repeats", "Repeats; an interval needs six", int),
+    ):
+        ask(name, question, _default(name), convert)
+    ask("output", "File to write", str(_default_output(answers["data"])), Path)
+    return answers
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))

@@ -1,0 +1,221 @@
+"""The command `escala`: the call that it prints is the call that it makes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from escala import command
+from tests.conftest import ROOT
+
+# Every other Python process writes down how it was started, and ends.
+RECORD = """
+import json, os, sys
+if "escala.command" not in sys.orig_argv:
+    with open({file!r}, "w") as file:
+        json.dump([os.getpid(), os.getcwd(), sys.orig_argv], file)
+    os._exit(7)
+"""
+RUN = "results/demo/runs/demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/rep1/run.json"
+LADDER = "experiments/virus/ladder.yaml"
+
+
+def escala(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "escala.command", *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call"),
+    [
+        ("run", "snakemake --cores all"),
+        (
+            f"run --experiment {LADDER} --cores 2",
+            f"snakemake --cores 2 --configfile {LADDER}",
+        ),
+        (f"run {RUN}", f"snakemake {RUN} --cores all"),
+        (f"run {RUN} -c 2 -n", f"snakemake {RUN} --cores 2 --dry-run"),
+        ("run --profile profiles/slurm", "snakemake --profile profiles/slurm"),
+        (
+            f"run -e {LADDER} -c 2 -- --forcerun train --config 'title=a b'",
+            f"snakemake --cores 2 --forcerun train --config 'title=a b' --configfile {LADDER}",
+        ),
+        ("report", "snakemake --cores 1 --report results/demo/report.html"),
+        (
+            f"report -e {LADDER}",
+            f"snakemake --cores 1 --report results/ladder/report.html --configfile {LADDER}",
+        ),
+        ("predict", "snakemake predictions --cores all"),
+        (
+            "predict results/x/predictions/y.tsv",
+            "snakemake results/x/predictions/y.tsv --cores all",
+        ),
+        ("check", "snakemake check --cores 1"),
+        ("lab up --nodes 2", "python -m scripts.lab up --nodes 2"),
+        ("lab --help", "python -m scripts.lab --help"),
+        (
+            "history query --sql 'SELECT 1' -- x",
+            "python -m scripts.history query --sql 'SELECT 1' -- x",
+        ),
+        ("advise --goal time", "python -m scripts.advise --goal time"),
+        ("new --data simulated", "python -m scripts.new --data simulated"),
+    ],
+)
+def test_the_printed_call_is_made_in_place_of_the_command(arguments, call, tmp_path):
+    record = tmp_path / "record"
+    (tmp_path / "sitecustomize.py").write_text(RECORD.format(file=str(record)))
+    search = os.pathsep.join([str(tmp_path), str(ROOT)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "escala.command", *shlex.split(arguments)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": search},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    said, printed = process.communicate(timeout=100)
+    assert printed == f"$ {call}\n", printed
+    assert said == ""
+    number, folder, made = json.loads(record.read_text())
+    # The process is the same, so signals and the exit code are those of the call.
+    assert number == process.pid
+    assert process.returncode == 7
+    assert folder == str(ROOT)
+    program, *expected = shlex.split(call)
+    if program == "snakemake":
+        _, script, *made = made
+        assert (Path(script).name, made) == (program, expected)
+        assert Path(script).parent == Path(sys.executable).parent
+    else:
+        assert made[1:] == expected
+
+
+def test_an_experiment_that_does_not_exist_has_one_message_with_a_near_name():
+    done = escala("run", "-e", "experiments/virus/lader.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("escala: --experiment: 'experiments/virus/lader.yaml': no such file.")
+    assert LADDER in line
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["lab", "status"], ["new"], ["check"]])
+def test_elsewhere_the_folder_of_the_project_is_named(arguments, tmp_path):
+    inside = escala(*arguments, cwd=ROOT / "docs" / "how-to")
+    outside = escala(*arguments, cwd=tmp_path)
+    for done, remedy in ((inside, "cd ../.."), (outside, "cd to it first")):
+        assert (done.returncode, done.stdout) == (2, "")
+        [line] = done.stderr.splitlines()
+        assert "is not the folder of the project" in line and f"Remedy: {remedy}." in line
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_teaches_the_most_common_things(arguments, tmp_path):
+    done = escala(*arguments, cwd=tmp_path)
+    assert done.returncode == 0
+    shown = re.findall(r"^  escala (\w+)", done.stdout, re.MULTILINE)
+    assert shown == ["run", "check", "new", "run", "run"]
+    for name in (*command.SCRIPTS, "run", "report", "predict", "check", "completion"):
+        assert re.search(rf"^    {name}( |$)", done.stdout, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("arguments", [["walk"], ["run", "--walk"], ["completion", "csh"]])
+def test_unknown_words_end_with_the_usage(arguments):
+    done = escala(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: escala")
+
+
+def test_the_guide_has_the_call_of_every_subcommand():
+    guide = (ROOT / "docs" / "how-to" / "command.md").read_text()
+    rows = re.findall(r"^\| `escala (\w+) ?([^`]*)` \| (?:`([^`]*)`|–) \|", guide, re.MULTILINE)
+    parser = command._parser()
+    for name, arguments, call in rows:
+        if name in command.SCRIPTS:
+            assert call == f"python -m scripts.{name} {arguments}"
+        elif call:
+            own = parser.parse_args([name, *arguments.split()])
+            made = shlex.join(own.call(own, [])).replace("'", "").replace("demo", "NAME")
+            assert call == made
+    others = {"run", "report", "predict", "check", "completion"}
+    assert {name for name, _, _ in rows} == {*command.SCRIPTS} | others
+
+
+def test_the_project_installs_the_command():
+    [(name, place)] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "scripts"
+    ].items()
+    module, function = place.split(":")
+    assert (name, getattr(import_module(module), function)) == ("escala", command.main)
+    installed = Path(sys.executable).with_name(name)
+    assert installed.is_file(), "uv sync"
+    done = subprocess.run([installed, "--help"], capture_output=True, text=True, timeout=100)
+    assert done.stdout.startswith("usage: escala"), done.stderr
+
+
+# What readline does when Tab is pressed, and what it would show.
+TAB = """
+eval "$(escala completion bash)"
+complete -p escala >&2
+COMP_LINE={line}; COMP_POINT=${{#COMP_LINE}}; COMP_TYPE=9
+$(complete -p escala | sed 's/.*-F \\([^ ]*\\).*/\\1/') escala 2>/dev/null
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture
+def on_the_path(tmp_path):
+    """A folder with a program `escala`, the one of this project."""
+    program = tmp_path / "escala"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m escala.command "$@"\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+def completed(folder: Path, line: str) -> list[str]:
+    done = subprocess.run(
+        ["bash", "--norc", "-c", TAB.format(line=shlex.quote(line))],
+        cwd=ROOT,
+        env=os.environ
+        | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert re.match(r"complete .*-F \S+ escala\n", done.stderr), done.stderr
+    return [each.strip() for each in done.stdout.splitlines()]
+
+
+def test_bash_completes_subcommands_and_experiments_that_exist(on_the_path):
+    assert completed(on_the_path, "escala re") == ["report"]
+    assert set(completed(on_the_path, "escala ")) >= {*command.SCRIPTS, "run", "completion"}
+    assert completed(on_the_path, "escala run --experiment experiments/virus/ladd") == [
+        "experiments/virus/ladder-faster.yaml",
+        LADDER,
+    ]
+    assert completed(on_the_path, "escala run --prof") == ["--profile"]
+    assert completed(on_the_path, "escala completion f") == ["fish"]
+
+
+@pytest.mark.parametrize("shell", command.SHELLS)
+def test_every_shell_has_a_completion_that_it_can_read(shell):
+    done = escala("completion", shell)
+    assert done.returncode == 0 and "escala" in done.stdout
+    if program := shutil.which(shell):
+        read = subprocess.run([program, "-n"], input=done.stdout, capture_output=True, text=True)
+        assert read.returncode == 0, read.stderr

@@ -1,0 +1,186 @@
+"""Drafts of experiments: every kind of data gives a valid experiment, and its file is the draft."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from escala.core.errors import InputError
+from escala.experiment import Experiment
+from escala.experiment.draft import DEFAULTS, SIMULATED, draft, recognised, text
+from escala.experiment.files import ROOT
+from escala.strategies import STRATEGIES
+from escala.workloads import WORKLOADS
+
+
+@pytest.fixture
+def fasta(tmp_path):
+    folder = tmp_path / "my viruses"
+    folder.mkdir()
+    (folder / "NORTH.fasta").write_text(">n1\nACGT\n")
+    with gzip.open(folder / "SOUTH.fna.gz", "wt") as file:
+        file.write(">s1\nACGT\n")
+    (folder / "notes.txt").write_text("not read")
+    return folder
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "flowers.csv"
+    path.write_text("1,2,a\n3,5,b\n")
+    return path
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 9)).save(tmp_path / "pets" / name / "1.png")
+    return tmp_path / "pets"
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "name", "workload"),
+    [
+        ("fasta", "genomes", "my-viruses", "virus-cnn"),
+        ("table", "tabular", "flowers", "mlp"),
+        ("pictures", "images", "pets", "cifar-cnn"),
+    ],
+)
+def test_data_are_recognised_and_give_a_valid_experiment(data, kind, name, workload, request):
+    path = str(request.getfixturevalue(data))
+    found = recognised(path)
+    assert (found.settings["kind"], found.name, found.workload) == (kind, name, workload)
+    experiment = Experiment(draft("mine", path), "mine.yaml")
+    by_steps = {run.workload for run in experiment.runs if WORKLOADS[run.workload].kind == "steps"}
+    assert by_steps == {workload}
+    measured = {(run.strategy, run.layout, run.variant) for run in experiment.runs}
+    assert measured >= {
+        ("single", "1x1", "tuned"),
+        ("single", "1x1", "threads"),
+        ("horovod-mpi", "1x2", "tuned"),
+    }
+
+
+def test_classes_of_genomes_are_the_names_of_the_files_and_repeats_have_splits(fasta):
+    [settings] = draft("mine", str(fasta), repeats=3)["datasets"].values()
+    assert settings["classes"] == ["NORTH", "SOUTH"]
+    assert settings["split"]["seeds"] == [1, 2, 3]
+
+
+def test_two_files_of_a_class_are_refused(fasta):
+    (fasta / "NORTH.fa").write_text(">n1\nACGT\n")
+    with pytest.raises(InputError, match="several files for the class NORTH"):
+        recognised(str(fasta))
+
+
+def test_files_of_mnist_and_cifar_are_recognised(tmp_path):
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "train-images-idx3-ubyte.gz").touch()
+    (tmp_path / "cifar").mkdir()
+    (tmp_path / "cifar" / "data_batch_1.bin").touch()
+    (tmp_path / "cifar-10-binary.tar.gz").touch()
+    found = [recognised(str(tmp_path / name)) for name in ("digits", "cifar")]
+    found.append(recognised(str(tmp_path / "cifar-10-binary.tar.gz")))
+    assert [each.settings["source"]["type"] for each in found] == ["idx", "cifar", "cifar"]
+    for name in ("digits", "cifar"):
+        Experiment(draft("mine", str(tmp_path / name)), "mine.yaml")
+
+
+def test_a_variable_in_the_path_is_kept_and_expanded(table, monkeypatch):
+    monkeypatch.setenv("FLOWERS", str(table))
+    [settings] = draft("mine", "$FLOWERS")["datasets"].values()
+    assert settings["source"]["path"] == "$FLOWERS"
+    with pytest.raises(InputError, match="NOT_SET is not set"):
+        recognised("$NOT_SET")
+
+
+@pytest.mark.parametrize("name", ["missing", "empty"])
+def test_what_is_not_recognised_is_refused(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"data: .*Remedy: name"):
+        recognised(str(tmp_path / name))
+
+
+def test_every_strategy_makes_a_valid_experiment():
+    settings = draft("mine", SIMULATED, strategies=list(STRATEGIES), layouts=["1x2", "1x4"])
+    runs = Experiment(settings, "mine.yaml").runs
+    assert {run.strategy for run in runs} == set(STRATEGIES)
+    assert {run.layout for run in runs if run.strategy == "wrapped-single"} == {"1x1"}
+    assert settings["variants"]["threads"] == {"cores_per_process": 4}
+
+
+def test_layouts_of_several_nodes_have_no_variant_of_threads():
+    settings = draft("mine", SIMULATED, layouts=["2x1"])
+    assert list(settings["variants"]) == ["tuned"]
+    Experiment(settings, "mine.yaml")
+
+
+def test_every_workload_for_such_data_is_possible(fasta, table, pictures):
+    paths = {"genomes": fasta, "tabular": table, "images": pictures}
+    for name, workload in WORKLOADS.items():
+        if workload.data_kind in paths:
+            settings = draft("mine", str(paths[workload.data_kind]), workload=name)
+            assert list(settings["workloads"]) == [name]
+            Experiment(settings, "mine.yaml")
+
+
+def test_a_workload_in_a_folder_is_named_by_its_path(own_workload):
+    settings = draft("mine", SIMULATED, workload=str(own_workload), epochs=2)
+    [(name, workload)] = settings["workloads"].items()
+    assert name == "my_workload"
+    assert (workload["path"], workload["epochs"]) == (str(own_workload), 2)
+    Experiment(settings, "mine.yaml")
+    assert "The folder of the workload." in text(settings)
+
+
+def test_a_workload_that_does_not_exist_or_reads_other_data_is_refused(table):
+    with pytest.raises(InputError, match="is no workload and no folder"):
+        draft("mine", SIMULATED, workload="nothing")
+    with pytest.raises(InputError, match="no workload of the experiment reads"):
+        Experiment(draft("mine", str(table), workload="virus-cnn"), "mine.yaml")
+
+
+def test_a_layout_of_another_form_is_refused():
+    with pytest.raises(ValueError, match="NODESxPROCS"):
+        draft("mine", SIMULATED, layouts=["2"])
+
+
+def comments_of(content: str) -> list[str]:
+    return [line.strip() for line in content.splitlines() if line.strip().startswith("#")]
+
+
+@pytest.mark.parametrize("data", ["fasta", "table", "pictures"])
+def test_the_file_holds_the_draft_and_a_comment_on_each_key(data, request):
+    settings = draft("mine", str(request.getfixturevalue(data)))
+    content = text(settings)
+    assert yaml.safe_load(content) == settings
+    assert all(len(line) <= 100 for line in comments_of(content))
+    lines = content.splitlines()
+    for key in settings:
+        [place] = [number for number, line in enumerate(lines) if line.startswith(f"{key}:")]
+        assert lines[place - 1].startswith("# "), key
+
+
+def test_keys_have_the_order_in_which_they_are_read():
+    assert list(yaml.safe_load(text(draft("mine", SIMULATED)))) == list(draft("mine", SIMULATED))
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1))
+def test_any_text_in_a_path_is_kept(path):
+    settings = draft("mine", SIMULATED)
+    settings["datasets"][SIMULATED]["source"] = {"type": "files", "folder": path}
+    assert yaml.safe_load(text(settings)) == settings
+
+
+def test_the_guide_shows_the_defaults():
+    guide = (ROOT / "docs" / "how-to" / "command.md").read_text()
+    for name, value in DEFAULTS.items():
+        shown = " ".join(value) if isinstance(value, tuple) else json.dumps(value)
+        assert f"| `--{name}` | `{shown}` |" in guide

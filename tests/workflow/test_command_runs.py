@@ -1,0 +1,220 @@
+"""`escala new` and `escala run` as a user calls them, in a copy of the project."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+from tests.conftest import copy_project
+from tests.folders import GUIDE, files_of
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    return copy_project(tmp_path_factory.mktemp("clone") / "escala")
+
+
+def call(clone: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    environment = os.environ | {"PYTHONPATH": str(clone), "ESCALA_STORE": "off"}
+    return [sys.executable, "-m", "escala.command", *arguments], environment
+
+
+def escala(clone: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command, environment = call(clone, *arguments)
+    return subprocess.run(
+        command, cwd=clone, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def fasta(folder: Path) -> list[str]:
+    genome = "ACGT" * 300
+    for name in ("NORTH", "SOUTH"):
+        records = (f">{name}{number}\n{genome}{'A' * number}\n" for number in range(20))
+        (folder / f"{name}.fasta").write_text("".join(records))
+    return ["--data", str(folder)]
+
+
+def table(folder: Path) -> list[str]:
+    rows = (f"{number},{number**2},{'ab'[number % 2]}\n" for number in range(40))
+    (folder / "rows.csv").write_text("".join(rows))
+    return ["--data", str(folder / "rows.csv"), "--strategies", "horovod-gloo", "mirrored"]
+
+
+def pictures(folder: Path) -> list[str]:
+    for name in ("cat", "dog"):
+        (folder / name).mkdir()
+        for number in range(5):
+            Image.new("RGB", (9, 8), (number, 0, 0)).save(folder / name / f"{number}.png")
+    return ["--data", str(folder)]
+
+
+def own_workload(folder: Path) -> list[str]:
+    files_of(GUIDE, folder)
+    return ["--data", "simulated", "--workload", str(folder / "my_workload"), "--repeats", "2"]
+
+
+@pytest.mark.parametrize("make", [fasta, table, pictures, own_workload])
+def test_a_written_experiment_can_be_run(make, clone, tmp_path):
+    output = f"experiments/new-{make.__name__.replace('_', '-')}.yaml"
+    done = escala(clone, "new", *make(tmp_path), "--output", output)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"Written: {output}\nNext: escala run --experiment {output} --dry-run\n"
+    done = escala(clone, "run", "--experiment", output, "--cores", "2", "--dry-run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    settings = yaml.safe_load((clone / output).read_text())
+    # A dry run shows the jobs before and after their list.
+    trains, *_ = re.findall(r"^train +(\d+)", said, re.MULTILINE)
+    assert int(trains) >= settings["repeats"] * (len(settings["configurations"]) + 1)
+
+
+def test_a_workload_of_the_guide_is_trained_from_a_written_experiment(clone, tmp_path):
+    output = "experiments/trained.yaml"
+    options = own_workload(tmp_path)
+    assert escala(clone, "new", *options, "--epochs", "1", "-o", output).returncode == 0
+    settings = yaml.safe_load((clone / output).read_text())
+    source = settings["datasets"]["simulated"]["source"]
+    settings["datasets"]["simulated"] |= {"length": 300}
+    source["records"] = dict.fromkeys(source["records"], 20)
+    (clone / output).write_text(yaml.safe_dump(settings | {"oversubscribe": True}))
+    run = "results/trained/runs/simulated/my_workload/single/1x1/tuned/native/rep1/run.json"
+    done = escala(clone, "run", run, "--cores", "1", "--experiment", output)
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load((clone / run).read_text())["status"] == "ok"
+
+
+def test_what_is_wrong_is_refused_with_one_message_and_nothing_is_written(clone, tmp_path):
+    before = set((clone / "experiments").rglob("*"))
+    table(tmp_path)
+    data = str(tmp_path / "rows.csv")
+    for options, said in (
+        ([], "--data: None: is missing"),
+        (["--data", str(tmp_path / "none")], "there is no such file or folder"),
+        (["--data", data, "--strategies", "horovod"], "no such strategy"),
+        (["--data", data, "--layouts", "2"], "NODESxPROCS"),
+        (["--data", data, "--epochs", "0"], "workloads.mlp.epochs"),
+        (["--data", data, "--workload", "virus-cnn"], "datasets.rows.kind"),
+        (["--data", data, "-o", "experiments/ladder.yaml"], "is the name of"),
+        (["--data", data, "-o", "demo.yaml"], "is the name of config.yaml"),
+        (["--data", data, "-o", "experiments/a b.yaml"], "not allowed as a name"),
+    ):
+        done = escala(clone, "new", *options)
+        assert (done.returncode, done.stdout) == (2, ""), options
+        _, message = done.stderr.splitlines()
+        assert message.startswith("escala: ") and said in message, message
+    assert set((clone / "experiments").rglob("*")) == before
+
+
+def test_a_file_is_replaced_only_by_force(clone, tmp_path):
+    output = clone / "experiments" / "kept.yaml"
+    output.write_text("mine")
+    options = ["new", *table(tmp_path), "-o", "experiments/kept.yaml"]
+    done = escala(clone, *options)
+    assert done.returncode == 2 and "--force" in done.stderr
+    assert output.read_text() == "mine"
+    assert escala(clone, *options, "--force").returncode == 0
+    assert yaml.safe_load(output.read_text())["experiment"] == "kept"
+    output.unlink()
+
+
+class Terminal:
+    """A command that runs in a terminal."""
+
+    def __init__(self, clone: Path, *arguments: str):
+        command, environment = call(clone, *arguments)
+        self.end, inner = pty.openpty()
+        self.process = subprocess.Popen(
+            command, cwd=clone, env=environment, stdin=inner, stdout=inner, stderr=inner
+        )
+        os.close(inner)
+        self.said = ""
+
+    def wait_for(self, text: str) -> None:
+        while text not in self.said:
+            try:
+                self.said += os.read(self.end, 4096).decode()
+            except OSError:  # The other end is closed.
+                pytest.fail(f"no {text!r} in {self.said!r}")
+        self.said = self.said.partition(text)[2]
+
+    def answer(self, question: str, text: str = "") -> None:
+        self.wait_for(question)
+        os.write(self.end, f"{text}\n".encode())
+
+    def close(self) -> int:
+        code = self.process.wait(timeout=60)
+        os.close(self.end)
+        return code
+
+
+def test_in_a_terminal_it_asks_and_asks_again(clone, tmp_path):
+    table(tmp_path)
+    terminal = Terminal(clone, "new", "--repeats", "6")
+    terminal.answer("Your data", "nothing")
+    terminal.wait_for("there is no such file")
+    terminal.answer("Your data", str(tmp_path / "rows.csv"))
+    terminal.answer("Workload: a name, or your folder [mlp]", "virus-cnn")
+    terminal.answer("Workload: a name, or your folder [mlp]")
+    terminal.answer("Strategies to compare with one process [horovod-mpi]", "mirrored horovod-gloo")
+    terminal.answer("Layouts, NODESxPROCS [1x2]", "two")
+    terminal.answer("Layouts, NODESxPROCS [1x2]")
+    terminal.answer("Epochs [5]", "many")
+    terminal.answer("Epochs [5]", "3")
+    terminal.answer("File to write [experiments/rows.yaml]", "experiments/ladder.yaml")
+    terminal.answer("File to write [experiments/rows.yaml]")
+    terminal.wait_for("Written: experiments/rows.yaml")
+    assert terminal.close() == 0
+    settings = yaml.safe_load((clone / "experiments" / "rows.yaml").read_text())
+    assert settings["repeats"] == 6 and settings["workloads"]["mlp"]["epochs"] == 3
+    strategies = [each["strategy"] for each in settings["configurations"]]
+    assert strategies == ["single", "mirrored", "horovod-gloo"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_question_leaves_nothing(number, code, clone, tmp_path):
+    before = set(clone.rglob("*.yaml"))
+    table(tmp_path)
+    terminal = Terminal(clone, "new")
+    terminal.answer("Your data", str(tmp_path / "rows.csv"))
+    terminal.wait_for("Workload")
+    terminal.process.send_signal(number)
+    terminal.wait_for("interrupted")
+    assert terminal.close() == code
+    assert set(clone.rglob("*.yaml")) == before
+
+
+def test_the_end_of_the_input_is_an_end(clone):
+    terminal = Terminal(clone, "new")
+    terminal.wait_for("Your data")
+    os.write(terminal.end, b"\x04")
+    assert terminal.close() == 1
+
+
+def test_a_signal_to_the_command_ends_the_workflow_in_order(clone):
+    # The tests of a worker may have one core, which is too few for the runs.
+    command, environment = call(clone, "run", "-c", "1", "results/demo/data/demo-1000/codes.npy")
+    process = subprocess.Popen(
+        command, cwd=clone, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    # Snakemake locks the folder when it begins.
+    locks = clone / ".snakemake" / "locks"
+    deadline = time.monotonic() + 120
+    while not (locks.is_dir() and any(locks.iterdir())) and time.monotonic() < deadline:
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode > 0, said
+    assert not locks.exists() or not any(locks.iterdir()), said
+    shutil.rmtree(clone / "results" / "demo", ignore_errors=True)
