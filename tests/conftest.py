@@ -54,6 +54,8 @@ KNOBS = {
     "optimizer": "keras",
 }
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
+#: The rules of accessibility, as one script.
+AXE = ROOT / "tests" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 def _genomes() -> str | None:
@@ -68,6 +70,10 @@ def _pictures() -> str | None:
 
 def _chromium() -> str | None:
     return None if shutil.which("chromedriver") else "no ChromeDriver on the PATH"
+
+
+def _axe() -> str | None:
+    return None if AXE.is_file() else "axe-core is not installed"
 
 
 def _cluster() -> str | None:
@@ -94,6 +100,7 @@ NEEDS = {
         _chromium,
         "install both, on Debian: apt-get install chromium chromium-driver",
     ),
+    "axe": ("axe", _axe, "install it: npm ci --prefix tests/browser"),
 }
 
 

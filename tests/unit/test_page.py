@@ -9,12 +9,10 @@ import xml.etree.ElementTree as ET
 from html import unescape
 
 import pytest
-from fixtures_runs import FakeExperiment
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import HOSTILE, TITLE, Parsed, captions, drawn, hostile, three, written
+from pages import HOSTILE, TITLE, Parsed, captions, drawn, failed, hostile, three, written
 
-from escala.report import tables
 from escala.report.findings import of_section
 from escala.report.page import FIGURE_BYTES, marked, page, plain
 from escala.report.page.svg import Drawings
@@ -106,11 +104,7 @@ def test_failed_runs_are_listed_with_their_reasons(parsed, under_attack):
 
 def test_an_experiment_of_failures_has_a_page_with_their_reasons(tmp_path):
     reason = "no memory </section> left"
-    failed = {1: ("out-of-memory", reason)}
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 5.0, 1, failed).add("horovod-mpi", "1x2", 5.0, 1, failed)
-    found = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
-    parsed = Parsed(written(found, {}))
+    parsed = Parsed(written(failed(tmp_path, reason), {}))
     assert not parsed.errors
     assert parsed.text_of("p")[1].startswith("Unavailable: horovod-mpi 1x2 has no ratio to single")
     assert parsed.text_of("dd").count(reason) == 2
