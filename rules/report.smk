@@ -174,6 +174,7 @@ rule page:
         figures=lambda wildcards: experiment_figures(experiment(wildcards)),
         of_runs=lambda wildcards: figures_of_runs(experiment(wildcards)),
         captions=lambda wildcards: captions_of(experiment(wildcards)),
+        traced=lambda wildcards: traced_files(experiment(wildcards)),
     output:
         "results/{experiment}/index.html",
     log:
@@ -195,6 +196,7 @@ rule page:
             --tables {params.tables:q} \
             --figures {input.figures:q} \
             --captions {params.captions:q} \
+            --traced {input.traced:q} \
             --files {input.figures:q} {input.of_runs:q} {input.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """

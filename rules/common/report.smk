@@ -2,6 +2,7 @@
 
 from escala.report.figures import DECLARED, FIGURES, ONE_RUN, REPEAT, SOME_FIGURES
 from escala.runtime.layout import Layout
+from escala.strategies.base import TRACE
 
 OF_RUN_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{measurement}.{of_run}"
 OF_RUN = f"results/{{experiment}}/figures/runs/{OF_RUN_NAME}"
@@ -98,6 +99,12 @@ def caption(figure):
 def captions_of(e):
     """Return the files of the captions of the figures of an experiment."""
     return [str(CAPTIONS / f"{figure}.rst") for figure in experiment_names(e)]
+
+
+def traced_files(e):
+    """Return the run.json files of the probe runs that may leave a trace for Perfetto."""
+    traced = (name for name, probe in PROBES.items() if TRACE in probe.products)
+    return [run.file for name in traced for run in e.probed(name)]
 
 
 def predictions_if_any(wildcards):

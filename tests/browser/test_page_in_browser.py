@@ -108,7 +108,7 @@ def assert_accessible(browser: webdriver.Chrome) -> None:
 
 
 def violations(browser: webdriver.Chrome) -> list[dict]:
-    """Return what axe-core finds; it comes from outside, so the page's policy does not refuse it."""
+    """Return what axe-core finds. The page's policy is not for what comes from the browser."""
     run = "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
     for expression in (AXE.read_text(), run):
         evaluated = browser.execute_cdp_cmd(

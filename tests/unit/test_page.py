@@ -62,7 +62,17 @@ def test_it_is_valid_and_complete(parsed):
 
 def test_the_answer_comes_first_and_sections_are_in_order(frames, parsed):
     sections = [attributes["id"] for attributes in parsed.all("section")]
-    assert sections == ["answer", "why", "sure", "cost", "scores", "runs", "failures", "data"]
+    assert sections == [
+        "answer",
+        "why",
+        "sure",
+        "cost",
+        "next",
+        "scores",
+        "runs",
+        "failures",
+        "data",
+    ]
     question, answer, *_ = parsed.text_of("p")
     first = next(of_section("answer", frames, "demo"))
     assert answer.startswith(first.text.replace("`", ""))
@@ -161,6 +171,16 @@ def test_figures_beyond_the_size_of_a_page_are_links(frames, figures):
     text = page(frames, "demo", TITLE, figures | {"speedup": large}, captions(figures))
     assert len(text.encode()) < LIMIT
     assert 'href="figures/speedup.svg"' in text and 'id="figure-speedup"' in text
+
+
+def test_traces_of_runs_are_offered_for_perfetto(frames):
+    trace = "runs/demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/clocks/trace.json"
+    parsed = Parsed(page(frames, "demo", TITLE, {}, {}, [trace, "tables/runs.csv"]))
+    assert [each["href"] for each in parsed.all("a") if "download" in each] == [trace]
+    assert [each["href"] for each in parsed.all("a")].count(trace) == 1
+    assert "https://ui.perfetto.dev" in parsed.text_of("code")
+    without = Parsed(page(frames, "demo", TITLE, {}, {}, ["tables/runs.csv"]))
+    assert "https://ui.perfetto.dev" not in without.text_of("code")
 
 
 def test_equal_tables_give_equal_bytes(frames, figures, text):

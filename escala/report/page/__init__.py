@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,15 +19,18 @@ from markupsafe import Markup, escape
 from escala.report.figures import DECLARED
 from escala.report.findings import SECTIONS, Finding, of_section
 from escala.report.findings.gaps import failures
-from escala.report.findings.verdicts import compared
-from escala.report.findings.words import Tables, listed
+from escala.report.findings.verdicts import answering, compared
+from escala.report.findings.words import Tables, listed, quoted
 from escala.report.overview import explanation, overview
 from escala.report.page.provenance import provenance
 from escala.report.page.runs import COLUMNS, rows
 from escala.report.page.svg import Drawings
+from escala.strategies.base import TRACE
 
 #: Bytes of figures in a page. Those beyond are links to their files.
 FIGURE_BYTES = 1_500_000
+#: Sections of which the first screen has one sentence.
+BRIEF = ("why", "sure", "cost", "next")
 #: Sections of figures that no finding names, by the category of the figure.
 _SECTION_OF_CATEGORY = {
     "Data": "data",
@@ -64,7 +67,7 @@ def page(
     name, title : of the experiment.
     figures : the experiment's figures as SVG, by name.
     captions : a caption in reStructuredText for each of them.
-    files : figures and tables to link to, relative to the page.
+    files : figures, tables and traces of runs to link to, relative to the page.
     """
     found = {section: list(of_section(section, tables, name)) for section in SECTIONS}
     drawings = Drawings()
@@ -88,6 +91,7 @@ def page(
         script_digest=_digest(script),
         sections=SECTIONS,
         findings=found,
+        brief=brief(tables, found),
         drawings=_by_section(drawn, found),
         links=lambda finding: _links(finding, drawn, files),
         headings=headings,
@@ -97,7 +101,8 @@ def page(
         runs=list(rows(tables)),
         failures=list(failures(tables)),
         provenance=list(provenance(tables, name)),
-        files=files,
+        traces=[file for file in files if file.endswith(f"/{TRACE}")],
+        files=[file for file in files if not file.endswith(f"/{TRACE}")],
     )
 
 
@@ -113,6 +118,22 @@ def question(tables: Tables) -> str:
         f"Does training {workloads} on {datasets} in parallel take less time than {references}, "
         "and by how much?"
     )
+
+
+def brief(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> dict[str, Finding]:
+    """Return one finding of each section of `BRIEF`, by the section.
+
+    It is the first that names the configuration that answers, if one does.
+    """
+    labels = [quoted(row.label) for row in answering(tables)][:1]
+    return {
+        section: next(
+            (each for label in labels for each in found[section] if label in each.text),
+            found[section][0],
+        )
+        for section in BRIEF
+        if found[section]
+    }
 
 
 def marked(text: str) -> Markup:
