@@ -2,7 +2,8 @@
 
 The runs are made up: repeats of configurations whose times vary by a tenth. Tables are built from
 their files, and figures drawn from the tables, as the workflow does. The page is then written by
-`scripts/page.py`, as a process of its own. All stand in a temporary folder and are removed.
+`scripts/page.py`, as a process of its own. All stand in a temporary folder and are removed. Run it
+as `python -m benchmarks.page` in the project.
 """
 
 from __future__ import annotations
@@ -50,9 +51,7 @@ def _page(folder: Path, runs: int, repeats: int, profile: bool) -> Path:
     experiment = _experiment(folder, runs, repeats)
     frames = _timed(
         f"{runs} runs: tables",
-        lambda: tables.tables(
-            experiment.runs, experiment.dataset_files, experiment.class_files
-        ),
+        lambda: tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files),
     )
     tables.write(frames, folder / "tables")
     names = [*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs == "classes")]

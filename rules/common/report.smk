@@ -124,5 +124,6 @@ def table_files(e):
 
 def report_files(e):
     """Return the files of an experiment's report: page, summary, tables and figures."""
-    written = [f"results/{e.name}/{name}" for name in ("index.html", "summary.md")]
+    names = ("index.html", "summary.md", "multiqc/answer_mqc.json")
+    written = [f"results/{e.name}/{name}" for name in names]
     return [*written, *table_files(e), *drawn_files(e)]

@@ -6,14 +6,17 @@ import base64
 import io
 import re
 import shutil
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pypdf import PdfReader
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.conftest import AXE
 from tests.unit.pages import HOSTILE, TITLE, drawn, failed, hostile, three, written
@@ -128,6 +131,11 @@ def press_until(browser: webdriver.Chrome, key: str, selector: str, most: int = 
     raise AssertionError(f"{selector} is not reached by the keyboard")
 
 
+def _letters(text: str) -> str:
+    """Return a text without spaces and ligatures."""
+    return "".join(unicodedata.normalize("NFKC", text).split())
+
+
 def shown(browser: webdriver.Chrome, column: int = 2) -> list[str]:
     """Return a column of the rows of the table of runs that are on display."""
     return browser.execute_script(
@@ -142,15 +150,30 @@ def test_it_fits_its_window_and_asks_for_nothing(opened, width):
     resize(opened, width)
     assert_fits(opened, width)
     tops = opened.execute_script(
-        "return ['.answer', '#figure-speedup', '#why'].map("
+        "return ['.answer', '#figure-times', '#figure-speedup', '#why'].map("
         "at => document.querySelector(at).getBoundingClientRect().top)"
     )
     assert tops == sorted(tops) and tops[1] < 1000, "the first screen shows answer and figure"
     letters = opened.execute_script(
-        "return Math.min(...Array.from(document.querySelectorAll('#figure-speedup svg text')).map("
+        "return Math.min(...Array.from(document.querySelectorAll('#figure-times svg text')).map("
         "text => text.getBoundingClientRect().height))"
     )
     assert letters > 6
+    assert_quiet(opened)
+
+
+def test_vega_adds_the_values_of_the_chart_under_the_policy(opened):
+    resize(opened, 1400)
+    place = opened.find_element(By.ID, "chart")
+    WebDriverWait(opened, 60).until(lambda _: place.find_elements(By.CSS_SELECTOR, ".vega-embed"))
+    marks = place.find_elements(By.CSS_SELECTOR, ".mark-rect path, .mark-symbol path")
+    assert marks
+    ActionChains(opened).move_to_element(marks[-1]).perform()
+    told = WebDriverWait(opened, 60).until(
+        lambda _: opened.find_element(By.CSS_SELECTOR, "#vg-tooltip-element.visible")
+    )
+    assert "horovod" in told.text or "single" in told.text
+    assert not told.find_elements(By.CSS_SELECTOR, "img, script, b")
     assert_quiet(opened)
 
 
@@ -237,9 +260,10 @@ def test_rows_are_filtered_and_sorted_by_keyboard_alone(opened):
 
 def test_the_first_printed_page_has_the_answer(opened):
     printed = PdfReader(io.BytesIO(base64.b64decode(opened.print_page())))
-    words = "".join(printed.pages[0].extract_text().split())
-    answer = opened.find_element(By.CSS_SELECTOR, ".answer")
-    assert "".join(answer.text.split()) in words
+    words = _letters(printed.pages[0].extract_text())
+    for selector in (".answer code", ".brief dd", "#figure-times figcaption"):
+        assert _letters(opened.find_element(By.CSS_SELECTOR, selector).text) in words
+    assert "Noverdictfromtwopairs:twoprocesses" in words
     assert len(printed.pages) < 20
     assert all(page.extract_text().strip() for page in printed.pages)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import xml.etree.ElementTree as ET
 from html import unescape
@@ -15,6 +16,7 @@ from pages import HOSTILE, TITLE, Parsed, captions, drawn, failed, hostile, thre
 
 from escala.report.findings import of_section
 from escala.report.page import FIGURE_BYTES, marked, page, plain
+from escala.report.page.chart import runtime
 from escala.report.page.svg import Drawings
 
 DRAWN = ("speedup", "confusion_matrices")
@@ -86,7 +88,8 @@ def test_the_answer_comes_first_and_sections_are_in_order(frames, parsed):
 
 def test_a_figure_stands_where_its_finding_is(text):
     places = re.findall(r'<(?:section id="|figure id="figure-)(\w+)"', text)
-    assert places.index("speedup") == places.index("answer") + 1
+    assert places.index("times") == places.index("answer") + 1
+    assert places.index("speedup") == places.index("times") + 1
     assert places.index("scores") < places.index("confusion_matrices") < places.index("runs")
 
 
@@ -133,7 +136,13 @@ def test_names_from_data_change_nothing_but_text(parsed, under_attack):
     assert cells >= {HOSTILE["demo-1000"], HOSTILE["virus-cnn"], HOSTILE["tuned"]}
     codes = "".join(under_attack.text_of("code"))
     assert "{{ 7 * 7 }}" in codes or "<b>" in codes
-    assert under_attack.text_of("script") == parsed.text_of("script")
+    assert under_attack.text_of("script")[1:] == parsed.text_of("script")[1:]
+    chart, _ = (json.loads(page.text_of("script")[0]) for page in (under_attack, parsed))
+    assert (
+        HOSTILE["tuned"] not in str(parsed.elements)
+        and "<" not in under_attack.text_of("script")[0]
+    )
+    assert chart["vconcat"]
 
 
 def test_nothing_is_loaded_and_no_element_runs_code(text, parsed):
@@ -142,6 +151,7 @@ def test_nothing_is_loaded_and_no_element_runs_code(text, parsed):
     addresses = [a["href"] for _, a in parsed.elements if "href" in a]
     allowed = ("#", "figures/", "tables/", "data:image/png;base64,")
     assert addresses and all(address.startswith(allowed) for address in addresses)
+    text = text.replace(runtime(), "")
     assert not re.findall(r"""(?:url\(|@import|href=|src=)["']?\s*(?:https?:)?//""", text)
 
 
@@ -149,19 +159,23 @@ def test_only_its_own_script_and_style_may_act(parsed):
     [policy] = [a["content"] for a in parsed.all("meta") if "http-equiv" in a]
     rules = dict(each.strip().split(" ", 1) for each in policy.split(";"))
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
-    for part in ("script", "style"):
-        [content] = parsed.text_of(part)
-        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-        assert rules[f"{part}-src"] == f"'sha256-{digest}'"
+    _, *scripts = parsed.text_of("script")
+    assert len(scripts) == 2, "the first is data"
+    for part, contents in (("script", scripts), ("style", parsed.text_of("style"))):
+        digests = [
+            base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+            for content in contents
+        ]
+        assert rules[f"{part}-src"] == " ".join(f"'sha256-{digest}'" for digest in digests)
     assert rules["img-src"] == "data:" and len(rules) == 6
 
 
 def test_every_drawing_has_words_in_its_place(frames, parsed, figures):
     drawings = parsed.all("svg")
-    assert len(drawings) == len(figures)
+    assert len(drawings) == len(figures) + 1
     assert {each["role"] for each in drawings} == {"img"}
     assert all(len(words) > 20 for words in parsed.text_of("desc"))
-    assert len(parsed.text_of("desc")) == len(figures)
+    assert len(parsed.text_of("desc")) == len(drawings)
     answer = next(of_section("answer", frames, "demo")).text.replace("`", "")
     assert any(words.startswith(answer) for words in parsed.text_of("desc"))
 

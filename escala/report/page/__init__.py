@@ -1,13 +1,14 @@
 """Write one HTML page on an experiment: the answer first, then its evidence.
 
 The page is one file that loads nothing, and can be read without JavaScript. Its content security
-policy allows only the script and the style in it, by their digests. Jinja escapes all text.
+policy allows only the scripts and the style in it, by their digests. Jinja escapes all text.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,13 +23,14 @@ from escala.report.findings.gaps import failures
 from escala.report.findings.verdicts import answering, compared
 from escala.report.findings.words import Tables, listed, quoted
 from escala.report.overview import explanation, overview
+from escala.report.page.chart import chart, runtime
 from escala.report.page.provenance import provenance
 from escala.report.page.runs import COLUMNS, rows
 from escala.report.page.svg import Drawings
 from escala.strategies.base import TRACE
 
 #: Bytes of figures in a page. Those beyond are links to their files.
-FIGURE_BYTES = 1_500_000
+FIGURE_BYTES = 900_000
 #: Sections of which the first screen has one sentence.
 BRIEF = ("why", "sure", "cost", "next")
 #: Sections of figures that no finding names, by the category of the figure.
@@ -71,8 +73,13 @@ def page(
     """
     found = {section: list(of_section(section, tables, name)) for section in SECTIONS}
     drawings = Drawings()
+    times = chart(tables)
+    times_svg = times and drawings.inline(
+        times.svg, "figure-times", "Training time per epoch.", times.caption
+    )
     drawn = dict(_drawn(figures, captions, found, drawings))
-    style, script = _text("page.css") + drawings.rules, _text("page.js")
+    style = _text("page.css") + drawings.rules
+    scripts = [*[runtime()] * bool(times), _text("page.js")]
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -86,9 +93,12 @@ def page(
         title=title,
         question=question(tables),
         style=Markup(style),
-        script=Markup(script),
+        scripts=list(map(Markup, scripts)),
         style_digest=_digest(style),
-        script_digest=_digest(script),
+        script_digests=list(map(_digest, scripts)),
+        times=times,
+        times_svg=Markup(times_svg or ""),
+        specification=Markup(_data(times.specification) if times else ""),
         sections=SECTIONS,
         findings=found,
         brief=brief(tables, found),
@@ -147,6 +157,11 @@ def marked(text: str) -> Markup:
 
 def _text(name: str) -> str:
     return (_FOLDER / name).read_text()
+
+
+def _data(value: dict) -> str:
+    """Return JSON that no script element ends in."""
+    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
 
 
 def _digest(text: str) -> str:
