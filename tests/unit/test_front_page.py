@@ -23,7 +23,7 @@ def _front_page(files: list[Path]) -> str:
     records = [SimpleNamespace(path=path) for path in files]
     text = environment.from_string(TEXT).render(files=records, categories={}, snakemake=None)
     settings = {"report_level": 2, "halt_level": 2}
-    return publish_parts(text, writer_name="html", settings_overrides=settings)["html_body"]
+    return publish_parts(text, writer="html", settings_overrides=settings)["html_body"]
 
 
 @pytest.mark.parametrize("change", [dict, hostile])

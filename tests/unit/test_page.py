@@ -16,8 +16,8 @@ from pages import HOSTILE, TITLE, Parsed, captions, drawn, failed, hostile, thre
 
 from escala.report.findings import of_section
 from escala.report.page import FIGURE_BYTES, marked, page, plain
-from escala.report.page.chart import runtime
 from escala.report.page.svg import Drawings
+from escala.report.page.times import runtime
 
 DRAWN = ("speedup", "confusion_matrices")
 SVG = "{http://www.w3.org/2000/svg}"

@@ -23,10 +23,10 @@ from escala.report.findings.gaps import failures
 from escala.report.findings.verdicts import answering, compared
 from escala.report.findings.words import Tables, listed, quoted
 from escala.report.overview import explanation, overview
-from escala.report.page.chart import chart, runtime
 from escala.report.page.provenance import provenance
 from escala.report.page.runs import COLUMNS, rows
 from escala.report.page.svg import Drawings
+from escala.report.page.times import chart, runtime
 from escala.strategies.base import TRACE
 
 #: Bytes of figures in a page. Those beyond are links to their files.

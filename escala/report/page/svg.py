@@ -25,8 +25,8 @@ _ATTRIBUTES = frozenset(
 #: Attributes that style, as Vega writes them.
 _STYLING = frozenset(
     {
-        "fill", "stroke", "opacity", "stroke-width", "stroke-dasharray", "stroke-miterlimit",
-        "text-anchor", "font-family", "font-size", "font-weight",
+        "display", "fill", "stroke", "opacity", "stroke-width", "stroke-dasharray",
+        "stroke-miterlimit", "text-anchor", "font-family", "font-size", "font-weight",
     }
 )  # fmt: skip
 #: The least and the largest width of a drawing on the page, by its own.

@@ -7,6 +7,7 @@ allows it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -80,8 +81,8 @@ def runtime() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, which defines `vegaEmbed`."""
     import vl_convert
 
-    # A script in a page ends at the first end tag, wherever it stands.
-    return vl_convert.javascript_bundle().replace("</", "<\\/")
+    # A script in a page ends at the first end tag of its name, wherever it stands.
+    return re.sub("</(?=script)", r"<\\/", vl_convert.javascript_bundle(), flags=re.IGNORECASE)
 
 
 def _panels(tables: Tables) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, int]]:
@@ -140,7 +141,7 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
         if names in predictions.index:
             found |= _predicted(predictions.loc[names])
         rows.append(found)
-    return pd.DataFrame(rows).astype(object)
+    return pd.DataFrame(rows, dtype=object)
 
 
 def _time(seconds: float, low: float, high: float) -> str:
