@@ -14,6 +14,7 @@
 #   results/{experiment}/figures/{figure}.svg, .png
 #   results/{experiment}/figures/runs/{configuration}.{measurement}.{figure}.svg, .png
 #   results/{experiment}/summary.md, index.html
+#   results/{experiment}/multiqc/answer_mqc.json, configurations_mqc.json
 #
 # Tables and figures show a failed run as a gap with its name. Older measurements of a run, kept in
 # sessions/ beside run.json, are read with it.
@@ -177,6 +178,7 @@ rule page:
         figures=lambda wildcards: experiment_figures(experiment(wildcards)),
         of_runs=lambda wildcards: figures_of_runs(experiment(wildcards)),
         captions=lambda wildcards: captions_of(experiment(wildcards)),
+        traced=lambda wildcards: traced_files(experiment(wildcards)),
     output:
         "results/{experiment}/index.html",
     log:
@@ -198,7 +200,33 @@ rule page:
             --tables {params.tables:q} \
             --figures {input.figures:q} \
             --captions {params.captions:q} \
+            --traced {input.traced:q} \
             --files {input.figures:q} {input.of_runs:q} {input.tables:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule multiqc:
+    input:
+        lambda wildcards: table_files(experiment(wildcards)),
+    output:
+        multiext("results/{experiment}/multiqc/", "answer_mqc.json", "configurations_mqc.json"),
+    log:
+        "results/{experiment}/logs/multiqc.log",
+    conda:
+        "../envs/report.yaml"
+    params:
+        code=code("scripts.multiqc"),
+        title=lambda wildcards: experiment(wildcards).title,
+        tables=subpath(input[0], parent=True),
+    message:
+        "Write the custom content of {wildcards.experiment} for MultiQC"
+    shell:
+        """
+        python -m scripts.multiqc \
+            --experiment {wildcards.experiment} \
+            --title {params.title:q} \
+            --tables {params.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """
 

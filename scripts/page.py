@@ -6,6 +6,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.report import documents
+from escala.strategies.base import TRACE
 
 
 def main() -> None:
@@ -14,7 +15,13 @@ def main() -> None:
         "--figures", nargs="*", default=[], type=Path, help="figures of the experiment, as SVG"
     )
     parser.add_argument("--captions", required=True, type=Path, help="folder of their captions")
+    parser.add_argument(
+        "--traced", nargs="*", default=[], type=Path, metavar="run.json",
+        help="runs that may have left a trace for Perfetto, to link to",
+    )  # fmt: skip
     arguments = parser.parse_args()
+    traces = (path.with_name(TRACE) for path in arguments.traced)
+    arguments.files += [path for path in traces if path.exists()]
     figures = {path.stem: path for path in arguments.figures}
     captions = {name: arguments.captions / f"{name}.rst" for name in figures}
 

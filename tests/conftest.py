@@ -56,6 +56,8 @@ KNOBS = {
     "optimizer": "keras",
 }
 CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
+#: The rules of accessibility, as one script.
+AXE = ROOT / "tests" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 def _genomes() -> str | None:
@@ -74,6 +76,10 @@ def _chromium() -> str | None:
 
 def _zensical() -> str | None:
     return None if find_spec("zensical") else "Zensical is not installed"
+
+
+def _axe() -> str | None:
+    return None if AXE.is_file() else "axe-core is not installed"
 
 
 def _cluster() -> str | None:
@@ -101,6 +107,7 @@ NEEDS = {
         "install both, on Debian: apt-get install chromium chromium-driver",
     ),
     "docs": ("docs", _zensical, "uv sync --group docs"),
+    "axe": ("axe", _axe, "install it: npm ci --prefix tests/browser"),
 }
 
 

@@ -23,7 +23,7 @@ They are unavailable for ranks under several kernels, that is on several machine
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -71,10 +71,15 @@ def of_run(run_file: Path, alone: bool, one_clock: bool) -> pd.DataFrame:
     -----
     A process that holds several ranks has one record for all of them, under its own number.
     """
-    phases = _phases(run_file.with_name("timeline.json")) if one_clock else None
-    steps = per_step(_clocks(run_file), phases)
+    clocks, phases = moments(run_file, one_clock)
+    steps = per_step(clocks, phases)
     sources = {CLOCKS, *[ALL_CLOCKS] * one_clock, *[TIMELINE, BOTH] * (phases is not None)}
     return summary(steps, alone, sources)
+
+
+def moments(run_file: Path, one_clock: bool) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Return the clocks and the phases of a run that ended ok, as `per_step` takes them."""
+    return _clocks(run_file), (_phases(run_file.with_name("timeline.json")) if one_clock else None)
 
 
 def _clocks(run_file: Path) -> pd.DataFrame:
@@ -114,10 +119,8 @@ def covered(parts: Mapping[str, Intervals], begins: float, ends: float) -> dict[
     seconds of the parts `EXCHANGE` that other parts cover; as `unexplained` those that no part
     covers.
     """
-    cuts = np.unique(np.clip(np.concatenate([*parts.values(), [[begins, ends]]]), begins, ends))
-    seconds, middles = np.diff(cuts), (cuts[1:] + cuts[:-1]) / 2
-    covers = np.array([_contains(intervals, middles) for intervals in parts.values()])
-    taken = np.cumsum(covers, axis=0)
+    cuts, covers = _cut(parts, begins, ends)
+    seconds, taken = np.diff(cuts), np.cumsum(covers, axis=0)
     alone = dict(zip(parts, (covers & (taken == 1)) @ seconds, strict=True))
     of_exchange = covers[[name in EXCHANGE for name in parts]].any(axis=0)
     exchanged = sum(alone[name] for name in EXCHANGE if name in parts)
@@ -125,6 +128,39 @@ def covered(parts: Mapping[str, Intervals], begins: float, ends: float) -> dict[
         OVERLAP: of_exchange @ seconds - exchanged,
         UNEXPLAINED: (taken[-1] == 0) @ seconds,
     }
+
+
+def segments(
+    parts: Mapping[str, Intervals], begins: float, ends: float
+) -> list[tuple[str, float, float]]:
+    """Divide the time between two moments into segments, as `covered` does.
+
+    Returns
+    -------
+    Part (`unexplained` if none covers it), begin and end of each, in order and without gaps.
+    Neighbours differ in their part.
+    """
+    cuts, covers = _cut(parts, begins, ends)
+    names = np.array([*parts, UNEXPLAINED])
+    first = np.argmax(np.vstack([covers, np.ones(len(cuts) - 1, bool)]), axis=0)
+    starts = np.flatnonzero(np.diff(first, prepend=-1))
+    bounds = np.append(cuts[starts], cuts[-1]).tolist()
+    return list(zip(names[first[starts]].tolist(), bounds[:-1], bounds[1:], strict=True))
+
+
+def _cut(
+    parts: Mapping[str, Intervals], begins: float, ends: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cut the time between two moments wherever a part begins or ends.
+
+    Returns
+    -------
+    The cuts, of shape (number + 1,), and whether each part covers what lies between two of them, of
+    shape (parts, number).
+    """
+    cuts = np.unique(np.clip(np.concatenate([*parts.values(), [[begins, ends]]]), begins, ends))
+    middles = (cuts[1:] + cuts[:-1]) / 2
+    return cuts, np.array([_contains(intervals, middles) for intervals in parts.values()])
 
 
 def _contains(intervals: Intervals, moments: np.ndarray) -> np.ndarray:
@@ -146,23 +182,69 @@ def per_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
     One row per rank, epoch and step, and a column for each of `PARTS`, `overlap`, `unexplained`
     and `whole`. Without moments inside the step there are only `input` and `whole`.
     """
-    whole = clocks[clocks["tensor"] == ""].pivot(index=_STEP, columns="moment", values="seconds")
+    whole = _whole(clocks)
     steps = whole["returned"] - whole["gather_begins"]
     if "step_begins" not in whole:
         gathering = whole["gather_ends"] - whole["gather_begins"]
         return pd.DataFrame({"input": gathering, WHOLE: steps})
+    rows = [covered(parts, *window) for parts, window in _parts(clocks, phases, whole)]
+    return pd.DataFrame(rows, index=whole.index).assign(**{WHOLE: steps})
+
+
+def typical_step(clocks: pd.DataFrame, phases: pd.DataFrame | None) -> pd.DataFrame:
+    """Return the segments of the step of median duration, on all ranks.
+
+    The duration is that from the first rank's begin to the last rank's end, so all ranks need one
+    clock.
+
+    Parameters
+    ----------
+    clocks, phases : as in `per_step`.
+
+    Returns
+    -------
+    One row per segment: `epoch`, `step`, `rank`, `part` (one of `PARTS`, or `unexplained`),
+    `start_seconds` and `end_seconds` since the first rank began the step. It is empty without
+    moments inside the step.
+    """
+    whole = _whole(clocks)
+    columns = ["epoch", "step", "rank", "part", "start_seconds", "end_seconds"]
+    if "step_begins" not in whole:
+        return pd.DataFrame(columns=columns)
+    of_all = whole.groupby(["epoch", "step"])
+    begins, ends = of_all["gather_begins"].min(), of_all["returned"].max()
+    ordered = (ends - begins).sort_values(kind="stable").index
+    epoch, step = ordered[(len(ordered) - 1) // 2]
+    chosen = whole.xs((epoch, step), level=["epoch", "step"], drop_level=False)
+    rows = [
+        (epoch, step, rank, part, start - begins[epoch, step], end - begins[epoch, step])
+        for (rank, *_), (parts, window) in zip(
+            chosen.index, _parts(clocks, phases, chosen), strict=True
+        )
+        for part, start, end in segments(parts, *window)
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _whole(clocks: pd.DataFrame) -> pd.DataFrame:
+    """Return the moments of whole steps: a row per rank, epoch and step, a column per moment."""
+    return clocks[clocks["tensor"] == ""].pivot(index=_STEP, columns="moment", values="seconds")
+
+
+def _parts(
+    clocks: pd.DataFrame, phases: pd.DataFrame | None, whole: pd.DataFrame
+) -> Iterator[tuple[dict[str, Intervals], tuple[float, float]]]:
+    """Yield the parts of each step of `whole` in the order of `PARTS`, and its begin and end."""
     tensors = clocks[clocks["tensor"] != ""].pivot(
         index=["rank", *_TENSOR], columns="moment", values="seconds"
     )
     slowest = tensors["gradient_ready"].groupby(_TENSOR).transform("max").rename("all_ready")
     tensors = tensors.join(slowest)
     exchanges = _exchanges(slowest, phases)
-    rows = []
     for step, moments in whole.iterrows():
         parts = _of_rank(moments, tensors.loc[step]) | exchanges
-        window = moments[["gather_begins", "returned"]]
-        rows.append(covered({name: parts[name] for name in PARTS}, *window))
-    return pd.DataFrame(rows, index=whole.index).assign(**{WHOLE: steps})
+        window = tuple(moments[["gather_begins", "returned"]])
+        yield {name: parts[name] for name in PARTS}, window
 
 
 def _of_rank(moments: pd.Series, tensors: pd.DataFrame) -> dict[str, Intervals]:

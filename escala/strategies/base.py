@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 #: The timeline as a library writes it, in the run's `ranks/` folder, and the files made of it.
 RAW_TIMELINE = "timeline.raw"
-TIMELINE_FILES = ("timeline.json", "trace.json")
+#: A timeline as a trace for Perfetto.
+TRACE = "trace.json"
+TIMELINE_FILES = ("timeline.json", TRACE)
 #: Linux's name for the instructions that multiply numbers of the type bfloat16.
 BFLOAT16 = "avx512_bf16"
 

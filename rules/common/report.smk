@@ -2,6 +2,7 @@
 
 from escala.report.figures import DECLARED, FIGURES, ONE_RUN, REPEAT, SOME_FIGURES
 from escala.runtime.layout import Layout
+from escala.strategies.base import TRACE
 
 OF_RUN_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{measurement}.{of_run}"
 OF_RUN = f"results/{{experiment}}/figures/runs/{OF_RUN_NAME}"
@@ -100,6 +101,12 @@ def captions_of(e):
     return [str(CAPTIONS / f"{figure}.rst") for figure in experiment_names(e)]
 
 
+def traced_files(e):
+    """Return the run.json files of the probe runs that may leave a trace for Perfetto."""
+    traced = (name for name, probe in PROBES.items() if TRACE in probe.products)
+    return [run.file for name in traced for run in e.probed(name)]
+
+
 def predictions_if_any(wildcards):
     """Return the predictions of an experiment, if they were ever requested."""
     file = f"results/{experiment(wildcards).name}/predictions.json"
@@ -123,5 +130,6 @@ def table_files(e):
 
 def report_files(e):
     """Return the files of an experiment's report: page, summary, tables and figures."""
-    written = [f"results/{e.name}/{name}" for name in ("index.html", "summary.md")]
+    names = ("index.html", "summary.md", "multiqc/answer_mqc.json")
+    written = [f"results/{e.name}/{name}" for name in names]
     return [*written, *table_files(e), *drawn_files(e)]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
 import shutil
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pypdf import PdfReader
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.unit.pages import HOSTILE, TITLE, drawn, hostile, three, written
+from tests.conftest import AXE
+from tests.unit.pages import HOSTILE, TITLE, drawn, failed, hostile, three, written
 
 WIDTHS = (1400, 820, 390)
 OPTIONS = (
@@ -41,9 +47,22 @@ def page(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("page")
     frames = hostile(three(folder / "experiment"))
     text = written(frames, drawn(frames, folder, ("speedup", "seconds_per_epoch")))
-    lonely = tmp_path_factory.mktemp("lonely") / "index.html"
-    lonely.write_text(text)
-    return lonely.as_uri()
+    return alone(tmp_path_factory, text)
+
+
+@pytest.fixture(scope="module")
+def page_of_failures(tmp_path_factory) -> str:
+    """The address of a page on runs that all failed."""
+    folder = tmp_path_factory.mktemp("failed")
+    frames = failed(folder / "experiment")
+    return alone(tmp_path_factory, written(frames, drawn(frames, folder, ("speedup",))))
+
+
+def alone(tmp_path_factory, text: str) -> str:
+    """Write a page without any file beside it, and return its address."""
+    path = tmp_path_factory.mktemp("lonely") / "index.html"
+    path.write_text(text)
+    return path.as_uri()
 
 
 @pytest.fixture
@@ -80,6 +99,43 @@ def assert_fits(browser: webdriver.Chrome, width: int) -> None:
     assert width - 20 <= wide <= width, "a scroll bar takes less than 20 pixels"
 
 
+def assert_accessible(browser: webdriver.Chrome) -> None:
+    """Assert that axe-core finds nothing serious or critical in the page as it is shown."""
+    found = [
+        f"{each['impact']} {each['id']}: {each['help']}: {node['html'][:200]}"
+        for each in violations(browser)
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
+    assert found == []
+
+
+def violations(browser: webdriver.Chrome) -> list[dict]:
+    """Return what axe-core finds. The page's policy is not for what comes from the browser."""
+    run = "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
+    for expression in (AXE.read_text(), run):
+        evaluated = browser.execute_cdp_cmd(
+            "Runtime.evaluate",
+            {"expression": expression, "awaitPromise": True, "returnByValue": expression == run},
+        )
+        assert "exceptionDetails" not in evaluated, evaluated
+    return evaluated["result"]["value"]
+
+
+def press_until(browser: webdriver.Chrome, key: str, selector: str, most: int = 200) -> None:
+    """Press a key until an element has the focus."""
+    for _ in range(most):
+        browser.switch_to.active_element.send_keys(key)
+        if browser.execute_script("return document.activeElement.matches(arguments[0])", selector):
+            return
+    raise AssertionError(f"{selector} is not reached by the keyboard")
+
+
+def _letters(text: str) -> str:
+    """Return a text without spaces and ligatures."""
+    return "".join(unicodedata.normalize("NFKC", text).split())
+
+
 def shown(browser: webdriver.Chrome, column: int = 2) -> list[str]:
     """Return a column of the rows of the table of runs that are on display."""
     return browser.execute_script(
@@ -94,16 +150,46 @@ def test_it_fits_its_window_and_asks_for_nothing(opened, width):
     resize(opened, width)
     assert_fits(opened, width)
     tops = opened.execute_script(
-        "return ['.answer', '#figure-speedup', '#why'].map("
+        "return ['.answer', '#figure-times', '#figure-speedup', '#why'].map("
         "at => document.querySelector(at).getBoundingClientRect().top)"
     )
     assert tops == sorted(tops) and tops[1] < 1000, "the first screen shows answer and figure"
     letters = opened.execute_script(
-        "return Math.min(...Array.from(document.querySelectorAll('#figure-speedup svg text')).map("
-        "text => text.getBoundingClientRect().height))"
+        "return Math.min(...Array.from(document.querySelectorAll('#figure-times svg text')).map("
+        "text => text.getBoundingClientRect().height).filter(height => height > 0))"
     )
     assert letters > 6
     assert_quiet(opened)
+
+
+def test_vega_adds_the_values_of_the_chart_under_the_policy(opened):
+    resize(opened, 1400)
+    place = opened.find_element(By.ID, "chart")
+    WebDriverWait(opened, 60).until(lambda _: place.find_elements(By.CSS_SELECTOR, ".vega-embed"))
+    marks = place.find_elements(By.CSS_SELECTOR, ".mark-rect path, .mark-symbol path")
+    assert marks
+    ActionChains(opened).move_to_element(marks[-1]).perform()
+    told = WebDriverWait(opened, 60).until(
+        lambda _: opened.find_element(By.CSS_SELECTOR, "#vg-tooltip-element.visible")
+    )
+    assert "horovod" in told.text or "single" in told.text
+    assert not told.find_elements(By.CSS_SELECTOR, "img, script, b")
+    assert_quiet(opened)
+
+
+@pytest.mark.axe
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["page", "page_of_failures"])
+def test_nothing_keeps_readers_out(browser, request, name, width):
+    resize(browser, width)
+    browser.get(request.getfixturevalue(name))
+    assert_accessible(browser)
+
+
+@pytest.mark.axe
+def test_faults_of_access_are_found(opened):
+    opened.execute_script("document.querySelector('#runs-form label').remove()")
+    assert "label" in {each["id"] for each in violations(opened)}
 
 
 def test_names_from_data_are_only_text(opened):
@@ -159,6 +245,27 @@ def test_a_first_press_of_tab_leads_to_the_runs(opened):
     assert opened.switch_to.active_element.text == "Skip to the runs"
     opened.switch_to.active_element.send_keys(Keys.ENTER)
     assert opened.current_url.endswith("#runs") and len(shown(opened)) == 9
+
+
+def test_rows_are_filtered_and_sorted_by_keyboard_alone(opened):
+    press_until(opened, Keys.TAB, "#runs-filter")
+    opened.switch_to.active_element.send_keys("horovod-mpi")
+    press_until(opened, Keys.TAB, "th[data-key=train_seconds_per_epoch] button")
+    opened.switch_to.active_element.send_keys(Keys.ENTER)
+    seconds = [float(each) for each in shown(opened, 8)]
+    assert len(seconds) == 3 and seconds == sorted(seconds)
+    press_until(opened, Keys.TAB, ".files li:last-child a")
+    assert_quiet(opened)
+
+
+def test_the_first_printed_page_has_the_answer(opened):
+    printed = PdfReader(io.BytesIO(base64.b64decode(opened.print_page())))
+    words = _letters(printed.pages[0].extract_text())
+    for selector in (".answer code", ".brief dd", "#figure-times figcaption"):
+        assert _letters(opened.find_element(By.CSS_SELECTOR, selector).text) in words
+    assert "Noverdictfromtwopairs:twoprocesses" in words
+    assert len(printed.pages) < 20
+    assert all(page.extract_text().strip() for page in printed.pages)
 
 
 def test_it_is_readable_without_javascript_and_printed(opened, page):

@@ -11,7 +11,7 @@ import pandas as pd
 from escala.report import tables
 from escala.report.figures import common, figure
 from escala.report.page import page
-from tests.unit.fixtures_runs import three_configurations
+from tests.unit.fixtures_runs import FakeExperiment, three_configurations
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Names and reasons that a page must show as they are, and never run.
@@ -46,6 +46,15 @@ def drawn(frames: dict[str, pd.DataFrame], folder: Path, names: Iterable[str]) -
 def three(folder: Path) -> dict[str, pd.DataFrame]:
     """Return the tables of three configurations, one run of which failed."""
     experiment = three_configurations(folder)
+    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+
+
+def failed(folder: Path, reason: str = "no memory </section> left") -> dict[str, pd.DataFrame]:
+    """Return the tables of two configurations whose only runs failed."""
+    failures = {1: ("out-of-memory", reason)}
+    experiment = FakeExperiment(folder).add_dataset()
+    for strategy, layout in (("single", "1x1"), ("horovod-mpi", "1x2")):
+        experiment.add(strategy, layout, 5.0, 1, failures)
     return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escala.analysis import attribution
-from escala.analysis.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE, covered
+from escala.analysis.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE, covered, segments
 from escala.core.files import read_json, write_json
 from escala.probes import timeline
 from escala.report import tables
@@ -41,6 +43,16 @@ def test_every_instant_counts_once_for_the_first_part_that_covers_it(parts, wind
             and set(having) & {*attribution.EXCHANGE}
         )
     assert covered(parts, begins, ends) == pytest.approx(expected)
+    of_parts = dict.fromkeys([*parts, UNEXPLAINED], 0)
+    found = segments(parts, begins, ends)
+    for name, start, end in found:
+        assert end > start
+        of_parts[name] += end - start
+    assert of_parts == pytest.approx({name: expected[name] for name in of_parts})
+    edges = [(one[2], other[1]) for one, other in pairwise(found)]
+    assert all(one == other for one, other in edges)
+    assert all(one[0] != other[0] for one, other in pairwise(found))
+    assert not found or (found[0][1], found[-1][2]) == (begins, ends)
 
 
 def phases() -> pd.DataFrame:
@@ -68,6 +80,71 @@ def test_the_faster_rank_waits_for_the_slower(two_ranks):
 def test_the_slowest_rank_waits_for_none_and_hides_an_exchange(two_ranks):
     parts = two_ranks.loc[1].mean()
     assert parts[["compute", "skew", OVERLAP]].tolist() == pytest.approx([70, 0, 5], abs=1e-3)
+
+
+def test_the_segments_of_a_step_follow_each_other_on_one_axis_for_all_ranks(two_ranks):
+    late = clocks_of_rank(1).assign(rank=1, seconds=lambda moments: moments["seconds"] + 0.001)
+    clocks = pd.concat([clocks_of_rank(0).assign(rank=0), late])
+    found = attribution.typical_step(clocks, phases())
+    assert found[["epoch", "step"]].drop_duplicates().to_numpy().tolist() == [[1, 2]]
+    for rank, begins in ((0, 0.0), (1, 0.001)):
+        own = found[found["rank"] == rank]
+        starts, ends = own["start_seconds"].to_numpy(), own["end_seconds"].to_numpy()
+        assert starts[0] == pytest.approx(begins, abs=1e-6)
+        assert ends[-1] == pytest.approx(begins + 0.109, abs=1e-6)
+        assert (starts[1:] == ends[:-1]).all()
+    assert found[found["rank"] == 0]["part"].tolist()[:4] == [
+        "input",
+        "dispatch",
+        "compute",
+        "skew",
+    ]
+    shares = found.assign(seconds=1000 * (found["end_seconds"] - found["start_seconds"]))
+    of_rank_0 = shares[shares["rank"] == 0].groupby("part")["seconds"].sum()
+    assert of_rank_0["skew"] == pytest.approx(21, abs=1e-3), "it waits a millisecond longer"
+    assert of_rank_0["compute"] == pytest.approx(two_ranks.loc[0]["compute"].mean(), abs=1e-3)
+
+
+def test_a_step_of_even_many_is_one_that_was_measured():
+    clocks = clocks_of_rank(0, steps=4).assign(rank=0)
+    longer = (clocks["step"] == 3) & (clocks["moment"] == "returned")
+    clocks.loc[longer, "seconds"] += 0.01
+    found = attribution.typical_step(clocks, None)
+    assert found["end_seconds"].max() == pytest.approx(0.109, abs=1e-6)
+
+
+def test_without_moments_inside_there_is_no_step():
+    clocks = clocks_of_rank(0).assign(rank=0)
+    outside = clocks[clocks["moment"].isin(["gather_begins", "gather_ends", "returned"])]
+    assert attribution.typical_step(outside, None).empty
+
+
+def test_ranks_with_clocks_of_their_own_share_no_axis(tmp_path):
+    experiment, runs = clocked(tmp_path)
+    for path in runs:
+        run = read_json(path)
+        write_json(path, run | {"ranks": run["ranks"] | {"one_clock": False}})
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
+    )
+    assert (frames["step"]["kind"] == "unavailable").all() and len(frames["step"]) == 3
+    assert frames["step"]["reason"].str.contains("clocks differ").sum() == 2
+
+
+def test_the_table_of_a_step_tells_what_is_estimated(tmp_path):
+    experiment, runs = clocked(tmp_path)
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
+    )
+    table = frames["step"]
+    tables.write({"step": table}, tmp_path)
+    known = table.dropna(subset=["part"])
+    two = known[known["strategy"] == "horovod-mpi"]
+    kinds = two.groupby(["rank", "part"])["kind"].unique().map(list)
+    assert kinds[0, "transfer"] == kinds[1, "compute"] == ["measured"]
+    assert kinds[1, "transfer"] == ["estimated"]
+    assert (known[known["strategy"] == "single"]["kind"] == "measured").all()
+    assert table[table["part"].isna()]["strategy"].tolist() == ["horovod-gloo"]
 
 
 def test_what_has_no_source_is_unavailable():

@@ -563,6 +563,40 @@ def test_the_parts_of_a_step_are_drawn_for_each_rank_and_gaps_are_named(tmp_path
         assert expected in words
 
 
+@pytest.mark.parametrize("change", [dict, _hard])
+def test_a_step_of_all_ranks_is_drawn_on_one_axis_and_gaps_are_named(tmp_path, change):
+    experiment, runs = clocked(tmp_path)
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
+    )
+    words = _drawn("step_of_ranks", change(frames)).replace("\n", " ")
+    for expected in (
+        "horovod-mpi 1x2, rank\u00a01",
+        "waiting for the slowest rank",
+        "since the first rank began the step (ms)",
+        "No step: horovod-gloo",
+    ):
+        assert expected in words
+    failed = tables.tables([], [], [], probe_files=runs[2:])
+    assert "Nothing was measured. No step: horovod-gloo" in _drawn("step_of_ranks", failed)
+
+
+def test_a_step_is_drawn_as_long_as_it_took(tmp_path):
+    experiment, runs = clocked(tmp_path)
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, probe_files=runs
+    )
+    with common.style():
+        [axes] = figure("step_of_ranks").draw(frames).axes
+    bars = [path.get_extents() for each in axes.collections for path in each.get_paths()]
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    assert rows == ["single 1x1, rank\u00a00", *(f"horovod-mpi 1x2, rank\u00a0{r}" for r in (0, 1))]
+    for row in range(len(rows)):
+        own = [box for box in bars if box.y0 < row < box.y1]
+        assert sum(box.width for box in own) == pytest.approx(109, abs=1e-3)
+        assert min(box.x0 for box in own) == pytest.approx(0, abs=1e-3)
+
+
 def test_rungs_of_a_ladder_are_drawn_with_what_they_are_worth(tmp_path):
     _, files, pairs = laddered(tmp_path)
     frames = tables.tables([], [], [], paired_files=files, pairs=pairs)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import xml.etree.ElementTree as ET
 from html import unescape
 
 import pytest
-from fixtures_runs import FakeExperiment
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import HOSTILE, TITLE, Parsed, captions, drawn, hostile, three, written
+from pages import HOSTILE, TITLE, Parsed, captions, drawn, failed, hostile, three, written
 
-from escala.report import tables
 from escala.report.findings import of_section
 from escala.report.page import FIGURE_BYTES, marked, page, plain
 from escala.report.page.svg import Drawings
+from escala.report.page.times import runtime
 
 DRAWN = ("speedup", "confusion_matrices")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -64,7 +64,17 @@ def test_it_is_valid_and_complete(parsed):
 
 def test_the_answer_comes_first_and_sections_are_in_order(frames, parsed):
     sections = [attributes["id"] for attributes in parsed.all("section")]
-    assert sections == ["answer", "why", "sure", "cost", "scores", "runs", "failures", "data"]
+    assert sections == [
+        "answer",
+        "why",
+        "sure",
+        "cost",
+        "next",
+        "scores",
+        "runs",
+        "failures",
+        "data",
+    ]
     question, answer, *_ = parsed.text_of("p")
     first = next(of_section("answer", frames, "demo"))
     assert answer.startswith(first.text.replace("`", ""))
@@ -78,7 +88,8 @@ def test_the_answer_comes_first_and_sections_are_in_order(frames, parsed):
 
 def test_a_figure_stands_where_its_finding_is(text):
     places = re.findall(r'<(?:section id="|figure id="figure-)(\w+)"', text)
-    assert places.index("speedup") == places.index("answer") + 1
+    assert places.index("times") == places.index("answer") + 1
+    assert places.index("speedup") == places.index("times") + 1
     assert places.index("scores") < places.index("confusion_matrices") < places.index("runs")
 
 
@@ -106,11 +117,7 @@ def test_failed_runs_are_listed_with_their_reasons(parsed, under_attack):
 
 def test_an_experiment_of_failures_has_a_page_with_their_reasons(tmp_path):
     reason = "no memory </section> left"
-    failed = {1: ("out-of-memory", reason)}
-    experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 5.0, 1, failed).add("horovod-mpi", "1x2", 5.0, 1, failed)
-    found = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
-    parsed = Parsed(written(found, {}))
+    parsed = Parsed(written(failed(tmp_path, reason), {}))
     assert not parsed.errors
     assert parsed.text_of("p")[1].startswith("Unavailable: horovod-mpi 1x2 has no ratio to single")
     assert parsed.text_of("dd").count(reason) == 2
@@ -129,7 +136,13 @@ def test_names_from_data_change_nothing_but_text(parsed, under_attack):
     assert cells >= {HOSTILE["demo-1000"], HOSTILE["virus-cnn"], HOSTILE["tuned"]}
     codes = "".join(under_attack.text_of("code"))
     assert "{{ 7 * 7 }}" in codes or "<b>" in codes
-    assert under_attack.text_of("script") == parsed.text_of("script")
+    assert under_attack.text_of("script")[1:] == parsed.text_of("script")[1:]
+    chart, _ = (json.loads(page.text_of("script")[0]) for page in (under_attack, parsed))
+    assert (
+        HOSTILE["tuned"] not in str(parsed.elements)
+        and "<" not in under_attack.text_of("script")[0]
+    )
+    assert chart["vconcat"]
 
 
 def test_nothing_is_loaded_and_no_element_runs_code(text, parsed):
@@ -138,6 +151,7 @@ def test_nothing_is_loaded_and_no_element_runs_code(text, parsed):
     addresses = [a["href"] for _, a in parsed.elements if "href" in a]
     allowed = ("#", "figures/", "tables/", "data:image/png;base64,")
     assert addresses and all(address.startswith(allowed) for address in addresses)
+    text = text.replace(runtime(), "")
     assert not re.findall(r"""(?:url\(|@import|href=|src=)["']?\s*(?:https?:)?//""", text)
 
 
@@ -145,19 +159,23 @@ def test_only_its_own_script_and_style_may_act(parsed):
     [policy] = [a["content"] for a in parsed.all("meta") if "http-equiv" in a]
     rules = dict(each.strip().split(" ", 1) for each in policy.split(";"))
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
-    for part in ("script", "style"):
-        [content] = parsed.text_of(part)
-        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-        assert rules[f"{part}-src"] == f"'sha256-{digest}'"
+    _, *scripts = parsed.text_of("script")
+    assert len(scripts) == 2, "the first is data"
+    for part, contents in (("script", scripts), ("style", parsed.text_of("style"))):
+        digests = [
+            base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+            for content in contents
+        ]
+        assert rules[f"{part}-src"] == " ".join(f"'sha256-{digest}'" for digest in digests)
     assert rules["img-src"] == "data:" and len(rules) == 6
 
 
 def test_every_drawing_has_words_in_its_place(frames, parsed, figures):
     drawings = parsed.all("svg")
-    assert len(drawings) == len(figures)
+    assert len(drawings) == len(figures) + 1
     assert {each["role"] for each in drawings} == {"img"}
     assert all(len(words) > 20 for words in parsed.text_of("desc"))
-    assert len(parsed.text_of("desc")) == len(figures)
+    assert len(parsed.text_of("desc")) == len(drawings)
     answer = next(of_section("answer", frames, "demo")).text.replace("`", "")
     assert any(words.startswith(answer) for words in parsed.text_of("desc"))
 
@@ -167,6 +185,16 @@ def test_figures_beyond_the_size_of_a_page_are_links(frames, figures):
     text = page(frames, "demo", TITLE, figures | {"speedup": large}, captions(figures))
     assert len(text.encode()) < LIMIT
     assert 'href="figures/speedup.svg"' in text and 'id="figure-speedup"' in text
+
+
+def test_traces_of_runs_are_offered_for_perfetto(frames):
+    trace = "runs/demo-1000/virus-cnn/horovod-mpi/1x2/tuned/native/clocks/trace.json"
+    parsed = Parsed(page(frames, "demo", TITLE, {}, {}, [trace, "tables/runs.csv"]))
+    assert [each["href"] for each in parsed.all("a") if "download" in each] == [trace]
+    assert [each["href"] for each in parsed.all("a")].count(trace) == 1
+    assert "https://ui.perfetto.dev" in parsed.text_of("code")
+    without = Parsed(page(frames, "demo", TITLE, {}, {}, ["tables/runs.csv"]))
+    assert "https://ui.perfetto.dev" not in without.text_of("code")
 
 
 def test_equal_tables_give_equal_bytes(frames, figures, text):

@@ -16,27 +16,16 @@ from escala.report.figures.common import (
     name_height,
     new,
     note,
-    palette,
     text_width,
     title,
     wrapped_names,
 )
+from escala.report.figures.parts import COLOURS, NAMES
 from escala.report.tables.views import labelled
 
 CATEGORY = "Time"
 NEEDS = "clocks"
 WHAT = "Where the time of a training step goes"
-_NAMES = {
-    "input": "input",
-    "dispatch": "into and out of\nthe compiled step",
-    "compute": "forward and backward",
-    "optimiser": "optimiser",
-    "skew": "waiting for the\nslowest rank",
-    "transfer": "transfer and reduction",
-    "copies": "copies to and from\nfusion buffers",
-    "negotiation": "negotiation and cycle",
-    UNEXPLAINED: "unexplained",
-}
 _MILLISECONDS = 1000
 # The width that names and legend leave of the figure, about, in inches.
 _WIDTH, _BARS = 9.5, 5.4
@@ -62,11 +51,10 @@ def draw(tables: Tables) -> Figure:
     names = wrapped_names(seconds.index)
     figure = new(_WIDTH, max(0.4, name_height(names) + 0.1) * len(seconds) + 0.6)
     axes = figure.subplots()
-    colours = palette(PARTS) | {UNEXPLAINED: (0.75, 0.75, 0.75)}
     left = pd.Series(0.0, index=seconds.index)
     for part in (*PARTS, UNEXPLAINED):
         width = seconds[part].fillna(0.0)
-        axes.barh(seconds.index, width, left=left, color=colours[part], label=_NAMES[part])
+        axes.barh(seconds.index, width, left=left, color=COLOURS[part], label=NAMES[part])
         left += width
     ends = seconds[WHOLE]
     axes.plot(ends, seconds.index, "|", color="black", markersize=14, label="whole step")

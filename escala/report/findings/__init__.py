@@ -28,6 +28,7 @@ SECTIONS = {
     "why": "Why",
     "sure": "How sure this is",
     "cost": "At what cost",
+    "next": "What to do next",
     "scores": "What the scores mean",
     "failures": "Runs without result",
     "data": "Machines and data",

@@ -29,7 +29,7 @@ _PART_NAMES = {
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe how the time of a step of rank 0 is divided, if its clocks were read."""
     for label, parts in clocked(tables):
-        for text in (_most(label, parts), _more(label, parts), _beside(label, parts)):
+        for text in (_more(label, parts), _most(label, parts), _beside(label, parts)):
             if text:
                 yield Finding(text, "attribution", "attribution")
 

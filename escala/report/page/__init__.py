@@ -1,15 +1,16 @@
 """Write one HTML page on an experiment: the answer first, then its evidence.
 
 The page is one file that loads nothing, and can be read without JavaScript. Its content security
-policy allows only the script and the style in it, by their digests. Jinja escapes all text.
+policy allows only the scripts and the style in it, by their digests. Jinja escapes all text.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,15 +20,19 @@ from markupsafe import Markup, escape
 from escala.report.figures import DECLARED
 from escala.report.findings import SECTIONS, Finding, of_section
 from escala.report.findings.gaps import failures
-from escala.report.findings.verdicts import compared
-from escala.report.findings.words import Tables, listed
+from escala.report.findings.verdicts import answering, compared
+from escala.report.findings.words import Tables, listed, quoted
 from escala.report.overview import explanation, overview
 from escala.report.page.provenance import provenance
 from escala.report.page.runs import COLUMNS, rows
 from escala.report.page.svg import Drawings
+from escala.report.page.times import chart, runtime
+from escala.strategies.base import TRACE
 
 #: Bytes of figures in a page. Those beyond are links to their files.
-FIGURE_BYTES = 1_500_000
+FIGURE_BYTES = 900_000
+#: Sections of which the first screen has one sentence.
+BRIEF = ("why", "sure", "cost", "next")
 #: Sections of figures that no finding names, by the category of the figure.
 _SECTION_OF_CATEGORY = {
     "Data": "data",
@@ -64,12 +69,17 @@ def page(
     name, title : of the experiment.
     figures : the experiment's figures as SVG, by name.
     captions : a caption in reStructuredText for each of them.
-    files : figures and tables to link to, relative to the page.
+    files : figures, tables and traces of runs to link to, relative to the page.
     """
     found = {section: list(of_section(section, tables, name)) for section in SECTIONS}
     drawings = Drawings()
+    times = chart(tables)
+    times_svg = times and drawings.inline(
+        times.svg, "figure-times", "Training time per epoch.", times.caption
+    )
     drawn = dict(_drawn(figures, captions, found, drawings))
-    style, script = _text("page.css") + drawings.rules, _text("page.js")
+    style = _text("page.css") + drawings.rules
+    scripts = [*[runtime()] * bool(times), _text("page.js")]
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -83,11 +93,15 @@ def page(
         title=title,
         question=question(tables),
         style=Markup(style),
-        script=Markup(script),
+        scripts=list(map(Markup, scripts)),
         style_digest=_digest(style),
-        script_digest=_digest(script),
+        script_digests=list(map(_digest, scripts)),
+        times=times,
+        times_svg=Markup(times_svg or ""),
+        specification=Markup(_data(times.specification) if times else ""),
         sections=SECTIONS,
         findings=found,
+        brief=brief(tables, found),
         drawings=_by_section(drawn, found),
         links=lambda finding: _links(finding, drawn, files),
         headings=headings,
@@ -97,7 +111,8 @@ def page(
         runs=list(rows(tables)),
         failures=list(failures(tables)),
         provenance=list(provenance(tables, name)),
-        files=files,
+        traces=[file for file in files if file.endswith(f"/{TRACE}")],
+        files=[file for file in files if not file.endswith(f"/{TRACE}")],
     )
 
 
@@ -115,6 +130,22 @@ def question(tables: Tables) -> str:
     )
 
 
+def brief(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> dict[str, Finding]:
+    """Return one finding of each section of `BRIEF`, by the section.
+
+    It is the first that names the configuration that answers, if one does.
+    """
+    labels = [quoted(row.label) for row in answering(tables)][:1]
+    return {
+        section: next(
+            (each for label in labels for each in found[section] if label in each.text),
+            found[section][0],
+        )
+        for section in BRIEF
+        if found[section]
+    }
+
+
 def marked(text: str) -> Markup:
     """Escape a text, and mark what stands between backticks as code."""
     parts = text.split("`")
@@ -126,6 +157,11 @@ def marked(text: str) -> Markup:
 
 def _text(name: str) -> str:
     return (_FOLDER / name).read_text()
+
+
+def _data(value: dict) -> str:
+    """Return JSON that no script element ends in."""
+    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
 
 
 def _digest(text: str) -> str:

@@ -80,3 +80,27 @@
   show();
   if (location.hash.startsWith("#runs?")) document.getElementById("runs").scrollIntoView();
 })();
+
+// Values of the chart, where one points at it. Without Vega, its drawing stays.
+(function () {
+  const data = document.getElementById("chart-specification");
+  if (!data || typeof vegaEmbed === "undefined") return;
+  const place = document.getElementById("chart");
+  const drawing = place.firstElementChild;
+  const live = document.createElement("div");
+  // `ast`: Vega interprets expressions and compiles none, as the page's policy demands.
+  vegaEmbed(live, JSON.parse(data.textContent), {
+    ast: true,
+    actions: false,
+    renderer: "svg",
+    defaultStyle: false,
+    tooltip: { disableDefaultStyle: true },
+  }).then(() => {
+    const svg = live.querySelector("svg");
+    for (const name of ["role", "aria-labelledby", "class"]) {
+      svg.setAttribute(name, drawing.getAttribute(name));
+    }
+    svg.prepend(...drawing.querySelectorAll("title, desc"));
+    place.replaceChildren(live);
+  }, () => {});
+})();

@@ -22,6 +22,17 @@ _ATTRIBUTES = frozenset(
         "preserveAspectRatio", "patternUnits", "patternTransform",
     }
 )  # fmt: skip
+#: Attributes that style, as Vega writes them.
+_STYLING = frozenset(
+    {
+        "display", "fill", "stroke", "opacity", "stroke-width", "stroke-dasharray",
+        "stroke-miterlimit", "text-anchor", "font-family", "font-size", "font-weight",
+    }
+)  # fmt: skip
+#: The least and the largest width of a drawing on the page, by its own.
+_SMALLEST, _LARGEST = 0.8, 1.25
+_LENGTH = re.compile(r"([\d.]+)(pt|px)?")
+_PIXELS_PER_POINT, _PIXELS_PER_REM = 4 / 3, 16
 #: A property or a value of a style, without what ends a rule or loads a file.
 _PROPERTY, _VALUE = re.compile(r"[a-z-]+"), re.compile(r"[\w#%.,'+\- ]*|url\(#[\w.-]+\)")
 _REFERENCE = re.compile(r"url\(#([^)]*)\)")
@@ -50,7 +61,7 @@ class Drawings:
 
         Parameters
         ----------
-        svg : a whole file, as Matplotlib writes it.
+        svg : a whole file, as Matplotlib or Vega writes it.
         name : of the figure; letters, digits, `.`, `_` and `-`.
         title, description : what a screen reader says in place of the drawing.
 
@@ -58,7 +69,15 @@ class Drawings:
         ------
         xml.etree.ElementTree.ParseError : it is not XML.
         """
-        drawn = self._copy(ET.fromstring(svg), name, set(_USED.findall(svg)))
+        root = ET.fromstring(svg)
+        drawn = self._copy(root, name, set(_USED.findall(svg)))
+        if width := _width(root):
+            drawn.set(
+                "class",
+                self._class(
+                    f"min-width:{_SMALLEST * width:.4g}rem; max-width:{_LARGEST * width:.4g}rem"
+                ),
+            )
         drawn.set("role", "img")
         labels = {"title": title, "desc": description}
         drawn.set("aria-labelledby", " ".join(f"{name}-{part}" for part in labels))
@@ -90,6 +109,9 @@ class Drawings:
                     yield key, f"#{name}-{value[1:]}"
                 elif value.startswith(_PICTURE):
                     yield key, value
+            elif key in _STYLING:
+                if _VALUE.fullmatch(value):
+                    yield key, _prefixed(value, name)
             elif key in _ATTRIBUTES and not (key in ("width", "height") and _is_root(element)):
                 yield key, _prefixed(" ".join(value.split()), name)
 
@@ -99,6 +121,14 @@ class Drawings:
 
 def _is_root(element: ET.Element) -> bool:
     return element.tag == f"{_SVG}svg"
+
+
+def _width(svg: ET.Element) -> float | None:
+    """Return the width of a drawing in rem, or None if it states none."""
+    found = _LENGTH.fullmatch(svg.get("width", ""))
+    if found is None:
+        return None
+    return float(found[1]) * (_PIXELS_PER_POINT if found[2] == "pt" else 1) / _PIXELS_PER_REM
 
 
 def _declarations(style: str, name: str) -> Iterator[str]:

@@ -1,0 +1,235 @@
+"""Draw the chart of the first screen: the time of each configuration, narrow enough for a phone.
+
+It is a Vega-Lite specification. The page has it as a drawing, and Vega adds values to it where
+JavaScript runs. Vega evaluates no text as code (`ast`), and adds no style, so the page's policy
+allows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import matplotlib as mpl
+import pandas as pd
+
+from escala.record.comparable import CONFIGURATION
+from escala.report.figures.common import described, in_order, significant, strategy_look
+from escala.report.findings.verdicts import headline, in_brief, interval, names_of_rows, of_epochs
+from escala.report.findings.words import Tables, with_labels
+from escala.report.tables.views import trained_by_steps
+
+#: Configurations in a chart.
+MOST = 20
+_WIDTH, _ROW = 330, 46
+_NAME_PIXELS, _VALUE_PIXELS = 240, 85
+_INK, _SOFT, _BAND, _LINE = "#1b1f24", "#57606a", "#d8dde2", "#e4e8ec"
+#: Columns of the values that a reader gets by pointing, with their titles.
+_TOLD = {
+    "label": "configuration",
+    "time": "training s per epoch",
+    "ratio": "ratio to the main reference",
+    "verdict": "verdict",
+    "ideal": "ideal (s)",
+    "predicted": "predicted (s)",
+    "runs": "runs ok",
+}
+
+
+class Chart(NamedTuple):
+    """A chart of the page.
+
+    Attributes
+    ----------
+    specification : of Vega-Lite.
+    svg : its drawing.
+    caption : plain text.
+    """
+
+    specification: dict
+    svg: str
+    caption: str
+
+
+def chart(tables: Tables) -> Chart | None:
+    """Draw the training time per epoch of each configuration; None if no time is known."""
+    shown = list(_panels(trained_by_steps(tables)))
+    if not shown:
+        return None
+    import altair as alt
+    import vl_convert
+
+    several = len(shown) > 1
+    charts = [_panel(alt, frame, points, several) for frame, points, _ in shown]
+    whole = alt.vconcat(*charts, spacing=24).configure(
+        font="system-ui, DejaVu Sans, sans-serif",
+        aria=False,
+        background="transparent",
+        view=alt.ViewConfig(stroke=None),
+        axis=alt.AxisConfig(
+            labelColor=_SOFT, titleColor=_INK, labelFontSize=11, titleFontSize=12, gridColor=_LINE,
+            titleFontWeight="normal", domain=False, tickColor=_LINE,
+        ),
+        title=alt.TitleConfig(color=_INK, fontSize=12, anchor="start", limit=_WIDTH),
+    )  # fmt: skip
+    specification = whole.to_dict()
+    return Chart(specification, vl_convert.vegalite_to_svg(specification), _caption(shown))
+
+
+def runtime() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script, which defines `vegaEmbed`."""
+    import vl_convert
+
+    # A script in a page ends at the first end tag of its name, wherever it stands.
+    return re.sub("</(?=script)", r"<\\/", vl_convert.javascript_bundle(), flags=re.IGNORECASE)
+
+
+def _panels(tables: Tables) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, int]]:
+    """Yield the rows and the runs of each dataset and workload, and the rows that are left out."""
+    configurations = with_labels(tables["configurations"], tables)
+    if not (configurations["kind"] != "unavailable").any():
+        return
+    runs = with_labels(tables["runs"], tables)
+    runs = runs[(runs["status"] == "ok") & runs["comparable"]]
+    for names, frame in configurations.groupby(["dataset", "workload"], sort=False):
+        of_data = runs[(runs[["dataset", "workload"]] == list(names)).all(axis=1)]
+        kept = frame.nsmallest(MOST, "train_seconds_per_epoch", keep="first")
+        is_kept = frame.index.isin(kept.index) | (frame["reference"] == 1).fillna(False)
+        shown = frame[is_kept] if len(frame) > MOST else frame
+        rows = _rows(in_order(shown), tables)
+        points = of_data[of_data["label"].isin(shown["label"])]
+        points = points[["label", "strategy", "train_seconds_per_epoch"]].astype(
+            {"train_seconds_per_epoch": float}
+        )
+        yield rows, points, len(frame) - len(shown)
+
+
+def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
+    """Return what a panel shows of each configuration, with None where something is unknown."""
+    speedup = with_labels(tables["speedup"], tables)
+    against_main = speedup[speedup["reference"] == 1]
+    compared = dict(
+        zip(names_of_rows(against_main), against_main.itertuples(index=False), strict=True)
+    )
+    predictions = tables["predictions"].set_index(list(CONFIGURATION))
+    references = configurations[configurations["reference"] == 1]
+    of_reference = references["train_seconds_per_epoch"].dropna()
+    rows = []
+    for row in configurations.fillna({"reference": 0}).itertuples():
+        names = tuple(getattr(row, part) for part in CONFIGURATION)
+        seconds = row.train_seconds_per_epoch
+        known = row.kind != "unavailable" and pd.notna(seconds)
+        ends = (row.train_low_seconds_per_epoch, row.train_high_seconds_per_epoch)
+        found = {
+            "label": row.label,
+            "data": described(configurations),
+            "workload": row.workload,
+            "colour": mpl.colors.to_hex(strategy_look(row.strategy).colour),
+            "seconds": float(seconds) if known else None,
+            "low": float(ends[0]) if known and pd.notna(ends[0]) else None,
+            "high": float(ends[1]) if known and pd.notna(ends[1]) else None,
+            "time": _time(seconds, *ends) if known else "no run ended ok",
+            "value": f"{significant(seconds)} s" if known else "no result",
+            "runs": f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
+            "ratio": "1 (the main reference)" if row.reference == 1 else "–",
+            "verdict": "–", "ideal": None, "predicted": None,
+            "predicted_low": None, "predicted_high": None,
+        }  # fmt: skip
+        if names in compared:
+            found |= _compared(compared[names], of_reference)
+        if names in predictions.index:
+            found |= _predicted(predictions.loc[names])
+        rows.append(found)
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _time(seconds: float, low: float, high: float) -> str:
+    ends = "" if pd.isna(low) else f" ({significant(low)}–{significant(high)})"
+    return significant(seconds) + ends
+
+
+def _compared(row, of_reference: pd.Series) -> dict:
+    """Return ratio, verdict and ideal time of a row of the table `speedup`."""
+    found, ratio = headline(row), of_epochs(row)
+    ideal = {}
+    if len(of_reference) == 1 and pd.notna(row.reference_cores):
+        ideal = {"ideal": float(of_reference.iloc[0]) * row.reference_cores / row.cores}
+    share = "–" if pd.isna(ratio.value) else f"{ratio.value:.2f}{interval(ratio)}"
+    return {"ratio": share, "verdict": in_brief(found)} | ideal
+
+
+def _predicted(row: pd.Series) -> dict:
+    ends = {
+        f"predicted{end}": row[f"predicted{end}_seconds_per_epoch"] for end in ("", "_low", "_high")
+    }
+    return {name: float(value) for name, value in ends.items() if pd.notna(value)}
+
+
+def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, several: bool):
+    """Return the chart of a dataset and workload."""
+    rows = alt.Y("label:N", sort=list(frame["label"]), axis=None, scale=alt.Scale(padding=0.3))
+    seconds = alt.X(
+        "seconds:Q", title="training time per epoch (s)", scale=alt.Scale(zero=True, nice=True),
+        axis=alt.Axis(tickCount=5),
+    )  # fmt: skip
+    colour = alt.Color("colour:N", scale=None)
+    told = [alt.Tooltip(f"{name}:N", title=title) for name, title in _TOLD.items()]
+    records = frame.assign(
+        ideal_s=frame["ideal"],
+        ideal=[_number(value) for value in frame["ideal"]],
+        predicted=[_number(value) for value in frame["predicted"]],
+    ).to_dict("records")
+    base = alt.Chart(alt.Data(values=records)).encode(y=rows, tooltip=told)
+    colours = dict(zip(frame["label"], frame["colour"], strict=True))
+    runs = [
+        {"label": row.label, "seconds": row.train_seconds_per_epoch, "colour": colours[row.label]}
+        for row in points.itertuples()
+    ]
+    one_run = [
+        alt.Tooltip("label:N", title="configuration"),
+        alt.Tooltip("seconds:Q", title="one run (s)", format=".3~g"),
+    ]
+    layers = [
+        base.mark_bar(height=18, color=_BAND).encode(
+            x=alt.X("predicted_low:Q"), x2="predicted_high:Q"
+        ),
+        base.mark_tick(height=20, thickness=1.5, color=_SOFT).encode(x=alt.X("ideal_s:Q")),
+        alt.Chart(alt.Data(values=runs))
+        .mark_circle(size=26, opacity=0.45)
+        .encode(x=seconds, y=rows, color=colour, tooltip=one_run),
+        base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q"), x2="high:Q", color=colour),
+        base.mark_tick(height=16, thickness=3).encode(x=seconds, color=colour),
+        base.mark_text(
+            align="left", baseline="bottom", dy=-10, fontSize=12, limit=_NAME_PIXELS, color=_INK
+        ).encode(x=alt.value(0), text="label:N"),
+        base.mark_text(
+            align="right", baseline="bottom", dy=-10, fontSize=12, limit=_VALUE_PIXELS, color=_INK
+        ).encode(x=alt.value(_WIDTH), text="value:N"),
+    ]
+    title = {"title": f"{frame['data'].iloc[0]}, {frame['workload'].iloc[0]}"} if several else {}
+    return alt.layer(*layers).properties(width=_WIDTH, height=alt.Step(_ROW), **title)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or pd.isna(value) else significant(value)
+
+
+def _caption(shown: list[tuple[pd.DataFrame, pd.DataFrame, int]]) -> str:
+    """Explain the marks that the chart has."""
+    frames = pd.concat([frame for frame, _, _ in shown])
+    left_out = sum(number for _, _, number in shown)
+    texts = [
+        "Training time per epoch: thick lines are medians with their 95\u00a0% intervals (the range for "
+        "fewer than six runs), points are single runs."
+    ]
+    if frames["ideal"].notna().any():
+        texts.append(
+            "Thin grey lines: the ideal, where twice the cores of the main reference take half of "
+            "its time."
+        )
+    if frames["predicted_low"].notna().any():
+        texts.append("Grey bands: what the cost model predicts.")
+    if left_out:
+        texts.append(f"The {left_out} slowest further configurations are in the table below.")
+    return " ".join(texts)

@@ -1,0 +1,42 @@
+"""The front page of Snakemake's report has the answer of the summary, as text."""
+
+from __future__ import annotations
+
+from html import unescape
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from docutils.core import publish_parts
+from jinja2 import Environment
+from pages import hostile, three
+
+from escala.report.findings import of_section
+from escala.report.summary import summary
+
+TEXT = (Path(__file__).resolve().parents[2] / "report" / "workflow.rst").read_text()
+
+
+def _front_page(files: list[Path]) -> str:
+    """Render the front page as Snakemake 9 does."""
+    environment = Environment(trim_blocks=True, lstrip_blocks=True)
+    records = [SimpleNamespace(path=path) for path in files]
+    text = environment.from_string(TEXT).render(files=records, categories={}, snakemake=None)
+    settings = {"report_level": 2, "halt_level": 2}
+    return publish_parts(text, writer="html", settings_overrides=settings)["html_body"]
+
+
+@pytest.mark.parametrize("change", [dict, hostile])
+def test_the_front_page_has_the_answer_of_the_summary(tmp_path, change):
+    frames = change(three(tmp_path))
+    path = tmp_path / "summary.md"
+    path.write_text(summary(frames, "demo", "A title", ["tables/speedup.csv"]))
+    found = _front_page([tmp_path / "other.csv", path])
+    shown = found.split('<p class="answer"><strong>')[1].split("</strong></p>")[0]
+    first = next(of_section("answer", frames, "demo"))
+    assert unescape(shown) == first.text.replace("`", "")
+    assert "<" not in shown and found.count('class="answer"') == 1
+
+
+def test_without_a_summary_there_is_a_front_page_without_an_answer():
+    assert "answer" not in _front_page([]).replace("behind this answer", "")

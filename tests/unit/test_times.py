@@ -1,0 +1,137 @@
+"""The chart of the first screen shows the values of the tables, and what Vega gets is data."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+from fixtures_runs import REFERENCES, FakeExperiment, fair, three_configurations, with_fits
+from pages import HOSTILE, failed, hostile
+
+from escala.report import tables
+from escala.report.page import times as module
+from escala.report.page.times import chart, runtime
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+def _tables(experiment: FakeExperiment, **more) -> dict:
+    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files, **more)
+
+
+def _values(panel: dict, column: str) -> list[dict]:
+    """Return the data of the layers that show a column."""
+    sets = [layer["data"]["values"] for layer in panel["layer"]]
+    return next(values for values in sets if values and column in values[0])
+
+
+def _words(svg: str) -> list[str]:
+    return [
+        "".join(each.itertext()) for each in ET.fromstring(svg).iter() if each.tag.endswith("}text")
+    ]
+
+
+@pytest.fixture(scope="module")
+def frames(few_resamples, tmp_path_factory):
+    return _tables(fair(tmp_path_factory.mktemp("fair"), 5.6, 4.6, 3.9), references=REFERENCES)
+
+
+def test_times_intervals_and_runs_are_those_of_the_tables(frames):
+    found = chart(frames)
+    [panel] = found.specification["vconcat"]
+    rows = {row["label"]: row for row in _values(panel, "seconds") if "low" in row}
+    configurations = frames["configurations"].set_index(["strategy", "variant"])
+    for label, names in {
+        "single 1x1 tuned": ("single", "tuned"),
+        "single 1x1 threads": ("single", "threads"),
+        "horovod-mpi 1x2 tuned": ("horovod-mpi", "tuned"),
+    }.items():
+        row, expected = rows[label], configurations.loc[names]
+        assert row["seconds"] == pytest.approx(expected["train_seconds_per_epoch"])
+        assert row["low"] == pytest.approx(expected["train_low_seconds_per_epoch"])
+        assert row["high"] == pytest.approx(expected["train_high_seconds_per_epoch"])
+    runs = [layer["data"]["values"] for layer in panel["layer"]][2]
+    assert sorted(each["seconds"] for each in runs) == pytest.approx(
+        sorted(frames["runs"]["train_seconds_per_epoch"])
+    )
+
+
+def test_the_ideal_is_the_time_of_the_reference_on_as_many_cores(frames):
+    [panel] = chart(frames).specification["vconcat"]
+    rows = {row["label"]: row for row in _values(panel, "ideal_s")}
+    one = rows["single 1x1 tuned"]["seconds"]
+    assert rows["single 1x1 tuned"]["ideal_s"] is None
+    assert rows["single 1x1 threads"]["ideal_s"] == pytest.approx(one / 2)
+    assert rows["horovod-mpi 1x2 tuned"]["ideal_s"] == pytest.approx(one / 2)
+    assert rows["horovod-mpi 1x2 tuned"]["verdict"] == "faster"
+
+
+def test_the_drawing_names_configurations_and_times_and_fits_a_phone(frames):
+    found = chart(frames)
+    words = _words(found.svg)
+    for label in ("single 1x1 tuned", "single 1x1 threads", "horovod-mpi 1x2 tuned"):
+        assert label in words
+    assert "training time per epoch (s)" in words
+    assert float(ET.fromstring(found.svg).get("width")) < 360
+    assert "ideal" in found.caption and "cost model" not in found.caption
+
+
+def test_equal_tables_give_equal_charts(frames):
+    assert chart(frames) == chart(frames)
+
+
+def test_what_failed_has_a_row_without_a_time(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    experiment.add("horovod-mpi", "1x2", 5.0, 1, {1: ("failed", "no memory")})
+    words = _words(chart(_tables(experiment)).svg)
+    assert "horovod-mpi 1x2" in words and "no result" in words
+
+
+def test_without_any_time_there_is_no_chart(tmp_path):
+    assert chart(failed(tmp_path / "failed")) is None
+
+
+def test_fits_are_left_out(tmp_path):
+    assert "kmer-logreg" not in json.dumps(chart(_tables(with_fits(tmp_path))).specification)
+
+
+def test_several_workloads_have_panels_with_their_names(tmp_path):
+    first = three_configurations(tmp_path)
+    second = FakeExperiment(tmp_path, dataset="other", runs=first.runs).add_dataset()
+    second.add("single", "1x1", 50.0).add("horovod-mpi", "1x2", 60.0)
+    panels = chart(_tables(second)).specification["vconcat"]
+    assert [panel["title"] for panel in panels] == [
+        "demo-1000 (simulated), virus-cnn",
+        "other (simulated), virus-cnn",
+    ]
+
+
+def test_of_many_configurations_the_fastest_and_the_reference_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST", 2)
+    frames = _tables(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES)
+    found = chart(frames)
+    labels = [row["label"] for row in _values(found.specification["vconcat"][0], "low")]
+    assert set(labels) == {"single 1x1 tuned", "single 1x1 threads", "horovod-mpi 1x2 tuned"}
+    monkeypatch.setattr(module, "MOST", 1)
+    found = chart(frames)
+    labels = [row["label"] for row in _values(found.specification["vconcat"][0], "low")]
+    assert set(labels) == {"single 1x1 tuned", "horovod-mpi 1x2 tuned"}
+    assert "The 1 slowest" in found.caption
+
+
+def test_names_are_data_and_never_expressions_or_addresses(frames, tmp_path):
+    found = chart(hostile(_tables(three_configurations(tmp_path))))
+    text = json.dumps(found.specification)
+    assert "signal" not in found.specification and '"href"' not in text and '"url"' not in text
+    svg = ET.fromstring(found.svg)
+    assert {each.tag.rpartition("}")[2] for each in svg.iter()} <= {
+        "svg", "g", "path", "line", "text", "rect", "defs", "clipPath",
+    }  # fmt: skip
+    assert HOSTILE["tuned"] not in {each.tag for each in svg.iter()}
+
+
+def test_the_script_ends_no_element_and_defines_what_the_page_calls():
+    script = runtime()
+    assert "</script" not in script.lower() and "<!--" not in script and "vegaEmbed" in script
+    assert len(script.encode()) < 1_000_000
