@@ -6,7 +6,7 @@
     python scripts/advise.py results/demo --goal time-with-wait --partition batch
     python scripts/advise.py results/demo --goal deadline --minutes 90
 
-It predicts and measures nothing, so every answer takes seconds. docs/how-to/advise.md explains it.
+It measures nothing: an answer takes seconds. docs/how-to/advise.md explains it.
 """
 
 from __future__ import annotations
