@@ -30,7 +30,7 @@ BANDWIDTH, BATCH, CORES, COMPRESSION, FACTORS = CHANGES = (
 _RATES = (1e5, 1e13)
 #: The most rows of a step that are searched, as a multiple of the present ones.
 _MOST_ROWS = 64
-#: Draws of the searches, which need medians only.
+#: Draws of a search. Its medians differ a little from those of more draws.
 _DRAWS = 25
 
 
@@ -84,10 +84,12 @@ def _median(each: Candidate) -> float:
     return float(np.median(each.seconds))
 
 
-def _ratio(of: Calibration, plan: Plan, base: Calibration, baseline: Plan) -> tuple[float, tuple]:
+def _ratio(
+    of: Calibration, plan: Plan, base: Calibration, baseline: Plan, draws: int = _DRAWS
+) -> tuple[float, tuple[str, ...]]:
     """Return the ratio of the steps of two plans, and what is extrapolated in the first."""
-    one = predict(of, plan, _DRAWS)
-    ratio = one.steps / predict(base, baseline, _DRAWS).steps
+    one = predict(of, plan, draws)
+    ratio = one.steps / predict(base, baseline, draws).steps
     return float(np.median(ratio)), one.extrapolated
 
 
@@ -169,7 +171,9 @@ def _cores(each: Candidate, baseline: Candidate) -> Iterator[Change]:
     tried = []
     for cores in more:
         of = replace(each.calibration, cores_per_node=cores)
-        ratio, notes = _ratio(of, each.plan, baseline.calibration, baseline.plan)
+        ratio, notes = _ratio(
+            of, each.plan, baseline.calibration, baseline.plan, len(each.seconds)
+        )
         tried.append(Change(CORES, each, float(cores), ratio, notes))
         if ratio <= PAYS:
             break
@@ -191,5 +195,7 @@ def _exchanges(each: Candidate, baseline: Candidate) -> Iterator[Change]:
         other[FACTORS] = replace(exchange, factors=True)
     for name, changed in other.items():
         plan = replace(each.plan, exchange=changed)
-        ratio, notes = _ratio(each.calibration, plan, baseline.calibration, baseline.plan)
+        ratio, notes = _ratio(
+            each.calibration, plan, baseline.calibration, baseline.plan, len(each.seconds)
+        )
         yield Change(name, each, None, ratio, notes)

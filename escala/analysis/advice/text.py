@@ -69,7 +69,7 @@ def headline(answer: Mapping, advice: Mapping) -> str:
         return f"No configuration is within the limits: {reasons}."
     best = option_of(answer, answer["chosen"])
     if not answer["distribute"]:
-        return f"Do not distribute this: {_why_not(answer, base, advice['goal'])}"
+        return f"Do not distribute this: use {label(base)}. {_why_not(answer, advice['goal'])}"
     if base["excluded"]:
         return f"Use {label(best)}. {label(base)} {base['excluded']}."
     ratio, what = best["ratio"], _AMOUNTS[advice["goal"]]
@@ -79,13 +79,13 @@ def headline(answer: Mapping, advice: Mapping) -> str:
     )
 
 
-def _why_not(answer: Mapping, base: Mapping, goal: str) -> str:
+def _why_not(answer: Mapping, goal: str) -> str:
     if answer["nearest"] is None:
-        return f"use {label(base)}, since no configuration of several ranks is within the limits."
+        return "No configuration of several ranks is within the limits."
     nearest = option_of(answer, answer["nearest"])
     return (
-        f"no configuration of several ranks surely takes less than {label(base)}. The nearest is "
-        f"{label(nearest)}, with {_spread(nearest['ratio'])} of the {_AMOUNTS[goal]}."
+        f"No configuration of several ranks surely takes less. The nearest is {label(nearest)}, "
+        f"with {_spread(nearest['ratio'])} of the {_AMOUNTS[goal]}."
     )
 
 
