@@ -38,9 +38,7 @@ def main() -> None:
         None if memory is None else memory * 2**30,
         None if minutes is None else minutes * 60,
     )
-    question = Question(
-        arguments.goal, limits, arguments.partition, arguments.joules_per_core_hour
-    )
+    question = Question(arguments.goal, limits, arguments.partition, arguments.joules_per_core_hour)
     advice = advise(arguments.experiment, question, found, arguments.draws)
     print("\n".join(text.lines(advice)))
     if arguments.json:

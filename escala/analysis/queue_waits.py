@@ -169,9 +169,7 @@ def _rounded(number: int) -> int:
     return 1 << (max(number, 1) - 1).bit_length()
 
 
-def bound_rank(
-    jobs: int, coverage: float = COVERAGE, confidence: float = CONFIDENCE
-) -> int | None:
+def bound_rank(jobs: int, coverage: float = COVERAGE, confidence: float = CONFIDENCE) -> int | None:
     """Return which of some waits, in increasing order from 1, is the upper bound.
 
     Returns

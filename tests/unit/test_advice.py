@@ -121,7 +121,7 @@ def option(answer: dict, layout: str) -> dict:
 
 
 def test_where_it_pays_the_fastest_is_advised_with_its_ratio():
-    found, answer = advice()
+    _, answer = advice()
     plans_of = {each: replace(PLAN, layout=Layout.parse(each)) for each in ("1x1", "1x2", "2x1")}
     expected = min(plans_of, key=lambda each: seconds(plans_of[each]))
     ratio = seconds(plans_of[expected]) / seconds(BASELINE)
@@ -490,9 +490,7 @@ def test_the_command_advises_from_the_files_of_an_experiment(tmp_path):
     command = [sys.executable, "-m", "scripts.advise", str(folder), "--draws", "5"]
     outputs = ["--json", str(tmp_path / "a.json"), "--markdown", str(tmp_path / "a.md")]
     waiting = ["--goal", TIME_WITH_WAIT, "--jobs", str(jobs)]
-    done = subprocess.run(
-        [*command, *outputs, *waiting], cwd=ROOT, capture_output=True, text=True
-    )
+    done = subprocess.run([*command, *outputs, *waiting], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = read_json(tmp_path / "a.json")
     SCHEMA.validate(found)

@@ -74,9 +74,7 @@ def test_the_bound_is_the_first_order_statistic_that_is_sure(jobs):
 def test_the_bound_is_that_of_exact_sums(jobs, coverage, confidence):
     def below(rank: int) -> Fraction:
         """Probability that fewer than `rank` of the waits are below the quantile."""
-        return sum(
-            comb(jobs, k) * coverage**k * (1 - coverage) ** (jobs - k) for k in range(rank)
-        )
+        return sum(comb(jobs, k) * coverage**k * (1 - coverage) ** (jobs - k) for k in range(rank))
 
     exact = next((rank for rank in range(1, jobs + 1) if below(rank) >= confidence), None)
     close = any(abs(below(rank) - confidence) < 1e-9 for rank in range(1, jobs + 1))
@@ -151,7 +149,7 @@ def test_medians_are_those_of_drawn_jobs():
 
 @pytest.mark.parametrize("text", ["batch|1|1", line(1).replace("|1|", "|one|", 1), "a\nb"])
 def test_what_sacct_does_not_print_is_refused(text):
-    with pytest.raises(InputError, match="line 1.*sacct"):
+    with pytest.raises(InputError, match=r"line 1.*sacct"):
         parse(text)
 
 
@@ -199,7 +197,7 @@ def test_sacct_is_asked_for_the_users_own_jobs_in_utc(programs, tmp_path):
 
 def test_without_accounting_the_reason_is_given(programs):
     programs("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    with pytest.raises(InputError, match="storage is disabled.*--jobs FILE"):
+    with pytest.raises(InputError, match=r"storage is disabled.*--jobs FILE"):
         queue.ask(1)
     programs("sbatch", "exit 1")
     assert queue.accounting.test_only(["--nodes=1"]) is None

@@ -59,9 +59,7 @@ class Change:
         return self.ratio <= PAYS
 
 
-def changes(
-    several: Sequence[Candidate], baseline: Candidate, train_rows: int
-) -> Iterator[Change]:
+def changes(several: Sequence[Candidate], baseline: Candidate, train_rows: int) -> Iterator[Change]:
     """Yield what would have to change for the fastest of some candidates to pay.
 
     Parameters
@@ -171,9 +169,7 @@ def _cores(each: Candidate, baseline: Candidate) -> Iterator[Change]:
     tried = []
     for cores in more:
         of = replace(each.calibration, cores_per_node=cores)
-        ratio, notes = _ratio(
-            of, each.plan, baseline.calibration, baseline.plan, len(each.seconds)
-        )
+        ratio, notes = _ratio(of, each.plan, baseline.calibration, baseline.plan, len(each.seconds))
         tried.append(Change(CORES, each, float(cores), ratio, notes))
         if ratio <= PAYS:
             break

@@ -152,9 +152,7 @@ def choose(
     best = possible[0] if possible else None
     if best is not None and best.candidate.ranks > 1 and not _surely(best, baseline):
         best = baseline
-    return Choice(
-        goal, tuple(options.values()), baseline, best, several[0] if several else None
-    )
+    return Choice(goal, tuple(options.values()), baseline, best, several[0] if several else None)
 
 
 def _surely(option: Option, baseline: Option) -> bool:
@@ -196,9 +194,7 @@ def _at_most(each: Candidate) -> float | None:
     return each.waits.bound + interval(each.job).high
 
 
-def _excluded(
-    goal: str, each: Candidate, limits: Limits, amount: np.ndarray | None
-) -> str | None:
+def _excluded(goal: str, each: Candidate, limits: Limits, amount: np.ndarray | None) -> str | None:
     reasons = [*_over(each, limits), *_late(goal, each, limits)]
     if amount is None:
         reasons.append("no job of this size is known in the partition, so its wait is not known")

@@ -24,7 +24,7 @@ from escala.analysis.queue_waits import Waits
 from escala.analysis.statistics import Interval
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.experiment.references import NATIVE, Configuration
+from escala.experiment.references import NATIVE
 
 FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"

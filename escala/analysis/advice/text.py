@@ -169,7 +169,8 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
 def _batch(rows: int, configured: int) -> str:
     return (
         f"All ranks together have {rows} rows in a step, as one process has: set "
-        f"`batch: {{rows: {rows}, per: global}}`. The experiment has {configured}, for other updates."
+        f"`batch: {{rows: {rows}, per: global}}`. The experiment has {configured} rows, and so "
+        "makes other updates."
     )
 
 
@@ -209,9 +210,10 @@ def _waiting(answer: Mapping, best: Mapping, advice: Mapping) -> Iterator[str]:
 def _bound(wait: Mapping, best: Mapping) -> str:
     needed = queue_waits.jobs_needed()
     if wait["bound_seconds"] is not None:
+        bound = duration(wait["bound_seconds"])
         return (
-            f"At least {queue_waits.COVERAGE:.0%} of such jobs wait {duration(wait['bound_seconds'])} "
-            f"or less, with {queue_waits.CONFIDENCE:.0%} confidence. Then the job ends within "
+            f"At least {queue_waits.COVERAGE:.0%} of such jobs wait {bound} or less, with "
+            f"{queue_waits.CONFIDENCE:.0%} confidence. Then the job ends within "
             f"{duration(best['at_most_seconds'])} from now."
         )
     if wait["jobs"] < needed:
@@ -233,8 +235,8 @@ def _change(each: Mapping) -> str:
         if value is None:
             return f"Batch: no number of rows that was tried lets {name} save {saved}{note}."
         return (
-            f"Batch: {name} saves {saved} from {value:.0f} rows in a step{note}. One rank has these "
-            "rows too, so the updates are fewer, and scores may differ."
+            f"Batch: {name} saves {saved} from {value:.0f} rows in a step{note}. One rank has "
+            "these rows too, so the updates are fewer, and scores may differ."
         )
     if kind == changes.CORES:
         if value is None:
@@ -250,9 +252,7 @@ def _table(answer: Mapping, advice: Mapping) -> Iterator[str]:
     yield f"| configuration | {_AMOUNTS[advice['goal']]}, {unit} | ratio | rests on |"
     yield "| --- | --- | --- | --- |"
     for each in answer["options"]:
-        amount = (
-            "–" if each["amount"] is None else _spread(each["amount"], lambda v: f"{v:.3g}")
-        )
+        amount = "–" if each["amount"] is None else _spread(each["amount"], lambda v: f"{v:.3g}")
         ratio = "–" if each["ratio"] is None else _spread(each["ratio"])
         basis = "extrapolated" if each["extrapolated"] else "predicted"
         note = f"{basis}; excluded: {each['excluded']}" if each["excluded"] else basis
