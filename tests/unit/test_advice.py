@@ -329,6 +329,9 @@ def test_an_advantage_that_is_not_sure_is_no_reason_to_distribute():
     assert not choice.distribute and choice.best.candidate is one
     assert choice.nearest.candidate is two
     assert choose([one, replace(two, seconds=0.5 * one.seconds)]).distribute
+    # One that is sure is chosen, also if another one has a lower median that is not.
+    sure = replace(two, seconds=0.995 * one.seconds)
+    assert choose([one, two, sure]).best.candidate is sure
     assert choose([one, two], ENERGY, power=Power(0, 1, "stated")).best.candidate is one
 
 

@@ -149,9 +149,8 @@ def choose(
     possible = [each for each in options.values() if each.excluded is None]
     several = [each for each in possible if each.candidate.ranks > 1]
     baseline = options[first]
-    best = possible[0] if possible else None
-    if best is not None and best.candidate.ranks > 1 and not _surely(best, baseline):
-        best = baseline
+    sure = (each for each in possible if each.candidate.ranks == 1 or _surely(each, baseline))
+    best = next(sure, None)
     return Choice(goal, tuple(options.values()), baseline, best, several[0] if several else None)
 
 
