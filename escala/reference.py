@@ -21,6 +21,7 @@ _PAGES = {
     "tables.md": ("Result tables", "tables/*.schema.yaml"),
     "history.md": ("History", "history.schema.yaml"),
     "calibration.md": ("calibration.json", "calibration.schema.yaml"),
+    "advice.md": ("advice.json", "advice.schema.yaml"),
 }
 #: What completes a schema with what plug-ins declare, by the name of its file.
 _COMPOSED = {"config.schema.yaml": experiment.composed, "run.schema.yaml": run.composed}

@@ -1,4 +1,4 @@
-# Calibrate the cost model for an experiment, and predict its configurations.
+# Calibrate the cost model for an experiment, predict its configurations, and advise which to use.
 #
 # REQUIRED INPUTS:
 #   results/{experiment}/data/{dataset}/split{seed}/dataset.json   and beside it the arrays
@@ -7,9 +7,11 @@
 #   results/{experiment}-calibration/gradients/{dataset}/{workload}/{variant}.json
 #   results/{experiment}/calibration.json                times of the machine and its networks
 #   results/{experiment}/predictions.json                seconds per epoch of each configuration
+#   results/{experiment}/plans.json                      configurations and epochs, for advice
+#   results/{experiment}/advice.json, advice.md          which configuration to use
 #
-# No run of the experiment itself is read. The report shows predictions beside what was measured, as
-# soon as predictions.json exists.
+# No run of the experiment itself is needed. Advice takes memory and speed-ups from those that exist.
+# The report shows predictions beside what was measured, as soon as predictions.json exists.
 
 
 rule calibration:
@@ -32,6 +34,20 @@ rule predictions:
         "Print the predicted times of {EXPERIMENT.name}"
     shell:
         "python -m scripts.predicted {input:q} 2>&1 | tee -i {log:q}"
+
+
+rule advice:
+    input:
+        f"results/{EXPERIMENT.name}/advice.md",
+    log:
+        f"results/{EXPERIMENT.name}/logs/advice.log",
+    localrule: True
+    conda:
+        "../envs/report.yaml"
+    message:
+        "Print the advice for {EXPERIMENT.name}"
+    shell:
+        "cat {input:q} 2>&1 | tee -i {log:q}"
 
 
 rule gradients:
@@ -107,4 +123,54 @@ rule predict_times:
             --configurations {params.configurations:q} \
             --datasets {input.datasets:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule plan:
+    input:
+        lambda wildcards: experiment(wildcards).dataset_files(),
+    output:
+        "results/{experiment}/plans.json",
+    log:
+        "results/{experiment}/logs/plans.log",
+    localrule: True
+    conda:
+        "../envs/report.yaml"
+    params:
+        code=code("scripts.plans"),
+        plans=lambda wildcards: json.dumps(plans(calibrating(wildcards))),
+    message:
+        "List the configurations of {wildcards.experiment} for advice"
+    shell:
+        """
+        python -m scripts.plans \
+            --plans {params.plans:q} \
+            --datasets {input:q} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
+rule advise:
+    input:
+        calibration="results/{experiment}/calibration.json",
+        plans="results/{experiment}/plans.json",
+    output:
+        json="results/{experiment}/advice.json",
+        markdown="results/{experiment}/advice.md",
+    log:
+        "results/{experiment}/logs/advise.log",
+    localrule: True
+    conda:
+        "../envs/report.yaml"
+    params:
+        code=code("scripts.advise"),
+        measured=measured_so_far,
+        folder=subpath(output.json, parent=True),
+    message:
+        "Advise on {wildcards.experiment}"
+    shell:
+        """
+        python -m scripts.advise {params.folder:q} \
+            --json {output.json:q} \
+            --markdown {output.markdown:q} > {log:q} 2>&1 || {{ cat {log:q} >&2; exit 1; }}
         """

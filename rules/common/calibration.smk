@@ -2,6 +2,7 @@
 
 from escala.data import KINDS
 from escala.experiment.calibration import SUFFIX, planned
+from escala.experiment.plans import plans
 from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.workloads import WORKLOADS
 
@@ -48,3 +49,13 @@ def first_of_model(wildcards):
         )
     except InputError as error:
         raise WorkflowError(str(error)) from None
+
+
+def measured_so_far(wildcards):
+    """Return what was measured of an experiment so far that an advice reads, with its times.
+
+    These files are no inputs: an advice must not cause runs of the experiment.
+    """
+    folder = Path(f"results/{wildcards.experiment}")
+    files = [*folder.glob("runs/*/*/*/*/*/*/resources/run.json"), folder / "tables/speedup.csv"]
+    return sorted(f"{file} {file.stat().st_mtime_ns}" for file in files if file.exists())

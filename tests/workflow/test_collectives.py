@@ -47,10 +47,12 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
         assert len(each["plain_seconds"]) == (2 if plain else 0)
 
 
-def test_predictions_are_a_target_that_needs_no_run_of_the_experiment(snakemake):
-    done = snakemake("predictions", "--dry-run", experiment=experiment_of("small", SIMULATED))
+@pytest.mark.parametrize("target", ["predictions", "advice"])
+def test_predictions_and_advice_are_targets_that_need_no_run_of_the_experiment(snakemake, target):
+    done = snakemake(target, "--dry-run", experiment=experiment_of("small", SIMULATED))
     assert done.returncode == 0, done.stderr
     text = done.stdout + done.stderr
     assert "results/small-calibration/runs/" in text
     assert "results/small/runs/" not in text
     assert "results/small/calibration.json" in text
+    assert f"results/small/{target}" in text

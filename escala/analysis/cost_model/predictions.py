@@ -11,7 +11,14 @@ import numpy as np
 from escala.analysis.cost_model.calibration import Calibration, Gradient
 from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.networks import PRESETS, Network, payload
-from escala.analysis.cost_model.predict import TERMS, Plan, Prediction, interval, predict
+from escala.analysis.cost_model.predict import (
+    DRAWS,
+    TERMS,
+    Plan,
+    Prediction,
+    interval,
+    predict,
+)
 from escala.core.errors import InputError
 from escala.record.comparable import CONFIGURATION
 from escala.runtime.layout import Layout
@@ -41,13 +48,13 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
     if planned["unavailable"]:
         return {"basis": UNAVAILABLE, "reason": planned["unavailable"]}
     try:
-        calibration = _with_network(calibration, planned)
+        calibration = with_network(calibration, planned)
         plan = plan_of(calibration, planned, train_rows[planned["dataset"]])
         found = predict(calibration, plan)
         seconds = epoch_seconds(calibration, plan, found, train_rows[planned["dataset"]])
     except InputError as error:
         return {"basis": UNAVAILABLE, "reason": str(error)}
-    notes = [*found.extrapolated, *_other_knobs(planned)]
+    notes = [*found.extrapolated, *other_knobs(planned)]
     return {
         "basis": EXTRAPOLATED if notes else PREDICTED,
         "reason": "; ".join(notes) or None,
@@ -57,12 +64,13 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
     }
 
 
-def _other_knobs(planned: Mapping) -> Iterator[str]:
+def other_knobs(planned: Mapping) -> Iterator[str]:
+    """Yield a phrase if a configuration has other knobs than the calibrated collectives."""
     if planned["library"] and planned["other_knobs"]:
         yield f"collectives were calibrated with another {', '.join(planned['other_knobs'])}"
 
 
-def _with_network(calibration: Calibration, planned: Mapping) -> Calibration:
+def with_network(calibration: Calibration, planned: Mapping) -> Calibration:
     """Return a calibration that has the network of a configuration, from its rate if need be.
 
     Raises
@@ -155,7 +163,11 @@ def _fastest(gradient: Gradient, planned: Mapping, layout: Layout, rows: int) ->
 
 
 def epoch_seconds(
-    calibration: Calibration, plan: Plan, found: Prediction, train_rows: int
+    calibration: Calibration,
+    plan: Plan,
+    found: Prediction,
+    train_rows: int,
+    draws: int = DRAWS,
 ) -> np.ndarray:
     """Return the seconds of the training steps of an epoch, of shape (draws,).
 
@@ -164,7 +176,7 @@ def epoch_seconds(
     whole, left = divmod(train_rows, plan.rows)
     seconds = whole * found.steps
     if left:
-        seconds = seconds + predict(calibration, replace(plan, rows=left)).steps
+        seconds = seconds + predict(calibration, replace(plan, rows=left), draws).steps
     return seconds
 
 

@@ -1,0 +1,15 @@
+"""Advise which configuration to use for a goal within limits, or not to distribute at all.
+
+| module | what it does |
+|---|---|
+| `goals` | names them |
+| `queue` | asks SLURM for the user's jobs |
+| `evidence` | reads memory and speed-ups that were measured |
+| `candidates` | predicts the time of each configuration, with its wait and its memory |
+| `choice` | chooses one for a goal within limits |
+| `changes` | finds what would have to change for several ranks to pay |
+| `document` | makes the advice for an experiment: advice.json |
+| `text` | words: the answer, the lines of a job script, a statement on scaling |
+
+Configurations are compared for the same number of rows in a step, so they make the same updates.
+"""

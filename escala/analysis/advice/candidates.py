@@ -1,0 +1,174 @@
+"""Predict what each configuration takes: training, the whole job, its wait and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from escala.analysis.cost_model.calibration import Calibration
+from escala.analysis.cost_model.predict import DRAWS, Plan, predict
+from escala.analysis.cost_model.predictions import (
+    epoch_seconds,
+    other_knobs,
+    plan_of,
+    with_network,
+)
+from escala.analysis.queue_waits import Waits
+from escala.core.errors import InputError
+from escala.experiment.references import Configuration
+
+#: Phrase of a prediction without the seconds outside the training steps.
+ONLY_STEPS = "start-up and evaluation were not calibrated: a job is its training steps only"
+
+
+class Memory(NamedTuple):
+    """Memory of the largest process of a configuration.
+
+    Attributes
+    ----------
+    source : what gives it; `measured` is whether a run was.
+    """
+
+    bytes: int
+    source: str
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained.
+
+    Attributes
+    ----------
+    train_rows : of an epoch.
+    evaluated_rows : of all evaluations of a run together.
+    """
+
+    train_rows: int
+    epochs: int
+    evaluated_rows: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration that may be chosen.
+
+    Attributes
+    ----------
+    plan : with the rows of a step that all candidates have.
+    configured_rows : of a step, in the experiment.
+    calibration : with the network of the plan.
+    seconds : of the training steps of all epochs, of shape (draws,).
+    job : seconds from the start to the end of the job, of shape (draws,).
+    memory : of its largest process; None if nothing is known.
+    waits : of the user's jobs of its size; None if no jobs are known, of any size.
+    extrapolated : phrases, as of a prediction.
+    """
+
+    configuration: Configuration
+    plan: Plan
+    configured_rows: int
+    calibration: Calibration
+    seconds: np.ndarray
+    job: np.ndarray
+    memory: Memory | None = None
+    waits: Waits | None = None
+    extrapolated: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        return self.plan.layout.ranks
+
+    @property
+    def cores(self) -> int:
+        """The cores of all processes together."""
+        return self.ranks * self.plan.cores
+
+    @property
+    def node_bytes(self) -> int | None:
+        """The memory of the processes of a node; None if it is not known."""
+        return self.memory and self.memory.bytes * self.plan.layout.processes
+
+
+def candidate(
+    calibration: Calibration,
+    planned: Mapping,
+    training: Training,
+    rows: int | None = None,
+    draws: int = DRAWS,
+) -> Candidate:
+    """Predict a configuration.
+
+    Parameters
+    ----------
+    planned : a configuration, as `escala.experiment.calibration.planned` returns it.
+    rows : of a step of all ranks together; default: those of the configuration.
+
+    Raises
+    ------
+    InputError : the cost model does not predict it, and why.
+    """
+    if planned["unavailable"]:
+        raise InputError(
+            planned["strategy"],
+            planned["variant"],
+            planned["unavailable"],
+            "leave it out, or measure it",
+        )
+    calibration = with_network(calibration, planned)
+    plan = plan_of(calibration, planned | {"rows": rows or planned["rows"]}, training.train_rows)
+    found = predict(calibration, plan, draws)
+    epoch = epoch_seconds(calibration, plan, found, training.train_rows, draws)
+    seconds = training.epochs * epoch
+    notes = [*found.extrapolated, *other_knobs(planned)]
+    job = seconds
+    if found.overheads is None:
+        notes.append(ONLY_STEPS)
+    else:
+        evaluation = training.evaluated_rows / plan.layout.ranks
+        job = (
+            found.overheads["start"]
+            + seconds
+            + evaluation * found.overheads["evaluation_per_row"]
+            + found.overheads["end"]
+        )
+    names = (planned[name] for name in Configuration._fields)
+    return Candidate(
+        Configuration(*names),
+        plan,
+        min(planned["rows"], training.train_rows),
+        calibration,
+        seconds,
+        job,
+        extrapolated=tuple(notes),
+    )
+
+
+def candidates(
+    calibration: Calibration,
+    planned: Sequence[Mapping],
+    training: Training,
+    draws: int = DRAWS,
+) -> tuple[list[Candidate], dict[Configuration, str]]:
+    """Predict configurations of one dataset and workload with the same rows in a step.
+
+    These rows are those of the first configuration of one rank, or of the first one without such.
+
+    Returns
+    -------
+    The candidates, and for each other configuration the reason why it is none.
+    """
+    known = [each for each in planned if not each["unavailable"]]
+    one = [each for each in known if each["layout"] == "1x1"]
+    rows = min((one or known)[0]["rows"], training.train_rows) if known else None
+    found, refused = [], {}
+    for each in planned:
+        try:
+            found.append(candidate(calibration, each, training, rows, draws))
+        except InputError as error:
+            names = Configuration(*(each[name] for name in Configuration._fields))
+            refused[names] = each["unavailable"] or str(error)
+    return found, refused

@@ -1,0 +1,55 @@
+"""Ask SLURM about the queue, or read what it printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from escala.analysis import queue_waits
+from escala.analysis.queue_waits import Job
+from escala.core.errors import InputError
+from escala.runtime import accounting
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What is known of the queue.
+
+    Attributes
+    ----------
+    jobs : of the user.
+    now : in the time zone of the jobs.
+    test_only : returns what `sbatch --test-only` prints for a job with some options, or None.
+    """
+
+    jobs: Sequence[Job]
+    now: datetime
+    test_only: Callable[[Sequence[str]], str | None] = lambda options: None
+
+
+def ask(days: int) -> Queue:
+    """Return the user's jobs of so many days.
+
+    Raises
+    ------
+    InputError : there is no accounting, or it prints no jobs.
+    """
+    printed = accounting.jobs(queue_waits.COMMAND, days)
+    now = datetime.now(UTC).replace(tzinfo=None)
+    return Queue(queue_waits.parse(printed), now, accounting.test_only)
+
+
+def read(file: Path) -> Queue:
+    """Return the jobs of a saved output of `queue_waits.COMMAND`; its latest moment is now.
+
+    Raises
+    ------
+    InputError : the file has no jobs, or is not that output.
+    """
+    jobs = queue_waits.parse(file.read_text(), file)
+    now = queue_waits.latest(jobs)
+    if now is None:
+        raise InputError(file, None, "has no jobs", f"save the output of `{queue_waits.COMMAND}`")
+    return Queue(jobs, now)

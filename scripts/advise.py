@@ -1,0 +1,113 @@
+"""Advise which configuration of an experiment to use, or not to distribute the training at all.
+
+    snakemake --cores 2 advice                           calibrates, and advises for the least time
+    python scripts/advise.py results/demo                advises again
+    python scripts/advise.py results/demo --goal core-hours --nodes 2 --cores 32
+    python scripts/advise.py results/demo --goal time-with-wait --partition batch
+    python scripts/advise.py results/demo --goal deadline --minutes 90
+
+It measures nothing: an answer takes seconds. docs/how-to/advise.md explains it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from escala import cli
+from escala.analysis.advice.goals import DEADLINE, GOALS, TIME, TIME_WITH_WAIT
+from escala.core.files import atomic, write_json
+
+
+def main() -> None:
+    arguments = _parser().parse_args()
+
+    from escala.analysis.advice import queue, text
+    from escala.analysis.advice.choice import Limits
+    from escala.analysis.advice.document import Question, advise
+
+    found = None
+    if arguments.jobs:
+        found = queue.read(arguments.jobs)
+    elif arguments.goal == TIME_WITH_WAIT or (arguments.goal == DEADLINE and arguments.partition):
+        found = queue.ask(arguments.days)
+    memory, minutes = arguments.memory_gib, arguments.minutes
+    limits = Limits(
+        arguments.nodes,
+        arguments.cores,
+        None if memory is None else memory * 2**30,
+        None if minutes is None else minutes * 60,
+    )
+    question = Question(arguments.goal, limits, arguments.partition, arguments.joules_per_core_hour)
+    advice = advise(arguments.experiment, question, found, arguments.draws)
+    print("\n".join(text.lines(advice)))
+    if arguments.json:
+        write_json(arguments.json, advice)
+    if arguments.markdown:
+        with atomic(arguments.markdown) as temporary:
+            temporary.write_text("\n".join(text.markdown(advice)) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiment", type=Path, help="its folder, results/NAME")
+    parser.add_argument(
+        "--goal",
+        choices=GOALS,
+        default=TIME,
+        help="least time of training (default), least time with the wait in the queue, least "
+        "core-hours, least energy, or an end within --minutes with the fewest core-hours",
+    )
+    limits = parser.add_argument_group("limits")
+    limits.add_argument("--nodes", type=_number, help="the most nodes")
+    limits.add_argument("--cores", type=_number, help="the most cores of all nodes together")
+    limits.add_argument("--memory-gib", type=_amount, metavar="GIB", help="memory of a node")
+    limits.add_argument(
+        "--minutes", type=_amount, help="in which the job ends; with a queue, from now"
+    )
+    queue = parser.add_argument_group(
+        "queue", "Waits are those of your own jobs, which sacct lists."
+    )
+    queue.add_argument("--partition", help="whose queue counts; needed if your jobs name several")
+    queue.add_argument(
+        "--jobs",
+        type=Path,
+        metavar="FILE",
+        help="the saved output of sacct on another machine: sacct -X -P --noheader "
+        "--format=Partition,NNodes,ReqCPUS,State,Submit,Eligible,Start,NodeList",
+    )
+    queue.add_argument(
+        "--days", type=_number, default=90, help="how far back jobs count; default: %(default)s"
+    )
+    parser.add_argument(
+        "--joules-per-core-hour",
+        type=_amount,
+        metavar="J",
+        help="for the least energy; default: energy.power_model of the experiment",
+    )
+    parser.add_argument(
+        "--draws", type=_number, default=200, help="for the intervals; default: %(default)s"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="advice.json to write")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="advice.md to write")
+    return parser
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
+    return number
+
+
+def _amount(text: str) -> float:
+    amount = float(text)
+    if not 0 < amount < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return amount
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))
