@@ -220,8 +220,8 @@ def _caption(shown: list[tuple[pd.DataFrame, pd.DataFrame, int]]) -> str:
     frames = pd.concat([frame for frame, _, _ in shown])
     left_out = sum(number for _, _, number in shown)
     texts = [
-        "Training time per epoch: thick lines are medians with their 95\u00a0% intervals (the range for "
-        "fewer than six runs), points are single runs."
+        "Training time per epoch: thick lines are medians with their 95\u00a0% intervals (the "
+        "range for fewer than six runs), points are single runs."
     ]
     if frames["ideal"].notna().any():
         texts.append(
