@@ -172,5 +172,5 @@ rule advise:
         """
         python -m scripts.advise {params.folder:q} \
             --json {output.json:q} \
-            --markdown {output.markdown:q} > {log:q} 2>&1 || {{ cat {log:q} >&2; exit 1; }}
+            --markdown {output.markdown:q} >{log:q} 2>&1 || {{ cat {log:q} >&2; exit 1; }}
         """
