@@ -24,8 +24,11 @@ from tests.documented import PAGES, Command, blocks, commands, files, split
 CI = ".ci/run"
 #: Programs and scripts, and what runs each of them.
 RUN_BY = {
+    "escala": "tests/unit/test_command.py::test_the_printed_call_is_made_in_place_of_the_command",
     "lint-imports": CI,
     "pytest": CI,
+    "scripts.advise": "tests/unit/test_advice.py::"
+    "test_the_command_advises_from_the_files_of_an_experiment",
     "scripts.check": "tests/workflow/test_check_target.py::"
     "test_the_target_check_answers_for_each_ability",
     "scripts.check_workload": "tests/unit/test_workload_check.py::"
