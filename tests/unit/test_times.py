@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 
+import pandas as pd
 import pytest
 from fixtures_runs import REFERENCES, FakeExperiment, fair, three_configurations, with_fits
 from pages import HOSTILE, failed, hostile
@@ -75,6 +76,18 @@ def test_the_drawing_names_configurations_and_times_and_fits_a_phone(frames):
     assert "training time per epoch (s)" in words
     assert float(ET.fromstring(found.svg).get("width")) < 360
     assert "ideal" in found.caption and "cost model" not in found.caption
+
+
+def test_labels_leave_out_what_the_title_of_their_panel_has(frames):
+    both = {
+        name: pd.concat([frame, frame.assign(dataset="other")]) if "dataset" in frame else frame
+        for name, frame in frames.items()
+    }
+    panels = chart(both).specification["vconcat"]
+    assert len(panels) == 2 and "other" in str(panels[1]["title"])
+    for panel in panels:
+        labels = [row["label"] for row in _values(panel, "seconds") if "low" in row]
+        assert labels == ["single 1x1 tuned", "single 1x1 threads", "horovod-mpi 1x2 tuned"]
 
 
 def test_equal_tables_give_equal_charts(frames):

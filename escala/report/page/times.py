@@ -17,8 +17,8 @@ import pandas as pd
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import described, in_order, significant, strategy_look
 from escala.report.findings.verdicts import headline, in_brief, interval, names_of_rows, of_epochs
-from escala.report.findings.words import Tables, with_labels
-from escala.report.tables.views import trained_by_steps
+from escala.report.findings.words import Tables
+from escala.report.tables.views import labelled, trained_by_steps
 
 #: Configurations in a chart.
 MOST = 20
@@ -86,11 +86,14 @@ def runtime() -> str:
 
 
 def _panels(tables: Tables) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, int]]:
-    """Yield the rows and the runs of each dataset and workload, and the rows that are left out."""
-    configurations = with_labels(tables["configurations"], tables)
+    """Yield the rows and the runs of each dataset and workload, and the rows that are left out.
+
+    The title of a panel has the dataset and the workload, so the labels in it leave them out.
+    """
+    configurations = labelled(tables["configurations"], tables["runs"])
     if not (configurations["kind"] != "unavailable").any():
         return
-    runs = with_labels(tables["runs"], tables)
+    runs = labelled(tables["runs"], tables["runs"])
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
     for names, frame in configurations.groupby(["dataset", "workload"], sort=False):
         of_data = runs[(runs[["dataset", "workload"]] == list(names)).all(axis=1)]
@@ -107,7 +110,7 @@ def _panels(tables: Tables) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, int]]:
 
 def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Return what a panel shows of each configuration, with None where something is unknown."""
-    speedup = with_labels(tables["speedup"], tables)
+    speedup = labelled(tables["speedup"], tables["runs"])
     against_main = speedup[speedup["reference"] == 1]
     compared = dict(
         zip(names_of_rows(against_main), against_main.itertuples(index=False), strict=True)
