@@ -30,8 +30,8 @@ WEIGHTS = 264_941
 OF_RATE = 0.956
 
 
-def blocks(page: Path, language: str = "") -> str:
-    """Return the blocks of a page in a language, one after the other; commands have none."""
+def blocks(page: Path, language: str = "bash") -> str:
+    """Return the blocks of a page in a language, one after the other."""
     found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
     return "".join(text for name, text in found if name == language)
 

@@ -52,7 +52,8 @@ def test_times_intervals_and_runs_are_those_of_the_tables(frames):
         assert row["seconds"] == pytest.approx(expected["train_seconds_per_epoch"])
         assert row["low"] == pytest.approx(expected["train_low_seconds_per_epoch"])
         assert row["high"] == pytest.approx(expected["train_high_seconds_per_epoch"])
-    runs = [layer["data"]["values"] for layer in panel["layer"]][2]
+    sets = [layer["data"]["values"] for layer in panel["layer"]]
+    [runs] = [values for values in sets if "low" not in values[0]]
     assert sorted(each["seconds"] for each in runs) == pytest.approx(
         sorted(frames["runs"]["train_seconds_per_epoch"])
     )

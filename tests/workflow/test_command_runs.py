@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -142,8 +143,9 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         while text not in self.said:
+            readable, _, _ = select.select([self.end], [], [], 60)
             try:
-                self.said += os.read(self.end, 4096).decode()
+                self.said += os.read(self.end, 4096).decode() if readable else pytest.fail("silent")
             except OSError:  # The other end is closed.
                 pytest.fail(f"no {text!r} in {self.said!r}")
         self.said = self.said.partition(text)[2]
@@ -151,6 +153,16 @@ class Terminal:
     def answer(self, question: str, text: str = "") -> None:
         self.wait_for(question)
         os.write(self.end, f"{text}\n".encode())
+
+    def interrupt(self, number: int) -> None:
+        """Send a signal until it is noticed.
+
+        Python runs a signal's handler between two of its instructions. A signal that comes after
+        the last one before `input` waits is noticed only when the next one wakes it up.
+        """
+        while self.process.poll() is None:
+            self.process.send_signal(number)
+            time.sleep(0.1)
 
     def close(self) -> int:
         code = self.process.wait(timeout=60)
@@ -188,7 +200,7 @@ def test_an_interrupted_question_leaves_nothing(number, code, clone, tmp_path):
     terminal = Terminal(clone, "new")
     terminal.answer("Your data", str(tmp_path / "rows.csv"))
     terminal.wait_for("Workload")
-    terminal.process.send_signal(number)
+    terminal.interrupt(number)
     terminal.wait_for("interrupted")
     assert terminal.close() == code
     assert set(clone.rglob("*.yaml")) == before

@@ -100,6 +100,10 @@
     for (const name of ["role", "aria-labelledby", "class"]) {
       svg.setAttribute(name, drawing.getAttribute(name));
     }
+    // Title and description are those of the drawing. Its parts would be nameless images.
+    for (const part of svg.querySelectorAll("[role]")) {
+      for (const name of ["role", "aria-roledescription", "aria-label"]) part.removeAttribute(name);
+    }
     svg.prepend(...drawing.querySelectorAll("title, desc"));
     place.replaceChildren(live);
   }, () => {});

@@ -193,25 +193,27 @@ def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, several: bool):
         alt.Tooltip("label:N", title="configuration"),
         alt.Tooltip("seconds:Q", title="one run (s)", format=".3~g"),
     ]
-    layers = [
-        base.mark_bar(height=18, color=_BAND).encode(
+    # A layer without values would have no extent, of which Vega warns.
+    layers = {
+        "predicted_low": base.mark_bar(height=18, color=_BAND).encode(
             x=alt.X("predicted_low:Q"), x2="predicted_high:Q"
         ),
-        base.mark_tick(height=20, thickness=1.5, color=_SOFT).encode(x=alt.X("ideal_s:Q")),
-        alt.Chart(alt.Data(values=runs))
+        "ideal": base.mark_tick(height=20, thickness=1.5, color=_SOFT).encode(x=alt.X("ideal_s:Q")),
+        "label": alt.Chart(alt.Data(values=runs))
         .mark_circle(size=26, opacity=0.45)
         .encode(x=seconds, y=rows, color=colour, tooltip=one_run),
-        base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q"), x2="high:Q", color=colour),
-        base.mark_tick(height=16, thickness=3).encode(x=seconds, color=colour),
-        base.mark_text(
-            align="left", baseline="bottom", dy=-10, fontSize=12, limit=_NAME_PIXELS, color=_INK
-        ).encode(x=alt.value(0), text="label:N"),
-        base.mark_text(
-            align="right", baseline="bottom", dy=-10, fontSize=12, limit=_VALUE_PIXELS, color=_INK
-        ).encode(x=alt.value(_WIDTH), text="value:N"),
-    ]
+        "low": base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q"), x2="high:Q", color=colour),
+        "seconds": base.mark_tick(height=16, thickness=3).encode(x=seconds, color=colour),
+    }
+    names = base.mark_text(
+        align="left", baseline="bottom", dy=-10, fontSize=12, limit=_NAME_PIXELS, color=_INK
+    ).encode(x=alt.value(0), text="label:N")
+    values = base.mark_text(
+        align="right", baseline="bottom", dy=-10, fontSize=12, limit=_VALUE_PIXELS, color=_INK
+    ).encode(x=alt.value(_WIDTH), text="value:N")
+    shown = [layer for column, layer in layers.items() if frame[column].notna().any()]
     title = {"title": f"{frame['data'].iloc[0]}, {frame['workload'].iloc[0]}"} if several else {}
-    return alt.layer(*layers).properties(width=_WIDTH, height=alt.Step(_ROW), **title)
+    return alt.layer(*shown, names, values).properties(width=_WIDTH, height=alt.Step(_ROW), **title)
 
 
 def _number(value: float | None) -> str:
