@@ -155,14 +155,14 @@ class Terminal:
         os.write(self.end, f"{text}\n".encode())
 
     def interrupt(self, number: int) -> None:
-        """Send a signal until it is noticed.
+        """Send a signal until the command, which waits for an answer, writes something.
 
         Python runs a signal's handler between two of its instructions. A signal that comes after
         the last one before `input` waits is noticed only when the next one wakes it up.
         """
-        while self.process.poll() is None:
+        self.process.send_signal(number)
+        while not select.select([self.end], [], [], 2)[0]:
             self.process.send_signal(number)
-            time.sleep(0.1)
 
     def close(self) -> int:
         code = self.process.wait(timeout=60)
@@ -199,7 +199,7 @@ def test_an_interrupted_question_leaves_nothing(number, code, clone, tmp_path):
     table(tmp_path)
     terminal = Terminal(clone, "new")
     terminal.answer("Your data", str(tmp_path / "rows.csv"))
-    terminal.wait_for("Workload")
+    terminal.wait_for("Workload: a name, or your folder [mlp]: ")
     terminal.interrupt(number)
     terminal.wait_for("interrupted")
     assert terminal.close() == code
