@@ -85,7 +85,7 @@ class Files(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What an import or an export did: files copied, those that were there, those refused."""
+    """Result of an import or an export: files copied, files already there, and files refused."""
 
     copied: list[str]
     present: list[str]
