@@ -1,4 +1,4 @@
-"""What sampling the energy of a node costs the ranks: pairs of the same training with and without.
+"""Measure what sampling the energy of a node costs the ranks, in pairs with and without sampling.
 
 The sampler, as all else of a run, may use only the cores that the ranks use: the worst case. The
 two of a pair follow each other, now one first and now the other. What is compared is what runs

@@ -1,4 +1,4 @@
-"""How often a configuration that does not differ gets a verdict: simulated sessions, and real ones.
+"""Measure how often equal configurations get a verdict, in simulated and in real sessions.
 
 A session runs the reference, the configurations and the reference again, in turns. All of them take
 the same time. The logarithm of the time of a run is the sum of noise, which is independent from run
@@ -55,7 +55,7 @@ from escala.report.tables.speedup import DECIMALS
 
 
 class Machine(NamedTuple):
-    """How the times of equal runs differ, as standard deviations of their logarithms.
+    """Variation of the times of equal runs, as standard deviations of their logarithms.
 
     Attributes
     ----------

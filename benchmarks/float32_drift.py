@@ -1,4 +1,4 @@
-"""How far two exact ways of summing a gradient drift apart in float32 under RMSprop.
+"""Measure how far two exact ways of summing a gradient drift apart in float32 under RMSprop.
 
 One process trains on batches of 32; another, from the same weights, on the same rows in the same
 order, adds the gradients of two halves of 16. In exact arithmetic the losses are equal at every

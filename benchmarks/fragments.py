@@ -1,4 +1,4 @@
-"""How well a run classifies fragments of genomes it was not trained on, and flags what is none.
+"""Measure how well a run classifies fragments of unseen genomes, and flags unrelated letters.
 
 Draws fragments of the test genomes of the run's split, at random positions, on either strand and
 in either case, and classifies them as the rule `predict` does. Then fragments with their letters

@@ -1,4 +1,4 @@
-"""What a history of many sessions costs: to fill it, to read it, and to query it.
+"""Measure the time to fill, read and query a history of many sessions.
 
 The sessions are copies of the measurements of one experiment, with other names, moments and times.
 They stand in a temporary folder and are removed.
@@ -15,10 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from escala.core.files import sha256_file
 from escala.record import history
@@ -37,11 +39,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "history")
         written = [
-            _seconds(lambda: history.write(folder, session, measured))  # noqa: B023
-            for session, measured in _sessions(base, arguments.sessions)
+            _seconds(history.write, folder, session, measured)
+            for session, measured in tqdm(
+                _sessions(base, arguments.sessions), "write", arguments.sessions, unit=" sessions"
+            )
         ]
         size = sum(path.stat().st_size for path in folder.iterdir())
-        print(f"{arguments.sessions} sessions of {len(base)} measurements, {size / 1e6:.1f} MB")
+        print(
+            f"{arguments.sessions} sessions of {len(base)} measurements, {size / 1e6:.1f} MB",
+            flush=True,
+        )
         _say("write a session", written)
         _read(folder, arguments.repeats)
         _commands(folder, arguments.repeats)
@@ -74,38 +81,45 @@ def _read(folder: Path, repeats: int) -> None:
     with history.read(folder) as database:
         for name in history.QUERIES:
             sql = history.named_query(name)
-            _repeat(f"query {name}", repeats, lambda: history.query(database, sql))  # noqa: B023
+            _repeat(f"query {name}", repeats, history.query, database, sql)
         own = "SELECT median((run->>'$.seconds.startup')::DOUBLE) FROM documents"
-        _repeat("query a key of run.json", repeats, lambda: history.query(database, own))
+        _repeat("query a key of run.json", repeats, history.query, database, own)
         _repeat("mark changes", repeats, lambda: list(lines(series(database))))
 
 
 def _commands(folder: Path, repeats: int) -> None:
     """Time whole commands, from the start of Python."""
-    for arguments in (["query", "sessions", "--csv"], ["query", "times", "--csv"], ["changes"]):
+    for arguments in (
+        *(["query", name, "--csv"] for name in history.QUERIES),
+        ["changes"],
+        ["changes", "--quantity", "ratio"],
+    ):
         call = [sys.executable, "-m", "scripts.history", *arguments]
-        environment = os.environ | {history.LOCATION: str(folder)}
-        _repeat(
-            f"scripts/history.py {' '.join(arguments)}",
-            repeats,
-            lambda: subprocess.run(call, env=environment, capture_output=True, check=True),  # noqa: B023
+        run = partial(
+            subprocess.run,
+            call,
+            env=os.environ | {history.LOCATION: str(folder)},
+            capture_output=True,
+            check=True,
         )
+        _repeat(f"scripts/history.py {' '.join(arguments)}", repeats, run)
 
 
-def _repeat(what: str, repeats: int, work: Callable[[], object]) -> None:
-    _say(what, [_seconds(work) for _ in range(repeats)])
+def _repeat(what: str, repeats: int, work: Callable[..., object], *arguments: object) -> None:
+    _say(what, [_seconds(work, *arguments) for _ in range(repeats)])
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def _seconds(work: Callable[..., object], *arguments: object) -> float:
     start = time.perf_counter()
-    work()
+    work(*arguments)
     return time.perf_counter() - start
 
 
 def _say(what: str, seconds: list[float]) -> None:
     values = [1000 * each for each in seconds]
     middle = statistics.median(values)
-    print(f"{what}: {middle:.4g} ({min(values):.4g} to {max(values):.4g}, {len(values)} times) ms")
+    spread = f"{min(values):.4g} to {max(values):.4g}, {len(values)} times"
+    print(f"{what}: {middle:.4g} ({spread}) ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast k-mers are counted, and whether the logistic regression wants them dense or sparse.
+"""Measure the counting of k-mers, and the logistic regression on dense and on sparse tables.
 
 Prints, for each length and k: million letters counted a second on one core, the share of cells that
 are not 0, the seconds of a fit on a dense and on a sparse table, and the choice of

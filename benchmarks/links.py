@@ -1,4 +1,4 @@
-"""What the links of the lab have of the rate they are asked to have.
+"""Compare the measured rates of the lab's links with the rates that were set.
 
     python scripts/lab.py up && python benchmarks/links.py 10mbit 100mbit 1gbit native
 

@@ -1,4 +1,4 @@
-"""Where a training step with convolutions by lookup spends its time, on one core.
+"""Measure the parts of a training step with convolutions by lookup, on one core.
 
 Prints for each length the milliseconds of the same graph, cut after each part; each is the median
 of some steps on the same random rows. What the lookups gain is told by `one_core.py`.

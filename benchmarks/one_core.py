@@ -1,4 +1,4 @@
-"""What a training step takes on one core: the plain layers, what makes it faster, and the limits.
+"""Measure a training step on one core: the plain layers, faster ways, and the limits of the core.
 
 Each way of training has a process of its own, all on the same core, which work in turns, now in
 one order and now in the other; what a turn gives is the median of some steps on random rows,

@@ -1,4 +1,4 @@
-"""How large the page of an experiment of many runs is, and how long it takes to write it.
+"""Measure the size of the page of an experiment with many runs, and the time to write it.
 
 The runs are made up: repeats of configurations whose times vary by a tenth. Tables are built from
 their files, and figures drawn from the tables, as the workflow does. The page is then written by

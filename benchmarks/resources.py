@@ -1,4 +1,4 @@
-"""What sampling the ranks costs them: pairs of the same training with and without the sampler.
+"""Measure what sampling costs the ranks, in pairs of the same training with and without it.
 
 The sampler, as all else of a run, may use only the cores that the ranks use: the worst case. The
 two of a pair follow each other, now one first and now the other. What is compared is what runs

@@ -1,4 +1,4 @@
-"""What near-duplicates cost to find, and how near sketches come to comparing all 21-mers.
+"""Measure the cost of finding near-duplicates, and how well sketches agree with all 21-mers.
 
 Agreement: of real genomes (--genomes, CLASS.fasta[.gz] each) every pair of a class is compared by
 all of its 21-mers, and by sketches of several scales.

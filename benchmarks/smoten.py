@@ -1,4 +1,4 @@
-"""What SMOTEN costs here and in imbalanced-learn: seconds, peak memory, and rows that agree.
+"""Compare SMOTEN here and in imbalanced-learn: seconds, peak memory, and rows that agree.
 
 Each run has a process of its own, which maps the rows from a file, times `fit_resample` alone and
 reports its largest resident set, which holds the interpreter, the libraries and what was mapped.

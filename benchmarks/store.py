@@ -1,4 +1,4 @@
-"""What the store costs: to ask it, to store, to serve, to look after; median, least and most.
+"""Measure the time to ask the store, to store, to serve and to maintain: median, least and most.
 
 Everything stands in --folder, a temporary one unless given, and is removed. `cp` of the same bytes
 is timed beside, as what copying alone takes there.
@@ -46,7 +46,7 @@ def main() -> None:
         _folder(Path(folder), arguments.files, arguments.repeats)
         root = store.location()
         for name, act in {"size": store.size, "verify": store.verify, "prune": store.prune}.items():
-            _say(f"{name} of the whole store", [_seconds(lambda: act(root)) for _ in range(3)])  # noqa: B023
+            _say(f"{name} of the whole store", [_seconds(act, root) for _ in range(3)])
 
 
 def _ask(module: str, repeats: int) -> None:
@@ -67,11 +67,11 @@ def _file(folder: Path, megabytes: int, repeats: int) -> None:
     rates: dict[str, list[float]] = {"cp": [], "store": [], "serve": []}
     for repeat in range(repeats):
         target.unlink(missing_ok=True)
-        rates["cp"].append(_seconds(lambda: shutil.copyfile(source, target)))
+        rates["cp"].append(_seconds(shutil.copyfile, source, target))
         with open(target, "r+b") as handle:
             handle.write(b"%d" % repeat)
-        rates["store"].append(_seconds(lambda: _made(repeat, target, "made")))  # noqa: B023
-        rates["serve"].append(_seconds(lambda: _made(repeat, target, "served")))  # noqa: B023
+        rates["store"].append(_seconds(_made, repeat, target, "made"))
+        rates["serve"].append(_seconds(_made, repeat, target, "served"))
         store.prune(store.location(), larger_than_bytes=0)
     for name, seconds in rates.items():
         values = [megabytes / one for one in seconds]
@@ -86,8 +86,8 @@ def _folder(folder: Path, files: int, repeats: int) -> None:
         target.mkdir()
         for number in range(files):
             (target / str(number)).write_bytes(b"%d %d " % (repeat, number) * 100)
-        stored.append(_seconds(lambda: _made(repeat, target, "made")))  # noqa: B023
-        served.append(_seconds(lambda: _made(repeat, target, "served")))  # noqa: B023
+        stored.append(_seconds(_made, repeat, target, "made"))
+        served.append(_seconds(_made, repeat, target, "served"))
     _say(f"store a folder of {files} small files", stored)
     _say(f"serve a folder of {files} small files", served)
 
@@ -105,9 +105,9 @@ def _made(number: int, target: Path, expected: str) -> None:
         raise SystemExit(f"{target} was {outcome}, not {expected}")
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def _seconds(work: Callable[..., object], *arguments: object) -> float:
     start = time.perf_counter()
-    work()
+    work(*arguments)
     return time.perf_counter() - start
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.analysis.advice.goals import DEADLINE, GOALS, TIME, TIME_WITH_WAIT
+from escala.core.arguments import above_zero, whole_number
 from escala.core.files import atomic, write_json
 
 
@@ -61,11 +62,11 @@ def _parser() -> argparse.ArgumentParser:
         "core-hours, least energy, or an end within --minutes with the fewest core-hours",
     )
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--nodes", type=_number, help="the most nodes")
-    limits.add_argument("--cores", type=_number, help="the most cores of all nodes together")
-    limits.add_argument("--memory-gib", type=_amount, metavar="GIB", help="memory of a node")
+    limits.add_argument("--nodes", type=whole_number, help="the most nodes")
+    limits.add_argument("--cores", type=whole_number, help="the most cores of all nodes together")
+    limits.add_argument("--memory-gib", type=above_zero, metavar="GIB", help="memory of a node")
     limits.add_argument(
-        "--minutes", type=_amount, help="in which the job ends; with a queue, from now"
+        "--minutes", type=above_zero, help="in which the job ends; with a queue, from now"
     )
     queue = parser.add_argument_group(
         "queue", "Waits are those of your own jobs, which sacct lists."
@@ -79,34 +80,23 @@ def _parser() -> argparse.ArgumentParser:
         "--format=Partition,NNodes,ReqCPUS,State,Submit,Eligible,Start,NodeList",
     )
     queue.add_argument(
-        "--days", type=_number, default=90, help="how far back jobs count; default: %(default)s"
+        "--days",
+        type=whole_number,
+        default=90,
+        help="how far back jobs count; default: %(default)s",
     )
     parser.add_argument(
         "--joules-per-core-hour",
-        type=_amount,
+        type=above_zero,
         metavar="J",
         help="for the least energy; default: energy.power_model of the experiment",
     )
     parser.add_argument(
-        "--draws", type=_number, default=200, help="for the intervals; default: %(default)s"
+        "--draws", type=whole_number, default=200, help="for the intervals; default: %(default)s"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="advice.json to write")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="advice.md to write")
     return parser
-
-
-def _number(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
-    return number
-
-
-def _amount(text: str) -> float:
-    amount = float(text)
-    if not 0 < amount < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return amount
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from escala import cli
+from escala.core.arguments import from_zero, subcommands, whole_number
 from escala.core.errors import InputError
 from escala.core.readable import aligned, counted
 from escala.record import history
@@ -24,16 +25,7 @@ def main() -> int | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def command(name: str, run, text: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text, description=text)
-        added.set_defaults(command=run)
-        return added
-
+    parser, command = subcommands(__doc__)
     add = command("add", _add, "add the measurements of experiments")
     add.add_argument(
         "experiments", type=Path, nargs="+", metavar="EXPERIMENT", help="its folder, results/NAME"
@@ -52,9 +44,9 @@ def _parser() -> argparse.ArgumentParser:
             default="time",
             help="training seconds of an epoch (default), or their ratio to one process",
         )
-        each.add_argument("--recurrence", type=_positive, help="sessions that show a change (5)")
-        each.add_argument("--before", type=_positive, help="fewest sessions before a change (7)")
-        each.add_argument("--least", type=_share, help="smallest change: 0.05 is 5 %% (default)")
+        each.add_argument("--recurrence", type=whole_number, help="sessions that show a change (5)")
+        each.add_argument("--before", type=whole_number, help="fewest sessions before a change (7)")
+        each.add_argument("--least", type=from_zero, help="smallest change: 0.05 is 5 %% (default)")
     for each in (ask, change, plot):
         each.add_argument(
             "--where", default="true", metavar="SQL", help="a condition on the measurements to read"
@@ -65,20 +57,6 @@ def _parser() -> argparse.ArgumentParser:
     importer = command("import", _import, "add the sessions of another history")
     importer.add_argument("source", type=Path, help="a tar file of `export`, or a folder")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
-    return number
-
-
-def _share(text: str) -> float:
-    share = float(text)
-    if not 0 <= share < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0")
-    return share
 
 
 _say = partial(print, file=sys.stderr)

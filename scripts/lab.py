@@ -16,6 +16,7 @@ import argparse
 from functools import partial
 
 from escala import cli
+from escala.core.arguments import subcommands
 from escala.lab import cluster, daemons, network
 from escala.lab.state import require
 
@@ -29,16 +30,7 @@ def main() -> int | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def command(name: str, run, text: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text, description=text)
-        added.set_defaults(command=run)
-        return added
-
+    parser, command = subcommands(__doc__)
     up = command("up", _up, "start it and wait until its nodes are idle; harmless if it is up")
     up.add_argument(
         "--nodes", type=int, default=2, metavar="N", help="number of nodes (default: 2)"

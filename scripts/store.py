@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from escala import cli
 from escala.cache import store
+from escala.core.arguments import from_zero, subcommands
 from escala.core.errors import InputError
 from escala.core.readable import counted
 
@@ -36,16 +37,7 @@ def main() -> int | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def command(name: str, run, text: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text, description=text)
-        added.set_defaults(command=run)
-        return added
-
+    parser, command = subcommands(__doc__)
     command("size", _size, "list the size of each step's results")
     command("list", _list, "list the entries: key, step, stored, last used, size")
     show = command("show", _show, "show all that determined an entry, and its content")
@@ -62,13 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     prune.add_argument(
         "--older-than",
-        type=_amount,
+        type=from_zero,
         metavar="DAYS",
         help="entries not stored or served for this time",
     )
     prune.add_argument(
         "--larger-than",
-        type=_amount,
+        type=from_zero,
         metavar="GB",
         help="least recently used entries, until the store is no larger (1 GB is 1e9 bytes)",
     )
@@ -76,14 +68,6 @@ def _parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="list what would be removed; remove nothing"
     )
     return parser
-
-
-def _amount(text: str) -> float:
-    """Return a number, 0 or more: a typing error must not empty the store."""
-    amount = float(text)
-    if not 0 <= amount < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0")
-    return amount
 
 
 def _size(folder: Path, arguments: argparse.Namespace) -> None:

@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """How the times of a session changed.
+    """Change of the times during a session.
 
     Attributes
     ----------

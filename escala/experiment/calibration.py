@@ -54,7 +54,7 @@ ONE_NODE, TWO_NODES = "1x2", "2x1"
 
 
 class Work(NamedTuple):
-    """What one process computes, calibrated with some numbers of rows.
+    """Computation of one process, calibrated with some numbers of rows.
 
     Attributes
     ----------

@@ -101,16 +101,7 @@ def _simulated() -> Dataset:
     records = dict.fromkeys(classes, 200)
     source = {"type": SIMULATED, "seed": 1, "records": records}
     return Dataset(
-        SIMULATED,
-        "virus-cnn",
-        {
-            "kind": "genomes",
-            "source": source,
-            "classes": classes,
-            "length": 1000,
-            "split": {"test_fraction": 0.3},
-            "oversample": {"method": "none"},
-        },
+        SIMULATED, "virus-cnn", _settings_of_genomes(source, classes, {"method": "none"})
     )
 
 
@@ -127,17 +118,21 @@ def _genomes(path: Path, data: str) -> Dataset | None:
     return Dataset(
         _name(path),
         "virus-cnn",
-        {
-            "kind": "genomes",
-            "source": source,
-            "classes": classes,
-            "length": 1000,
-            "split": {"test_fraction": 0.3},
-            # Genomes of a species begin at different letters: docs/decisions/009-windows.md.
-            "oversample": {"method": "windows", "within": 100},
-        },
+        # Genomes of a species begin at different letters: docs/decisions/009-windows.md.
+        _settings_of_genomes(source, classes, {"method": "windows", "within": 100}),
         own_splits=True,
     )
+
+
+def _settings_of_genomes(source: dict, classes: list[str], oversample: dict) -> dict:
+    return {
+        "kind": "genomes",
+        "source": source,
+        "classes": classes,
+        "length": 1000,
+        "split": {"test_fraction": 0.3},
+        "oversample": oversample,
+    }
 
 
 def _table(path: Path, data: str) -> Dataset | None:

@@ -94,7 +94,7 @@ class Strategy(ABC):
 
     @property
     def trains(self) -> bool:
-        """Whether this process trains. If not, it serves the processes that do."""
+        """Return whether this process trains. If not, it serves the processes that do."""
         return True
 
     @property

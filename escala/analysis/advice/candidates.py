@@ -39,7 +39,7 @@ class Memory(NamedTuple):
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained.
+    """Rows and epochs of the training that an advice is for.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ _UNITS = {changes.BANDWIDTH: "bit/s", changes.BATCH: "rows", changes.CORES: "cor
 
 @dataclass(frozen=True)
 class Question:
-    """What the advice is for.
+    """Goal and limits of the advice that a user wants.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ from escala.runtime import accounting
 
 @dataclass(frozen=True)
 class Queue:
-    """What is known of the queue.
+    """Evidence on waits in the queue of a cluster.
 
     Attributes
     ----------

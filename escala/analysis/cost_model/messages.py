@@ -43,7 +43,7 @@ _AT_THE_END = 1.0
 
 @dataclass(frozen=True)
 class Exchange:
-    """How the ranks exchange gradients; as the knobs of these names.
+    """Settings of the exchange of gradients, as the knobs of these names.
 
     Attributes
     ----------

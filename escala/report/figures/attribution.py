@@ -20,7 +20,7 @@ from escala.report.figures.common import (
     title,
     wrapped_names,
 )
-from escala.report.figures.parts import COLOURS, NAMES
+from escala.report.figures.parts import COLOURS, NAMES, rank_names
 from escala.report.tables.views import labelled
 
 CATEGORY = "Time"
@@ -39,13 +39,8 @@ def draw(tables: Tables) -> Figure:
     parts = table.dropna(subset=["part"])
     if parts.empty:
         return empty(WHAT, described(table), " ".join(["Nothing was measured.", *why]))
-    varying = [key for key in ("dataset", "workload") if parts[key].nunique() > 1]
     parts = in_order(parts)
-    bars = (
-        parts[[*varying, "label"]].agg(" ".join, axis=1)
-        + ", rank\u00a0"
-        + parts["rank"].astype(str)
-    )
+    bars = rank_names(parts)
     seconds = parts.assign(bar=bars).pivot(index="bar", columns="part", values="median_seconds")
     seconds = seconds.loc[bars.unique()] * _MILLISECONDS
     names = wrapped_names(seconds.index)

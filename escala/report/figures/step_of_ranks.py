@@ -17,7 +17,7 @@ from escala.report.figures.common import (
     title,
     wrapped_names,
 )
-from escala.report.figures.parts import COLOURS, NAMES
+from escala.report.figures.parts import COLOURS, NAMES, rank_names
 from escala.report.tables.views import labelled
 
 CATEGORY = "Time"
@@ -34,10 +34,8 @@ def draw(tables: Tables) -> Figure:
     segments = table.dropna(subset=["part"])
     if segments.empty:
         return empty(WHAT, described(table), " ".join(["Nothing was measured.", *why]))
-    varying = [key for key in ("dataset", "workload") if segments[key].nunique() > 1]
     segments = in_order(segments)
-    rows = segments[[*varying, "label"]].agg(" ".join, axis=1)
-    segments = segments.assign(row=rows + ", rank\u00a0" + segments["rank"].astype(str))
+    segments = segments.assign(row=rank_names(segments))
     rows = list(segments["row"].unique())
     names = wrapped_names(rows)
     figure = new(9.5, max(0.4, name_height(names) + 0.1) * len(rows) + 0.6)

@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 class Added(NamedTuple):
-    """What was added to a history.
+    """Files and measurements added to a history.
 
     Attributes
     ----------

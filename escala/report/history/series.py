@@ -33,7 +33,7 @@ NAMES = ("dataset", "workload", *Configuration._fields)
 
 
 class Session(NamedTuple):
-    """What one session measured of a series; `value` is the median, and the range is beside it."""
+    """Measurements of a series in one session: `value` is their median, with their range."""
 
     session: str
     started: datetime

@@ -50,7 +50,7 @@ class Lookup(layers.Layer):
 
     @property
     def looks_up(self) -> bool:
-        """Whether tables are used rather than the plain layers."""
+        """Return whether tables are used rather than the plain layers."""
         if not _tabulable(self.stem):
             return False
         embedding, first, _, second, _ = self.stem

@@ -1,0 +1,53 @@
+"""Parse the arguments of commands: subcommands, and numbers within bounds."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+
+def subcommands(
+    description: str | None,
+) -> tuple[argparse.ArgumentParser, Callable[..., argparse.ArgumentParser]]:
+    """Return a parser that requires a subcommand, and a function that adds one.
+
+    The function takes the name of a subcommand, the function that runs it, and its help text. It
+    returns the parser of the subcommand. The parsed arguments have the function that runs the
+    chosen subcommand as `command`.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, run: Callable, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(command=run)
+        return added
+
+    return parser, add
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number from 1; a type of `argparse`."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
+    return number
+
+
+def from_zero(text: str) -> float:
+    """Return a finite number from 0; a type of `argparse`."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0")
+    return number
+
+
+def above_zero(text: str) -> float:
+    """Return a finite number above 0; a type of `argparse`."""
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
