@@ -34,7 +34,7 @@ _REPLACED = "*"
 
 
 def lines(table: pd.DataFrame, beside: pd.DataFrame) -> Iterator[str]:
-    """Yield speed-ups by scaling and network, where they end, and measured steps.
+    """Yield speed-ups by scaling and network, the largest layout that pays, and measured steps.
 
     Parameters
     ----------

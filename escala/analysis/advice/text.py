@@ -146,7 +146,7 @@ def _body(answer: Mapping, advice: Mapping) -> Iterator[str]:
 
 
 def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
-    """Yield what stands below an answer."""
+    """Yield the sentences below an answer."""
     if answer["chosen"]:
         best = option_of(answer, answer["chosen"])
         yield (

@@ -202,7 +202,7 @@ def _tables(file: str) -> list[pd.DataFrame]:
 
 
 def full_steps(tables: Sequence[pd.DataFrame], rows: int) -> list[float]:
-    """Return the seconds of the steps in which every rank took so many rows: means of the ranks.
+    """Return the seconds, means over the ranks, of the steps in which every rank has `rows` rows.
 
     The last step of an epoch may have fewer rows.
     """
