@@ -52,7 +52,7 @@ def lines(table: pd.DataFrame, beside: pd.DataFrame) -> Iterator[str]:
     yield from _measured(beside)
     phrases = [each for joined in table["extrapolated"] for each in joined.split("; ") if each]
     if phrases:
-        yield "Extrapolated, without a share in the intervals:"
+        yield "Extrapolated, and not covered by the intervals:"
         yield from (f"  {phrase}" for phrase in dict.fromkeys(phrases))
 
 
