@@ -191,7 +191,7 @@ def _full_steps(run: Mapping) -> list[float]:
     found = full_steps(_tables(run["file"]), rows)
     if not found:
         raise InputError(
-            run["file"], rows, "no step has so many rows", "use a smaller batch, or more data"
+            run["file"], rows, "no step has this many rows", "use a smaller batch, or more data"
         )
     return found
 
