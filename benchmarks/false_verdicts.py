@@ -104,7 +104,7 @@ def judged(times: np.ndarray, column: int) -> tuple[bool, bool]:
 def judged_by_stein(
     times: np.ndarray, column: int, pilot: int, half_width: float
 ) -> tuple[bool, bool]:
-    """Return the same of as many pairs as the pilot asks for, with intervals by Stein's rule.
+    """Return what `judged` returns, for the pairs that the pilot requires and Stein's intervals.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ Runs = Sequence[Mapping[str, Any]]
 def timed(folders: Iterable[Path]) -> dict[str, list[dict]]:
     """Return the runs of each session, in the order in which they began, each once.
 
-    Only timing runs outside ladders, by steps, that ended ok.
+    These are timing runs that are trained by steps, belong to no ladder and ended ok.
     """
     found: dict[str, dict[tuple, dict]] = defaultdict(dict)
     for folder in folders:

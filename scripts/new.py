@@ -34,7 +34,7 @@ def main() -> int | None:
     content = _checked(given, output, force)
     with atomic(output) as temporary:
         temporary.write_text(content, encoding="utf-8")
-    print(f"Written: {output}\nNext: escala run --experiment {output} --dry-run")
+    print(f"Written: {output}\nNext: uv run escala run --experiment {output} --dry-run")
     return None
 
 
@@ -81,7 +81,7 @@ def _checked(settings: dict[str, Any], output: Path, force: bool) -> str:
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        raise InputError("--layouts", settings["layouts"], str(error), "such as 1x2") from None
+        raise InputError("--layouts", settings["layouts"], str(error), "write it as 1x2") from None
     if output.exists() and not force:
         raise InputError(output, output.name, "exists", "choose another name, or add --force")
     Experiment(drafted, output)

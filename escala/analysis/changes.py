@@ -4,15 +4,15 @@ A session whose time differs from that of all earlier ones may have met a busy m
 is marked only where several sessions in a row show it:
 
 - the sessions *before* are all since the last change, at least `BEFORE` of them;
-- the next `RECURRENCE` sessions all have larger values than those before, or all smaller ones, but
-  for a tenth of those before, and at least one of them: some earlier sessions may have met a busy
+- the next `RECURRENCE` sessions all have larger values than those before, or all have smaller ones.
+  A tenth of the sessions before, and at least one, may be exceptions: they may have met a busy
   machine too;
 - each of these sessions differs from the median before by a factor of at least 1 + `LEAST`.
 
 The first of the `RECURRENCE` sessions has the mark. Whether it is there depends on the sessions up
 to the last of them only: later sessions add marks and remove none.
 
-If nothing changes, and no session's value tells anything of the next one's, each order of n + m
+If nothing changes, and the sessions are independent, each order of n + m
 sessions is equally likely, whatever the distribution. The m last ones are then above all but j of
 the n before with probability C(m + j, m) / C(n + m, m). `chance_of_a_mark` adds these up. It does
 not hold for a machine that drifts for longer than a session: ratios of pairs do not contain drift.

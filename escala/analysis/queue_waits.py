@@ -136,7 +136,7 @@ def latest(jobs: Sequence[Job]) -> datetime | None:
 def waits(jobs: Sequence[Job], partition: str, nodes: int, cores: int, now: datetime) -> Waits:
     """Return the waits of the jobs of a partition that are as large as a planned one.
 
-    Jobs are as large if their nodes, and their cores, round up to the same powers of two. A job
+    Two jobs are as large if their nodes and their cores round up to the same powers of two. A job
     that was cancelled before it started has no wait. One that still waits counts as longer than
     all others for the bound.
 
@@ -187,11 +187,11 @@ def jobs_needed(coverage: float = COVERAGE, confidence: float = CONFIDENCE) -> i
 
 
 def medians(found: Waits, draws: int, seed: int = 0) -> np.ndarray:
-    """Return medians of as many jobs, drawn with replacement; of shape (draws,).
+    """Return medians of resamples of the jobs, drawn with replacement; of shape (draws,).
 
     Parameters
     ----------
-    found : the waits of one job at least.
+    found : the waits of at least one job.
     """
     random = np.random.default_rng(seed)
     return np.median(random.choice(found.seconds, size=(draws, found.jobs)), axis=1)

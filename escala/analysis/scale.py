@@ -200,7 +200,7 @@ def _series(predictions: Sequence[Prediction], scaling: str) -> Iterator[dict]:
 
 
 def _used(calibration: Calibration, plan: Plan) -> str | None:
-    """Return the exchange of the largest dense layer, which may be too small for the one asked.
+    """Return the exchange of the largest dense layer, which may be too small for the requested one.
 
     None if there is no such layer, or one rank.
     """

@@ -60,7 +60,7 @@ def pairs_needed(
     """Return the number of pairs, those of the pilot included, by Stein's two-stage rule.
 
     The number is computed once, from the pilot alone. With as many pairs, `stein_interval` is not
-    wider than asked for, and covers as stated (C. Stein, A two-sample test for a linear hypothesis
+    wider than requested, and covers as stated (C. Stein, A two-sample test for a linear hypothesis
     whose power is independent of the variance, Annals of Mathematical Statistics 16 (1945),
     243-258).
 

@@ -1,6 +1,6 @@
 """Derive the experiment whose runs calibrate the cost model for another experiment.
 
-It is called like the other one, with `SUFFIX`, and its runs are like any others: stored, repeated
+Its name is that of the other one and `SUFFIX`. Its runs are like any others: stored, repeated
 after a failure, and measured again when their code changes. None of them is a run of the other
 experiment.
 

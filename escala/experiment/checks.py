@@ -171,7 +171,7 @@ def _check_ladders(experiment: Experiment) -> None:
 
 
 def _check_pairs(experiment: Experiment) -> None:
-    """Refuse `pairs` with other repeats than its pilot, with fewer than these, or with ladders."""
+    """Refuse `pairs` if it contradicts `repeats` or its own pilot, or if there are ladders."""
     settings = experiment.settings
     pairs = settings.get("pairs")
     if not pairs:

@@ -247,7 +247,7 @@ def draft(
     one_process = {"strategy": strategy, "layout": layout}
     return {
         "experiment": name,
-        "title": f"Does training on {dataset.name} in parallel pay?",
+        "title": f"Does parallel training on {dataset.name} pay?",
         "repeats": repeats,
         "time_limit_minutes": 60,
         "datasets": {dataset.name: settings},

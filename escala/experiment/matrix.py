@@ -41,7 +41,7 @@ _NO_LINK = {"interface": None, "rate": None, "steps": None}
 
 
 def _with_repeats_of_pilot(settings: Any) -> Any:
-    """Return settings, not yet checked, in which a pilot gives the repeats that are left out."""
+    """Return unchecked settings; if they lack `repeats` and have a pilot, it gives the repeats."""
     pairs = settings.get("pairs") if isinstance(settings, Mapping) else None
     if not isinstance(pairs, Mapping) or "repeats" in settings:
         return settings
@@ -357,8 +357,8 @@ class Experiment:
         """Return the configurations compared with a run, each with a digest of its settings.
 
         They are part of the run's key. If such a configuration is added, or its settings or its
-        link change, both sides are measured again in one session, so that their ratio is valid. So
-        are all, if `noise_floor` is added.
+        link change, both sides are measured again in one session, so that their ratio is valid.
+        If `noise_floor` is added, all of them are measured again.
         """
         found = sorted(
             f"{configuration} {self._digest(replace(run, **configuration._asdict()))}"

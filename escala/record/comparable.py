@@ -13,8 +13,8 @@ Conditions of any two measurements:
 - the same link, if both use the network of one name between several nodes: its interface, the rate
   asked for, and measured rates within `RATE` of each other.
 
-A run that ended before it was given its nodes has no machines and no link: it is not compared in
-them.
+A run that ended before it was given its nodes has no machines and no link: these conditions do not
+apply to it.
 
 Of one configuration, measured in several sessions, also:
 
@@ -171,7 +171,7 @@ def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int]:
 
 
 def alike_rates(one: float | None, other: float | None) -> bool:
-    """Return whether two measured rates of a link are alike; an unknown rate is alike any."""
+    """Return whether two measured rates of a link are alike; an unknown one is like any."""
     return not (one and other) or abs(one - other) <= RATE * max(one, other)
 
 
@@ -191,7 +191,7 @@ def versions(run: Measurement) -> dict[str, str]:
 
 
 def machines(run: Measurement) -> str:
-    """Describe the machines of a run, alike if two runs may be compared in them.
+    """Describe the machines of a run; if they permit a comparison, two runs have equal texts.
 
     Returns
     -------

@@ -150,7 +150,10 @@ def write(folder: Path, session: str, rows: Iterable[Row]) -> Path:
     """
     if not _SESSION.fullmatch(session):
         raise InputError(
-            "session", session, "holds other than letters, digits and ._-", "do not add the run"
+            "session",
+            session,
+            "holds characters other than letters, digits and ._-",
+            "do not add the run",
         )
     types, rows = columns(), list(rows)
     with tempfile.TemporaryDirectory() as temporary, _database() as database:

@@ -34,7 +34,7 @@ def plan(evidence: Evidence, pairs: Mapping[str, Any]) -> dict:
     -------
     `pairs` is the number of repeats, those of the pilot included. In `comparisons`, `deviation` is
     the standard deviation of the logarithms of a pilot's ratios, and `needed` the pairs that the
-    rule asks for; both are None of fewer than two ratios.
+    rule requires. Both are None with fewer than two ratios.
     """
     share = float(pairs["half_width"].rstrip("% ")) / 100
     found = [_compared(each, share) for each in comparisons(evidence)]
@@ -50,7 +50,7 @@ def plan(evidence: Evidence, pairs: Mapping[str, Any]) -> dict:
 
 
 def _compared(comparison: Comparison, half_width: float) -> dict:
-    """Return how much the ratios of a pilot differ, and how many pairs they ask for."""
+    """Return how much the ratios of a pilot differ, and how many pairs they require."""
     ratios = [
         _seconds(mine) / _seconds(theirs)
         for mine, theirs in zip(comparison.pairs.runs, comparison.pairs.references, strict=True)

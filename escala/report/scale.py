@@ -34,7 +34,7 @@ _REPLACED = "*"
 
 
 def lines(table: pd.DataFrame, beside: pd.DataFrame) -> Iterator[str]:
-    """Yield speed-ups by scaling and network, where they end, and measured steps.
+    """Yield speed-ups by scaling and network, the largest layout that pays, and measured steps.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def lines(table: pd.DataFrame, beside: pd.DataFrame) -> Iterator[str]:
     yield from _measured(beside)
     phrases = [each for joined in table["extrapolated"] for each in joined.split("; ") if each]
     if phrases:
-        yield "Extrapolated, without a share in the intervals:"
+        yield "Extrapolated, and not covered by the intervals:"
         yield from (f"  {phrase}" for phrase in dict.fromkeys(phrases))
 
 

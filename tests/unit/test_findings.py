@@ -213,5 +213,5 @@ def test_a_pilot_tells_what_it_asked_for_and_whether_it_was_cut(tmp_path):
     row = frames["pairs"].loc[frames["pairs"]["needed"].idxmax()]
     text = _sure(frames)
     assert f"had a deviation of {100 * row['deviation']:.1f} %" in text
-    assert f"asks for {row['needed']} pairs" in text and "The experiment allowed 40 pairs" in text
+    assert f"requires {row['needed']} pairs" in text and "The experiment allowed 40 pairs" in text
     assert "allowed" not in _sure(_piloted(tmp_path / "enough", "9 %"))

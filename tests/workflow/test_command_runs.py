@@ -70,7 +70,8 @@ def test_a_written_experiment_can_be_run(make, clone, tmp_path):
     output = f"experiments/new-{make.__name__.replace('_', '-')}.yaml"
     done = escala(clone, "new", *make(tmp_path), "--output", output)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"Written: {output}\nNext: escala run --experiment {output} --dry-run\n"
+    call = f"uv run escala run --experiment {output} --dry-run"
+    assert done.stdout == f"Written: {output}\nNext: {call}\n"
     done = escala(clone, "run", "--experiment", output, "--cores", "2", "--dry-run")
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout + done.stderr

@@ -29,7 +29,7 @@ class Memory(NamedTuple):
 
     Attributes
     ----------
-    source : what gives it; `measured` is whether a run was.
+    source : where the number is from; `measured` tells whether a run measured it.
     """
 
     bytes: int
@@ -159,7 +159,7 @@ def candidates(
 
     Returns
     -------
-    The candidates, and for each other configuration the reason why it is none.
+    The candidates, and for each other configuration the reason why it is not a candidate.
     """
     known = [each for each in planned if not each["unavailable"]]
     one = [each for each in known if each["layout"] == "1x1"]

@@ -163,7 +163,7 @@ def rows_that_pay(
 
 
 def _cores(each: Candidate, baseline: Candidate) -> Iterator[Change]:
-    """Yield the cores of a node with which it pays: one for each rank, and one to spare."""
+    """Yield the changes of the cores of a node: one for each rank, and one more."""
     taken = each.plan.layout.processes * each.plan.cores
     more = [cores for cores in (taken, taken + 1) if cores > each.calibration.cores_per_node]
     tried = []
@@ -179,7 +179,7 @@ def _cores(each: Candidate, baseline: Candidate) -> Iterator[Change]:
 
 
 def _exchanges(each: Candidate, baseline: Candidate) -> Iterator[Change]:
-    """Yield what fewer bytes in the exchange of gradients give."""
+    """Yield the changes by which ranks exchange fewer bytes of gradients."""
     exchange = each.plan.exchange
     gradients = each.calibration.works[each.plan.work].gradients
     other = {}

@@ -103,7 +103,7 @@ def choose(
     limits: Limits | None = None,
     power: Power | None = None,
 ) -> Choice:
-    """Choose the candidate with the least of a goal.
+    """Choose the candidate with the least amount of a goal.
 
     With the goal `DEADLINE` that is the one with the fewest core-hours among those that surely end
     within `limits.seconds`.
@@ -155,7 +155,7 @@ def choose(
 
 
 def _surely(option: Option, baseline: Option) -> bool:
-    """Return whether an option is less than the baseline, or the baseline cannot be chosen."""
+    """Return whether an option surely costs less than the baseline, or the baseline is excluded."""
     return baseline.excluded is not None or option.ratio.high < 1
 
 

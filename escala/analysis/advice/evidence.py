@@ -48,7 +48,7 @@ def memory_of(
     variant: str,
     memory_gib: float,
 ) -> Memory:
-    """Return the memory of a process: of this variant, else of any, else what is asked for.
+    """Return the memory of a process: measured for this variant, else for any, else requested.
 
     Parameters
     ----------

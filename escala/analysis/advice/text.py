@@ -146,7 +146,7 @@ def _body(answer: Mapping, advice: Mapping) -> Iterator[str]:
 
 
 def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
-    """Yield what stands below an answer."""
+    """Yield the sentences below an answer."""
     if answer["chosen"]:
         best = option_of(answer, answer["chosen"])
         yield (
@@ -159,7 +159,7 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
             yield _amount(best["amount"], advice["goal"], answer["energy_source"])
         yield from _waiting(answer, best, advice)
         if best["extrapolated"]:
-            yield f"Extrapolated, without a share in the intervals: {_joined(best)}."
+            yield f"Extrapolated, and not covered by the intervals: {_joined(best)}."
     for each in answer["changes"]:
         yield _change(each)
     for each in answer["unpredicted"]:
@@ -366,4 +366,4 @@ def _method(answer: Mapping, advice: Mapping, family: Sequence[Mapping]) -> Iter
         )
     phrases = dict.fromkeys(phrase for each in family for phrase in each["extrapolated"])
     if phrases:
-        yield f"Extrapolated, without a share in the intervals: {'; '.join(phrases)}."
+        yield f"Extrapolated, and not covered by the intervals: {'; '.join(phrases)}."

@@ -191,7 +191,7 @@ def _full_steps(run: Mapping) -> list[float]:
     found = full_steps(_tables(run["file"]), rows)
     if not found:
         raise InputError(
-            run["file"], rows, "no step has so many rows", "use a smaller batch, or more data"
+            run["file"], rows, "no step has this many rows", "use a smaller batch, or more data"
         )
     return found
 
@@ -202,7 +202,7 @@ def _tables(file: str) -> list[pd.DataFrame]:
 
 
 def full_steps(tables: Sequence[pd.DataFrame], rows: int) -> list[float]:
-    """Return the seconds of the steps in which every rank took so many rows: means of the ranks.
+    """Return the seconds, means over the ranks, of the steps in which every rank has `rows` rows.
 
     The last step of an epoch may have fewer rows.
     """

@@ -77,7 +77,7 @@ def _use(row, rows: list) -> str:
 
 
 def _decide(row) -> str:
-    """Tell what would decide on the configuration that answers, if nothing did."""
+    """Tell what would give a verdict on the configuration that answers, if it has none."""
     found, label = headline(row), quoted(row.label)
     if found.verdict == UNAVAILABLE:
         return (

@@ -1,4 +1,4 @@
-"""Describe how many pairs the pilot of an experiment asked for."""
+"""Describe how many pairs an experiment needs according to its pilot."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     row = table.loc[table["needed"].idxmax()]
     yield Finding(
         f"In the pilot the ratio of {quoted(row['label'])} had a deviation of "
-        f"{100 * row['deviation']:.1f} %, which asks for {row['needed']} pairs.",
+        f"{100 * row['deviation']:.1f} %, which requires {row['needed']} pairs.",
         "pairs",
     )
     if row["cut"]:
         yield Finding(
-            f"The experiment allowed {row['pairs']} pairs, so intervals may be wider than asked "
-            "for.",
+            f"The experiment allowed {row['pairs']} pairs, so intervals may be wider than "
+            "requested.",
             "pairs",
         )

@@ -52,8 +52,8 @@ class Added(NamedTuple):
 def add(folder: Path, experiments: Iterable[Path], **keywords: Any) -> Added:
     """Add all measurements of experiments to a history, as a file for each session.
 
-    Measurements that the history already holds are not added again. A measurement that now has a
-    ratio, because its reference was measured since, is.
+    Measurements that the history already holds are not added again. A measurement is
+    added again if it now has a ratio because its reference was measured since.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def run_files(experiment: Path) -> list[Path]:
 def rows(files: Iterable[Path]) -> Found:
     """Return the rows of measurements, by their session, from run.json files of every format.
 
-    A measurement that is in several files, as the newest one of a run is, has one row.
+    A measurement that several files hold, such as the newest one of a run, has one row.
     """
     runs: dict[str, dict] = {}
     unreadable: dict[Path, InputError] = {}
@@ -138,7 +138,7 @@ def _row(run: dict, digest: str) -> Row:
 
 
 def _digest(content: Any) -> str:
-    """Return a digest that is the same for equal content, as 1 and 1.0 are."""
+    """Return a digest that is the same for equal content; 1 and 1.0 are equal."""
     return hashlib.sha256(json.dumps(_plain(content), sort_keys=True).encode()).hexdigest()
 
 

@@ -48,7 +48,7 @@ class Session(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Sessions whose times may be compared, but for versions and code, in order of time.
+    """Sessions in order of time, alike in every condition of a comparison but versions and code.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Series(NamedTuple):
         return changes.mark([each.value for each in self.sessions], **limits)
 
     def differs_from_before(self, position: int) -> list[str]:
-        """Return what is other in a session than in the one before: versions, code or hosts."""
+        """Return what differs between a session and the one before: versions, code or hosts."""
         if position == 0:
             return []
         before, after = self.sessions[position - 1 : position + 1]
@@ -154,7 +154,7 @@ def _line(found: Series, change: changes.Change, unit: str) -> str:
 
 
 def renewed(found: Series) -> list[bool]:
-    """Return for each session whether its versions or its code are other than one before."""
+    """Return for each session whether its versions or its code differ from the session before."""
     pairs = pairwise([(each.versions, each.source_sha256) for each in found.sessions])
     return [False, *(before != after for before, after in pairs)]
 

@@ -133,7 +133,7 @@ def question(tables: Tables) -> str:
 def brief(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> dict[str, Finding]:
     """Return one finding of each section of `BRIEF`, by the section.
 
-    It is the first that names the configuration that answers, if one does.
+    It is the first that names the configuration that answers; if none names it, the first.
     """
     labels = [quoted(row.label) for row in answering(tables)][:1]
     return {
@@ -160,7 +160,7 @@ def _text(name: str) -> str:
 
 
 def _data(value: dict) -> str:
-    """Return JSON that no script element ends in."""
+    """Return JSON that cannot end the script element around it."""
     return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
 
 

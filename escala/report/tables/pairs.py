@@ -1,4 +1,4 @@
-"""Build the table of the pairs that the pilot of an experiment asks for."""
+"""Build the table of the pairs that an experiment needs according to its pilot."""
 
 from __future__ import annotations
 
