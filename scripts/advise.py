@@ -20,7 +20,10 @@ from escala.core.files import atomic, write_json
 
 
 def main() -> None:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.goal == DEADLINE and arguments.minutes is None:
+        parser.error(f"--goal {DEADLINE} needs --minutes")
 
     from escala.analysis.advice import queue, text
     from escala.analysis.advice.choice import Limits
@@ -96,16 +99,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _number(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1 up")
+    return int(text)
 
 
 def _amount(text: str) -> float:
-    amount = float(text)
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = 0.0
     if not 0 < amount < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        raise argparse.ArgumentTypeError(f"{text} is no number above 0")
     return amount
 
 

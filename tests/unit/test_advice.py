@@ -304,7 +304,7 @@ def test_what_is_not_predicted_is_named():
 
 def test_without_a_configuration_of_one_rank_there_is_no_answer():
     configurations = described() | {"configurations": [planned("1x2")]}
-    assert "none of them has one rank" in advice(configurations=configurations)[1]["unavailable"]
+    assert "no configuration has one rank" in advice(configurations=configurations)[1]["unavailable"]
 
 
 def test_goals_that_lack_something_are_refused():
@@ -314,7 +314,7 @@ def test_goals_that_lack_something_are_refused():
     with pytest.raises(InputError, match="batch, long"):
         advice(queue=both, goal=TIME_WITH_WAIT)
     assert advice(queue=both, goal=TIME_WITH_WAIT, partition="long")[0]["partition"] == "long"
-    assert "has no time" in advice(goal=DEADLINE)[1]["unavailable"]
+    assert "no deadline is given" in advice(goal=DEADLINE)[1]["unavailable"]
 
 
 def test_an_advantage_that_is_not_sure_is_no_reason_to_distribute():

@@ -120,7 +120,7 @@ def choose(
         raise InputError(
             "configurations",
             [str(each.configuration) for each in candidates],
-            "none of them has one rank, with which the others are compared",
+            "no configuration has one rank, with which the others are compared",
             "add `{strategy: single, layouts: [1x1]}`",
         )
     amounts = [_amount(goal, each, power) for each in candidates]
@@ -163,12 +163,14 @@ def _require(goal: str, limits: Limits, power: Power | None) -> None:
     if goal not in GOALS:
         raise InputError("goal", goal, "is not known", f"choose one of {', '.join(GOALS)}")
     if goal == DEADLINE and limits.seconds is None:
-        raise InputError("goal", goal, "has no time", "give the minutes within which it must end")
+        raise InputError(
+            "goal", goal, "no deadline is given", "give the minutes within which the job must end"
+        )
     if goal == ENERGY and power is None:
         raise InputError(
             "goal",
             goal,
-            "no power is known, so the energy is unavailable",
+            "no power is known",
             "state the joules of a core-hour, or `energy.power_model` in the experiment",
         )
 

@@ -29,6 +29,8 @@ from escala.record.estimate import duration
 #: A job script asks for so much more than the upper end of the predicted time, and than the
 #: measured memory.
 TIME_MARGIN, MEMORY_MARGIN = 0.25, 0.2
+#: Configurations that are named where none is within the limits.
+_NAMED = 3
 _DIRECTIVE = "#SBATCH "
 _AMOUNTS = {
     TIME: "training time",
@@ -63,10 +65,7 @@ def headline(answer: Mapping, advice: Mapping) -> str:
         return f"Unavailable: {answer['unavailable']}."
     base = option_of(answer, answer["baseline"])
     if answer["chosen"] is None:
-        reasons = "; ".join(
-            f"{label(each)} {each['excluded']}" for each in answer["options"] if each["excluded"]
-        )
-        return f"No configuration is within the limits: {reasons}."
+        return f"No configuration is within the limits: {_nearest_to_limits(answer)}."
     best = option_of(answer, answer["chosen"])
     if not answer["distribute"]:
         return f"Do not distribute this: use {label(base)}. {_why_not(answer, advice['goal'])}"
@@ -77,6 +76,14 @@ def headline(answer: Mapping, advice: Mapping) -> str:
         f"Use {label(best)}: {ratio['estimate']:.2f} of the {what} of {label(base)} "
         f"({ratio['low']:.2f}–{ratio['high']:.2f})."
     )
+
+
+def _nearest_to_limits(answer: Mapping) -> str:
+    """Return why the shortest jobs cannot be chosen, and how many others there are."""
+    shortest = sorted(answer["options"], key=lambda each: each["job_seconds"]["estimate"])
+    named = "; ".join(f"{label(each)} {each['excluded']}" for each in shortest[:_NAMED])
+    others = len(shortest[_NAMED:])
+    return f"{named}; and {counted(others, 'other')}" if others else named
 
 
 def _why_not(answer: Mapping, goal: str) -> str:
