@@ -2,8 +2,8 @@
 
     python -m benchmarks.advice benchmarks/advice.yaml --results results
 
-A scenario has an experiment that was measured, a goal, limits and, if it needs one, a queue. Its waits
-are stated, and the times of its jobs are measured. `calibrated_by` names the experiment whose
+A scenario has an experiment that was measured, a goal, limits and, if it needs one, a queue. Its
+waits are stated, and the times of its jobs are measured. `calibrated_by` names the experiment whose
 calibration is used; the default is the same experiment. The advice sees no run of the experiment.
 
 Prints two tables. The first has a row for each scenario: what is advised, what was measured to be
@@ -225,7 +225,7 @@ def _together(calibrated: Experiment, base: Experiment) -> Experiment:
         for name in one[kind].keys() & other[kind].keys():
             if kind == "variants" or one[kind][name] != other[kind][name]:
                 raise InputError(
-                    base.origin, name, f"{calibrated.name} has another one", "rename one of them"
+                    base.origin, name, f"{calibrated.name} has one too", "rename one of them"
                 )
     settings = other | {
         kind: {**one[kind], **other[kind]} for kind in ("datasets", "workloads", "variants")
@@ -361,10 +361,8 @@ def judged(scenario: Scenario, answer: Mapping, found: Sequence[Measured]) -> Ou
     both = sorted(own.amounts.keys() & best.amounts.keys())
     ratio = median_interval([own.amounts[each] / best.amounts[each] for each in both])
     same = len(both) >= LEAST_PAIRS and ratio.low <= 1
-    if own is best:
-        verdict = RIGHT
-    else:
-        verdict = AS_GOOD if same and own.excluded is None else WRONG
+    not_best = AS_GOOD if same and own.excluded is None else WRONG
+    verdict = RIGHT if own is best else not_best
     return Outcome(scenario, answer, advised, tuple(found), ratio, len(both), verdict)
 
 
