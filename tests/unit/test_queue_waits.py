@@ -217,5 +217,5 @@ def test_a_saved_output_is_read_and_its_latest_moment_is_now(tmp_path):
     with pytest.raises(InputError, match="is no text"):
         queue.read(file)
     file.write_text(line(5).replace("|n[", "+01:00|n["))
-    with pytest.raises(InputError, match="line 1.*is not a job as sacct prints it"):
+    with pytest.raises(InputError, match=r"line 1.*is not a job as sacct prints it"):
         queue.read(file)
