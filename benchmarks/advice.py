@@ -3,8 +3,8 @@
     python -m benchmarks.advice benchmarks/advice.yaml --results results
 
 A scenario has an experiment that was measured, a goal, limits and, if it needs one, a queue. Its
-waits are stated, and the times of its jobs are measured. `calibrated_by` names the experiment whose
-calibration is used; the default is the same experiment. The advice sees no run of the experiment.
+waits are stated, and the times of its jobs are measured. The advice sees no run of the experiment.
+`calibrated_by` names the experiment whose calibration is used; the default is the same experiment.
 
 Prints two tables. The first has a row for each scenario: what is advised, what was measured to be
 best, and the measured amount of the advised configuration divided by that of the best one, in pairs
@@ -24,7 +24,7 @@ import argparse
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -61,8 +61,11 @@ class Scenario:
 
     Attributes
     ----------
-    experiment, calibrated_by : files of experiments.
-    variants : that may be chosen.
+    experiment, calibrated_by : files of experiments. Datasets of one name must have rows of the
+        same form in both.
+    variants : that may be chosen. The first one gives the rows in a step, if it has one rank.
+    network : between nodes; None if the experiment has one network only.
+    cores_per_node : of the nodes of the experiment, if the calibrated one had others.
     queue : stated waits: `cores` and `nodes` of a job, `seconds` that it waits, number of `jobs`.
     """
 
@@ -71,6 +74,8 @@ class Scenario:
     variants: tuple[str, ...]
     goal: str = TIME
     workload: str | None = None
+    network: str | None = None
+    cores_per_node: int | None = None
     nodes: int | None = None
     cores: int | None = None
     minutes: float | None = None
@@ -175,9 +180,12 @@ def outcome(scenario: Scenario, results: Path, draws: int) -> Outcome:
     base = load(scenario.experiment)
     found = _plans(base, scenario, results)
     file = results / Path(scenario.calibrated_by or scenario.experiment).stem / CALIBRATION
+    calibration = read(file)
+    if scenario.cores_per_node:
+        calibration = replace(calibration, cores_per_node=scenario.cores_per_node)
     queue = stated_queue(scenario.queue)
     advice = document(
-        read(file),
+        calibration,
         read_json(file)["machine"],
         found,
         Question(scenario.goal, scenario.limits, PARTITION if queue else None),
@@ -196,11 +204,9 @@ def _plans(base: Experiment, scenario: Scenario, results: Path) -> dict:
     if scenario.calibrated_by:
         described = _together(load(scenario.calibrated_by), base)
     found = plans(Calibration(described))
-    found["configurations"] = [
-        each
-        for each in found["configurations"]
-        if each["variant"] in scenario.variants and scenario.workload in (None, each["workload"])
-    ]
+    order = scenario.variants
+    kept = [each for each in found["configurations"] if _is_asked(each, scenario)]
+    found["configurations"] = sorted(kept, key=lambda each: order.index(each["variant"]))
     names = {each["dataset"] for each in found["configurations"]}
     files = [
         path
@@ -208,6 +214,15 @@ def _plans(base: Experiment, scenario: Scenario, results: Path) -> dict:
         for path in (results / base.name / "data" / name).glob("split*/dataset.json")
     ]
     return with_rows(found, files)
+
+
+def _is_asked(planned: Mapping, scenario: Scenario) -> bool:
+    across = Layout.parse(planned["layout"]).nodes > 1
+    return (
+        planned["variant"] in scenario.variants
+        and scenario.workload in (None, planned["workload"])
+        and not (across and scenario.network not in (None, planned["network"]))
+    )
 
 
 def _together(calibrated: Experiment, base: Experiment) -> Experiment:
@@ -218,18 +233,17 @@ def _together(calibrated: Experiment, base: Experiment) -> Experiment:
 
     Raises
     ------
-    InputError : both have something of one name that differs.
+    InputError : both have variants of one name, or workloads or networks that differ.
     """
     one, other = calibrated.settings, base.settings
-    for kind in ("datasets", "workloads", "variants"):
+    kinds = ("datasets", "workloads", "networks", "variants")
+    for kind in kinds[1:]:
         for name in one[kind].keys() & other[kind].keys():
             if kind == "variants" or one[kind][name] != other[kind][name]:
                 raise InputError(
                     base.origin, name, f"{calibrated.name} has one too", "rename one of them"
                 )
-    settings = other | {
-        kind: {**one[kind], **other[kind]} for kind in ("datasets", "workloads", "variants")
-    }
+    settings = other | {kind: {**one[kind], **other[kind]} for kind in kinds}
     configurations = [
         {"variants": list(each["variants"])} | entry
         for each in (one, other)
