@@ -38,6 +38,7 @@ from escala.analysis.advice.queue import Queue
 from escala.analysis.cost_model.calibration import LEVEL, read
 from escala.analysis.measurements import read_run
 from escala.analysis.queue_waits import Job, Waits
+from escala.analysis.statistics import LEVEL as MEASURED
 from escala.analysis.statistics import Interval, median_interval
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml
@@ -144,6 +145,7 @@ def main() -> None:
     outcomes = [
         outcome(each, arguments.results, arguments.draws) for each in scenarios(arguments.scenarios)
     ]
+    print(f"Predictions have {LEVEL:.0%} intervals, measured amounts and ratios {MEASURED:.0%}.")
     _print_table(_HEADER, map(_cells, outcomes))
     _print_table(_OPTIONS, (row for each in outcomes for row in _options(each)))
 
@@ -335,7 +337,8 @@ def _amount(goal: str, run: Mapping, cores: int, waits: Waits | None) -> float:
     if goal == TIME:
         return sum(epoch["train_seconds"] for epoch in run["epochs"])
     if goal == TIME_WITH_WAIT:
-        return run["wall_seconds"] + statistics.median(waits.seconds)
+        wait = statistics.median(waits.seconds) if waits.jobs else float("inf")
+        return run["wall_seconds"] + wait
     return run["wall_seconds"] * cores / 3600
 
 
@@ -461,5 +464,4 @@ def _print_table(header: Sequence[str], rows: Iterable[Sequence]) -> None:
 
 
 if __name__ == "__main__":
-    print(f"Predictions have {LEVEL:.0%} intervals, and measured amounts 95%.")
     raise SystemExit(cli.main(main))

@@ -114,8 +114,8 @@ def test_the_wait_is_added_and_may_decide(runs):
     assert [each.configuration for each in found] == [ONE, TWO]
     assert [each.interval.estimate for each in found] == [50.0, 72.0]
     other = benchmark.stated_queue(stated[:1])
-    unknown = by_name(benchmark.measured(runs[:3], asked(goal=TIME_WITH_WAIT), other))
-    assert unknown[ONE].excluded is None
+    unknown = by_name(benchmark.measured(runs, asked(goal=TIME_WITH_WAIT), other))
+    assert unknown[ONE].excluded is None and "wait" in unknown[TWO].excluded
     assert benchmark.stated_queue(()) is None
 
 
