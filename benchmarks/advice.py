@@ -52,6 +52,8 @@ RIGHT, AS_GOOD, WRONG, NOT_COMPARED = "right", "as good", "wrong", "not compared
 #: Fewer pairs have no interval of level 95 %, and so no verdict "as good".
 LEAST_PAIRS = 6
 PARTITION = "stated"
+#: Prefix of the variants of an experiment beside those of the one that calibrates it.
+_OWN = "own-"
 #: Any moment: only differences count.
 _NOW = datetime(2026, 1, 2)
 
@@ -206,6 +208,10 @@ def _plans(base: Experiment, scenario: Scenario, results: Path) -> dict:
     if scenario.calibrated_by:
         described = _together(load(scenario.calibrated_by), base)
     found = plans(Calibration(described))
+    for each in found["configurations"]:
+        # Those of the other experiment have no prefix, and names without one are not asked for.
+        own = each["variant"].startswith(_OWN) or described is base
+        each["variant"] = each["variant"].removeprefix(_OWN) if own else ""
     order = scenario.variants
     kept = [each for each in found["configurations"] if _is_asked(each, scenario)]
     found["configurations"] = sorted(kept, key=lambda each: order.index(each["variant"]))
@@ -231,31 +237,33 @@ def _together(calibrated: Experiment, base: Experiment) -> Experiment:
     """Return an experiment with the configurations of two.
 
     What one process computes is called by the first variant that does so, which is one of the
-    calibrated experiment.
+    calibrated experiment. The variants of the other one get the prefix `_OWN`.
 
     Raises
     ------
-    InputError : both have variants of one name, or workloads or networks that differ.
+    InputError : both have workloads or networks of one name that differ.
     """
     one, other = calibrated.settings, base.settings
-    kinds = ("datasets", "workloads", "networks", "variants")
-    for kind in kinds[1:]:
+    for kind in ("workloads", "networks"):
         for name in one[kind].keys() & other[kind].keys():
-            if kind == "variants" or one[kind][name] != other[kind][name]:
+            if one[kind][name] != other[kind][name]:
                 raise InputError(
-                    base.origin, name, f"{calibrated.name} has one too", "rename one of them"
+                    base.origin, name, f"that of {calibrated.name} differs", "rename one of them"
                 )
-    settings = other | {kind: {**one[kind], **other[kind]} for kind in kinds}
-    configurations = [
-        {"variants": list(each["variants"])} | entry
-        for each in (one, other)
-        for entry in each["configurations"]
+    joined = {kind: {**one[kind], **other[kind]} for kind in ("datasets", "workloads", "networks")}
+    own = {f"{_OWN}{name}": each for name, each in other["variants"].items()}
+    theirs = [{"variants": list(one["variants"])} | entry for entry in one["configurations"]]
+    ours = [
+        entry | {"variants": [f"{_OWN}{name}" for name in entry.get("variants", other["variants"])]}
+        for entry in other["configurations"]
     ]
-    return Experiment(
-        settings
-        | {"configurations": configurations, "references": list(DEFAULT_REFERENCES), "ladders": {}},
-        base.origin,
-    )
+    settings = joined | {
+        "variants": {**one["variants"], **own},
+        "configurations": [*theirs, *ours],
+        "references": list(DEFAULT_REFERENCES),
+        "ladders": {},
+    }
+    return Experiment(other | settings, base.origin)
 
 
 def stated_queue(stated: Sequence[Mapping]) -> Queue | None:

@@ -185,22 +185,22 @@ def test_the_calibration_of_another_experiment_serves_where_a_process_computes_t
     file, settings, folder = results
     own = settings | {
         "experiment": "other",
-        "variants": {"mine": {"dense_exchange": "factors"}},
-        "configurations": settings["configurations"],
+        "variants": {"tuned": {"dense_exchange": "factors"}},
     }
     other = file.with_name("other.yaml")
     write_json(other, own)
     measure(folder, own, one=3.0, two=2.0)
-    scenario = Scenario("which", str(other), ("mine",), calibrated_by=str(file))
+    scenario = Scenario("which", str(other), ("tuned",), calibrated_by=str(file))
     found = benchmark.outcome(scenario, folder, draws=20)
-    assert found.advised == TWO._replace(variant="mine") and found.verdict == RIGHT
+    assert found.advised == TWO and found.verdict == RIGHT
     # Only what was calibrated: other layers are another computation.
-    write_json(other, own | {"variants": {"mine": {"convolution": "lookup-table"}}})
+    write_json(other, own | {"variants": {"tuned": {"convolution": "lookup-table"}}})
     found = benchmark.outcome(scenario, folder, draws=20)
     assert found.advised is None and found.verdict == NOT_COMPARED
     assert "was not calibrated" in json.dumps(found.answer["unpredicted"])
-    write_json(other, own | {"variants": {"tuned": {}}})
-    with pytest.raises(InputError, match="rename one of them"):
+    longer = {"virus-cnn": settings["workloads"]["virus-cnn"] | {"epochs": 3}}
+    write_json(other, own | {"workloads": longer})
+    with pytest.raises(InputError, match=r"that of small differs.*rename one of them"):
         benchmark.outcome(scenario, folder, draws=20)
 
 
