@@ -22,6 +22,11 @@ from escala.core.errors import InputError
 from escala.record.estimate import duration
 
 
+def span(seconds: float) -> str:
+    """Return a duration in readable form; a short one with two digits: `2.4 s`."""
+    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of a choice; None is no limit.
@@ -198,7 +203,7 @@ def _at_most(each: Candidate) -> float | None:
 def _excluded(goal: str, each: Candidate, limits: Limits, amount: np.ndarray | None) -> str | None:
     reasons = [*_over(each, limits), *_late(goal, each, limits)]
     if amount is None:
-        reasons.append("no job of this size is known in the partition, so its wait is not known")
+        reasons.append("has no known wait, since no job of this size is known in the partition")
     return "; ".join(reasons) or None
 
 
@@ -222,8 +227,8 @@ def _late(goal: str, each: Candidate, limits: Limits) -> Iterator[str]:
     end = interval(each.job).high
     if goal == DEADLINE and each.waits is not None:
         if each.waits.bound is None:
-            yield "too few jobs of this size for a bound of the wait"
+            yield "has too few jobs of its size for a bound of the wait"
             return
         end += each.waits.bound
     if end > limits.seconds:
-        yield f"may take {duration(end)}, and {duration(limits.seconds)} are allowed"
+        yield f"may take {span(end)}, and {span(limits.seconds)} are allowed"

@@ -243,7 +243,7 @@ def _waits(each: Candidate, queue: Queue | None, partition: str | None) -> Waits
 def _power(question: Question, plans: Mapping) -> Power | None:
     stated = question.joules_per_core_hour
     if stated is not None:
-        return Power(0.0, stated / _JOULES_PER_WATT_HOUR, "the joules of a core-hour, as stated")
+        return Power(0.0, stated / _JOULES_PER_WATT_HOUR, "joules of a core-hour, as stated")
     model = plans["power_model"]
     if model is None:
         return None
