@@ -42,6 +42,7 @@ from escala.analysis.statistics import LEVEL as MEASURED
 from escala.analysis.statistics import Interval, median_interval
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml
+from escala.core.readable import counted
 from escala.experiment import Experiment, load
 from escala.experiment.calibration import Calibration
 from escala.experiment.plans import plans, with_rows
@@ -353,12 +354,12 @@ def _amount(goal: str, run: Mapping, cores: int, waits: Waits | None) -> float:
 def _exceeded(
     scenario: Scenario, layout: Layout, cores: int, longest: float, waits: Waits | None
 ) -> Iterator[str]:
-    """Yield what a configuration needs beyond the limits."""
+    """Yield the limits that a configuration exceeds."""
     limits = scenario.limits
     if limits.nodes is not None and layout.nodes > limits.nodes:
-        yield f"{layout.nodes} nodes"
+        yield counted(limits.nodes, "node")
     if limits.cores is not None and cores > limits.cores:
-        yield f"{cores} cores"
+        yield counted(limits.cores, "core")
     if scenario.goal == TIME_WITH_WAIT and not waits.jobs:
         yield "the sizes whose wait is known"
     if limits.seconds is not None:

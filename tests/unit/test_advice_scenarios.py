@@ -125,7 +125,7 @@ def test_limits_exclude_what_exceeds_them(runs):
         return {names: each.excluded for names, each in by_name(found).items()}
 
     assert excluded() == {ONE: None, TWO: None}
-    assert excluded(cores=1) == {ONE: None, TWO: "1 cores"}
+    assert excluded(cores=1) == {ONE: None, TWO: "1 core"}
     assert excluded(goal=DEADLINE, minutes=0.25) == {ONE: "0.25 minutes", TWO: None}
     # The bound of the wait counts, and without enough jobs there is none.
     queue = benchmark.stated_queue([{"nodes": 1, "cores": 1, "jobs": 60, "seconds": 0}])
