@@ -21,7 +21,10 @@ from escala.core.files import atomic, write_json
 
 
 def main() -> None:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.goal == DEADLINE and arguments.minutes is None:
+        parser.error(f"--goal {DEADLINE} needs --minutes")
 
     from escala.analysis.advice import queue, text
     from escala.analysis.advice.choice import Limits

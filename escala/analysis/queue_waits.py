@@ -119,7 +119,13 @@ def _job(line: str, where: str) -> Job:
 
 
 def _moment(text: str) -> datetime | None:
-    return None if text in ("Unknown", "None", "N/A", "") else datetime.fromisoformat(text)
+    """Return a moment in the time zone of the file; None if SLURM knows none."""
+    if text in ("Unknown", "None", "N/A", ""):
+        return None
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is not None:
+        raise ValueError("sacct prints no time zone")
+    return found
 
 
 def partitions(jobs: Sequence[Job]) -> list[str]:

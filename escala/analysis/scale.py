@@ -41,7 +41,7 @@ from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
-from escala.strategies.costs import EXCHANGES, FACTORS, OF_OWN_ROWS
+from escala.strategies.costs import EXCHANGES
 
 STRONG, WEAK, UNSHARDED = SCALINGS = ("strong", "weak", "unsharded")
 ONE = Layout(1, 1)
@@ -88,9 +88,7 @@ def exchange_of(name: str) -> Exchange:
             f"choose one of {', '.join(EXCHANGES)}, then "
             f"{', '.join(f'+{each}' for each in _MODIFIERS)} or +{_ACCUMULATION}N",
         )
-    return Exchange(
-        factors=dense == FACTORS, divided=dense if dense in OF_OWN_ROWS else None, **options
-    )
+    return Exchange.by_name(dense, **options)
 
 
 def exchange_name(knobs: Mapping) -> str:

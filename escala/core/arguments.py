@@ -31,15 +31,14 @@ def subcommands(
 
 def whole_number(text: str) -> int:
     """Return a whole number from 1; a type of `argparse`."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1")
+    return int(text)
 
 
 def from_zero(text: str) -> float:
     """Return a finite number from 0; a type of `argparse`."""
-    number = float(text)
+    number = _number(text)
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not a number from 0")
     return number
@@ -47,7 +46,15 @@ def from_zero(text: str) -> float:
 
 def above_zero(text: str) -> float:
     """Return a finite number above 0; a type of `argparse`."""
-    number = float(text)
+    number = _number(text)
     if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
     return number
+
+
+def _number(text: str) -> float:
+    """Return a number, or NaN for other text: no bound holds for it."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

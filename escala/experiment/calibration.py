@@ -30,7 +30,7 @@ from escala.experiment.runs import Run, takes_steps
 from escala.probes import PROBES
 from escala.probes.collectives import library
 from escala.runtime.layout import Layout, global_batch
-from escala.strategies import STRATEGIES, costs
+from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, complete, significant
 
 SUFFIX = "-calibration"
@@ -335,9 +335,6 @@ def unsupported(experiment: Experiment, run: Run) -> str | None:
         return f"the ranks do not divide the rows (shard: {variant['shard']})"
     if variant["slowdown"] or variant["busy_neighbours"]:
         return "ranks are slowed on purpose"
-    several = Layout.parse(run.layout).ranks > 1
-    if several and variant["dense_exchange"] in costs.OF_OWN_ROWS:
-        return f"the model does not know dense_exchange: {variant['dense_exchange']}"
     return None
 
 

@@ -37,6 +37,7 @@ from escala.experiment.calibration import Calibration
 from escala.experiment.plans import plans, with_rows
 from escala.experiment.references import Configuration
 from escala.runtime.layout import Layout
+from scripts.advise import main as command
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = Draft202012Validator(read_yaml(ROOT / "schemas" / "advice.schema.yaml"))
@@ -304,7 +305,9 @@ def test_what_is_not_predicted_is_named():
 
 def test_without_a_configuration_of_one_rank_there_is_no_answer():
     configurations = described() | {"configurations": [planned("1x2")]}
-    assert "none of them has one rank" in advice(configurations=configurations)[1]["unavailable"]
+    assert (
+        "no configuration has one rank" in advice(configurations=configurations)[1]["unavailable"]
+    )
 
 
 def test_goals_that_lack_something_are_refused():
@@ -314,7 +317,69 @@ def test_goals_that_lack_something_are_refused():
     with pytest.raises(InputError, match="batch, long"):
         advice(queue=both, goal=TIME_WITH_WAIT)
     assert advice(queue=both, goal=TIME_WITH_WAIT, partition="long")[0]["partition"] == "long"
-    assert "has no time" in advice(goal=DEADLINE)[1]["unavailable"]
+    assert "no deadline is given" in advice(goal=DEADLINE)[1]["unavailable"]
+
+
+@pytest.mark.parametrize(
+    ("plans_file", "told"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "keys are missing"),
+        (json.dumps(PLANS | {"configurations": []}), "there are none"),
+        (json.dumps(PLANS | {"rows": {}}), "the rows of these datasets are missing"),
+        (json.dumps({key: PLANS[key] for key in PLANS if key != "memory_gib"}), "memory_gib"),
+    ],
+)
+def test_a_file_of_plans_that_cannot_be_used_is_named(tmp_path, plans_file, told):
+    write_json(tmp_path / "calibration.json", content(link=FAST))
+    (tmp_path / "plans.json").write_text(plans_file)
+    with pytest.raises(InputError, match=rf"plans\.json.*{told}"):
+        advise(tmp_path, Question())
+
+
+def test_a_missing_folder_is_told_from_a_missing_file(tmp_path):
+    with pytest.raises(InputError, match="is no folder"):
+        advise(tmp_path / "none", Question())
+    with pytest.raises(InputError, match=r"calibration\.json.*is missing"):
+        advise(tmp_path, Question())
+
+
+def test_a_partition_without_jobs_is_refused():
+    queue = queue_of((1, 1, [60.0]))
+    with pytest.raises(InputError, match=r"none of your jobs was in it.*name one of batch"):
+        advice(queue=queue, goal=TIME_WITH_WAIT, partition="long")
+    for nothing in ("", line(60.0, partition="")):
+        empty = Queue(parse_jobs(nothing), NOW)
+        with pytest.raises(InputError, match="none of your jobs names a partition"):
+            advice(queue=empty, goal=TIME_WITH_WAIT)
+
+
+def test_where_nothing_is_within_the_limits_the_shortest_jobs_are_named():
+    variants = [planned("1x2", variant=f"v{number}") for number in range(6)]
+    _, answer = advice(configurations=described(*variants), goal=DEADLINE, limits=Limits(seconds=1))
+    assert answer["answer"].startswith("No configuration is within the limits: horovod-mpi 1x2 v0 ")
+    assert answer["answer"].endswith("1 s are allowed; and 4 others.")
+    assert len([each for each in answer["options"] if each["excluded"]]) == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--cores", "0"], "0 is not a whole number from 1"),
+        (["--cores", "two"], "two is not a whole number from 1"),
+        (["--nodes", "1.5"], "1.5 is not a whole number from 1"),
+        (["--minutes", "-3"], "-3 is not a number above 0"),
+        (["--minutes", "nan"], "nan is not a number above 0"),
+        (["--memory-gib", "much"], "much is not a number above 0"),
+        (["--goal", "fastest"], "invalid choice: 'fastest'"),
+        (["--goal", "deadline"], "--goal deadline needs --minutes"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, told, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["advise.py", "results/demo", *arguments])
+    with pytest.raises(SystemExit) as end:
+        command()
+    assert end.value.code == 2 and told in capsys.readouterr().err
 
 
 def test_an_advantage_that_is_not_sure_is_no_reason_to_distribute():
@@ -500,5 +565,3 @@ def test_the_command_advises_from_the_files_of_an_experiment(tmp_path):
     assert found["answers"][0]["answer"] in done.stdout
     assert found["answers"][0]["answer"] in (tmp_path / "a.md").read_text()
     assert "too few jobs for a bound (1 of 59)" in done.stdout
-    with pytest.raises(InputError, match=r"calibration\.json.*is missing"):
-        advise(tmp_path, Question())

@@ -16,7 +16,6 @@ BOUNDS = {
     arguments.from_zero: lambda number: number >= 0,
     arguments.above_zero: lambda number: number > 0,
 }
-REFUSED = (ValueError, argparse.ArgumentTypeError)
 
 
 @pytest.mark.parametrize("kind", BOUNDS, ids=lambda kind: kind.__name__)
@@ -28,8 +27,15 @@ def test_a_number_is_returned_or_refused(kind, number):
     if allowed:
         assert kind(str(number)) == (number if kind is arguments.whole_number else float(number))
     else:
-        with pytest.raises(REFUSED):
+        with pytest.raises(argparse.ArgumentTypeError):
             kind(str(number))
+
+
+@pytest.mark.parametrize("kind", BOUNDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("text", ["", "two", "nan", "inf", "1e999", "0x10"])
+def test_other_text_is_refused_with_its_reason(kind, text):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a"):
+        kind(text)
 
 
 def test_a_subcommand_is_required_and_has_its_function(capsys):

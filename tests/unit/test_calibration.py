@@ -18,6 +18,8 @@ from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.collectives import MPI, OPERATIONS, work
 from escala.analysis.cost_model.document import document, moments
+from escala.analysis.cost_model.messages import Exchange
+from escala.analysis.cost_model.predict import Plan, predict
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment, load
@@ -36,6 +38,7 @@ from escala.report.figures import common, figure
 from escala.report.findings import predictions as findings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
+from escala.strategies.costs import ALLREDUCE, EXCHANGES, FACTORS
 from tests.conftest import CLASSES, ROOT
 
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]
@@ -155,8 +158,7 @@ def test_collectives_are_timed_for_each_library_and_network():
         ({}, "hybrid", "by the speed"),
         ({"shard": False}, "horovod-mpi", "do not divide"),
         ({"slowdown": [2]}, "horovod-mpi", "on purpose"),
-        ({"dense_exchange": "sharded"}, "horovod-mpi", "dense_exchange: sharded"),
-        ({"dense_exchange": "factors"}, "horovod-mpi", None),
+        *(({"dense_exchange": name}, "horovod-mpi", None) for name in (*EXCHANGES, "auto")),
         ({"dense_exchange": "sharded"}, "single", None),
     ],
 )
@@ -395,6 +397,34 @@ def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_
     for row in rows:
         line = predictions.line(row)
         assert row["basis"] in line and "small virus-cnn horovod-mpi" in line
+
+
+@pytest.mark.parametrize("exchange", [name for name in EXCHANGES if name != ALLREDUCE])
+def test_every_exchange_of_a_dense_layer_is_predicted_as_the_cost_model_computes_it(
+    tmp_path, exchange
+):
+    """One process computes the same in both variants, so the exchange is all that differs."""
+    batch = {"batch": {"rows": 32, "per": "global"}}
+    base = experiment(
+        workloads=BY_STEPS,
+        variants={"sums": batch, "other": batch | {"dense_exchange": exchange}},
+        configurations=[{"strategy": "horovod-mpi", "layouts": ["1x2"]}],
+    )
+    found = Calibration(base)
+    assert len(found.different_works) == 1
+    calibration = parse(document(write_runs(tmp_path, found))[0])
+    rows = predictions.rows(calibration, planned(found), {"small": 640})
+    by_name = {row["variant"]: row for row in rows}
+    [work] = calibration.works
+    plan = Plan(work, Layout(1, 2), 32, exchange=Exchange.by_name(exchange))
+    expected = predict(calibration, plan)
+    row = by_name["other"]
+    assert row["step_seconds"] == pytest.approx(np.median(expected.steps))
+    assert row["predicted_seconds_per_epoch"] == pytest.approx(20 * row["step_seconds"])
+    assert row["step_seconds"] != pytest.approx(by_name["sums"]["step_seconds"])
+    # No calibration times an all-to-all.
+    assert row["basis"] == ("predicted" if exchange == FACTORS else "extrapolated")
+    assert (row["reason"] or "") == "; ".join(expected.extrapolated)
 
 
 # Predicted beside measured.

@@ -213,3 +213,9 @@ def test_a_saved_output_is_read_and_its_latest_moment_is_now(tmp_path):
     file.write_text("\n")
     with pytest.raises(InputError, match="has no jobs"):
         queue.read(file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="is no text"):
+        queue.read(file)
+    file.write_text(line(5).replace("|n[", "+01:00|n["))
+    with pytest.raises(InputError, match=r"line 1.*is not a job as sacct prints it"):
+        queue.read(file)

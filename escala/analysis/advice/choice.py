@@ -22,6 +22,11 @@ from escala.core.errors import InputError
 from escala.record.estimate import duration
 
 
+def span(seconds: float) -> str:
+    """Return a duration in readable form; a short one with two digits: `2.4 s`."""
+    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of a choice; None is no limit.
@@ -120,7 +125,7 @@ def choose(
         raise InputError(
             "configurations",
             [str(each.configuration) for each in candidates],
-            "none of them has one rank, with which the others are compared",
+            "no configuration has one rank, with which the others are compared",
             "add `{strategy: single, layouts: [1x1]}`",
         )
     amounts = [_amount(goal, each, power) for each in candidates]
@@ -163,12 +168,14 @@ def _require(goal: str, limits: Limits, power: Power | None) -> None:
     if goal not in GOALS:
         raise InputError("goal", goal, "is not known", f"choose one of {', '.join(GOALS)}")
     if goal == DEADLINE and limits.seconds is None:
-        raise InputError("goal", goal, "has no time", "give the minutes within which it must end")
+        raise InputError(
+            "goal", goal, "no deadline is given", "give the minutes within which the job must end"
+        )
     if goal == ENERGY and power is None:
         raise InputError(
             "goal",
             goal,
-            "no power is known, so the energy is unavailable",
+            "no power is known",
             "state the joules of a core-hour, or `energy.power_model` in the experiment",
         )
 
@@ -196,7 +203,7 @@ def _at_most(each: Candidate) -> float | None:
 def _excluded(goal: str, each: Candidate, limits: Limits, amount: np.ndarray | None) -> str | None:
     reasons = [*_over(each, limits), *_late(goal, each, limits)]
     if amount is None:
-        reasons.append("no job of this size is known in the partition, so its wait is not known")
+        reasons.append("has no known wait, since no job of this size is known in the partition")
     return "; ".join(reasons) or None
 
 
@@ -220,8 +227,8 @@ def _late(goal: str, each: Candidate, limits: Limits) -> Iterator[str]:
     end = interval(each.job).high
     if goal == DEADLINE and each.waits is not None:
         if each.waits.bound is None:
-            yield "too few jobs of this size for a bound of the wait"
+            yield "has too few jobs of its size for a bound of the wait"
             return
         end += each.waits.bound
     if end > limits.seconds:
-        yield f"may take {duration(end)}, and {duration(limits.seconds)} are allowed"
+        yield f"may take {span(end)}, and {span(limits.seconds)} are allowed"

@@ -24,10 +24,20 @@ from escala.analysis.queue_waits import Waits
 from escala.analysis.statistics import Interval
 from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.core.readable import counted
 from escala.experiment.references import NATIVE
 
 FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"
+_MAKE = "make it: uv run snakemake --cores 2 advice, with the --configfile of the experiment"
+_KEYS_OF_PLANS = (
+    "experiment",
+    "configurations",
+    "workloads",
+    "rows",
+    "memory_gib",
+    "power_model",
+)
 _JOULES_PER_WATT_HOUR = 3600
 _UNITS = {changes.BANDWIDTH: "bit/s", changes.BATCH: "rows", changes.CORES: "cores"}
 
@@ -64,17 +74,39 @@ def advise(
     ------
     InputError : a file is missing, or the goal cannot be answered.
     """
+    if not folder.is_dir():
+        raise InputError(folder, folder.name, "is no folder", "name an experiment's: results/NAME")
     for name in (CALIBRATION, PLANS):
         if not (folder / name).is_file():
-            raise InputError(
-                folder / name, name, "is missing", "make it: uv run snakemake --cores 2 advice"
-            )
+            raise InputError(folder / name, name, "is missing", _MAKE)
     file = folder / CALIBRATION
-    plans = read_json(folder / PLANS)
+    plans = _read_plans(folder / PLANS)
     memory, speedups = evidence.memories(folder), evidence.speedups(folder)
     return document(
         read(file), read_json(file)["machine"], plans, question, queue, memory, speedups, draws
     )
+
+
+def _read_plans(file: Path) -> dict:
+    """Return the content of a file that `escala.experiment.plans` made.
+
+    Raises
+    ------
+    InputError : it is no JSON, lacks a key, or has no configuration.
+    """
+    try:
+        found = read_json(file)
+    except ValueError as error:
+        raise InputError(file, str(error), "is no JSON", _MAKE) from error
+    missing = [key for key in _KEYS_OF_PLANS if not isinstance(found, dict) or key not in found]
+    if missing:
+        raise InputError(file, missing, "keys are missing", _MAKE)
+    if not found["configurations"]:
+        raise InputError(file, "configurations", "there are none", "list them in the experiment")
+    without = {each["dataset"] for each in found["configurations"]} - found["rows"].keys()
+    if without:
+        raise InputError(file, sorted(without), "the rows of these datasets are missing", _MAKE)
+    return found
 
 
 def document(
@@ -172,15 +204,33 @@ def _partition(question: Question, queue: Queue | None) -> str | None:
     """Return the partition whose queue counts; None if no queue does."""
     if question.goal == TIME_WITH_WAIT and queue is None:
         raise InputError(
-            "goal", question.goal, "the queue is not known", "call it where sacct answers"
+            "goal",
+            question.goal,
+            "the queue is not known",
+            "call it where sacct answers, or give its output: --jobs FILE",
         )
-    if question.partition is not None or queue is None:
+    if queue is None:
         return question.partition
     names = queue_waits.partitions(queue.jobs)
-    if len(names) != 1:
-        listed = ", ".join(names) or "none"
-        raise InputError("partition", None, f"your jobs name {listed}", "name one: --partition")
-    return names[0]
+    if not names:
+        raise InputError(
+            "queue",
+            counted(len(queue.jobs), "job"),
+            "none of your jobs names a partition, so no wait is known",
+            "look further back (--days), or choose another goal",
+        )
+    if question.partition is None and len(names) > 1:
+        raise InputError(
+            "partition", None, f"your jobs name {', '.join(names)}", "name one: --partition"
+        )
+    if question.partition not in (None, *names):
+        raise InputError(
+            "partition",
+            question.partition,
+            "none of your jobs was in it, so its waits are not known",
+            f"name one of {', '.join(names)}, look further back (--days), or choose another goal",
+        )
+    return question.partition or names[0]
 
 
 def _waits(each: Candidate, queue: Queue | None, partition: str | None) -> Waits | None:
@@ -193,7 +243,7 @@ def _waits(each: Candidate, queue: Queue | None, partition: str | None) -> Waits
 def _power(question: Question, plans: Mapping) -> Power | None:
     stated = question.joules_per_core_hour
     if stated is not None:
-        return Power(0.0, stated / _JOULES_PER_WATT_HOUR, "the joules of a core-hour, as stated")
+        return Power(0.0, stated / _JOULES_PER_WATT_HOUR, "joules of a core-hour, as stated")
     model = plans["power_model"]
     if model is None:
         return None

@@ -10,7 +10,10 @@ from pathlib import Path
 from escala.analysis import queue_waits
 from escala.analysis.queue_waits import Job
 from escala.core.errors import InputError
+from escala.core.readable import counted
 from escala.runtime import accounting
+
+_REMEDY = f"save the output of `{queue_waits.COMMAND}`"
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,12 @@ def read(file: Path) -> Queue:
     ------
     InputError : the file has no jobs, or is not that output.
     """
-    jobs = queue_waits.parse(file.read_text(), file)
+    try:
+        printed = file.read_text()
+    except UnicodeDecodeError as error:
+        raise InputError(file, str(error), "is no text", _REMEDY) from error
+    jobs = queue_waits.parse(printed, file)
     now = queue_waits.latest(jobs)
     if now is None:
-        raise InputError(file, None, "has no jobs", f"save the output of `{queue_waits.COMMAND}`")
+        raise InputError(file, counted(len(jobs), "job"), "has no jobs with a moment", _REMEDY)
     return Queue(jobs, now)

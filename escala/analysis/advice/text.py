@@ -11,6 +11,7 @@ from typing import Any
 
 from escala.analysis import queue_waits
 from escala.analysis.advice import changes
+from escala.analysis.advice.choice import span
 from escala.analysis.advice.goals import (
     CORE_HOURS,
     DEADLINE,
@@ -24,11 +25,12 @@ from escala.analysis.statistics import LEVEL as MEASURED_LEVEL
 from escala.core import readable
 from escala.core.readable import counted
 from escala.experiment.references import NATIVE, Configuration
-from escala.record.estimate import duration
 
 #: A job script asks for so much more than the upper end of the predicted time, and than the
 #: measured memory.
 TIME_MARGIN, MEMORY_MARGIN = 0.25, 0.2
+#: Configurations that are named where none is within the limits.
+_NAMED = 3
 _DIRECTIVE = "#SBATCH "
 _AMOUNTS = {
     TIME: "training time",
@@ -63,10 +65,7 @@ def headline(answer: Mapping, advice: Mapping) -> str:
         return f"Unavailable: {answer['unavailable']}."
     base = option_of(answer, answer["baseline"])
     if answer["chosen"] is None:
-        reasons = "; ".join(
-            f"{label(each)} {each['excluded']}" for each in answer["options"] if each["excluded"]
-        )
-        return f"No configuration is within the limits: {reasons}."
+        return f"No configuration is within the limits: {_excluded(answer['options'])}."
     best = option_of(answer, answer["chosen"])
     if not answer["distribute"]:
         return f"Do not distribute this: use {label(base)}. {_why_not(answer, advice['goal'])}"
@@ -79,9 +78,20 @@ def headline(answer: Mapping, advice: Mapping) -> str:
     )
 
 
+def _excluded(options: Sequence[Mapping]) -> str:
+    """Return why the shortest jobs cannot be chosen, and how many others there are."""
+    shortest = sorted(options, key=lambda each: each["job_seconds"]["estimate"])
+    named = "; ".join(f"{label(each)} {each['excluded']}" for each in shortest[:_NAMED])
+    others = len(shortest[_NAMED:])
+    return f"{named}; and {counted(others, 'other')}" if others else named
+
+
 def _why_not(answer: Mapping, goal: str) -> str:
     if answer["nearest"] is None:
-        return "No configuration of several ranks is within the limits."
+        several = [each for each in answer["options"] if each["nodes"] * each["processes"] > 1]
+        if not several:
+            return "No configuration of several ranks is predicted."
+        return f"No configuration of several ranks is within the limits: {_excluded(several)}."
     nearest = option_of(answer, answer["nearest"])
     return (
         f"No configuration of several ranks surely takes less. The nearest is {label(nearest)}, "
@@ -133,7 +143,7 @@ def _limits(advice: Mapping) -> str:
         "nodes": lambda value: counted(value, "node"),
         "cores": lambda value: counted(value, "core"),
         "memory_bytes": lambda value: f"{readable.size(value)} of memory on a node",
-        "seconds": duration,
+        "seconds": span,
     }
     found = [show(limits[name]) for name, show in shown.items() if limits[name] is not None]
     return f"Limits: {', '.join(found)}." if found else "No limits."
@@ -150,8 +160,8 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
     if answer["chosen"]:
         best = option_of(answer, answer["chosen"])
         yield (
-            f"Training takes {_spread(best['seconds'], duration)}, and the whole job "
-            f"{_spread(best['job_seconds'], duration)}."
+            f"Training takes {_spread(best['seconds'], span)}, and the whole job "
+            f"{_spread(best['job_seconds'], span)}."
         )
         if best["configured_rows"] != answer["rows"]:
             yield _batch(answer["rows"], best["configured_rows"])
@@ -160,6 +170,11 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
         yield from _waiting(answer, best, advice)
         if best["extrapolated"]:
             yield f"Extrapolated, and not covered by the intervals: {_joined(best)}."
+    if answer["changes"]:
+        yield (
+            f"Several ranks pay where they save {1 - changes.PAYS:.0%} of the training time of "
+            "one rank."
+        )
     for each in answer["changes"]:
         yield _change(each)
     for each in answer["unpredicted"]:
@@ -195,7 +210,7 @@ def _waiting(answer: Mapping, best: Mapping, advice: Mapping) -> Iterator[str]:
     if not wait["jobs"]:
         yield f"In the partition {advice['partition']}, you have no job of this size."
     else:
-        median, longest = (duration(wait[f"{name}_seconds"]) for name in ("median", "longest"))
+        median, longest = (span(wait[f"{name}_seconds"]) for name in ("median", "longest"))
         yield f"{of} waited {median} (median), and {longest} at the longest."
     if wait["pending"]:
         yield f"Of these jobs, {wait['pending']} still wait."
@@ -203,18 +218,18 @@ def _waiting(answer: Mapping, best: Mapping, advice: Mapping) -> Iterator[str]:
     if answer["test_only_seconds"] is not None:
         yield (
             f"SLURM's own estimate of the wait (sbatch --test-only) is "
-            f"{duration(answer['test_only_seconds'])}; such estimates are often wrong."
+            f"{span(answer['test_only_seconds'])}; such estimates are often wrong."
         )
 
 
 def _bound(wait: Mapping, best: Mapping) -> str:
     needed = queue_waits.jobs_needed()
     if wait["bound_seconds"] is not None:
-        bound = duration(wait["bound_seconds"])
+        bound = span(wait["bound_seconds"])
         return (
             f"At least {queue_waits.COVERAGE:.0%} of such jobs wait {bound} or less, with "
             f"{queue_waits.CONFIDENCE:.0%} confidence. Then the job ends within "
-            f"{duration(best['at_most_seconds'])} from now."
+            f"{span(best['at_most_seconds'])} from now."
         )
     if wait["jobs"] < needed:
         return f"These are too few jobs for a bound ({wait['jobs']} of {needed})."
@@ -277,7 +292,7 @@ def job_script(answer: Mapping, advice: Mapping) -> Iterator[str]:
     for name, value in asked.items():
         yield f"{_DIRECTIVE}--{name}={value}"
     yield (
-        f"# --time, in minutes: the upper end of {_spread(best['job_seconds'], duration)}, and "
+        f"# --time, in minutes: the upper end of {_spread(best['job_seconds'], span)}, and "
         f"{TIME_MARGIN:.0%} more."
     )
     memory, margin = best["memory"], f", and {MEMORY_MARGIN:.0%} more"

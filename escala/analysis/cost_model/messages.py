@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.collectives import ALLGATHER, ALLREDUCE, ALLTOALL
@@ -59,6 +60,12 @@ class Exchange:
     accumulation: int = 1
     fusion_bytes: float = 128 * 2**20
     divided: str | None = None
+
+    @classmethod
+    def by_name(cls, dense: str, **others: Any) -> Exchange:
+        """Return an exchange from the name of that of large dense layers, and other attributes."""
+        divided = dense if dense in costs.OF_OWN_ROWS else None
+        return cls(factors=dense == costs.FACTORS, divided=divided, **others)
 
     @property
     def dense(self) -> str:

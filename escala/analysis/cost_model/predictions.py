@@ -100,8 +100,8 @@ def plan_of(calibration: Calibration, planned: Mapping, train_rows: int) -> Plan
     rows = min(planned["rows"], train_rows)
     work = calibration.works.get(planned["work"])
     gradients = work.gradients if work else ()
-    exchange = Exchange(
-        factors=_factors(gradients, planned, layout, rows),
+    exchange = Exchange.by_name(
+        _dense_exchange(gradients, planned, layout, rows),
         fp16=knobs["compression"] == "fp16",
         sparse_as_dense=knobs["sparse_as_dense"],
         accumulation=knobs["accumulation"],
@@ -119,29 +119,33 @@ def plan_of(calibration: Calibration, planned: Mapping, train_rows: int) -> Plan
     )
 
 
-def _factors(gradients: Sequence[Gradient], planned: Mapping, layout: Layout, rows: int) -> bool:
-    """Return whether dense layers exchange factors; for `auto`, as the formulas of runs choose.
+def _dense_exchange(
+    gradients: Sequence[Gradient], planned: Mapping, layout: Layout, rows: int
+) -> str:
+    """Return the exchange of dense layers; for `auto`, the one that the formulas of runs choose.
 
     Raises
     ------
-    InputError : `auto` may choose what the model does not know.
+    InputError : `auto` chooses different ones, which the model does not know together.
     """
     wanted = planned["exchange"]["dense_exchange"]
-    if layout.ranks == 1 or wanted != costs.AUTO:
-        return wanted == costs.FACTORS
+    if layout.ranks == 1:
+        return costs.ALLREDUCE
+    if wanted != costs.AUTO:
+        return wanted
     chosen = {
         _fastest(gradient, planned, layout, rows)
         for gradient in gradients
         if gradient.factor_rows is not None
     }
-    if len(chosen) > 1 or not chosen <= {costs.ALLREDUCE, costs.FACTORS}:
+    if len(chosen) > 1:
         raise InputError(
             "dense_exchange",
             wanted,
             f"may choose {', '.join(sorted(chosen))}, which the model does not know together",
-            "name one of allreduce and factors",
+            f"name one of {', '.join(costs.EXCHANGES)}",
         )
-    return chosen == {costs.FACTORS}
+    return next(iter(chosen), costs.ALLREDUCE)
 
 
 def _fastest(gradient: Gradient, planned: Mapping, layout: Layout, rows: int) -> str:

@@ -1,0 +1,476 @@
+"""Compare advice with what was measured, scenario by scenario.
+
+    python -m benchmarks.advice benchmarks/advice.yaml --results results
+
+A scenario has an experiment that was measured, a goal, limits and, if it needs one, a queue. Its
+waits are stated, and the times of its jobs are measured. The advice sees no run of the experiment.
+`calibrated_by` names the experiment whose calibration is used; the default is the same experiment.
+
+Prints two tables. The first has a row for each scenario: what is advised, what was measured to be
+best, and the measured amount of the advised configuration divided by that of the best one, in pairs
+of runs of one session. The second has the predicted and the measured amount of each configuration.
+
+| verdict | meaning |
+|---|---|
+| right | the advised configuration is the best that was measured |
+| as good | the interval of the ratio includes 1, and rests on six pairs at least |
+| wrong | another configuration needs less, or the advised one exceeds a limit |
+| not compared | nothing is advised, or the advised configuration was not measured |
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from escala import cli
+from escala.analysis import queue_waits
+from escala.analysis.advice import text
+from escala.analysis.advice.choice import Limits
+from escala.analysis.advice.document import CALIBRATION, Question, document
+from escala.analysis.advice.goals import CORE_HOURS, DEADLINE, GOALS, TIME, TIME_WITH_WAIT
+from escala.analysis.advice.queue import Queue
+from escala.analysis.cost_model.calibration import LEVEL, read
+from escala.analysis.measurements import read_run
+from escala.analysis.queue_waits import Job, Waits
+from escala.analysis.statistics import LEVEL as MEASURED
+from escala.analysis.statistics import Interval, median_interval
+from escala.core.errors import InputError
+from escala.core.files import read_json, read_yaml
+from escala.core.readable import counted
+from escala.experiment import Experiment, load
+from escala.experiment.calibration import Calibration
+from escala.experiment.plans import plans, with_rows
+from escala.experiment.references import DEFAULT_REFERENCES, Configuration
+from escala.runtime.layout import Layout
+
+RIGHT, AS_GOOD, WRONG, NOT_COMPARED = "right", "as good", "wrong", "not compared"
+#: Fewer pairs have no interval of level 95 %, and so no verdict "as good".
+LEAST_PAIRS = 6
+PARTITION = "stated"
+#: Prefix of the variants of an experiment beside those of the one that calibrates it.
+_OWN = "own-"
+#: Any moment: only differences count.
+_NOW = datetime(2026, 1, 2)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A question whose right answer was measured.
+
+    Attributes
+    ----------
+    experiment, calibrated_by : files of experiments. Datasets of one name must have rows of the
+        same form in both.
+    variants : that may be chosen. The first one gives the rows in a step, if it has one rank.
+    network : between nodes; None if the experiment has one network only.
+    cores_per_node : of the nodes of the experiment, if the calibrated one had others.
+    queue : stated waits: `cores` and `nodes` of a job, `seconds` that it waits, number of `jobs`.
+    """
+
+    question: str
+    experiment: str
+    variants: tuple[str, ...]
+    goal: str = TIME
+    workload: str | None = None
+    network: str | None = None
+    cores_per_node: int | None = None
+    nodes: int | None = None
+    cores: int | None = None
+    minutes: float | None = None
+    calibrated_by: str | None = None
+    queue: tuple[Mapping, ...] = ()
+
+    @property
+    def limits(self) -> Limits:
+        seconds = None if self.minutes is None else 60 * self.minutes
+        return Limits(self.nodes, self.cores, None, seconds)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The runs of a configuration in one session.
+
+    Attributes
+    ----------
+    amounts : of the goal, by repeat.
+    excluded : the limits that it exceeds; None if it can be chosen.
+    """
+
+    configuration: Configuration
+    amounts: Mapping[int, float]
+    excluded: str | None
+
+    @property
+    def interval(self) -> Interval:
+        return median_interval(list(self.amounts.values()))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An advice beside what was measured.
+
+    Attributes
+    ----------
+    answer : the advice, as in advice.json.
+    measured : of each configuration with the rows of the advice, the best first.
+    ratio : of the amount of the advised configuration to that of the best one.
+    """
+
+    scenario: Scenario
+    answer: Mapping
+    advised: Configuration | None
+    measured: tuple[Measured, ...]
+    ratio: Interval | None
+    pairs: int
+    verdict: str
+
+    @property
+    def best(self) -> Measured | None:
+        return next((each for each in self.measured if each.excluded is None), None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scenarios", type=Path, help="a YAML file with a list of scenarios")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="default: %(default)s"
+    )
+    parser.add_argument("--draws", type=int, default=200, help="default: %(default)s")
+    arguments = parser.parse_args()
+    outcomes = [
+        outcome(each, arguments.results, arguments.draws) for each in scenarios(arguments.scenarios)
+    ]
+    print(f"Predictions have {LEVEL:.0%} intervals, measured amounts and ratios {MEASURED:.0%}.")
+    _print_table(_HEADER, map(_cells, outcomes))
+    _print_table(_OPTIONS, (row for each in outcomes for row in _options(each)))
+
+
+def scenarios(file: Path) -> list[Scenario]:
+    """Return the scenarios of a YAML file.
+
+    Raises
+    ------
+    InputError : a scenario has an unknown key, or lacks one.
+    """
+    found = []
+    for number, entry in enumerate(read_yaml(file)["scenarios"], start=1):
+        try:
+            lists = {name: tuple(entry.get(name, ())) for name in ("variants", "queue")}
+            found.append(Scenario(**(entry | lists)))
+        except TypeError as error:
+            known = ", ".join(Scenario.__dataclass_fields__)
+            raise InputError(
+                file, f"scenario {number}", str(error), f"use these keys: {known}"
+            ) from error
+        if found[-1].goal not in (TIME, TIME_WITH_WAIT, CORE_HOURS, DEADLINE):
+            raise InputError(file, found[-1].goal, "is not measured here", "choose another goal")
+    return found
+
+
+def outcome(scenario: Scenario, results: Path, draws: int) -> Outcome:
+    """Ask for advice, and compare it with what was measured.
+
+    Raises
+    ------
+    InputError : there is no calibration, no run, or the advice cannot be asked for.
+    """
+    base = load(scenario.experiment)
+    found = _plans(base, scenario, results)
+    file = results / Path(scenario.calibrated_by or scenario.experiment).stem / CALIBRATION
+    calibration = read(file)
+    if scenario.cores_per_node:
+        calibration = replace(calibration, cores_per_node=scenario.cores_per_node)
+    queue = stated_queue(scenario.queue)
+    advice = document(
+        calibration,
+        read_json(file)["machine"],
+        found,
+        Question(scenario.goal, scenario.limits, PARTITION if queue else None),
+        queue,
+        draws=draws,
+    )
+    [answer] = advice["answers"]
+    runs = _runs(results / base.name, found["configurations"], answer["rows"])
+    amounts = measured(runs, scenario, queue)
+    return judged(scenario, answer, amounts)
+
+
+def _plans(base: Experiment, scenario: Scenario, results: Path) -> dict:
+    """Return the plans of a scenario, with the names that works have in its calibration."""
+    described = base
+    if scenario.calibrated_by:
+        described = _together(load(scenario.calibrated_by), base)
+    found = plans(Calibration(described))
+    for each in found["configurations"]:
+        # Those of the other experiment have no prefix, and names without one are not asked for.
+        own = each["variant"].startswith(_OWN) or described is base
+        each["variant"] = each["variant"].removeprefix(_OWN) if own else ""
+    order = scenario.variants
+    kept = [each for each in found["configurations"] if _is_asked(each, scenario)]
+    found["configurations"] = sorted(kept, key=lambda each: order.index(each["variant"]))
+    names = {each["dataset"] for each in found["configurations"]}
+    files = [
+        path
+        for name in names
+        for path in (results / base.name / "data" / name).glob("split*/dataset.json")
+    ]
+    return with_rows(found, files)
+
+
+def _is_asked(planned: Mapping, scenario: Scenario) -> bool:
+    across = Layout.parse(planned["layout"]).nodes > 1
+    return (
+        planned["variant"] in scenario.variants
+        and scenario.workload in (None, planned["workload"])
+        and not (across and scenario.network not in (None, planned["network"]))
+    )
+
+
+def _together(calibrated: Experiment, base: Experiment) -> Experiment:
+    """Return an experiment with the configurations of two.
+
+    What one process computes is called by the first variant that does so, which is one of the
+    calibrated experiment. The variants of the other one get the prefix `_OWN`.
+
+    Raises
+    ------
+    InputError : both have workloads or networks of one name that differ.
+    """
+    one, other = calibrated.settings, base.settings
+    for kind in ("workloads", "networks"):
+        for name in one[kind].keys() & other[kind].keys():
+            if one[kind][name] != other[kind][name]:
+                raise InputError(
+                    base.origin, name, f"that of {calibrated.name} differs", "rename one of them"
+                )
+    joined = {kind: {**one[kind], **other[kind]} for kind in ("datasets", "workloads", "networks")}
+    own = {f"{_OWN}{name}": each for name, each in other["variants"].items()}
+    theirs = [{"variants": list(one["variants"])} | entry for entry in one["configurations"]]
+    ours = [
+        entry | {"variants": [f"{_OWN}{name}" for name in entry.get("variants", other["variants"])]}
+        for entry in other["configurations"]
+    ]
+    settings = joined | {
+        "variants": {**one["variants"], **own},
+        "configurations": [*theirs, *ours],
+        "references": list(DEFAULT_REFERENCES),
+        "ladders": {},
+    }
+    return Experiment(other | settings, base.origin)
+
+
+def stated_queue(stated: Sequence[Mapping]) -> Queue | None:
+    """Return a queue in which jobs of some sizes waited as stated; None without any."""
+    jobs = [
+        Job(
+            (PARTITION,),
+            each["nodes"],
+            each["cores"],
+            False,
+            _NOW,
+            _NOW,
+            _NOW + timedelta(seconds=each["seconds"]),
+        )
+        for each in stated
+        for _ in range(each["jobs"])
+    ]
+    return Queue(jobs, queue_waits.latest(jobs)) if jobs else None
+
+
+def _runs(folder: Path, planned: Iterable[Mapping], rows: int | None) -> list[dict]:
+    """Return the timing runs of some configurations that ended ok, of one session.
+
+    The session is the one with most of them.
+
+    Parameters
+    ----------
+    rows : of a step of all ranks together; None for any.
+
+    Raises
+    ------
+    InputError : there are none.
+    """
+    names = ("dataset", "workload", *Configuration._fields)
+    found = [
+        read_run(file)
+        for each in planned
+        for file in sorted(
+            folder.joinpath("runs", *(each[name] for name in names)).glob("rep*/run.json")
+        )
+    ]
+    ok = [
+        run
+        for run in found
+        if run["status"] == "ok" and rows in (None, run["training"]["global_batch"])
+    ]
+    if not ok:
+        raise InputError(folder, "runs", "none of them ended ok", "measure the experiment")
+    [(session, _)] = Counter(run["session"] for run in ok).most_common(1)
+    return [run for run in ok if run["session"] == session]
+
+
+def measured(runs: Iterable[Mapping], scenario: Scenario, queue: Queue | None) -> list[Measured]:
+    """Return the measured amounts of each configuration, those within the limits and best first."""
+    grouped: dict[Configuration, list[Mapping]] = {}
+    for run in runs:
+        names = Configuration(*(run[name] for name in Configuration._fields))
+        grouped.setdefault(names, []).append(run)
+    found = [_measured(names, of, scenario, queue) for names, of in grouped.items()]
+    return sorted(
+        found,
+        key=lambda each: (each.excluded is not None, statistics.median(each.amounts.values())),
+    )
+
+
+def _measured(
+    names: Configuration, runs: Sequence[Mapping], scenario: Scenario, queue: Queue | None
+) -> Measured:
+    layout = Layout.parse(names.layout)
+    cores = layout.ranks * runs[0]["knobs"]["cores_per_process"]
+    waits = queue and queue_waits.waits(queue.jobs, PARTITION, layout.nodes, cores, queue.now)
+    amounts = {run["repeat"]: _amount(scenario.goal, run, cores, waits) for run in runs}
+    longest = max(run["wall_seconds"] for run in runs)
+    exceeded = list(_exceeded(scenario, layout, cores, longest, waits))
+    return Measured(names, amounts, "; ".join(exceeded) or None)
+
+
+def _amount(goal: str, run: Mapping, cores: int, waits: Waits | None) -> float:
+    if goal == TIME:
+        return sum(epoch["train_seconds"] for epoch in run["epochs"])
+    if goal == TIME_WITH_WAIT:
+        wait = statistics.median(waits.seconds) if waits.jobs else float("inf")
+        return run["wall_seconds"] + wait
+    return run["wall_seconds"] * cores / 3600
+
+
+def _exceeded(
+    scenario: Scenario, layout: Layout, cores: int, longest: float, waits: Waits | None
+) -> Iterator[str]:
+    """Yield the limits that a configuration exceeds."""
+    limits = scenario.limits
+    if limits.nodes is not None and layout.nodes > limits.nodes:
+        yield counted(limits.nodes, "node")
+    if limits.cores is not None and cores > limits.cores:
+        yield counted(limits.cores, "core")
+    if scenario.goal == TIME_WITH_WAIT and not waits.jobs:
+        yield "the sizes whose wait is known"
+    if limits.seconds is not None:
+        wait = waits.bound if scenario.goal == DEADLINE and waits else 0.0
+        if wait is None or longest + wait > limits.seconds:
+            yield f"{scenario.minutes:g} minutes"
+
+
+def judged(scenario: Scenario, answer: Mapping, found: Sequence[Measured]) -> Outcome:
+    """Judge an advice by the measured amounts.
+
+    Parameters
+    ----------
+    found : as `measured` returns them.
+    """
+    names = answer["chosen"]
+    advised = names and Configuration(*(names[name] for name in Configuration._fields))
+    own = next((each for each in found if each.configuration == advised), None)
+    best = next((each for each in found if each.excluded is None), None)
+    if own is None or best is None:
+        # To advise nothing is right where nothing is within the limits.
+        right = advised is None and not answer["unavailable"] and best is None
+        verdict = RIGHT if right else NOT_COMPARED if own is None else WRONG
+        return Outcome(scenario, answer, advised, tuple(found), None, 0, verdict)
+    both = sorted(own.amounts.keys() & best.amounts.keys())
+    ratio = median_interval([own.amounts[each] / best.amounts[each] for each in both])
+    same = len(both) >= LEAST_PAIRS and ratio.low <= 1
+    not_best = AS_GOOD if same and own.excluded is None else WRONG
+    verdict = RIGHT if own is best else not_best
+    return Outcome(scenario, answer, advised, tuple(found), ratio, len(both), verdict)
+
+
+_HEADER = (
+    "scenario",
+    "advised",
+    "predicted",
+    "measured",
+    "best measured",
+    "its amount",
+    "advised / best",
+    "pairs",
+    "verdict",
+)
+_OPTIONS = ("scenario", "configuration", "predicted", "measured", "runs", "note")
+
+
+def _cells(found: Outcome) -> tuple:
+    unit, best = GOALS[found.scenario.goal], found.best
+    own = next((each for each in found.measured if each.configuration == found.advised), None)
+    option = found.advised and text.option_of(found.answer, found.answer["chosen"])
+    words = found.answer["unavailable"] or "nothing is within the limits"
+    if found.advised:
+        words = f"`{found.advised}`"
+        words = words if found.answer["distribute"] else f"do not distribute: {words}"
+    return (
+        found.scenario.question,
+        words,
+        _shown(option and Interval(**option["amount"]), unit),
+        _shown(own and own.interval, unit),
+        f"`{best.configuration}`" if best else "–",
+        _shown(best and best.interval, unit),
+        _shown(found.ratio),
+        found.pairs or "–",
+        found.verdict,
+    )
+
+
+def _options(found: Outcome) -> Iterator[tuple]:
+    """Yield a row for each configuration that was predicted or measured."""
+    unit = GOALS[found.scenario.goal]
+    by_name = {each.configuration: each for each in found.measured}
+    refused = {
+        Configuration(*(each[name] for name in Configuration._fields)): each["reason"]
+        for each in found.answer["unpredicted"]
+    }
+    predicted = {
+        Configuration(*(each[name] for name in Configuration._fields)): each
+        for each in found.answer["options"]
+    }
+    for names in dict.fromkeys([*by_name, *predicted]):
+        option, own = predicted.get(names), by_name.get(names)
+        amount = option and option["amount"]
+        notes = [
+            option and option["excluded"] and f"excluded: {option['excluded']}",
+            "; ".join(option["extrapolated"]) if option else None,
+            names in refused and f"not predicted: {refused[names]}",
+            own and own.excluded and f"measured: exceeds {own.excluded}",
+        ]
+        yield (
+            found.scenario.question,
+            f"`{names}`",
+            _shown(amount and Interval(**amount), unit),
+            _shown(own and own.interval, unit),
+            len(own.amounts) if own else 0,
+            "; ".join(each for each in notes if each),
+        )
+
+
+def _shown(found: Interval | None, unit: str = "") -> str:
+    if found is None:
+        return "–"
+    if found.low is None:
+        return f"{found.estimate:.3g} {unit}".strip()
+    return f"{found.estimate:.3g} ({found.low:.3g}–{found.high:.3g}) {unit}".strip()
+
+
+def _print_table(header: Sequence[str], rows: Iterable[Sequence]) -> None:
+    print(f"\n| {' | '.join(header)} |\n|{' --- |' * len(header)}")
+    for row in rows:
+        print(f"| {' | '.join(map(str, row))} |")
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))
