@@ -214,7 +214,13 @@ def _plans(base: Experiment, scenario: Scenario, results: Path) -> dict:
         own = each["variant"].startswith(_OWN) or described is base
         each["variant"] = each["variant"].removeprefix(_OWN) if own else ""
     order = scenario.variants
-    kept = [each for each in found["configurations"] if _is_asked(each, scenario)]
+    kept = [
+        each
+        for each in found["configurations"]
+        if _is_asked(each, scenario)
+        and each["dataset"] in base.settings["datasets"]
+        and each["workload"] in base.settings["workloads"]
+    ]
     found["configurations"] = sorted(kept, key=lambda each: order.index(each["variant"]))
     names = {each["dataset"] for each in found["configurations"]}
     files = [
