@@ -214,7 +214,13 @@ def _plans(base: Experiment, scenario: Scenario, results: Path) -> dict:
         own = each["variant"].startswith(_OWN) or described is base
         each["variant"] = each["variant"].removeprefix(_OWN) if own else ""
     order = scenario.variants
-    kept = [each for each in found["configurations"] if _is_asked(each, scenario)]
+    kept = [
+        each
+        for each in found["configurations"]
+        if _is_asked(each, scenario)
+        and each["dataset"] in base.settings["datasets"]
+        and each["workload"] in base.settings["workloads"]
+    ]
     found["configurations"] = sorted(kept, key=lambda each: order.index(each["variant"]))
     names = {each["dataset"] for each in found["configurations"]}
     files = [
@@ -461,9 +467,14 @@ def _options(found: Outcome) -> Iterator[tuple]:
 def _shown(found: Interval | None, unit: str = "") -> str:
     if found is None:
         return "–"
-    if found.low is None:
-        return f"{found.estimate:.3g} {unit}".strip()
-    return f"{found.estimate:.3g} ({found.low:.3g}–{found.high:.3g}) {unit}".strip()
+    estimate, low, high = (None if each is None else _number(each) for each in found)
+    return (
+        f"{estimate} {unit}".strip() if low is None else f"{estimate} ({low}–{high}) {unit}".strip()
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _print_table(header: Sequence[str], rows: Iterable[Sequence]) -> None:

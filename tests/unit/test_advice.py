@@ -122,7 +122,7 @@ def option(answer: dict, layout: str) -> dict:
 
 
 def test_where_it_pays_the_fastest_is_advised_with_its_ratio():
-    _, answer = advice()
+    found, answer = advice()
     plans_of = {each: replace(PLAN, layout=Layout.parse(each)) for each in ("1x1", "1x2", "2x1")}
     expected = min(plans_of, key=lambda each: seconds(plans_of[each]))
     ratio = seconds(plans_of[expected]) / seconds(BASELINE)
@@ -142,6 +142,9 @@ def test_where_it_pays_the_fastest_is_advised_with_its_ratio():
         f"{interval}."
     )
     assert not answer["changes"]
+    assert "longer to start than one" in "\n".join(text.lines(found))
+    alone = advice(limits=Limits(cores=1))[0]
+    assert "longer to start than one" not in "\n".join(text.lines(alone))
 
 
 def test_over_a_slow_link_it_is_advised_against_and_what_would_pay_is_named():
@@ -306,7 +309,8 @@ def test_what_is_not_predicted_is_named():
 def test_without_a_configuration_of_one_rank_there_is_no_answer():
     configurations = described() | {"configurations": [planned("1x2")]}
     assert (
-        "no configuration has one rank" in advice(configurations=configurations)[1]["unavailable"]
+        "no configuration of one rank is predicted"
+        in advice(configurations=configurations)[1]["unavailable"]
     )
 
 

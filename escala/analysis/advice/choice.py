@@ -125,8 +125,8 @@ def choose(
         raise InputError(
             "configurations",
             [str(each.configuration) for each in candidates],
-            "no configuration has one rank, with which the others are compared",
-            "add `{strategy: single, layouts: [1x1]}`",
+            "no configuration of one rank is predicted, and the others are compared with it",
+            "add `{strategy: single, layouts: [1x1]}`, and calibrate again",
         )
     amounts = [_amount(goal, each, power) for each in candidates]
     excluded = [_excluded(goal, each, limits, amounts[i]) for i, each in enumerate(candidates)]
