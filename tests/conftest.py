@@ -157,8 +157,11 @@ def _group(item: pytest.Item) -> str | None:
 
     There is one lab on a machine, and the README's first command runs once. Elsewhere, tests that
     share a fixture of their module stay together; a workflow without one may run in any worker.
-    Unit tests stay with their module.
+    Unit tests stay with their module. A test to run alone waits for all others, and so would the
+    tests of its group after it.
     """
+    if item.get_closest_marker("alone"):
+        return None
     if item.get_closest_marker("cluster"):
         return "cluster"
     if "first_command" in item.fixturenames:
