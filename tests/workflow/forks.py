@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -109,9 +110,7 @@ def run(arguments: list[str]) -> int:
 
     sys.argv = ["snakemake", *arguments]
     try:
-        cli.main()
-    except SystemExit as end:
-        return end.code
+        return ended(cli.main)
     finally:
         atexit._run_exitfuncs()
 
@@ -120,16 +119,26 @@ def dry_run(arguments: list[str]) -> int:
     """Build the graph of jobs of a call, and return the exit code."""
     from snakemake import cli
 
-    try:
+    def main() -> int:
         parser, options = cli.parse_args(arguments)
         options.dryrun = True
         # A report would need the results, and --unlock builds no graph.
         options.report, options.report_after_run, options.unlock = None, False, False
-        # What runs at exit, the estimates, does not run.
         return not cli.args_to_api(options, parser)
+
+    # What runs at exit, the estimates, does not run.
+    return ended(main)
+
+
+def ended(function: Callable[[], int]) -> int:
+    """Return the exit code of a process that calls a function."""
+    try:
+        return function()
     except SystemExit as end:
-        print(end.code)
-        return 1
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+            return 1
+        return end.code or 0
 
 
 def make(call: dict, *outputs: int) -> None:
