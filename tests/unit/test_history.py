@@ -303,14 +303,14 @@ def test_a_ratio_that_is_refused_has_its_reason(folder):
     assert all(reason.startswith("unlike machines") for _, reason in found)
 
 
-def test_a_run_that_cannot_be_read_is_named_and_the_others_are_added(folder, run_command):
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_added(folder):
     made = experiment(folder.parent)
     for path in (made.runs[0], *made.runs[0].parent.glob("sessions/*")):
         path.write_text('{"status": "o')
     added = rows.add(folder, [made.folder])
     assert added.measurements == 3
     assert made.runs[0] in added.unreadable
-    done = run_command("add", made.folder)
+    done = run_process("add", made.folder)
     assert done.returncode == 1
     assert "is empty, cut off or no run.json" in done.stderr
     with pytest.raises(InputError, match="holds no runs"):
@@ -505,7 +505,7 @@ def test_chosen_sessions_are_exported(folder, tmp_path):
         assert history.query(database, "SELECT DISTINCT session FROM runs").rows == [(chosen,)]
 
 
-def test_what_is_damaged_or_foreign_is_not_imported(folder, tmp_path, run_command):
+def test_what_is_damaged_or_foreign_is_not_imported(folder, tmp_path):
     filled(folder)
     FAULTS["a value"](damaged := history.files(folder).intact[0])
     archive = tmp_path / "mixed.tar"
@@ -523,7 +523,7 @@ def test_what_is_damaged_or_foreign_is_not_imported(folder, tmp_path, run_comman
     assert len(moved.copied) == 2
     assert damaged.name in moved.refused and len(moved.refused) == 5
     assert not list(tmp_path.rglob("outside*"))
-    done = run_command("import", archive)
+    done = run_process("import", archive)
     assert done.returncode == 1
     assert f"{damaged.name} is not as it was written" in done.stderr
     whole = archive.read_bytes()

@@ -150,19 +150,20 @@ def test_pages_of_the_site_load_nothing_from_elsewhere(site):
 
 
 @pytest.mark.docs
-def test_broken_links_end_the_build(tmp_path):
-    links = {
-        "missing.md": "page does not exist",
-        "index.md#missing": "anchor does not exist",
-        "../README.md": "page does not exist",
-    }
+@pytest.mark.parametrize(
+    ("link", "reason"),
+    [
+        ("missing.md", "page does not exist"),
+        ("index.md#missing", "anchor does not exist"),
+        ("../README.md", "page does not exist"),
+    ],
+)
+def test_a_broken_link_ends_the_build(tmp_path, link, reason):
     (tmp_path / "docs").mkdir()
-    text = "".join(f"[there]({link})\n\n" for link in links)
-    (tmp_path / "docs" / "index.md").write_text(f"# Home\n\n{text}")
+    (tmp_path / "docs" / "index.md").write_text(f"# Home\n\n[there]({link})\n")
     (tmp_path / "README.md").touch()
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text()) | {"nav": ["index.md"]}
     (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(settings))
     done = _build(tmp_path)
     assert done.returncode != 0
-    for reason in set(links.values()):
-        assert done.stdout.count(reason) == list(links.values()).count(reason), done.stdout
+    assert reason in done.stdout
