@@ -204,6 +204,11 @@ def pytest_collection() -> Iterator[object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the modules of extensions be freed, some of which print what is left of them."""
+    gc.unfreeze()
+
+
 _ALL_CORES = available_cores()
 
 
