@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import re
 import shlex
@@ -157,8 +158,11 @@ def _group(item: pytest.Item) -> str | None:
 
     There is one lab on a machine, and the README's first command runs once. Elsewhere, tests that
     share a fixture of their module stay together; a workflow without one may run in any worker.
-    Unit tests stay with their module.
+    Unit tests stay with their module. A test to run alone waits for all others, and so would the
+    tests of its group after it.
     """
+    if item.get_closest_marker("alone"):
+        return None
     if item.get_closest_marker("cluster"):
         return "cluster"
     if "first_command" in item.fixturenames:
@@ -172,17 +176,37 @@ def _group(item: pytest.Item) -> str | None:
 @pytest.hookimpl(tryfirst=True)  # xdist's own hook reads the mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Name the group of every test, and order them: large groups first, those to run alone last."""
-    for item in items:
-        if group := _group(item):
+    groups = {item: _group(item) for item in items}
+    for item, group in groups.items():
+        if group:
             item.add_marker(pytest.mark.xdist_group(group))
 
     def place(item: pytest.Item) -> tuple[bool, int, bool]:
         alone = item.get_closest_marker("alone") is not None
         folder = item.path.parent.name
         folders = ORDER.index(folder) if folder in ORDER else len(ORDER)
-        return alone, folders, _group(item) is None
+        return alone, folders, groups[item] is None
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[object]:
+    """Keep the collector of garbage from what collecting tests makes and imports, which stays.
+
+    To look at all of it, again and again, takes seconds in every worker.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let the modules of extensions be freed, some of which print what is left of them."""
+    gc.unfreeze()
 
 
 _ALL_CORES = available_cores()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -74,10 +75,23 @@ def _is_daemon(process: psutil.Process) -> bool:
 
 
 @pytest.fixture(scope="session")
-def bare_machine() -> dict[str, list[str]]:
-    """What the machine was like before there was a lab."""
-    if cluster.runs():
+def lab_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that is there once a lab that is up is that of the tests, for all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "lab-of-tests"
+
+
+def claim_machine(lab_of_tests: Path) -> None:
+    """Refuse a user's lab, which tests would change."""
+    if cluster.runs() and not lab_of_tests.exists():
         pytest.fail("a lab is up, which tests would change: python scripts/lab.py down")
+    lab_of_tests.touch()
+
+
+@pytest.fixture(scope="session")
+def bare_machine(lab_of_tests: Path) -> dict[str, list[str]]:
+    """What the machine was like before there was a lab."""
+    claim_machine(lab_of_tests)
     # Tests that were killed may have left one without a process.
     cluster.down()
     return machine()
@@ -93,6 +107,18 @@ def put_up(bare_machine: dict) -> Iterator[Callable[[], Lab]]:
 @pytest.fixture
 def lab(put_up: Callable[[], Lab]) -> Lab:
     return put_up()
+
+
+@pytest.fixture
+def lab_alone(lab_of_tests: Path) -> Iterator[Lab]:
+    """The lab, for a test that runs alone: any worker may run it, and leaves the lab as it was."""
+    claim_machine(lab_of_tests)
+    if cluster.runs():
+        yield location()
+        return
+    cluster.down()
+    yield cluster.up(2, 1)
+    cluster.down()
 
 
 @pytest.fixture

@@ -41,6 +41,8 @@ from escala.report.figures import (
 from escala.report.figures.timeline_allreduce import largest_allreduce
 from escala.report.figures.timeline_run import covered_seconds
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 #: Those of an experiment on rows of classes.
 DRAWN = (*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs == "classes"))
 TIMELINES = ("timeline_run", "timeline_allreduce")

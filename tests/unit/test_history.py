@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import pytest
 import text_boxes
 from fixtures_runs import MACHINE, FakeExperiment, changed
 
+from escala import cli
 from escala.analysis.measurements import read_run
 from escala.core.errors import InputError
 from escala.core.files import read_json, sha256_file
@@ -73,7 +75,21 @@ def frame(database: duckdb.DuckDBPyConnection, sql: str) -> pd.DataFrame:
     return pd.DataFrame(table.rows, columns=table.columns)
 
 
-def run_command(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
+@pytest.fixture
+def run_command(monkeypatch, capsys) -> Callable[..., subprocess.CompletedProcess]:
+    """Run the command in this process; `run_process` runs it as a user does."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess:
+        monkeypatch.setattr("sys.argv", ["history", *map(str, arguments)])
+        monkeypatch.setattr("signal.signal", lambda *_: None)
+        capsys.readouterr()
+        code = cli.main(command.main)
+        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+
+    return run
+
+
+def run_process(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-m", "scripts.history", *map(str, arguments)],
         cwd=ROOT,
@@ -294,7 +310,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_added(folder):
     added = rows.add(folder, [made.folder])
     assert added.measurements == 3
     assert made.runs[0] in added.unreadable
-    done = run_command("add", made.folder)
+    done = run_process("add", made.folder)
     assert done.returncode == 1
     assert "is empty, cut off or no run.json" in done.stderr
     with pytest.raises(InputError, match="holds no runs"):
@@ -507,7 +523,7 @@ def test_what_is_damaged_or_foreign_is_not_imported(folder, tmp_path):
     assert len(moved.copied) == 2
     assert damaged.name in moved.refused and len(moved.refused) == 5
     assert not list(tmp_path.rglob("outside*"))
-    done = run_command("import", archive)
+    done = run_process("import", archive)
     assert done.returncode == 1
     assert f"{damaged.name} is not as it was written" in done.stderr
     whole = archive.read_bytes()
@@ -600,13 +616,13 @@ def test_the_figure_shows_configurations_machines_and_changes(folder, tmp_path):
         figure.draw(many)
 
 
-def test_the_command_adds_queries_and_draws(folder, tmp_path):
+def test_the_command_adds_queries_and_draws(folder, tmp_path, run_command):
     made = experiment(tmp_path)
-    missing = run_command("query", "sessions")
+    missing = run_process("query", "sessions")
     assert missing.returncode == 2 and "is no folder of a history" in missing.stderr
     assert (
         "4 measurements of 1 session added, 0 already there"
-        in run_command("add", made.folder).stdout
+        in run_process("add", made.folder).stdout
     )
     listed = run_command("query").stdout
     assert all(f"{name}: " in listed for name in history.QUERIES)
@@ -635,5 +651,5 @@ def test_the_command_adds_queries_and_draws(folder, tmp_path):
     other = {history.LOCATION: str(tmp_path / "other")}
     assert (
         "1 file imported, 0 already there"
-        in run_command("import", tmp_path / "history.tar", **other).stdout
+        in run_process("import", tmp_path / "history.tar", **other).stdout
     )

@@ -37,6 +37,8 @@ from escala.report.findings import baselines
 from escala.report.tables import views
 from escala.report.tables.classes import STAGES
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 
 def _tables(experiment: FakeExperiment) -> dict[str, pd.DataFrame]:
     return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import yaml
 
 from escala.workloads import WORKLOADS
 from tests.conftest import CLASSES, ROOT
+from tests.workflow.forks import Forks
 
 ADD_WORKLOAD = """
 from dataclasses import replace
@@ -23,6 +24,8 @@ added = replace(declared(Path({file!r}, DECLARATION)), package="tests.workloads.
 """
 
 Snakemake = Callable[..., subprocess.CompletedProcess]
+#: As it is before a test changes it.
+PYTHONPATH = os.environ.get("PYTHONPATH")
 
 
 def experiment_of(name: str, source: dict, **changes: object) -> dict:
@@ -55,16 +58,19 @@ def experiment_of(name: str, source: dict, **changes: object) -> dict:
 SIMULATED = {"type": "simulated", "seed": 1, "records": dict.fromkeys(CLASSES, 20)}
 
 
-def command(folder: Path, *arguments: str) -> list[str]:
+def arguments_of(folder: Path, *arguments: str) -> list[str]:
     """Targets first: Snakemake's --configfile takes every word after it."""
     return [
-        str(Path(sys.executable).parent / "snakemake"),
         *arguments,
         "--snakefile", str(ROOT / "Snakefile"),
         "--directory", str(folder),
         "--cores", "2",
         "--configfile", str(folder / "experiment.yaml"),
     ]  # fmt: skip
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    return [str(Path(sys.executable).parent / "snakemake"), *arguments_of(folder, *arguments)]
 
 
 @pytest.fixture(scope="session")
@@ -79,12 +85,16 @@ def prepared_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"ESCALA_STORE": str(folder / "prepared"), "ESCALA_MEASURE_AGAIN": "1"}
 
 
+def write_experiment(folder: Path, experiment: dict | None) -> None:
+    if experiment is not None:
+        (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+
+
 def run_snakemake(
     folder: Path, *arguments: str, experiment: dict | None = None, **environment: str
 ) -> subprocess.CompletedProcess:
     """Write `experiment`, if given, as the experiment of `folder` and run Snakemake there."""
-    if experiment is not None:
-        (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+    write_experiment(folder, experiment)
     return subprocess.run(
         command(folder, *arguments),
         env=os.environ | environment,
@@ -94,9 +104,44 @@ def run_snakemake(
     )
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Calls of Snakemake with the project's code, which all tests of a worker share."""
+    with Forks(ROOT) as started:
+        yield started
+
+
 @pytest.fixture
-def snakemake(tmp_path: Path, prepared_once: dict[str, str]) -> Snakemake:
-    return partial(run_snakemake, tmp_path, **prepared_once)
+def snakemake(tmp_path: Path, forks: Forks, prepared_once: dict[str, str]) -> Snakemake:
+    """Write an experiment, if given, into the test's folder, and call Snakemake there.
+
+    Where every Python process is to begin with a test's code, the call is a process of its own.
+    """
+
+    def call(
+        *arguments: str, experiment: dict | None = None, **environment: str
+    ) -> subprocess.CompletedProcess:
+        environment = prepared_once | environment
+        if os.environ.get("PYTHONPATH") != PYTHONPATH:
+            return run_snakemake(tmp_path, *arguments, experiment=experiment, **environment)
+        write_experiment(tmp_path, experiment)
+        return forks.run(*arguments_of(tmp_path, *arguments), folder=ROOT, **environment)
+
+    return call
+
+
+@pytest.fixture
+def dry_run(
+    tmp_path: Path, forks: Forks, prepared_once: dict[str, str]
+) -> Callable[..., tuple[int, str]]:
+    """Make a dry run where `snakemake` runs; return its exit code and output, without estimates."""
+
+    def make(*arguments: str, experiment: dict | None = None) -> tuple[int, str]:
+        write_experiment(tmp_path, experiment)
+        call = arguments_of(tmp_path, *arguments)
+        return forks.dry_run(*call, folder=ROOT, **prepared_once)
+
+    return make
 
 
 def begin_with(code: str, folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def test_a_kept_model_writes_captions_of_a_users_scenes(split, alone, tmp_path):
         assert caption and {*caption.split()} <= {f"w{number}" for number in range(4, V)}
 
 
-def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(snakemake, tmp_path):
+def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(dry_run, tmp_path):
     """Start the figure of photographs with their folder, and one of another run by its path."""
     settings = yaml.safe_load((ROOT / "experiments/captions/flickr8k.yaml").read_text())
     of_photographs = settings["datasets"]["flickr8k"]["source"]
@@ -140,10 +140,11 @@ def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(snake
     settings |= {"experiment": "two", "oversubscribe": True}
     requested = "figures/runs/scenes.caption-lstm.single.1x1.tuned.native.rep2.captions.svg"
     targets = ["results/two/summary.md", f"results/two/{requested}"]
-    done = snakemake(*targets, "--dry-run", "--printshellcmds", experiment=settings)
+    code, planned = dry_run(*targets, "--printshellcmds", experiment=settings)
+    assert code == 0, planned
     commands = [
         line.split("--output ")[0].split()
-        for line in done.stdout.split("\n")
+        for line in planned.split("\n")
         if "scripts.figure captions" in line
     ]
     cell = "caption-lstm/single/1x1/tuned/native"
@@ -154,8 +155,8 @@ def test_the_report_shows_captions_of_one_run_of_each_dataset_and_workload(snake
         ]
         + ["--pictures", str(tmp_path / "photographs")] * (name == "flickr8k")
         for name, repeat in (("flickr8k", 1), ("scenes", 1), ("scenes", 2))
-    ], done.stdout + done.stderr
+    ], planned
     other = "results/two/figures/runs/scenes.caption-lstm.single.1x1.tuned.native.rep2"
-    refused = snakemake(f"{other}.timeline_run.svg", "--dry-run")
+    code, refused = dry_run(f"{other}.timeline_run.svg")
     said = "timeline_run is drawn from a run of the probe timeline, and not from rep2"
-    assert refused.returncode and said in refused.stdout + refused.stderr
+    assert code and said in refused

@@ -48,10 +48,9 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
 
 
 @pytest.mark.parametrize("target", ["predictions", "advice"])
-def test_predictions_and_advice_are_targets_that_need_no_run_of_the_experiment(snakemake, target):
-    done = snakemake(target, "--dry-run", experiment=experiment_of("small", SIMULATED))
-    assert done.returncode == 0, done.stderr
-    text = done.stdout + done.stderr
+def test_predictions_and_advice_are_targets_that_need_no_run_of_the_experiment(dry_run, target):
+    code, text = dry_run(target, experiment=experiment_of("small", SIMULATED))
+    assert code == 0, text
     assert "results/small-calibration/runs/" in text
     assert "results/small/runs/" not in text
     assert "results/small/calibration.json" in text

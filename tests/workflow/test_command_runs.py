@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from PIL import Image
 
 from tests.conftest import copy_project
 from tests.folders import GUIDE, files_of
+from tests.workflow.forks import Forks
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +67,30 @@ def own_workload(folder: Path) -> list[str]:
     return ["--data", "simulated", "--workload", str(folder / "my_workload"), "--repeats", "2"]
 
 
-@pytest.mark.parametrize("make", [fasta, table, pictures, own_workload])
-def test_a_written_experiment_can_be_run(make, clone, tmp_path):
+@pytest.fixture(scope="module")
+def forks(clone) -> Iterator[Forks]:
+    with Forks(clone) as started:
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("make", "by_command"),
+    [(fasta, True), (table, False), (pictures, False), (own_workload, False)],
+)
+def test_a_written_experiment_can_be_run(make, by_command, clone, forks, tmp_path):
+    """The command `run` calls Snakemake, which is shown once."""
     output = f"experiments/new-{make.__name__.replace('_', '-')}.yaml"
     done = escala(clone, "new", *make(tmp_path), "--output", output)
     assert done.returncode == 0, done.stderr
     call = f"uv run escala run --experiment {output} --dry-run"
     assert done.stdout == f"Written: {output}\nNext: {call}\n"
-    done = escala(clone, "run", "--experiment", output, "--cores", "2", "--dry-run")
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout + done.stderr
+    options = ["--cores", "2", "--dry-run"]
+    if by_command:
+        done = escala(clone, "run", "--experiment", output, *options)
+        code, said = done.returncode, done.stdout + done.stderr
+    else:
+        code, said = forks.dry_run(*options, "--configfile", output, folder=clone)
+    assert code == 0, said
     settings = yaml.safe_load((clone / output).read_text())
     # A dry run shows the jobs before and after their list.
     trains, *_ = re.findall(r"^train +(\d+)", said, re.MULTILINE)

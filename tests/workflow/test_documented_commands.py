@@ -10,15 +10,16 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
-import json
-import subprocess
+import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import CLASSES, ROOT, copy_project
 from tests.documented import PAGES, Command, blocks, commands, files, split
+from tests.workflow.forks import Forks
 
 #: Runs all that a clean checkout must pass.
 CI = ".ci/run"
@@ -47,6 +48,7 @@ STAND_INS = {"experiments/NAME.yaml": "experiments/virus/ladder.yaml"}
 ALL = [command for page in PAGES for command in commands(page)]
 CHECKED = [command for command in ALL if not (command.run_by or command.not_run)]
 CALLS = [command for command in CHECKED if command.words[0] == "snakemake"]
+EXERCISES = sorted((ROOT / "docs" / "course").glob("[0-9]-*.md"))
 
 
 def _module(command: Command) -> tuple[str, tuple[str, ...]]:
@@ -140,15 +142,18 @@ def _data(folder: Path) -> dict[str, str]:
     }
 
 
-def _call(command: Command, data: dict[str, str]) -> dict:
-    """Return a call for `dry_runs`, with a user's paths replaced."""
+Call = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+
+
+def _call(command: Command, data: dict[str, str]) -> Call:
+    """Return the arguments and the environment of a call, with a user's paths replaced."""
     environment = {
         name: data[name] if value.startswith("/path") else value
         for name, value in command.environment
         if name != "PATH"
     }
-    arguments = [STAND_INS.get(word, word) for word in command.words[1:] if word != "--dry-run"]
-    return {"arguments": arguments, "environment": environment}
+    arguments = (STAND_INS.get(word, word) for word in command.words[1:] if word != "--dry-run")
+    return tuple(arguments), tuple(environment.items())
 
 
 @pytest.fixture(scope="module")
@@ -161,23 +166,37 @@ def planned(tmp_path_factory) -> dict[str, tuple[int, str]]:
         for name, text in files(page).items():
             (project / name).parent.mkdir(parents=True, exist_ok=True)
             (project / name).write_text(text)
-    calls = {json.dumps(_call(command, data)): None for command in CALLS}
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("dry_runs.py"))],
-        input=f"[{','.join(calls)}]",
-        cwd=project,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    results = dict(zip(calls, json.loads(done.stdout), strict=True))
-    return {str(command): results[json.dumps(_call(command, data))] for command in CALLS}
+    with Forks(project) as forks:
+
+        @cache
+        def made(call: Call) -> tuple[int, str]:
+            arguments, environment = call
+            return forks.dry_run(*arguments, folder=project, **dict(environment))
+
+        return {str(command): made(_call(command, data)) for command in CALLS}
 
 
 @pytest.mark.parametrize("command", CALLS, ids=str)
 def test_a_call_of_snakemake_has_a_graph_of_jobs(planned, command):
     code, output = planned[str(command)]
     assert code == 0, output
+
+
+@pytest.mark.parametrize("page", EXERCISES, ids=lambda path: path.stem)
+def test_an_exercise_trains_as_often_as_it_tells(planned, page):
+    """An exercise calls Snakemake; where it tells how often it trains, it tells of the first."""
+    name = str(page.relative_to(ROOT))
+    first, *_ = (command for command in CALLS if command.page == name)
+    if times := re.search(r"trains (\d+) times", page.read_text()):
+        _, output = planned[str(first)]
+        assert len(re.findall(r"(?:Train|Capture the clocks of) ", output)) == int(times[1])
+
+
+@pytest.mark.parametrize("profile", sorted((ROOT / "profiles").iterdir()), ids=lambda p: p.name)
+def test_each_profile_is_that_of_a_call(profile):
+    """Snakemake reads profiles/default in every call."""
+    given = {word.rstrip("/") for command in CALLS for word in command.words}
+    assert profile.name == "default" or f"profiles/{profile.name}" in given
 
 
 class _ReadError(Exception):

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
-from tests.workflow.conftest import SIMULATED, command, experiment_of
+from tests.workflow.conftest import SIMULATED, arguments_of, command, experiment_of
+from tests.workflow.forks import Forks
 
 PATIENCE_SECONDS = 120
 RUN = Path("results/cut/runs/small/virus-cnn/horovod-mpi/1x2/tuned/native/rep1")
@@ -54,14 +55,16 @@ elif program == "scancel" and sys.argv[1].startswith("--name="):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(
+    tmp_path_factory: pytest.TempPathFactory, forks: Forks, prepared_once: dict[str, str]
+) -> Path:
     """Return a folder whose data are prepared; the tests interrupt the same run in it by turns."""
     folder = tmp_path_factory.mktemp("cut")
     experiment = experiment_of("cut", SIMULATED)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment))
     (folder / "tensorflow.py").write_text(TENSORFLOW)
-    data = "results/cut/data/small/split4/dataset.json"
-    subprocess.run(command(folder, data), check=True, capture_output=True)
+    call = arguments_of(folder, "results/cut/data/small/split4/dataset.json")
+    forks.run(*call, folder=folder, **prepared_once).check_returncode()
     return folder
 
 

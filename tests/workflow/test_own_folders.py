@@ -33,7 +33,7 @@ def check(*arguments: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_the_workload_of_the_guide_is_checked_and_runs(own_workload, snakemake):
+def test_the_workload_of_the_guide_is_checked_and_runs(own_workload, snakemake, dry_run):
     done = check(str(own_workload))
     assert done.returncode == 0, done.stdout + done.stderr
     answers = [line.split("  ")[0] for line in done.stdout.splitlines()]
@@ -55,15 +55,15 @@ def test_the_workload_of_the_guide_is_checked_and_runs(own_workload, snakemake):
 
     shutil.move(own_workload, folder / "elsewhere")
     settings["workloads"]["words"]["path"] = "elsewhere"
-    done = snakemake(RUN, "--dry-run", experiment=settings)
-    assert "Nothing to be done" in done.stdout + done.stderr
+    _, planned = dry_run(RUN, experiment=settings)
+    assert "Nothing to be done" in planned
     with open(folder / "elsewhere" / "letters.py", "a") as code:
         code.write("\nMORE = 6\n")
-    done = snakemake(RUN, "--dry-run", experiment=settings)
-    assert "Code has changed" in done.stdout or "Params have changed" in done.stdout, done.stdout
+    _, planned = dry_run(RUN, experiment=settings)
+    assert "Code has changed" in planned or "Params have changed" in planned, planned
 
 
-def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake):
+def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake, dry_run):
     files_of(KIND_GUIDE, tmp_path, prefix="escala/data/")
     shutil.move(tmp_path / "blobs", tmp_path / "points")
     (tmp_path / "dense").mkdir()
@@ -82,14 +82,16 @@ def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake):
     assert json.loads((split / "dataset.json").read_text())["rows"] == {"train": 60, "test": 20}
 
     shown = "results/plane/summary.md"
-    assert _figures(snakemake(shown, "--dry-run", experiment=settings).stdout) >= OF_CLASSES
+    assert _figures(dry_run(shown, experiment=settings)) >= OF_CLASSES
     (tmp_path / "dense" / "scores.py").write_text("def score(targets, predictions, description): 1")
-    figures = _figures(snakemake(shown, "--dry-run", experiment=settings).stdout)
+    figures = _figures(dry_run(shown, experiment=settings))
     assert "speedup" in figures and not figures & OF_CLASSES
 
 
-def _figures(planned: str) -> set[str]:
+def _figures(made: tuple[int, str]) -> set[str]:
     """Return the names of the figures that a dry run lists."""
+    code, planned = made
+    assert code == 0, planned
     return set(re.findall(r"results/plane/figures/(\w+)\.svg", planned))
 
 

@@ -14,6 +14,7 @@ import yaml
 from escala.core.files import read_json
 from tests.conftest import CLASSES, ROOT, copy_project
 from tests.unit.counter_trees import Growing, two_packages
+from tests.workflow.forks import Forks
 
 EPOCHS = 6
 EXPERIMENT = {
@@ -90,20 +91,20 @@ def test_two_probes_observe_the_same_training(probed):
     assert run["weights_sha256"] == other["weights_sha256"]
 
 
-def test_a_run_with_the_added_probe_is_a_target(probed):
+def test_runs_with_probes_and_repeats_of_a_probe_are_targets(probed):
     folder = probed["memory"]
     project = next(parent for parent in folder.parents if (parent / "Snakefile").is_file())
-    target = str((folder / "run.json").relative_to(project))
-    dry = ["--dry-run", "--forceall", "--cores", "2", "--configfile", "experiment.yaml"]
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "snakemake"), target, *dry],
-        cwd=project,
-        env=os.environ | {"PYTHONPATH": str(project)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Capture the memory of single 1x1 tuned on small" in done.stdout + done.stderr
+    configuration = folder.parent.relative_to(project)
+    options = ["--forceall", "--cores", "2", "--configfile", "experiment.yaml"]
+    with Forks(project) as forks:
+        for name, expected, words in (
+            ("memory", 0, "Capture the memory of single 1x1 tuned on small"),
+            ("energy.rep1", 0, "Capture the energy.rep1 of single 1x1"),
+            ("energy.rep2", 1, "is not among the runs"),
+        ):
+            target = configuration / name / "run.json"
+            code, said = forks.dry_run(target, *options, folder=project)
+            assert code == expected and words in said, said
 
 
 def test_only_logs_and_tables_are_left_of_the_ranks(probed):
@@ -168,23 +169,3 @@ def test_a_counter_that_stands_still_makes_the_run_unavailable(measure_energy, t
     run, _ = measure_energy(two_packages(tmp_path / "sys").root)
     assert (run["status"], run["energy"]) == ("unavailable", None)
     assert run["reason"] == "node 0: package-0: its counter did not grow"
-
-
-def test_repeats_of_a_probe_are_targets(probed):
-    folder = probed["memory"]
-    project = next(parent for parent in folder.parents if (parent / "Snakefile").is_file())
-    configuration = str(folder.parent.relative_to(project))
-    call = [str(Path(sys.executable).parent / "snakemake"), f"{configuration}/energy.rep1/run.json"]
-    options = ["--dry-run", "--forceall", "--cores", "2", "--configfile", "experiment.yaml"]
-    for target, code in ((call[1], 0), (call[1].replace("rep1", "rep2"), 1)):
-        done = subprocess.run(
-            [call[0], target, *options],
-            cwd=project,
-            env=os.environ | {"PYTHONPATH": str(project)},
-            capture_output=True,
-            text=True,
-        )
-        said = done.stdout + done.stderr
-        assert done.returncode == code, said
-        wanted = "Capture the energy.rep1 of single 1x1" if code == 0 else "is not among the runs"
-        assert wanted in said

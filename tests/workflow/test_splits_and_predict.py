@@ -30,7 +30,7 @@ def fits_only(workloads: dict, **datasets: dict) -> dict:
     return experiment
 
 
-def test_cluster_and_lineage_splits_keep_relatives_together(snakemake, tmp_path):
+def test_cluster_and_lineage_splits_keep_relatives_together(snakemake, dry_run, tmp_path):
     lineages = {"by": "group-file", "seeds": [4]}
     experiment = fits_only(
         {"majority": {}},
@@ -61,14 +61,15 @@ def test_cluster_and_lineage_splits_keep_relatives_together(snakemake, tmp_path)
     assert split_by == {"cluster": ["cluster"], "lineage": ["group-file"]}
     # Of a split by lineage it is a threshold of the report, and no array depends on it.
     experiment["datasets"]["lineage"]["similarity"] = 0.5
-    dry = snakemake("--dry-run", "--quiet", "rules", experiment=experiment)
-    planned = dry.stdout + dry.stderr
+    _, planned = dry_run("--quiet", "rules", experiment=experiment)
     again = {name for name in RULES if re.search(rf"^{name} ", planned, re.MULTILINE)}
     assert {"clusters", "leakage", "tables"} <= again, planned
     assert not {"arrays", "train"} & again, planned
 
 
-def test_fragments_of_either_strand_are_classified_by_asking_for_their_table(snakemake, tmp_path):
+def test_fragments_of_either_strand_are_classified_by_asking_for_their_table(
+    snakemake, dry_run, tmp_path
+):
     experiment = fits_only(
         {"kmer-logreg": {"k": 4}},
         tiles={
@@ -85,6 +86,6 @@ def test_fragments_of_either_strand_are_classified_by_asking_for_their_table(sna
     assert row.unlike_anything_seen and row.letters == 480
     data = json.loads((tmp_path / "results/small/data/tiles/split4/dataset.json").read_text())
     assert data["window"]["reverse_complement"]
-    unknown = snakemake(target.replace("mine", "yours"))
-    assert unknown.returncode != 0
-    assert "predict.inputs names no yours" in unknown.stderr
+    code, said = dry_run(target.replace("mine", "yours"))
+    assert code != 0
+    assert "predict.inputs names no yours" in said
