@@ -12,14 +12,10 @@ from matplotlib.ticker import LogFormatter
 
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
-    MARKERS,
     PANEL_TITLE,
-    Colour,
     Tables,
-    described,
     empty,
     gaps,
-    in_order,
     legend_of,
     network_names,
     new,
@@ -30,6 +26,7 @@ from escala.report.figures.common import (
     with_nodes,
     wrap,
 )
+from escala.report.figures.looks import MARKERS, Colour, described, in_order
 from escala.report.tables.views import trained_by_steps
 
 CATEGORY = "Time"

@@ -11,9 +11,7 @@ from escala.report.figures.common import (
     LABEL,
     PANEL_TITLE,
     Tables,
-    described,
     empty,
-    in_order,
     legend_of,
     markers,
     network_names,
@@ -21,11 +19,11 @@ from escala.report.figures.common import (
     note,
     ordered_palette,
     panels_by_nodes,
-    strategy_look,
     title,
     with_nodes,
     wrap,
 )
+from escala.report.figures.looks import described, in_order, strategy_look
 from escala.report.figures.resources import NETWORK, SHOWN, not_sampled
 from escala.report.tables.views import labelled
 

@@ -11,14 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import matplotlib as mpl
 import pandas as pd
 
 from escala.record.comparable import CONFIGURATION
-from escala.report.figures.common import described, in_order, significant, strategy_look
+from escala.report.figures.looks import described, hex_code, in_order, significant, strategy_look
 from escala.report.findings.verdicts import headline, in_brief, interval, names_of_rows, of_epochs
 from escala.report.findings.words import Tables
-from escala.report.tables.views import labelled, trained_by_steps
+from escala.report.tables.views import fastest, labelled, trained_by_steps
 
 #: Configurations in a chart.
 MOST = 20
@@ -93,13 +92,12 @@ def _panels(tables: Tables) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, int]]:
     configurations = labelled(tables["configurations"], tables["runs"])
     if not (configurations["kind"] != "unavailable").any():
         return
+    kept = labelled(fastest(tables, MOST)["configurations"], tables["runs"])
     runs = labelled(tables["runs"], tables["runs"])
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
     for names, frame in configurations.groupby(["dataset", "workload"], sort=False):
         of_data = runs[(runs[["dataset", "workload"]] == list(names)).all(axis=1)]
-        kept = frame.nsmallest(MOST, "train_seconds_per_epoch", keep="first")
-        is_kept = frame.index.isin(kept.index) | (frame["reference"] == 1).fillna(False)
-        shown = frame[is_kept] if len(frame) > MOST else frame
+        shown = kept[(kept[["dataset", "workload"]] == list(names)).all(axis=1)]
         rows = _rows(in_order(shown), tables)
         points = of_data[of_data["label"].isin(shown["label"])]
         points = points[["label", "strategy", "train_seconds_per_epoch"]].astype(
@@ -128,7 +126,7 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
             "label": row.label,
             "data": described(configurations),
             "workload": row.workload,
-            "colour": mpl.colors.to_hex(strategy_look(row.strategy).colour),
+            "colour": hex_code(strategy_look(row.strategy).colour),
             "seconds": float(seconds) if known else None,
             "low": float(ends[0]) if known and pd.notna(ends[0]) else None,
             "high": float(ends[1]) if known and pd.notna(ends[1]) else None,
