@@ -48,9 +48,11 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
     for path in map(Path, run_files):
         current = read_run(path)
         found.append(_marked(current, path, current))
-        for older in sorted(path.parent.glob("sessions/*.json")):
-            if older.stem != current["session"]:
-                found.append(_marked(read_run(older), older, current))
+        found += [
+            _marked(read_run(older), older, current)
+            for older in sorted(path.parent.glob("sessions/*.json"))
+            if older.stem != current["session"]
+        ]
     return found
 
 

@@ -24,6 +24,7 @@ MOST = 20
 _WIDTH, _ROW = 330, 46
 _NAME_PIXELS, _VALUE_PIXELS = 240, 85
 _INK, _SOFT, _BAND, _LINE = "#1b1f24", "#57606a", "#d8dde2", "#e4e8ec"
+_FLOOR = "#fbf0cf"
 #: Columns of the values that a reader gets by pointing, with their titles.
 _TOLD = {
     "label": "configuration",
@@ -116,6 +117,7 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     predictions = tables["predictions"].set_index(list(CONFIGURATION))
     references = configurations[configurations["reference"] == 1]
     of_reference = references["train_seconds_per_epoch"].dropna()
+    floors = tables["noise"].set_index(list(CONFIGURATION))["floor"].dropna()
     rows = []
     for row in configurations.fillna({"reference": 0}).itertuples():
         names = tuple(getattr(row, part) for part in CONFIGURATION)
@@ -136,11 +138,14 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
             "ratio": "1 (the main reference)" if row.reference == 1 else "–",
             "verdict": "–", "ideal": None, "predicted": None,
             "predicted_low": None, "predicted_high": None,
+            "floor": None, "floor_low": None, "floor_high": None,
         }  # fmt: skip
         if names in compared:
             found |= _compared(compared[names], of_reference)
         if names in predictions.index:
             found |= _predicted(predictions.loc[names])
+        if known and len(of_reference) == 1 and row.reference == 1 and names in floors.index:
+            found |= _floor(float(seconds), float(floors[names]))
         rows.append(found)
     return pd.DataFrame(rows, dtype=object)
 
@@ -167,6 +172,15 @@ def _predicted(row: pd.Series) -> dict:
     return {name: float(value) for name, value in ends.items() if pd.notna(value)}
 
 
+def _floor(seconds: float, floor: float) -> dict:
+    """Return the times whose ratio to that of the reference is within the noise floor."""
+    return {
+        "floor": f"{100 * floor:.1f} %",
+        "floor_low": seconds / (1 + floor),
+        "floor_high": seconds * (1 + floor),
+    }
+
+
 def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, several: bool):
     """Return the chart of a dataset and workload."""
     rows = alt.Y("label:N", sort=list(frame["label"]), axis=None, scale=alt.Scale(padding=0.3))
@@ -191,8 +205,13 @@ def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, several: bool):
         alt.Tooltip("label:N", title="configuration"),
         alt.Tooltip("seconds:Q", title="one run (s)", format=".3~g"),
     ]
+    floors = [each for each in records if each["floor"]]
+    of_floor = [alt.Tooltip("floor:N", title="noise floor of the main reference")]
     # A layer without values would have no extent, of which Vega warns.
     layers = {
+        "floor_low": alt.Chart(alt.Data(values=floors))
+        .mark_rect(color=_FLOOR)
+        .encode(x=alt.X("floor_low:Q"), x2="floor_high:Q", tooltip=of_floor),
         "predicted_low": base.mark_bar(height=18, color=_BAND).encode(
             x=alt.X("predicted_low:Q"), x2="predicted_high:Q"
         ),
@@ -233,6 +252,11 @@ def _caption(shown: list[tuple[pd.DataFrame, pd.DataFrame, int]]) -> str:
         )
     if frames["predicted_low"].notna().any():
         texts.append("Grey bands: what the cost model predicts.")
+    if frames["floor_low"].notna().any():
+        texts.append(
+            "The pale band is the noise floor: times in it cannot be told from that of the main "
+            "reference."
+        )
     if left_out:
         texts.append(f"The {left_out} slowest further configurations are in the table below.")
     return " ".join(texts)

@@ -57,7 +57,8 @@ def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, p
 
     Parameters
     ----------
-    most : configurations of a dataset and workload, references included.
+    most : configurations of a dataset and workload, references included; at least one is shown
+        with its reference.
     """
     speedup = frames["speedup"]
     against_main = speedup[speedup["reference"] == 1]
@@ -87,7 +88,7 @@ def _first(ordered: Iterable[tuple], reference_of: Mapping[tuple, tuple], most: 
     chosen: set[tuple] = set()
     for names in ordered:
         wider = chosen | {names, reference_of.get(names, names)}
-        if len(wider) > most:
+        if chosen and len(wider) > most:
             break
         chosen = wider
     return chosen
