@@ -547,7 +547,7 @@ def test_means_of_resources_are_drawn_by_nodes_and_network(on_nodes):
     with common.style():
         axes = figure("resources_by_nodes").draw(on_nodes).axes
     drawn = {
-        (part.get_title(), line.get_color()): line.get_xydata().tolist()
+        (part.get_ylabel(), line.get_color()): line.get_xydata().tolist()
         for part in axes[:3]
         for line in part.lines
         if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"

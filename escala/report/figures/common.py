@@ -165,11 +165,40 @@ def head(figure: Figure, *parts: str) -> None:
 
 def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
     """Put one legend beside a figure, with each name in its axes once."""
+    handles = _handles(axes)
+    legend(figure, list(handles.values()), list(handles), heading)
+
+
+def legend_below(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
+    """Put one legend between axes and notes, with each name in the axes once.
+
+    The figure grows by it, and stays as narrow as its axes. It is put last.
+    """
+    handles, spacing = _handles(axes), 0.5
+    names = wrapped_names(handles, LEGEND)
+    lines = [line for name in names for line in name.split("\n")]
+    widest = max(text_width(line, LEGEND) for line in lines) + _HANDLE_INCHES
+    columns = min(len(names), max(1, int(_text_inches(figure) / widest)))
+    rows = -(-len(names) // columns)
+    tallest = max(name.count("\n") + 1 for name in names)
+    inches = _inches(1 + rows * tallest + spacing * (rows + 3), LEGEND)
+    figure.set_figheight(figure.get_figheight() + inches)
+    share = inches / figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
+    figure.legend(
+        handles.values(), names, loc="lower center", title=heading, ncols=columns,
+        labelspacing=spacing,
+    )  # fmt: skip
+    _center_legend(figure)
+
+
+def _handles(axes: Iterable[Axes]) -> dict[str, Artist]:
+    """Return what stands for each name in a legend, by the name."""
     handles: dict[str, Artist] = {}
     for part in axes:
         for handle, label in zip(*part.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    legend(figure, list(handles.values()), list(handles), heading)
+    return handles
 
 
 def legend(
