@@ -10,6 +10,7 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import counted
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
+    NAME_INCHES,
     PANEL_TITLE,
     Tables,
     empty,
@@ -32,8 +33,8 @@ from escala.report.tables.views import fastest, labelled, trained_by_steps
 
 CATEGORY = "Time"
 WHAT = "Speed-up and efficiency"
-# The width of the axes of a panel, in inches. Names stand beside them.
-_PANEL, _NAMES = 2.1, 2.2
+# The width of a panel and the height of its axis, in inches.
+_PANEL, _AXIS = 2.1, 1.0
 
 
 def draw(tables: Tables) -> Figure:
@@ -50,26 +51,21 @@ def draw(tables: Tables) -> Figure:
         return empty(WHAT, described(runs), _why_nothing(shown))
     speedup = labelled(speedup, runs)
     measured = speedup[speedup["kind"] != "unavailable"]
-    data = panels(measured)
     parts = [
-        (workload, in_order(frame))
-        for (_, workload), of_data in data
+        (_heading(workload, frame, measured), in_order(frame))
+        for (_, workload), of_data in panels(measured)
         for _, frame in of_data.groupby("reference")
     ]
     row = max(0.42, name_height(_names(measured)) + 0.15)
-    heights = [row * len(frame) + 1.1 for _, frame in parts]
-    figure = new(2 * _PANEL + _NAMES, sum(heights))
-    grid = figure.subplots(
-        len(parts), 2, squeeze=False, sharey="row", height_ratios=[len(frame) for _, frame in parts]
-    )
-    for (left, right), (workload, frame) in zip(grid, parts, strict=True):
-        heading = [panel_title(workload, frame, len(data) > 1)]
-        if measured["reference"].nunique() > 1:
-            heading.append(f"against {reference_name(frame)}")
+    heights = [
+        row * len(frame) + name_height([heading], PANEL_TITLE) + _AXIS for heading, frame in parts
+    ]
+    figure = new(2 * _PANEL + NAME_INCHES, sum(heights))
+    grid = figure.subplots(len(parts), 2, squeeze=False, sharey="row", height_ratios=heights)
+    for (left, right), (heading, frame) in zip(grid, parts, strict=True):
         for axes, value in ((left, "speedup"), (right, "efficiency")):
             _panel(axes, frame, value)
-            text = ", ".join(filter(None, heading))
-            axes.set_title(wrap(text, _PANEL - 0.1, PANEL_TITLE))
+            axes.set_title(heading)
         left.set_yticks(range(len(frame)), _names(frame))
         left.set(xlabel="speed-up\n(time of the\nreference / time)")
         left.set(ylim=(len(frame) - 0.4, -0.7))
@@ -92,6 +88,14 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
+def _heading(workload: str, frame: pd.DataFrame, measured: pd.DataFrame) -> str:
+    """Return what tells a panel from the others: its data, and its reference if it has several."""
+    parts = [panel_title(workload, frame, several=len(panels(measured)) > 1)]
+    if measured["reference"].nunique() > 1:
+        parts.append(f"against {reference_name(frame)}")
+    return wrap(", ".join(filter(None, parts)), _PANEL - 0.1, PANEL_TITLE)
+
+
 def _panel(axes: Axes, frame: pd.DataFrame, value: str) -> None:
     """Draw a column of the table (`value`), a row per configuration."""
     farthest = 0.0
@@ -100,7 +104,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str) -> None:
         middle, low, high = (getattr(row, f"{value}{end}") for end in ("", "_low", "_high"))
         ideal = row.cores / row.reference_cores if value == "speedup" else 1.0
         axes.vlines(ideal, place - 0.3, place + 0.3, color="0.4", linestyle="--", linewidth=1)
-        ends = [[0], [0]] if pd.isna(low) else [[middle - low], [high - middle]]
+        ends = [[0], [0]] if pd.isna(low) or pd.isna(high) else [[middle - low], [high - middle]]
         axes.errorbar(
             [middle], [place], xerr=ends, color=look.colour, marker=look.marker,
             fillstyle=look.fill, markersize=6, linestyle="", capsize=3, linewidth=1.5,
