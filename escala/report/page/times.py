@@ -205,13 +205,14 @@ def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, several: bool):
         alt.Tooltip("label:N", title="configuration"),
         alt.Tooltip("seconds:Q", title="one run (s)", format=".3~g"),
     ]
-    floors = [each for each in records if each["floor"]]
-    of_floor = [alt.Tooltip("floor:N", title="noise floor of the main reference")]
+    of_floor = ("floor", "floor_low", "floor_high")
+    floors = [{key: each[key] for key in of_floor} for each in records if each["floor"]]
+    told_floor = [alt.Tooltip("floor:N", title="noise floor of the main reference")]
     # A layer without values would have no extent, of which Vega warns.
     layers = {
         "floor_low": alt.Chart(alt.Data(values=floors))
         .mark_rect(color=_FLOOR)
-        .encode(x=alt.X("floor_low:Q"), x2="floor_high:Q", tooltip=of_floor),
+        .encode(x=alt.X("floor_low:Q"), x2="floor_high:Q", tooltip=told_floor),
         "predicted_low": base.mark_bar(height=18, color=_BAND).encode(
             x=alt.X("predicted_low:Q"), x2="predicted_high:Q"
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -44,8 +44,7 @@ def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.S
     main = configurations[
         (configurations["reference"] == 1) | (configurations["training_kind"] == "fit")
     ]
-    names = set(_names(main))
-    return pd.Series([row in names for row in _names(frame)], index=frame.index, dtype=bool)
+    return _is_among(frame, set(_names(main)))
 
 
 def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, pd.DataFrame]:
@@ -76,7 +75,7 @@ def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, p
     if shown == known:
         return dict(frames)
     return {
-        name: frame[[each in shown for each in _names(frame)]]
+        name: frame[_is_among(frame, shown)]
         if name != "runs" and set(CONFIGURATION) <= set(frame)
         else frame
         for name, frame in frames.items()
@@ -92,6 +91,11 @@ def _first(ordered: Iterable[tuple], reference_of: Mapping[tuple, tuple], most: 
             break
         chosen = wider
     return chosen
+
+
+def _is_among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.Series:
+    """Return for each row of a table whether its configuration is among some."""
+    return pd.Series([row in names for row in _names(frame)], index=frame.index, dtype=bool)
 
 
 def _names(frame: pd.DataFrame, columns: Sequence[str] = CONFIGURATION) -> Iterator[tuple]:
