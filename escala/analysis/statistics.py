@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -114,10 +115,16 @@ def median_interval(
     median = estimate if estimate == other else None
     if len(least) == 1:
         return Interval(median, None, None)
-    outside = max(int(scipy.stats.binom.ppf((1 - level) / 2, len(least), 0.5)) - 1, 0)
+    outside = _values_outside(len(least), level)
     low, high = float(least[outside]), float(most[-1 - outside])
     is_open = at_most is not None and low == 0
     return Interval(median, None if is_open else low, high if np.isfinite(high) else None)
+
+
+@cache
+def _values_outside(number: int, level: float) -> int:
+    """Return how many of so many values are below the interval of their median."""
+    return max(int(scipy.stats.binom.ppf((1 - level) / 2, number, 0.5)) - 1, 0)
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:

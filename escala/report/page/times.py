@@ -93,7 +93,8 @@ def _panels(tables: Tables) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, int]]:
     configurations = labelled(tables["configurations"], tables["runs"])
     if not (configurations["kind"] != "unavailable").any():
         return
-    kept = labelled(fastest(tables, MOST)["configurations"], tables["runs"])
+    of_times = {name: tables[name] for name in ("configurations", "speedup")}
+    kept = labelled(fastest(of_times, MOST)["configurations"], tables["runs"])
     runs = labelled(tables["runs"], tables["runs"])
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
     for names, frame in configurations.groupby(["dataset", "workload"], sort=False):
