@@ -49,11 +49,7 @@ def main() -> None:
 def _page(folder: Path, runs: int, repeats: int, profile: bool) -> Path:
     """Make up runs, write their page, and print what each part took."""
     experiment = _experiment(folder, runs, repeats)
-    frames = _timed(
-        f"{runs} runs: tables",
-        lambda: tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files),
-    )
-    tables.write(frames, folder / "tables")
+    frames = _timed(f"{runs} runs: tables", lambda: _tables(experiment, folder / "tables"))
     names = [*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs == "classes")]
     drawn = _timed(
         f"{runs} runs: {len(names)} figures", lambda: _draw(frames, folder / "figures", names)
@@ -95,6 +91,13 @@ def _experiment(folder: Path, runs: int, repeats: int) -> FakeExperiment:
                 variant=f"variant-{variant}",
             )  # fmt: skip
     return experiment
+
+
+def _tables(experiment: FakeExperiment, folder: Path) -> dict:
+    """Build the tables, and write them with their checks."""
+    frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    tables.write(frames, folder)
+    return frames
 
 
 def _draw(frames: dict, folder: Path, names: list[str]) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from escala.record.comparable import comparable
+from escala.record.comparable import Verdict, comparable
 from escala.record.schema import read_result
 from escala.strategies.knobs import renamed
 
@@ -48,15 +48,16 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
     for path in map(Path, run_files):
         current = read_run(path)
         found.append(_marked(current, path, current))
-        for older in sorted(path.parent.glob("sessions/*.json")):
-            content = read_run(older)
-            if content["session"] != current["session"]:
-                found.append(_marked(content, older, current))
+        found += [
+            _marked(read_run(older), older, current)
+            for older in sorted(path.parent.glob("sessions/*.json"))
+            if older.stem != current["session"]
+        ]
     return found
 
 
 def _marked(run: dict, path: Path, current: dict) -> dict:
-    verdict = comparable(run, current)
+    verdict = Verdict(True) if run is current else comparable(run, current)
     return run | {
         "file": str(path),
         "current": run is current,

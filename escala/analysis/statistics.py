@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 LEVEL = 0.95
 RESAMPLES = 9999
@@ -75,7 +76,7 @@ def combined_interval(
     estimate = float(statistic(*samples, axis=0))
     if min(map(len, samples)) == 1:
         return Interval(estimate, None, None)
-    found = stats.bootstrap(
+    found = scipy.stats.bootstrap(
         samples,
         statistic,
         n_resamples=RESAMPLES,
@@ -114,10 +115,16 @@ def median_interval(
     median = estimate if estimate == other else None
     if len(least) == 1:
         return Interval(median, None, None)
-    outside = max(int(stats.binom.ppf((1 - level) / 2, len(least), 0.5)) - 1, 0)
+    outside = _values_outside(len(least), level)
     low, high = float(least[outside]), float(most[-1 - outside])
     is_open = at_most is not None and low == 0
     return Interval(median, None if is_open else low, high if np.isfinite(high) else None)
+
+
+@cache
+def _values_outside(number: int, level: float) -> int:
+    """Return how many of so many values are below the interval of their median."""
+    return max(int(scipy.stats.binom.ppf((1 - level) / 2, number, 0.5)) - 1, 0)
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
@@ -133,7 +140,7 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     mean = float(np.mean(values))
     if len(values) == 1:
         return Interval(mean, None, None)
-    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * stats.sem(values))
+    half = float(scipy.stats.t.ppf((1 + level) / 2, len(values) - 1) * scipy.stats.sem(values))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -146,7 +153,9 @@ def rate_interval(successes: float, trials: float, level: float = LEVEL) -> Inte
     """Return a proportion with its Wilson score interval, or none without trials."""
     if round(trials) < 1:
         return Interval(None, None, None)
-    found = stats.binomtest(round(successes), round(trials)).proportion_ci(level, method="wilson")
+    found = scipy.stats.binomtest(round(successes), round(trials)).proportion_ci(
+        level, method="wilson"
+    )
     return Interval(successes / trials, float(found.low), float(found.high))
 
 

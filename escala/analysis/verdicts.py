@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from escala.analysis.statistics import LEVEL, RESAMPLES, VALUES_FOR_INTERVAL, Interval
 
@@ -99,7 +99,7 @@ def stein_interval(ratios: Sequence[float], pilot: int, level: float = LEVEL) ->
 def _half_width(pilot: Sequence[float], pairs: int, level: float) -> float:
     """Return half the width of the interval of the mean logarithm of so many pairs."""
     deviation = float(np.std(np.log(pilot), ddof=1))
-    return float(stats.t.ppf((1 + level) / 2, len(pilot) - 1)) * deviation / np.sqrt(pairs)
+    return float(scipy.stats.t.ppf((1 + level) / 2, len(pilot) - 1)) * deviation / np.sqrt(pairs)
 
 
 def noise_floor(of_itself: Interval) -> float:
@@ -191,11 +191,11 @@ def drift(
     relative = np.concatenate(
         [np.log(seconds[name]) - np.median(np.log(seconds[name])) for name in names]
     )[order]
-    found = stats.theilslopes(relative, when, level)
+    found = scipy.stats.theilslopes(relative, when, level)
     slopes = np.array([found.slope, found.low_slope, found.high_slope])
     change = Interval(*map(float, np.expm1(slopes * (when[-1] - when[0]))))
     random = np.random.default_rng(seed)
-    ranks = stats.rankdata(relative)
+    ranks = scipy.stats.rankdata(relative)
     permuted = random.permuted(np.tile(ranks, (RESAMPLES, 1)), axis=1)
     as_close = int((_successive(permuted) <= _successive(ranks)).sum())
     return Drift(change, (as_close + 1) / (RESAMPLES + 1))

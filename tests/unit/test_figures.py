@@ -40,6 +40,7 @@ from escala.report.figures import (
 )
 from escala.report.figures.timeline_allreduce import largest_allreduce
 from escala.report.figures.timeline_run import covered_seconds
+from escala.report.tables.views import MOST
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -161,6 +162,16 @@ def one(tmp_path_factory):
     return _tables(experiment.add("single", "1x1", 5.6, repeats=1))
 
 
+def test_many_runs_without_result_are_counted(tmp_path):
+    failed = dict.fromkeys([1], ("failed", "no memory"))
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0, 1)
+    for number in range(MOST + 3):
+        experiment.add("horovod-mpi", "1x2", 5.0, 1, failed, variant=f"v{number:02}")
+    [text] = common.gaps(_tables(experiment)["runs"])
+    assert text.count("(failed)") == MOST
+    assert text.endswith("; and 3 more. Reasons are in runs.csv.")
+
+
 @pytest.mark.parametrize("name", DRAWN)
 def test_one_run_is_drawn_without_interval(one, name):
     assert "Without result" not in _drawn(name, one)
@@ -265,9 +276,38 @@ def test_each_reference_has_a_row_of_panels(tmp_path):
     words = _drawn("speedup", _tables(experiment, references=references)).replace("\n", " ")
     first, second = "against single 1x1 tuned", "against single 1x1 threads"
     assert words.count(first) == words.count(second) == 2, "of the speed-up and the efficiency"
-    # One process with threads, which is a reference too, is compared with the first one only.
     assert words.index(first) < words.index(second)
-    assert words.count("single threads") == words.count("horovod-mpi tuned") == 1, "in the legend"
+    # One process with threads, which is a reference too, is compared with the first one only.
+    assert words.count("single 1x1 threads 1 rank") == 1
+    assert words.count("horovod-mpi 1x2 tuned 2 ranks") == 2
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """The tables of 50 configurations: two of each of 25 variants, the first the fastest."""
+    experiment = FakeExperiment(tmp_path_factory.mktemp("many")).add_dataset()
+    for number in range(25):
+        experiment.add("single", "1x1", 5.0 + number, 1, variant=f"v{number:02}")
+        experiment.add("horovod-mpi", "1x2", 3.0 + number, 1, variant=f"v{number:02}")
+    return _tables(experiment)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("accuracy_per_epoch", 20),
+        ("classification_reports", 12),
+        ("confusion_matrices", 12),
+        ("mean_scores", 40),
+        ("seconds_per_epoch", 40),
+        ("speedup", 40),
+    ],
+)
+def test_a_figure_shows_the_fastest_of_many_configurations_with_their_references(many, name, most):
+    words = _drawn(name, many).replace("\n", " ")
+    assert f"the fastest configurations, with their references: {most} of 50. All are in" in words
+    last = most // 2 - 1
+    assert f"horovod-mpi 1x2 v{last:02}" in words and f"v{last + 1:02}" not in words
 
 
 def test_the_panel_of_differences_tells_which_reference_each_row_has(tmp_path):
@@ -509,7 +549,7 @@ def test_means_of_resources_are_drawn_by_nodes_and_network(on_nodes):
     with common.style():
         axes = figure("resources_by_nodes").draw(on_nodes).axes
     drawn = {
-        (part.get_title(), line.get_color()): line.get_xydata().tolist()
+        (part.get_ylabel(), line.get_color()): line.get_xydata().tolist()
         for part in axes[:3]
         for line in part.lines
         if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"

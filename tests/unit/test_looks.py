@@ -8,10 +8,12 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+import seaborn as sns
 from fixtures_runs import FakeExperiment, sampled, three_configurations
 
 from escala.report import tables
 from escala.report.figures import common, figure
+from escala.report.figures.looks import hex_code, in_order, looks, strategy_look
 from escala.strategies import STRATEGIES
 
 # Machado, Oliveira and Fernandes (2009), IEEE TVCG 15(6): severity 1.0, on linear RGB.
@@ -38,30 +40,37 @@ def _lab(colour: tuple, blindness: str) -> np.ndarray:
 
 @pytest.mark.parametrize("blindness", BLIND)
 def test_strategies_differ_for_colour_blind_readers(blindness):
-    seen = {name: _lab(common.strategy_look(name).colour, blindness) for name in STRATEGIES}
+    seen = {name: _lab(strategy_look(name).colour, blindness) for name in STRATEGIES}
     close = {pair: np.linalg.norm(seen[pair[0]] - seen[pair[1]]) for pair in combinations(seen, 2)}
     assert min(close.values()) > NOTICEABLE, min(close, key=close.get)
-    assert len({common.strategy_look(name).marker for name in STRATEGIES}) == len(STRATEGIES)
+    assert len({strategy_look(name).marker for name in STRATEGIES}) == len(STRATEGIES)
 
 
 def test_a_strategy_has_one_colour_and_marker_in_every_figure(tmp_path):
     experiment = three_configurations(tmp_path)
     frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
     resources = tables.tables([], [], [], sampled(tmp_path / "sampled"))
-    look = common.strategy_look("horovod-mpi")
+    look = strategy_look("horovod-mpi")
     with common.style():
         accuracy = figure("accuracy_per_epoch").draw(frames).axes[0]
         speedup = figure("speedup").draw(frames).axes[0]
         seconds = figure("seconds_per_epoch").draw(frames).axes[0]
         processes = figure("resources").draw(resources).axes[0]
     [line] = [line for line in accuracy.lines if line.get_label() == "horovod-mpi 1x2"]
-    [bars] = [bars for bars in speedup.containers if bars.get_label() == "horovod-mpi"]
+    [bars] = [bars for bars in speedup.containers if bars.get_label() == "horovod-mpi 1x2"]
     for drawn in (line, bars.lines[0], processes.lines[0]):
         assert mpl.colors.to_rgb(drawn.get_color()) == look.colour
         assert drawn.get_marker() == look.marker
     drawn_colours = {tuple(c[:3]) for part in seconds.collections for c in part.get_edgecolor()}
-    expected = {common.strategy_look(name).colour for name in STRATEGIES}
+    expected = {strategy_look(name).colour for name in STRATEGIES}
     assert look.colour in drawn_colours and drawn_colours <= expected
+
+
+def test_strategies_have_the_colours_of_a_palette_for_colour_blind_readers():
+    colours = [strategy_look(name).colour for name in STRATEGIES]
+    expected = sns.color_palette("colorblind")
+    assert colours == [expected[place % len(expected)] for place in range(len(colours))]
+    assert list(map(hex_code, colours)) == list(map(mpl.colors.to_hex, colours))
 
 
 def _frame(*rows: tuple[str, str]) -> pd.DataFrame:
@@ -70,12 +79,12 @@ def _frame(*rows: tuple[str, str]) -> pd.DataFrame:
 
 
 def test_variants_of_one_strategy_share_its_marker_and_differ_in_shade_and_line():
-    looks = common.looks(
+    found = looks(
         _frame(("horovod-mpi", "tuned"), ("single", "one"), ("horovod-mpi", "as-published"))
     )
-    assert list(looks) == ["one", "tuned", "as-published"], "in the order of the strategies"
-    tuned, published = looks["tuned"], looks["as-published"]
-    assert tuned == common.strategy_look("horovod-mpi")
+    assert list(found) == ["one", "tuned", "as-published"], "in the order of the strategies"
+    tuned, published = found["tuned"], found["as-published"]
+    assert tuned == strategy_look("horovod-mpi")
     assert tuned.marker == published.marker
     assert tuned.colour != published.colour and tuned.line != published.line
 
@@ -83,17 +92,17 @@ def test_variants_of_one_strategy_share_its_marker_and_differ_in_shade_and_line(
 def test_the_order_of_a_file_does_not_change_looks_or_order():
     names = ["horovod-gloo", "single", "parameter-server"]
     rows = [(name, name) for name in names]
-    assert common.looks(_frame(*rows)) == common.looks(_frame(*reversed(rows)))
-    ordered = common.in_order(_frame(*rows))["strategy"]
+    assert looks(_frame(*rows)) == looks(_frame(*reversed(rows)))
+    ordered = in_order(_frame(*rows))["strategy"]
     assert list(ordered) == sorted(names, key=list(STRATEGIES).index)
 
 
 def test_a_strategy_of_an_old_measurement_is_black():
-    assert common.strategy_look("no-longer-there").colour == (0.0, 0.0, 0.0)
+    assert strategy_look("no-longer-there").colour == (0.0, 0.0, 0.0)
 
 
 def test_colours_of_other_things_are_none_of_the_strategies():
-    strategies = {common.strategy_look(name).colour for name in STRATEGIES}
+    strategies = {strategy_look(name).colour for name in STRATEGIES}
     others = set(common.palette([str(n) for n in range(len(common.MUTED))]).values())
     assert len(others) == len(common.MUTED) and not others & strategies
 
@@ -122,14 +131,14 @@ def test_a_figure_keeps_data_sets_in_their_order(tmp_path):
             _frame(("single", "c")).assign(dataset="another"),
         ]
     )
-    assert list(common.in_order(frame)["label"]) == ["b", "a", "c"]
+    assert list(in_order(frame)["label"]) == ["b", "a", "c"]
     assert FakeExperiment(tmp_path).dataset == "demo-1000"
 
 
 def test_layouts_of_a_strategy_are_in_the_order_of_their_ranks():
     names = [("mirrored", "four"), ("mirrored", "one"), ("single", "alone"), ("mirrored", "two")]
     frame = _frame(*names).assign(layout=["1x4", "1x1", "1x1", "2x1"])
-    assert list(common.in_order(frame)["label"]) == ["alone", "one", "two", "four"]
+    assert list(in_order(frame)["label"]) == ["alone", "one", "two", "four"]
 
 
 def test_a_panel_by_nodes_has_one_configuration_of_data_and_its_layouts():

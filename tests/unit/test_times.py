@@ -7,7 +7,14 @@ import xml.etree.ElementTree as ET
 
 import pandas as pd
 import pytest
-from fixtures_runs import REFERENCES, FakeExperiment, fair, three_configurations, with_fits
+from fixtures_runs import (
+    REFERENCES,
+    FakeExperiment,
+    fair,
+    three_configurations,
+    twice,
+    with_fits,
+)
 from pages import HOSTILE, failed, hostile
 
 from escala.report import tables
@@ -69,6 +76,22 @@ def test_the_ideal_is_the_time_of_the_reference_on_as_many_cores(frames):
     assert rows["horovod-mpi 1x2 tuned"]["verdict"] == "faster"
 
 
+def test_the_noise_floor_is_a_band_around_the_time_of_the_reference(frames, tmp_path):
+    experiment, again = twice(tmp_path)
+    measured = _tables(experiment, paired_files=again)
+    found = chart(measured)
+    [panel] = found.specification["vconcat"]
+    [band] = _values(panel, "floor_low")
+    rows = {row["label"]: row for row in _values(panel, "seconds") if "low" in row}
+    reference, limit = rows["single 1x1"]["seconds"], 1 + measured["noise"]["floor"].iloc[0]
+    assert limit > 1.01
+    assert band["floor_low"] == pytest.approx(reference / limit)
+    assert band["floor_high"] == pytest.approx(reference * limit)
+    assert rows["horovod-gloo 1x2"]["verdict"] == "not distinguishable"
+    assert band["floor_low"] < rows["horovod-gloo 1x2"]["seconds"] < band["floor_high"]
+    assert "noise floor" in found.caption and "noise floor" not in chart(frames).caption
+
+
 def test_the_drawing_names_configurations_and_times_and_fits_a_phone(frames):
     found = chart(frames)
     words = _words(found.svg)
@@ -122,12 +145,12 @@ def test_several_workloads_have_panels_with_their_names(tmp_path):
 
 
 def test_of_many_configurations_the_fastest_and_the_reference_are_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(module, "MOST", 3)
     frames = _tables(fair(tmp_path, 5.6, 4.6, 3.9), references=REFERENCES)
     found = chart(frames)
     labels = [row["label"] for row in _values(found.specification["vconcat"][0], "low")]
     assert set(labels) == {"single 1x1 tuned", "single 1x1 threads", "horovod-mpi 1x2 tuned"}
-    monkeypatch.setattr(module, "MOST", 1)
+    monkeypatch.setattr(module, "MOST", 2)
     found = chart(frames)
     labels = [row["label"] for row in _values(found.specification["vconcat"][0], "low")]
     assert set(labels) == {"single 1x1 tuned", "horovod-mpi 1x2 tuned"}

@@ -9,13 +9,12 @@ from matplotlib.ticker import MaxNLocator
 
 from escala.report.figures.common import (
     PANEL_TITLE,
-    Look,
     Tables,
     gaps,
     left_out,
     legend_of,
-    looks,
     new,
+    not_all,
     note,
     nothing_trained_by_steps,
     panel_title,
@@ -24,16 +23,20 @@ from escala.report.figures.common import (
     without_data,
     wrap,
 )
-from escala.report.tables.views import labelled, trained_by_steps
+from escala.report.figures.looks import Look, looks
+from escala.report.tables.views import fastest, labelled, trained_by_steps
 
 CATEGORY = "Quality"
 WHAT = "Accuracy per epoch"
 KINDS = ("accuracy", "validation_accuracy")
+#: Configurations of a dataset and workload whose lines can be told apart.
+MOST = 20
 
 
 def draw(tables: Tables) -> Figure:
     """Draw the median over repeats as a line per configuration and every run as a point."""
-    everything, tables = tables, trained_by_steps(tables)
+    everything, of_steps = tables, trained_by_steps(tables)
+    tables = fastest(of_steps, MOST)
     if tables["runs"].empty:
         return nothing_trained_by_steps(WHAT, everything)
     epochs = labelled(tables["epochs"], tables["runs"])
@@ -56,6 +59,7 @@ def draw(tables: Tables) -> Figure:
         [
             "Lines: median over repeats; points: single runs.",
             *left_out(everything),
+            *not_all(of_steps, tables),
             *gaps(tables["runs"]),
         ],
     )
@@ -64,7 +68,8 @@ def draw(tables: Tables) -> Figure:
 
 def _panel(axes: Axes, frame: pd.DataFrame, kind: str, shown_as: dict[str, Look]) -> None:
     shown = frame.dropna(subset=[kind]).astype({"epoch": int, kind: float})
-    present = [label for label in shown_as if label in set(shown["label"])]
+    labels = set(shown["label"])
+    present = [label for label in shown_as if label in labels]
     for position, label in enumerate(present):
         runs, look = shown[shown["label"] == label], shown_as[label]
         # Configurations with equal updates have equal curves; side by side, none hides another.

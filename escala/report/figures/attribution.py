@@ -9,9 +9,7 @@ from escala.analysis.attribution import OVERLAP, PARTS, UNEXPLAINED, WHOLE
 from escala.report.figures.common import (
     NOTE,
     Tables,
-    described,
     empty,
-    in_order,
     legend_of,
     name_height,
     new,
@@ -20,6 +18,7 @@ from escala.report.figures.common import (
     title,
     wrapped_names,
 )
+from escala.report.figures.looks import described, in_order
 from escala.report.figures.parts import COLOURS, NAMES, rank_names
 from escala.report.tables.views import labelled
 

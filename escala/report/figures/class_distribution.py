@@ -9,8 +9,6 @@ from escala.report.figures.common import (
     LABEL,
     PANEL_TITLE,
     Tables,
-    describe,
-    described,
     empty,
     grid,
     legend_of,
@@ -21,6 +19,7 @@ from escala.report.figures.common import (
     title,
     wrap,
 )
+from escala.report.figures.looks import describe, described
 from escala.report.tables.classes import STAGES
 
 CATEGORY = "Data"

@@ -12,23 +12,25 @@ from escala.report.figures.common import (
     LABEL,
     PANEL_TITLE,
     Tables,
-    described,
     gaps,
     grid,
-    in_order,
     name_height,
     new,
+    not_all,
     not_scored,
     note,
     title,
     without_data,
     wrap,
 )
-from escala.report.tables.views import labelled
+from escala.report.figures.looks import described, in_order
+from escala.report.tables.views import fastest, labelled
 
 CATEGORY = "Quality"
 NEEDS = "classes"
 WHAT = "Classification reports, pooled over runs and splits"
+#: Panels of a dataset and workload.
+MOST = 12
 SCORES = ("precision", "recall", "f1")
 #: Lower scores share a colour: with those of a useless model, others would look alike.
 DARKEST = 0.5
@@ -38,6 +40,7 @@ _PANEL = 4.0
 
 def draw(tables: Tables) -> Figure:
     """Draw a heat map per configuration: a row per class, its test rows beside its name."""
+    everything, tables = tables, fastest(tables, MOST)
     pooled = in_order(labelled(tables["pooled"], tables["runs"]))
     if pooled.empty:
         return without_data(WHAT, tables, "scores of classes")
@@ -77,6 +80,7 @@ def draw(tables: Tables) -> Figure:
             "The recall of the weighted average is the accuracy. A blank cell: there were no such "
             "predictions, which counts as 0. Intervals are in pooled.csv.",
             *not_scored(tables),
+            *not_all(everything, tables),
             *gaps(tables["runs"]),
         ],
     )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -22,15 +20,12 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
 from escala.core.files import atomic
-from escala.report.tables.views import any_ok, fitted_workloads, labelled, untested
+from escala.report.figures.looks import MARKERS, Colour, described, significant
+from escala.report.tables.views import MOST, any_ok, fitted_workloads, labelled, untested
 from escala.runtime.layout import Layout
-from escala.strategies import STRATEGIES
 
 Tables = Mapping[str, pd.DataFrame]
-Colour = tuple[float, float, float]
 
-MARKERS = "osD^vPX*<>"
-_LINES, _FILLS = ("-", "--", "-.", ":"), ("full", "none")
 #: The qualitative scheme *muted* of Paul Tol (SRON/EPS/TN/09-002, 2021), for all but strategies.
 MUTED = (
     "#CC6677", "#332288", "#DDCC77", "#117733", "#88CCEE", "#882255", "#44AA99", "#999933",
@@ -92,93 +87,6 @@ def save(figure: Figure, *paths: Path) -> None:
             )
 
 
-@dataclass(frozen=True)
-class Look:
-    """The colour, marker, line and filling of one series."""
-
-    colour: Colour
-    marker: str
-    line: str
-    fill: str
-
-
-def strategy_look(strategy: str) -> Look:
-    """Return the look that a strategy has in every figure.
-
-    It depends on the strategy's position in the registry, so a strategy added at the end gets the
-    next colour. A strategy that is not in the registry, from an old measurement, is black.
-    """
-    if strategy not in STRATEGIES:
-        return Look((0.0, 0.0, 0.0), "x", "-", "full")
-    place = list(STRATEGIES).index(strategy)
-    colours = sns.color_palette("colorblind")
-    return Look(colours[place % len(colours)], MARKERS[place % len(MARKERS)], "-", "full")
-
-
-def looks(frame: pd.DataFrame, name: str = "label") -> dict[str, Look]:
-    """Return the look of every series of a table, in the order of the strategies.
-
-    Several series of one strategy have its marker, and differ in shade, line and filling.
-
-    Parameters
-    ----------
-    frame : a table with the columns `strategy` and `name`.
-    name : the column that names the series.
-    """
-    places = _places(frame["strategy"])
-    pairs = frame.loc[places.sort_values(kind="stable").index, [name, "strategy"]]
-    pairs = pairs.drop_duplicates(name)
-    strategies = dict(zip(pairs[name], pairs["strategy"], strict=True))
-    found = {}
-    for series, strategy, number in _numbered(strategies):
-        look = strategy_look(strategy)
-        line, fill = _LINES[number % len(_LINES)], _FILLS[number % len(_FILLS)]
-        found[series] = Look(shade(look.colour, number), look.marker, line, fill)
-    return found
-
-
-def in_order(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the rows of each dataset and workload in the order of the strategies.
-
-    Rows of one strategy are in the order of their number of ranks. Datasets, workloads, and rows
-    that are equal in both, keep their order of appearance.
-    """
-    ranks = [Layout.parse(layout).ranks for layout in frame["layout"]]
-    appeared = [pd.factorize(frame[key])[0] for key in ("dataset", "workload")]
-    return frame.iloc[np.lexsort([ranks, _places(frame["strategy"]), *reversed(appeared)])]
-
-
-def _places(strategies: pd.Series) -> pd.Series:
-    """Return the position of each strategy in the registry; unknown ones come last."""
-    places = {name: place for place, name in enumerate(STRATEGIES)}
-    return strategies.map(places).fillna(len(places)).astype(int)
-
-
-def shade(colour: Colour, number: int) -> Colour:
-    """Return a colour itself (number 0), lighter (1), darker (2), and so on in turn."""
-    towards, share = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))[number % 3]
-    return tuple((1 - share) * part + share * towards for part in colour)
-
-
-def shades(groups: Mapping[str, str], colours: Mapping[str, Colour]) -> dict[str, Colour]:
-    """Return the colour of each name: a shade of the colour of its group.
-
-    Parameters
-    ----------
-    groups : the group of each name.
-    colours : the colour of each group.
-    """
-    return {name: shade(colours[group], number) for name, group, number in _numbered(groups)}
-
-
-def _numbered(groups: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
-    """Yield each name with its group and its number in the group, from 0."""
-    counts = Counter[str]()
-    for name, group in groups.items():
-        yield name, group, counts[group]
-        counts[group] += 1
-
-
 def palette(names: Sequence[str]) -> dict[str, Colour]:
     """Return a colour per name. The first nine differ also for colour-blind readers.
 
@@ -237,19 +145,6 @@ def panels(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
     return list(frame.groupby(["dataset", "workload"], sort=False))
 
 
-def described(frame: pd.DataFrame) -> str:
-    """Name the datasets in a table, with their provenance."""
-    datasets = frame[["dataset", "provenance", "leaky"]].drop_duplicates()
-    return ", ".join(
-        describe(row.dataset, row.provenance, row.leaky) for row in datasets.itertuples()
-    )
-
-
-def describe(dataset: str, provenance: str, leaky: bool) -> str:
-    """Name a dataset with its provenance, and as leaky if its split is."""
-    return f"{dataset} ({provenance}{', leaky split' if leaky else ''})"
-
-
 def panel_title(workload: str, frame: pd.DataFrame, several: bool) -> str:
     """Return the title of a panel, empty if there is only one panel."""
     return f"{described(frame)}, {workload}" if several else ""
@@ -270,11 +165,40 @@ def head(figure: Figure, *parts: str) -> None:
 
 def legend_of(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
     """Put one legend beside a figure, with each name in its axes once."""
+    handles = _handles(axes)
+    legend(figure, list(handles.values()), list(handles), heading)
+
+
+def legend_below(figure: Figure, axes: Iterable[Axes], heading: str) -> None:
+    """Put one legend between axes and notes, with each name in the axes once.
+
+    The figure grows by it, and stays as narrow as its axes. It is put last.
+    """
+    handles, spacing = _handles(axes), 0.5
+    names = wrapped_names(handles, LEGEND)
+    lines = [line for name in names for line in name.split("\n")]
+    widest = max(text_width(line, LEGEND) for line in lines) + _HANDLE_INCHES
+    columns = min(len(names), max(1, int(_text_inches(figure) / widest)))
+    rows = -(-len(names) // columns)
+    tallest = max(name.count("\n") + 1 for name in names)
+    inches = _inches(1 + rows * tallest + spacing * (rows + 3), LEGEND)
+    figure.set_figheight(figure.get_figheight() + inches)
+    share = inches / figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
+    figure.legend(
+        handles.values(), names, loc="lower center", title=heading, ncols=columns,
+        labelspacing=spacing,
+    )  # fmt: skip
+    _center_legend(figure)
+
+
+def _handles(axes: Iterable[Axes]) -> dict[str, Artist]:
+    """Return what stands for each name in a legend, by the name."""
     handles: dict[str, Artist] = {}
     for part in axes:
         for handle, label in zip(*part.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    legend(figure, list(handles.values()), list(handles), heading)
+    return handles
 
 
 def legend(
@@ -402,13 +326,26 @@ def gaps(runs: pd.DataFrame) -> list[str]:
         + f"{label} rep {', '.join(map(str, repeats))} ({status})"
         for (dataset, workload, label, status), repeats in groups
     ]
-    return [f"Without result: {'; '.join(parts)}. Reasons are in runs.csv."]
+    more = [f"and {len(parts) - MOST} more"] * (len(parts) > MOST)
+    return [f"Without result: {'; '.join(parts[:MOST] + more)}. Reasons are in runs.csv."]
 
 
 def left_out(tables: Tables) -> list[str]:
     """Return a note on the workloads that a figure of epochs leaves out, if there are any."""
     names = fitted_workloads(tables)
     return [f"Not shown, as they are fitted at once: {', '.join(names)}."] if names else []
+
+
+def not_all(tables: Tables, shown: Tables) -> list[str]:
+    """Return a note on the configurations that a figure leaves out, if there are any.
+
+    Parameters
+    ----------
+    tables, shown : all those that the figure is about, and the result of `views.fastest`.
+    """
+    every, kept = (len(each["configurations"]) for each in (tables, shown))
+    text = f"Shown are the fastest configurations, with their references: {kept} of {every}."
+    return [f"{text} All are in the tables."] * (kept < every)
 
 
 def not_scored(tables: Tables) -> list[str]:
@@ -458,11 +395,3 @@ def grid(figure: Figure, count: int, columns: int) -> list[Axes]:
     for spare in axes[count:]:
         spare.remove()
     return list(axes[:count])
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """Write a positive number with some significant digits, never as a power of ten."""
-    text = np.format_float_positional(
-        value, precision=digits, unique=False, fractional=False, trim="k"
-    )
-    return text.rstrip(".")

@@ -12,28 +12,31 @@ from escala.report.figures.common import (
     LABEL,
     PANEL_TITLE,
     Tables,
-    described,
     gaps,
     grid,
-    in_order,
     name_height,
     new,
+    not_all,
     not_scored,
     note,
     title,
     without_data,
     wrap,
 )
-from escala.report.tables.views import labelled
+from escala.report.figures.looks import described, in_order
+from escala.report.tables.views import fastest, labelled
 
 CATEGORY = "Quality"
 NEEDS = "classes"
 WHAT = "Confusion matrices, pooled over repeats"
 COLOURS = "Blues"
+#: Panels of a dataset and workload.
+MOST = 12
 
 
 def draw(tables: Tables) -> Figure:
     """Draw a panel per configuration: counts, coloured by the share of the true class."""
+    everything, tables = tables, fastest(tables, MOST)
     confusion = in_order(labelled(tables["confusion"], tables["runs"]))
     if confusion.empty:
         return without_data(WHAT, tables, "scores of classes")
@@ -70,5 +73,13 @@ def draw(tables: Tables) -> Figure:
         label="share of the true class",
     )  # fmt: skip
     title(figure, WHAT, confusion)
-    note(figure, ["Numbers are test rows.", *not_scored(tables), *gaps(tables["runs"])])
+    note(
+        figure,
+        [
+            "Numbers are test rows.",
+            *not_scored(tables),
+            *not_all(everything, tables),
+            *gaps(tables["runs"]),
+        ],
+    )
     return figure

@@ -12,7 +12,6 @@ from escala.report.figures.common import (
     NOTE,
     PANEL_TITLE,
     Tables,
-    described,
     empty,
     name_height,
     new,
@@ -21,6 +20,7 @@ from escala.report.figures.common import (
     wrap,
     wrapped_names,
 )
+from escala.report.figures.looks import described
 
 CATEGORY = "Time"
 NEEDS = "ladders"

@@ -11,13 +11,11 @@ from escala.core.readable import counted
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
     PANEL_TITLE,
-    Look,
     Tables,
     gaps,
-    in_order,
-    looks,
     name_height,
     new,
+    not_all,
     note,
     panels,
     reference_name,
@@ -26,7 +24,8 @@ from escala.report.figures.common import (
     wrap,
     wrapped_names,
 )
-from escala.report.tables.views import labelled
+from escala.report.figures.looks import Look, in_order, looks
+from escala.report.tables.views import fastest, labelled
 
 CATEGORY = "Quality"
 WHAT = "Scores on the test rows"
@@ -34,6 +33,7 @@ WHAT = "Scores on the test rows"
 
 def draw(tables: Tables) -> Figure:
     """Draw a row of panels for each score: its values by configuration, and the differences."""
+    everything, tables = tables, fastest(tables)
     means = tables["mean_scores"]
     if means.empty:
         return without_data(WHAT, tables, "scores")
@@ -64,7 +64,15 @@ def draw(tables: Tables) -> Figure:
         if compared:
             _differences(axes[1], of_score, shown)
     title(figure, WHAT, means)
-    note(figure, [_reading(means), *_without_difference(means), *gaps(tables["runs"])])
+    note(
+        figure,
+        [
+            _reading(means),
+            *_without_difference(means),
+            *not_all(everything, tables),
+            *gaps(tables["runs"]),
+        ],
+    )
     return figure
 
 

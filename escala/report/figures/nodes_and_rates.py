@@ -12,15 +12,11 @@ from matplotlib.ticker import LogFormatter
 
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
-    MARKERS,
     PANEL_TITLE,
-    Colour,
     Tables,
-    described,
     empty,
     gaps,
-    in_order,
-    legend_of,
+    legend_below,
     network_names,
     new,
     note,
@@ -30,6 +26,7 @@ from escala.report.figures.common import (
     with_nodes,
     wrap,
 )
+from escala.report.figures.looks import MARKERS, Colour, described, in_order
 from escala.report.tables.views import trained_by_steps
 
 CATEGORY = "Time"
@@ -52,12 +49,11 @@ def draw(tables: Tables) -> Figure:
         return empty(WHAT, described(tables["runs"]), " ".join(why))
     parts = panels_by_nodes(across)
     names = network_names(tables["runs"], across["network"].unique())
-    figure = new(7.5, 3.4 * len(parts))
+    figure = new(5.2, 3.0 * len(parts))
     grid = figure.subplots(len(parts), 1, squeeze=False)[:, 0]
     for axes, (heading, frame) in zip(grid, parts, strict=True):
         _panel(axes, frame, _reference(measured, frame, tables["speedup"]), names)
-        axes.set_title(wrap(heading, 3.4, PANEL_TITLE))
-    legend_of(figure, grid, "network: measured Mbit/s")
+        axes.set_title(wrap(heading, 4.0, PANEL_TITLE))
     title(figure, WHAT, across)
     note(
         figure,
@@ -68,6 +64,7 @@ def draw(tables: Tables) -> Figure:
             *gaps(tables["runs"]),
         ],
     )
+    legend_below(figure, grid, "network: measured Mbit/s")
     return figure
 
 

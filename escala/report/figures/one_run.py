@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from escala.report.figures.common import describe, empty, head
+from escala.report.figures.common import empty, head
+from escala.report.figures.looks import describe
 
 
 def heading(figure: Figure, what: str, run: dict) -> None:

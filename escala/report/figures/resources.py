@@ -7,18 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from escala.report.figures.common import (
-    Tables,
-    described,
-    empty,
-    in_order,
-    name_height,
-    new,
-    note,
-    strategy_look,
-    title,
-    wrapped_names,
-)
+from escala.report.figures.common import Tables, empty, name_height, new, note, title, wrapped_names
+from escala.report.figures.looks import described, in_order, strategy_look
 from escala.report.tables.views import labelled
 
 CATEGORY = "Resources"

@@ -11,21 +11,19 @@ from escala.report.figures.common import (
     LABEL,
     PANEL_TITLE,
     Tables,
-    described,
     empty,
-    in_order,
-    legend_of,
+    legend_below,
     markers,
     network_names,
     new,
     note,
     ordered_palette,
     panels_by_nodes,
-    strategy_look,
     title,
     with_nodes,
     wrap,
 )
+from escala.report.figures.looks import described, in_order, strategy_look
 from escala.report.figures.resources import NETWORK, SHOWN, not_sampled
 from escala.report.tables.views import labelled
 
@@ -34,6 +32,8 @@ NEEDS = "resources by nodes"
 WHAT = "Mean resources of a process by nodes and network"
 _DATA = ["dataset", "workload"]
 _MEANS = SHOWN[:4]
+# The height of a panel, in inches.
+_PANEL = 1.9
 #: The end of an axis, as a multiple of the end that matplotlib chooses.
 _ABOVE = 1.15
 #: In MB/s: below it, the axis of a network is linear, so that it begins at 0.
@@ -51,22 +51,26 @@ def draw(tables: Tables) -> Figure:
         return empty(WHAT, described(resources), " ".join([no_nodes, *why]))
     parts = panels_by_nodes(across)
     names = network_names(tables["runs"], across["network"].unique())
-    figure = new(9.5, 2.3 * len(parts) + 0.5)
-    grid = figure.subplots(len(parts), len(_MEANS), squeeze=False, sharex=True, sharey="col")
-    for row, (heading, frame) in zip(grid, parts, strict=True):
+    figure = new(5.8, 2 * _PANEL * len(parts) + 0.4)
+    grid = figure.subplots(2 * len(parts), 2, squeeze=False, sharex=True)
+    by_part = grid.reshape(len(parts), len(_MEANS))
+    for row, (heading, frame) in zip(by_part, parts, strict=True):
         one_node = sampled[sampled["nodes"] == 1].merge(frame[_DATA].drop_duplicates())
         for axes, (column, _, unit) in zip(row, _MEANS, strict=True):
             _panel(axes, frame, one_node, names, column, unit)
-        row[0].set_ylabel(wrap(heading, 2, LABEL))
-    for axes, (column, what, _) in zip(grid[0], _MEANS, strict=True):
-        axes.set_title(wrap(what, 1.6, PANEL_TITLE))
+        # It stands above both panels of its row.
+        row[0].set_title(wrap(heading, 4.6, PANEL_TITLE), loc="left")
+        for axes, first, (_, what, _) in zip(row, by_part[0], _MEANS, strict=True):
+            axes.set_ylabel(wrap(what, _PANEL, LABEL))
+            if axes is not first:
+                axes.sharey(first)
+    for axes, (column, _, _) in zip(by_part[0], _MEANS, strict=True):
         if column in NETWORK:
             axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
             axes.yaxis.set_major_formatter("{x:g}")
         axes.set_ylim(0, _ABOVE * axes.get_ylim()[1])
     for axes in grid[-1]:
         axes.set(xlabel="nodes", xticks=sorted({1, *across["nodes"]}))
-    legend_of(figure, grid.flat, "network: measured Mbit/s")
     title(figure, WHAT, sampled)
     note(
         figure,
@@ -78,6 +82,7 @@ def draw(tables: Tables) -> Figure:
             *why,
         ],
     )
+    legend_below(figure, grid.flat, "network: measured Mbit/s")
     return figure
 
 

@@ -13,22 +13,21 @@ from escala.report.figures.common import (
     PANEL_TITLE,
     Tables,
     gaps,
-    in_order,
     left_out,
     name_height,
     new,
+    not_all,
     note,
     nothing_trained_by_steps,
     panel_title,
     panels,
-    significant,
-    strategy_look,
     title,
     without_data,
     wrap,
     wrapped_names,
 )
-from escala.report.tables.views import labelled, trained_by_steps
+from escala.report.figures.looks import in_order, significant, strategy_look
+from escala.report.tables.views import fastest, labelled, trained_by_steps
 
 CATEGORY = "Time"
 WHAT = "Training time per epoch"
@@ -36,7 +35,8 @@ WHAT = "Training time per epoch"
 
 def draw(tables: Tables) -> Figure:
     """Draw a row per configuration: the median with its 95 % interval, and each run as a point."""
-    everything, tables = tables, trained_by_steps(tables)
+    everything, of_steps = tables, trained_by_steps(tables)
+    tables = fastest(of_steps)
     if tables["runs"].empty:
         return nothing_trained_by_steps(WHAT, everything)
     configurations = labelled(tables["configurations"], tables["runs"])
@@ -64,6 +64,7 @@ def draw(tables: Tables) -> Figure:
             "sessions: for ratios see the figure on speed-up.",
             *[_BANDS] * (not bands.empty),
             *left_out(everything),
+            *not_all(of_steps, tables),
             *gaps(tables["runs"]),
         ],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,16 +10,15 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.core.readable import counted
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
+    NAME_INCHES,
     PANEL_TITLE,
-    Look,
     Tables,
-    described,
     empty,
     gaps,
     left_out,
-    legend_of,
-    looks,
+    name_height,
     new,
+    not_all,
     note,
     nothing_trained_by_steps,
     panel_title,
@@ -28,50 +26,50 @@ from escala.report.figures.common import (
     reference_name,
     title,
     wrap,
+    wrapped_names,
 )
-from escala.report.tables.views import labelled, trained_by_steps
+from escala.report.figures.looks import described, in_order, strategy_look
+from escala.report.tables.views import fastest, labelled, trained_by_steps
 
 CATEGORY = "Time"
 WHAT = "Speed-up and efficiency"
+# The width of a panel and the height of its axis, in inches.
+_PANEL, _AXIS = 2.1, 1.0
 
 
 def draw(tables: Tables) -> Figure:
-    """Draw speed-up and efficiency by layout, with intervals and dashed ideal values.
+    """Draw a row per configuration: speed-up and efficiency, with intervals and ideal values.
 
     Each reference has a row of panels, the main one first.
     """
     of_steps = trained_by_steps(tables)
-    runs, speedup = of_steps["runs"], of_steps["speedup"]
+    shown = fastest(of_steps)
+    runs, speedup = shown["runs"], shown["speedup"]
     if runs.empty:
         return nothing_trained_by_steps(WHAT, tables)
     if not (speedup["kind"] != "unavailable").any():
-        return empty(WHAT, described(runs), _why_nothing(of_steps))
-    varying = [key for key in ("variant", "network") if speedup[key].nunique() > 1]
+        return empty(WHAT, described(runs), _why_nothing(shown))
     speedup = labelled(speedup, runs)
-    speedup = speedup.assign(series=speedup[["strategy", *varying]].agg(" ".join, axis=1))
     measured = speedup[speedup["kind"] != "unavailable"]
-    look_of_series = looks(measured, "series")
-    data = panels(measured)
     parts = [
-        (workload, frame)
-        for (_, workload), of_data in data
+        (_heading(workload, frame, measured), in_order(frame))
+        for (_, workload), of_data in panels(measured)
         for _, frame in of_data.groupby("reference")
     ]
-    most_layouts = max(len(_ranks_of_layouts(frame)) for _, frame in parts)
-    width = max(3.4, 0.7 + most_layouts * (0.4 + 0.36 * len(look_of_series)))
-    figure = new(2 * width + 1.8, 3.2 * len(parts))
-    grid = figure.subplots(len(parts), 2, squeeze=False)
-    for (left, right), (workload, frame) in zip(grid, parts, strict=True):
-        heading = [panel_title(workload, frame, len(data) > 1)]
-        if measured["reference"].nunique() > 1:
-            heading.append(f"against {reference_name(frame)}")
+    row = max(0.42, name_height(_names(measured)) + 0.15)
+    heights = [
+        row * len(frame) + name_height([heading], PANEL_TITLE) + _AXIS for heading, frame in parts
+    ]
+    figure = new(2 * _PANEL + NAME_INCHES, sum(heights))
+    grid = figure.subplots(len(parts), 2, squeeze=False, sharey="row", height_ratios=heights)
+    for (left, right), (heading, frame) in zip(grid, parts, strict=True):
         for axes, value in ((left, "speedup"), (right, "efficiency")):
-            _panel(axes, frame, value, look_of_series)
-            text = ", ".join(filter(None, heading))
-            axes.set_title(wrap(text, width - 0.8, PANEL_TITLE))
-        left.set(ylabel="speed-up\n(time of the reference / time)")
-        right.set(ylabel="efficiency\n(speed-up / (cores /\ncores of the reference))")
-    legend_of(figure, grid.flat, "strategy")
+            _panel(axes, frame, value)
+            axes.set_title(heading)
+        left.set_yticks(range(len(frame)), _names(frame))
+        left.set(xlabel="speed-up\n(time of the\nreference / time)")
+        left.set(ylim=(len(frame) - 0.4, -0.7))
+        right.set(xlabel="efficiency\n(speed-up / (cores /\ncores of the reference))")
     title(figure, WHAT, speedup)
     note(
         figure,
@@ -81,63 +79,50 @@ def draw(tables: Tables) -> Figure:
             f"{VALUES_FOR_INTERVAL} pairs on, and the range for fewer. The dashed line is the "
             "ideal: the speed-up equals the cores divided by the cores of the reference, and the "
             "efficiency is 1.",
-            *_missing(of_steps),
+            *_missing(shown),
             *left_out(tables),
+            *not_all(of_steps, shown),
             *gaps(runs),
         ],
     )
     return figure
 
 
-def _panel(axes: Axes, frame: pd.DataFrame, value: str, look_of_series: dict[str, Look]) -> None:
-    """Draw a column of the table (`value`) by layout, the series side by side."""
-    ranks_of_layouts, names = _ranks_of_layouts(frame), list(look_of_series)
-    layouts, half_width = list(ranks_of_layouts), 0.4 / len(names)
-    for name, look in look_of_series.items():
-        group = frame[frame["series"] == name]
-        if group.empty:
-            continue
-        shift = 0.8 * ((names.index(name) + 0.5) / len(names) - 0.5)
-        x = group["layout"].map(layouts.index).astype(float) + shift
-        y, low, high = (group[f"{value}{end}"].astype(float) for end in ("", "_low", "_high"))
-        ideal = group["cores"] / group["reference_cores"] if value == "speedup" else 1.0 + 0 * y
-        axes.hlines(ideal, x - half_width, x + half_width, color="0.4", linestyle="--", linewidth=1)
-        below, above = (y - low).fillna(0), (high - y).fillna(0)
+def _heading(workload: str, frame: pd.DataFrame, measured: pd.DataFrame) -> str:
+    """Return what tells a panel from the others: its data, and its reference if it has several."""
+    parts = [panel_title(workload, frame, several=len(panels(measured)) > 1)]
+    if measured["reference"].nunique() > 1:
+        parts.append(f"against {reference_name(frame)}")
+    return wrap(", ".join(filter(None, parts)), _PANEL - 0.1, PANEL_TITLE)
+
+
+def _panel(axes: Axes, frame: pd.DataFrame, value: str) -> None:
+    """Draw a column of the table (`value`), a row per configuration."""
+    farthest = 0.0
+    for place, row in enumerate(frame.itertuples()):
+        look = strategy_look(row.strategy)
+        middle, low, high = (getattr(row, f"{value}{end}") for end in ("", "_low", "_high"))
+        ideal = row.cores / row.reference_cores if value == "speedup" else 1.0
+        axes.vlines(ideal, place - 0.3, place + 0.3, color="0.4", linestyle="--", linewidth=1)
+        ends = [[0], [0]] if pd.isna(low) or pd.isna(high) else [[middle - low], [high - middle]]
         axes.errorbar(
-            x,
-            y,
-            yerr=np.array([below, above]),
-            color=look.colour,
-            marker=look.marker,
-            fillstyle=look.fill,
-            markersize=6,
-            linestyle="",
-            capsize=3,
-            linewidth=1.5,
-            label=name,
-        )
-        for position, bar_bottom, median in zip(x, y - below, y, strict=True):
-            axes.annotate(
-                f"{median:.2f}",
-                (position, bar_bottom),
-                (0, -12),
-                textcoords="offset points",
-                ha="center",
-                fontsize=7,
-            )
-    axes.set_xticks(
-        range(len(layouts)),
-        [f"{layout}\n{counted(ranks, 'rank')}" for layout, ranks in ranks_of_layouts.items()],
-    )
-    axes.set(xlabel="layout (nodes x processes)", xlim=(-0.5, len(layouts) - 0.5))
-    axes.grid(axis="x", visible=False)
-    axes.set_ylim(bottom=0)
+            [middle], [place], xerr=ends, color=look.colour, marker=look.marker,
+            fillstyle=look.fill, markersize=6, linestyle="", capsize=3, linewidth=1.5,
+            label=row.label,
+        )  # fmt: skip
+        axes.annotate(
+            f"{middle:.2f}", (middle, place), (0, 6), textcoords="offset points", ha="center",
+            fontsize=8,
+        )  # fmt: skip
+        farthest = max(farthest, ideal, middle if pd.isna(high) else high)
+    axes.set_xlim(0, 1.15 * farthest)
+    axes.locator_params(axis="x", nbins=4)
+    axes.grid(axis="y", visible=False)
 
 
-def _ranks_of_layouts(frame: pd.DataFrame) -> dict[str, int]:
-    """Return the number of ranks of each layout, fewest first."""
-    ranks = dict(zip(frame["layout"], map(int, frame["ranks"]), strict=True))
-    return dict(sorted(ranks.items(), key=lambda item: (item[1], item[0])))
+def _names(frame: pd.DataFrame) -> list[str]:
+    ranks = [counted(ranks, "rank") for ranks in frame["ranks"]]
+    return wrapped_names(frame["label"] + "\n" + ranks)
 
 
 def _main_references(speedup: pd.DataFrame) -> str:

@@ -7,9 +7,7 @@ from matplotlib.patches import Patch
 
 from escala.report.figures.common import (
     Tables,
-    described,
     empty,
-    in_order,
     legend,
     name_height,
     new,
@@ -17,6 +15,7 @@ from escala.report.figures.common import (
     title,
     wrapped_names,
 )
+from escala.report.figures.looks import described, in_order
 from escala.report.figures.parts import COLOURS, NAMES, rank_names
 from escala.report.tables.views import labelled
 

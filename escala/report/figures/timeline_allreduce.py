@@ -9,7 +9,8 @@ from matplotlib.patches import Patch
 
 from escala.probes.timeline import family, intervals, operations, ready, union_seconds
 from escala.report.figures import OfRun
-from escala.report.figures.common import NOTE, legend, name_height, new, note, shades, wrap
+from escala.report.figures.common import NOTE, legend, name_height, new, note, wrap
+from escala.report.figures.looks import shades
 from escala.report.figures.one_run import heading, nothing
 from escala.report.figures.timelines import COLOURS, read, short
 

@@ -16,7 +16,6 @@ from escala.core.errors import InputError
 from escala.report.figures.common import (
     LABEL,
     PANEL_TITLE,
-    Colour,
     empty,
     grid,
     head,
@@ -26,6 +25,7 @@ from escala.report.figures.common import (
     palette,
     wrap,
 )
+from escala.report.figures.looks import Colour
 from escala.report.history.series import QUANTITIES, Series, by_digest, renewed
 
 #: More panels than this cannot be read.

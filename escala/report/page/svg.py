@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Collection, Iterator
+from functools import cache
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
@@ -35,7 +36,6 @@ _LENGTH = re.compile(r"([\d.]+)(pt|px)?")
 _PIXELS_PER_POINT, _PIXELS_PER_REM = 4 / 3, 16
 #: A property or a value of a style, without what ends a rule or loads a file.
 _PROPERTY, _VALUE = re.compile(r"[a-z-]+"), re.compile(r"[\w#%.,'+\- ]*|url\(#[\w.-]+\)")
-_REFERENCE = re.compile(r"url\(#([^)]*)\)")
 #: Identifiers that something in a file refers to.
 _USED = re.compile(r"""(?:url\(|href=")#([^)"]+)""")
 _PICTURE = "data:image/png;base64,"
@@ -102,8 +102,8 @@ class Drawings:
         for key, value in element.attrib.items():
             key = "href" if key == _LINK else key
             if key == "style":
-                if declarations := "; ".join(_declarations(value, name)):
-                    yield "class", self._class(declarations)
+                if declarations := _declarations(value):
+                    yield "class", self._class(_prefixed(declarations, name))
             elif key == "href":
                 if value.startswith("#"):
                     yield key, f"#{name}-{value[1:]}"
@@ -131,14 +131,17 @@ def _width(svg: ET.Element) -> float | None:
     return float(found[1]) * (_PIXELS_PER_POINT if found[2] == "pt" else 1) / _PIXELS_PER_REM
 
 
-def _declarations(style: str, name: str) -> Iterator[str]:
-    """Yield the declarations of a style that can do no more than draw."""
-    for declaration in style.split(";"):
-        key, _, value = (part.strip() for part in declaration.partition(":"))
-        if _PROPERTY.fullmatch(key) and _VALUE.fullmatch(value):
-            yield f"{key}:{_prefixed(value, name)}"
+@cache
+def _declarations(style: str) -> str:
+    """Return the declarations of a style that can do no more than draw."""
+    parts = (map(str.strip, declaration.partition(":")[::2]) for declaration in style.split(";"))
+    return "; ".join(
+        f"{key}:{value}"
+        for key, value in parts
+        if _PROPERTY.fullmatch(key) and _VALUE.fullmatch(value)
+    )
 
 
 def _prefixed(value: str, name: str) -> str:
     """Put a name before the identifiers that a value refers to."""
-    return _REFERENCE.sub(rf"url(#{name}-\1)", value)
+    return value.replace("url(#", f"url(#{name}-")

@@ -11,20 +11,20 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import matplotlib as mpl
 import pandas as pd
 
 from escala.record.comparable import CONFIGURATION
-from escala.report.figures.common import described, in_order, significant, strategy_look
+from escala.report.figures.looks import described, hex_code, in_order, significant, strategy_look
 from escala.report.findings.verdicts import headline, in_brief, interval, names_of_rows, of_epochs
 from escala.report.findings.words import Tables
-from escala.report.tables.views import labelled, trained_by_steps
+from escala.report.tables.views import fastest, labelled, trained_by_steps
 
 #: Configurations in a chart.
 MOST = 20
 _WIDTH, _ROW = 330, 46
 _NAME_PIXELS, _VALUE_PIXELS = 240, 85
 _INK, _SOFT, _BAND, _LINE = "#1b1f24", "#57606a", "#d8dde2", "#e4e8ec"
+_FLOOR = "#fbf0cf"
 #: Columns of the values that a reader gets by pointing, with their titles.
 _TOLD = {
     "label": "configuration",
@@ -93,13 +93,13 @@ def _panels(tables: Tables) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, int]]:
     configurations = labelled(tables["configurations"], tables["runs"])
     if not (configurations["kind"] != "unavailable").any():
         return
+    of_times = {name: tables[name] for name in ("configurations", "speedup")}
+    kept = labelled(fastest(of_times, MOST)["configurations"], tables["runs"])
     runs = labelled(tables["runs"], tables["runs"])
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
     for names, frame in configurations.groupby(["dataset", "workload"], sort=False):
         of_data = runs[(runs[["dataset", "workload"]] == list(names)).all(axis=1)]
-        kept = frame.nsmallest(MOST, "train_seconds_per_epoch", keep="first")
-        is_kept = frame.index.isin(kept.index) | (frame["reference"] == 1).fillna(False)
-        shown = frame[is_kept] if len(frame) > MOST else frame
+        shown = kept[(kept[["dataset", "workload"]] == list(names)).all(axis=1)]
         rows = _rows(in_order(shown), tables)
         points = of_data[of_data["label"].isin(shown["label"])]
         points = points[["label", "strategy", "train_seconds_per_epoch"]].astype(
@@ -118,6 +118,7 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     predictions = tables["predictions"].set_index(list(CONFIGURATION))
     references = configurations[configurations["reference"] == 1]
     of_reference = references["train_seconds_per_epoch"].dropna()
+    floors = tables["noise"].set_index(list(CONFIGURATION))["floor"].dropna()
     rows = []
     for row in configurations.fillna({"reference": 0}).itertuples():
         names = tuple(getattr(row, part) for part in CONFIGURATION)
@@ -128,7 +129,7 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
             "label": row.label,
             "data": described(configurations),
             "workload": row.workload,
-            "colour": mpl.colors.to_hex(strategy_look(row.strategy).colour),
+            "colour": hex_code(strategy_look(row.strategy).colour),
             "seconds": float(seconds) if known else None,
             "low": float(ends[0]) if known and pd.notna(ends[0]) else None,
             "high": float(ends[1]) if known and pd.notna(ends[1]) else None,
@@ -138,11 +139,14 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
             "ratio": "1 (the main reference)" if row.reference == 1 else "–",
             "verdict": "–", "ideal": None, "predicted": None,
             "predicted_low": None, "predicted_high": None,
+            "floor": None, "floor_low": None, "floor_high": None,
         }  # fmt: skip
         if names in compared:
             found |= _compared(compared[names], of_reference)
         if names in predictions.index:
             found |= _predicted(predictions.loc[names])
+        if known and len(of_reference) == 1 and row.reference == 1 and names in floors.index:
+            found |= _floor(float(seconds), float(floors[names]))
         rows.append(found)
     return pd.DataFrame(rows, dtype=object)
 
@@ -169,6 +173,15 @@ def _predicted(row: pd.Series) -> dict:
     return {name: float(value) for name, value in ends.items() if pd.notna(value)}
 
 
+def _floor(seconds: float, floor: float) -> dict:
+    """Return the times whose ratio to that of the reference is within the noise floor."""
+    return {
+        "floor": f"{100 * floor:.1f} %",
+        "floor_low": seconds / (1 + floor),
+        "floor_high": seconds * (1 + floor),
+    }
+
+
 def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, several: bool):
     """Return the chart of a dataset and workload."""
     rows = alt.Y("label:N", sort=list(frame["label"]), axis=None, scale=alt.Scale(padding=0.3))
@@ -193,8 +206,14 @@ def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, several: bool):
         alt.Tooltip("label:N", title="configuration"),
         alt.Tooltip("seconds:Q", title="one run (s)", format=".3~g"),
     ]
+    of_floor = ("floor", "floor_low", "floor_high")
+    floors = [{key: each[key] for key in of_floor} for each in records if each["floor"]]
+    told_floor = [alt.Tooltip("floor:N", title="noise floor of the main reference")]
     # A layer without values would have no extent, of which Vega warns.
     layers = {
+        "floor_low": alt.Chart(alt.Data(values=floors))
+        .mark_rect(color=_FLOOR)
+        .encode(x=alt.X("floor_low:Q"), x2="floor_high:Q", tooltip=told_floor),
         "predicted_low": base.mark_bar(height=18, color=_BAND).encode(
             x=alt.X("predicted_low:Q"), x2="predicted_high:Q"
         ),
@@ -235,6 +254,11 @@ def _caption(shown: list[tuple[pd.DataFrame, pd.DataFrame, int]]) -> str:
         )
     if frames["predicted_low"].notna().any():
         texts.append("Grey bands: what the cost model predicts.")
+    if frames["floor_low"].notna().any():
+        texts.append(
+            "The pale band is the noise floor: times in it cannot be told from that of the main "
+            "reference."
+        )
     if left_out:
         texts.append(f"The {left_out} slowest further configurations are in the table below.")
     return " ".join(texts)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import pandas as pd
 
 from escala.experiment.references import Configuration
 from escala.record.comparable import CONFIGURATION
+
+#: Configurations of a dataset and workload in a figure.
+MOST = 40
 
 
 def any_ok(frames: Mapping[str, pd.DataFrame]) -> bool:
@@ -41,9 +44,63 @@ def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.S
     main = configurations[
         (configurations["reference"] == 1) | (configurations["training_kind"] == "fit")
     ]
-    names = set(main[list(CONFIGURATION)].itertuples(index=False, name=None))
-    of_rows = frame[list(CONFIGURATION)].itertuples(index=False, name=None)
-    return pd.Series([row in names for row in of_rows], index=frame.index, dtype=bool)
+    return _is_among(frame, set(_names(main)))
+
+
+def fastest(frames: Mapping[str, pd.DataFrame], most: int = MOST) -> dict[str, pd.DataFrame]:
+    """Return tables with the configurations that a figure shows.
+
+    Of each dataset and workload these are the fastest, each with its main reference, and those
+    without a time last. The table of runs keeps all: they name configurations, and figures name
+    the runs without result.
+
+    Parameters
+    ----------
+    most : configurations of a dataset and workload, references included; at least one is shown
+        with its reference.
+    """
+    speedup = frames["speedup"]
+    against_main = speedup[speedup["reference"] == 1]
+    references = [*CONFIGURATION[:2], *(f"reference_{part}" for part in Configuration._fields)]
+    configurations = frames["configurations"]
+    known = set(_names(configurations))
+    compared = zip(_names(against_main), _names(against_main, references), strict=True)
+    reference_of = {names: reference for names, reference in compared if reference in known}
+    by_time = configurations.sort_values(
+        "train_seconds_per_epoch", kind="stable", na_position="last"
+    )
+    shown: set[tuple] = set()
+    for _, group in by_time.groupby(["dataset", "workload"], sort=False):
+        shown |= _first(_names(group), reference_of, most)
+    if shown == known:
+        return dict(frames)
+    return {
+        name: frame[_is_among(frame, shown)]
+        if name != "runs" and set(CONFIGURATION) <= set(frame)
+        else frame
+        for name, frame in frames.items()
+    }
+
+
+def _first(ordered: Iterable[tuple], reference_of: Mapping[tuple, tuple], most: int) -> set[tuple]:
+    """Return the first of some configurations with their references, at most so many in all."""
+    chosen: set[tuple] = set()
+    for names in ordered:
+        wider = chosen | {names, reference_of.get(names, names)}
+        if chosen and len(wider) > most:
+            break
+        chosen = wider
+    return chosen
+
+
+def _is_among(frame: pd.DataFrame, names: Collection[tuple]) -> pd.Series:
+    """Return for each row of a table whether its configuration is among some."""
+    return pd.Series([row in names for row in _names(frame)], index=frame.index, dtype=bool)
+
+
+def _names(frame: pd.DataFrame, columns: Sequence[str] = CONFIGURATION) -> Iterator[tuple]:
+    """Yield the configuration of each row, as a tuple of its parts."""
+    return frame[list(columns)].itertuples(index=False, name=None)
 
 
 def untested(pooled: pd.DataFrame) -> list[str]:

@@ -1,0 +1,140 @@
+"""Provide the look, the order and the words of configurations and data, without Matplotlib."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
+
+Colour = tuple[float, float, float]
+
+#: The palette *colorblind* of seaborn, which the page would import only for these colours.
+_COLOURBLIND = (
+    "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494",
+    "#ece133", "#56b4e9",
+)  # fmt: skip
+MARKERS = "osD^vPX*<>"
+_LINES, _FILLS = ("-", "--", "-.", ":"), ("full", "none")
+
+
+@dataclass(frozen=True)
+class Look:
+    """The colour, marker, line and filling of one series."""
+
+    colour: Colour
+    marker: str
+    line: str
+    fill: str
+
+
+def strategy_look(strategy: str) -> Look:
+    """Return the look that a strategy has in every figure.
+
+    It depends on the strategy's position in the registry, so a strategy added at the end gets the
+    next colour. A strategy that is not in the registry, from an old measurement, is black.
+    """
+    if strategy not in STRATEGIES:
+        return Look((0.0, 0.0, 0.0), "x", "-", "full")
+    place = list(STRATEGIES).index(strategy)
+    colour = _rgb(_COLOURBLIND[place % len(_COLOURBLIND)])
+    return Look(colour, MARKERS[place % len(MARKERS)], "-", "full")
+
+
+def _rgb(code: str) -> Colour:
+    return tuple(part / 255 for part in bytes.fromhex(code.removeprefix("#")))
+
+
+def hex_code(colour: Colour) -> str:
+    """Return a colour as in style sheets, such as `#0173b2`."""
+    return f"#{bytes(round(255 * part) for part in colour).hex()}"
+
+
+def looks(frame: pd.DataFrame, name: str = "label") -> dict[str, Look]:
+    """Return the look of every series of a table, in the order of the strategies.
+
+    Several series of one strategy have its marker, and differ in shade, line and filling.
+
+    Parameters
+    ----------
+    frame : a table with the columns `strategy` and `name`.
+    name : the column that names the series.
+    """
+    places = _places(frame["strategy"])
+    pairs = frame.loc[places.sort_values(kind="stable").index, [name, "strategy"]]
+    pairs = pairs.drop_duplicates(name)
+    strategies = dict(zip(pairs[name], pairs["strategy"], strict=True))
+    found = {}
+    for series, strategy, number in _numbered(strategies):
+        look = strategy_look(strategy)
+        line, fill = _LINES[number % len(_LINES)], _FILLS[number % len(_FILLS)]
+        found[series] = Look(shade(look.colour, number), look.marker, line, fill)
+    return found
+
+
+def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the rows of each dataset and workload in the order of the strategies.
+
+    Rows of one strategy are in the order of their number of ranks. Datasets, workloads, and rows
+    that are equal in both, keep their order of appearance.
+    """
+    ranks = [Layout.parse(layout).ranks for layout in frame["layout"]]
+    appeared = [pd.factorize(frame[key])[0] for key in ("dataset", "workload")]
+    return frame.iloc[np.lexsort([ranks, _places(frame["strategy"]), *reversed(appeared)])]
+
+
+def _places(strategies: pd.Series) -> pd.Series:
+    """Return the position of each strategy in the registry; unknown ones come last."""
+    places = {name: place for place, name in enumerate(STRATEGIES)}
+    return strategies.map(places).fillna(len(places)).astype(int)
+
+
+def shade(colour: Colour, number: int) -> Colour:
+    """Return a colour itself (number 0), lighter (1), darker (2), and so on in turn."""
+    towards, share = ((0.0, 0.0), (1.0, 0.45), (0.0, 0.4))[number % 3]
+    return tuple((1 - share) * part + share * towards for part in colour)
+
+
+def shades(groups: Mapping[str, str], colours: Mapping[str, Colour]) -> dict[str, Colour]:
+    """Return the colour of each name: a shade of the colour of its group.
+
+    Parameters
+    ----------
+    groups : the group of each name.
+    colours : the colour of each group.
+    """
+    return {name: shade(colours[group], number) for name, group, number in _numbered(groups)}
+
+
+def _numbered(groups: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+    """Yield each name with its group and its number in the group, from 0."""
+    counts = Counter[str]()
+    for name, group in groups.items():
+        yield name, group, counts[group]
+        counts[group] += 1
+
+
+def described(frame: pd.DataFrame) -> str:
+    """Name the datasets in a table, with their provenance."""
+    datasets = frame[["dataset", "provenance", "leaky"]].drop_duplicates()
+    return ", ".join(
+        describe(row.dataset, row.provenance, row.leaky) for row in datasets.itertuples()
+    )
+
+
+def describe(dataset: str, provenance: str, leaky: bool) -> str:
+    """Name a dataset with its provenance, and as leaky if its split is."""
+    return f"{dataset} ({provenance}{', leaky split' if leaky else ''})"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Write a positive number with some significant digits, never as a power of ten."""
+    text = np.format_float_positional(
+        value, precision=digits, unique=False, fractional=False, trim="k"
+    )
+    return text.rstrip(".")
