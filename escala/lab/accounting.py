@@ -1,12 +1,13 @@
 """Keep records of the lab's jobs, which `sacct` reads: `slurmdbd` on a MariaDB of its own.
 
-The database is in the lab's spool, and listens on a Unix socket only.
+The database is in the lab's spool. It listens on a Unix socket only, in a folder of root's own.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from escala.core.errors import InputError
@@ -23,18 +24,20 @@ PROGRAMS = {
     "sacct": "slurm-client",
     "sacctmgr": "slurm-client",
 }
-_DATA = SPOOL / "database"
-_SOCKET = FOLDER / "database.socket"
+#: Folder of the database.
+DATABASE = SPOOL / "database"
+_SOCKET = DATABASE / "socket"
 _READY_SECONDS = 60
 #: MariaDB has no option to go to the background.
 _BACKGROUND = '"$@" >>"$0" 2>&1 &'
 
-# `NoInAddrAny` is for slurmctld; slurmdbd listens on every address, and MUNGE authenticates.
+# NoInAddrAny: it listens only on the address of its host name.
 _DBD = f"""\
 AuthType=auth/munge
 AuthInfo=socket={daemons.SOCKET}
 DbdHost={daemons.SCHEDULER}
 DbdAddr={{address}}
+CommunicationParameters=NoInAddrAny
 SlurmUser=root
 StorageType=accounting_storage/mysql
 StorageHost=localhost
@@ -56,7 +59,7 @@ def require_programs() -> None:
     if lacking:
         packages = " ".join(sorted({PROGRAMS[program] for program in lacking}))
         raise InputError(
-            "--accounting",
+            "lab --accounting",
             ", ".join(lacking),
             "not found",
             f"on Debian: apt-get install --no-install-recommends {packages}; or leave it out",
@@ -71,6 +74,11 @@ def settings(lab: Lab) -> dict[str, str]:
     }
 
 
+def runs() -> bool:
+    """Return whether the lab keeps records of its jobs."""
+    return any(process.name() == "slurmdbd" for process in daemons.processes())
+
+
 def start(lab: Lab, cluster: str) -> None:
     """Start the database and `slurmdbd`, and wait until it knows the cluster.
 
@@ -78,17 +86,18 @@ def start(lab: Lab, cluster: str) -> None:
     ------
     OSError : one of them does not start.
     """
-    _DATA.mkdir(parents=True)
+    # The database's root has no password.
+    DATABASE.mkdir(mode=0o700, parents=True)
     call(
         "mariadb-install-db",
         "--no-defaults",
-        f"--datadir={_DATA}",
+        f"--datadir={DATABASE}",
         "--user=root",
         "--auth-root-authentication-method=normal",
         "--skip-test-db",
         timeout=120,
     )
-    options = [f"--datadir={_DATA}", f"--socket={_SOCKET}", f"--pid-file={FOLDER}/mariadbd.pid"]
+    options = [f"--datadir={DATABASE}", f"--socket={_SOCKET}", f"--pid-file={FOLDER}/mariadbd.pid"]
     daemons.start(
         "sh",
         "-c",
@@ -118,7 +127,7 @@ def _registered(cluster: str) -> bool:
     return cluster in listed.split()
 
 
-def _until_it_answers(answers, name: str) -> None:
+def _until_it_answers(answers: Callable[[], bool], name: str) -> None:
     deadline = time.monotonic() + _READY_SECONDS
     while not answers():
         if time.monotonic() > deadline:

@@ -132,6 +132,11 @@ def up(
     with alone(FOLDER.parent):
         found = location()
         if found and runs():
+            if record and not accounting.runs():
+                raise InputError(
+                    "lab", "--accounting", "the lab that is up keeps no records of jobs",
+                    "take it down first: python scripts/lab.py down",
+                )  # fmt: skip
             say(f"The lab is up, with {len(found.nodes)} nodes.")
             return found
         if found:

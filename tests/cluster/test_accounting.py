@@ -1,82 +1,133 @@
-"""Records of real jobs: what `sacct` prints is read, and waits are those of the queue."""
+"""Records of real jobs: `sacct` lists them, and advice reads the waits of the queue in them."""
 
 from __future__ import annotations
 
-import os
+import re
+import stat
+import sys
 from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from escala.analysis import queue_waits
 from escala.analysis.advice import queue
 from escala.core.errors import InputError
-from escala.lab import accounting, cluster
-from tests.cluster.conftest import eventually, machine, output
+from escala.core.files import write_json
+from escala.experiment import load
+from escala.experiment.calibration import Calibration
+from escala.experiment.plans import plans
+from escala.lab import accounting, cluster, daemons
+from escala.lab.state import Lab, require
+from tests.cluster.conftest import eventually, machine, output, run_lab
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cluster
 
-HELD_SECONDS = 3
+JOBS = 6
+JOB_SECONDS = 1
 
 
 @pytest.fixture
-def recorded(no_lab) -> Iterator[None]:
-    """A lab of two nodes with a core each that keeps records of its jobs.
-
-    Skip without slurmdbd and MariaDB, or fail where ESCALA_REQUIRE names `accounting`.
-    """
-    try:
-        accounting.require_programs()
-    except InputError as error:
-        required = "accounting" in os.environ.get("ESCALA_REQUIRE", "").split(",")
-        (pytest.fail if required else pytest.skip)(str(error))
-    cluster.up(2, 1, record=True)
-    yield
+def recorded(no_lab) -> Iterator[Lab]:
+    """A lab that keeps records of its jobs, which wait for one another: it has one core."""
+    done = run_lab("up", "--nodes", "1", "--cores-per-node", "1", "--accounting")
+    assert done.returncode == 0, done.stderr
+    yield require()
     cluster.down()
 
 
-def submit(*options: str, seconds: float = 0.1) -> str:
-    command = ["sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap=sleep {seconds}"]
-    return output(*command).strip()
+def submit(seconds: float = JOB_SECONDS) -> str:
+    """Submit a job that sleeps, and return its number."""
+    return output("sbatch", "--parsable", "--output=/dev/null", f"--wrap=sleep {seconds}").strip()
 
 
-def test_waits_are_those_of_real_jobs_and_nothing_is_left(recorded, bare_machine):
-    first = submit("--nodes=2", seconds=HELD_SECONDS)
-    later = submit("--nodes=1")
-    never = submit("--nodes=2", "--begin=now+1hour")
+def states() -> dict[str, str]:
+    """Return the state of each job by its number, as it is recorded."""
+    lines = output("sacct", "-X", "-P", "--noheader", "--format=JobID,State").splitlines()
+    return dict(line.split("|") for line in lines)
+
+
+def scheduled(number: str) -> float:
+    """Return the wait of a job in seconds, as the scheduler itself remembers it."""
+    shown = output("scontrol", "show", "job", number)
+    eligible, start = (
+        datetime.fromisoformat(re.search(rf"\b{name}Time=(\S+)", shown)[1])
+        for name in ("Eligible", "Start")
+    )
+    return (start - eligible).total_seconds()
+
+
+def waits(known: queue.Queue) -> queue_waits.Waits:
+    return queue_waits.waits(known.jobs, cluster.PARTITION, 1, 1, known.now)
+
+
+def advised(folder: Path) -> str:
+    """Return the advice on the default experiment for the least time with the wait."""
+    experiment = load(ROOT / "config.yaml")
+    rows = {name: {"train": 6000, "test": 1000} for name in experiment.settings["datasets"]}
+    write_json(folder / "plans.json", plans(Calibration(experiment)) | {"rows": rows})
+    calibration = ROOT / "benchmarks" / "calibrations" / "demo.json"
+    (folder / "calibration.json").write_bytes(calibration.read_bytes())
+    goal = ["--goal", "time-with-wait", "--draws", "5"]
+    return output(sys.executable, "-m", "scripts.advise", str(folder), *goal)
+
+
+def listening() -> dict[str, set[str]]:
+    """Return the addresses at which the daemons of accounting listen."""
+    return {
+        process.name(): {each.laddr.ip for each in process.net_connections() if not each.raddr}
+        for process in daemons.processes()
+        if process.name() in ("mariadbd", "slurmdbd")
+    }
+
+
+@pytest.mark.accounting
+def test_advice_reads_the_waits_of_real_jobs(recorded, bare_machine, tmp_path):
+    assert listening() == {"mariadbd": set(), "slurmdbd": {recorded.scheduler}}
+    assert stat.filemode(accounting.DATABASE.stat().st_mode) == "drwx------"
+
+    numbers = [submit() for _ in range(JOBS)]
+    never = submit()
     output("scancel", never)
+    assert eventually(lambda: {states().get(each) for each in numbers} == {"COMPLETED"})
 
-    def ended() -> bool:
-        states = output("sacct", "-X", "--noheader", "--format=JobID,State").splitlines()
-        return {tuple(line.split()[:2]) for line in states} >= {
-            (first, "COMPLETED"),
-            (later, "COMPLETED"),
-        }
-
-    assert eventually(ended)
     known = queue.ask(days=1)
     assert queue_waits.partitions(known.jobs) == [cluster.PARTITION]
     # The cancelled job never started, and has no wait.
-    assert len(known.jobs) == 3
-    of_two = queue_waits.waits(known.jobs, cluster.PARTITION, 2, 2, known.now)
-    of_one = queue_waits.waits(known.jobs, cluster.PARTITION, 1, 1, known.now)
-    assert (of_two.jobs, of_one.jobs) == (1, 1)
-    # The second job waited for the first one, which slept.
-    assert of_one.seconds[0] >= HELD_SECONDS - 1
-    assert of_two.bound is None and of_one.pending == 0
+    assert len(known.jobs) == JOBS + 1
+    found = waits(known)
+    assert list(found.seconds) == sorted(map(scheduled, numbers))
+    assert (found.pending, found.bound) == (0, None)
+    # One job ran at a time.
+    starts = sorted(job.start for job in known.jobs if job.start)
+    assert all(
+        (later - earlier).total_seconds() >= JOB_SECONDS for earlier, later in pairwise(starts)
+    )
+    answer = advised(tmp_path)
+    assert f"too few jobs for a bound ({JOBS} of {queue_waits.jobs_needed()})" in answer
+    assert f"In the partition {cluster.PARTITION}, your {JOBS} jobs of this size waited" in answer
 
-    submit("--nodes=2", seconds=60)
-    waiting = submit("--nodes=2")
-    assert eventually(lambda: queue_waits.waits(
-        queue.ask(days=1).jobs, cluster.PARTITION, 2, 2, known.now
-    ).pending == 1)  # fmt: skip
+    # A job that still waits has its wait so far, and SLURM has an estimate of its own.
+    submit(seconds=60), submit()
+    assert eventually(lambda: waits(queue.ask(days=1)).pending == 1)
     printed = known.test_only(["--nodes=1", "--ntasks-per-node=1", "--time=1"])
     assert queue_waits.test_only_wait(printed, known.now) is not None, printed
-    output("scancel", waiting)
-    cluster.down()
+
+    assert run_lab("down").returncode == 0
     assert machine() == bare_machine
 
 
-def test_without_the_programs_the_lab_names_their_packages(no_lab, monkeypatch, bare_machine):
+@pytest.mark.accounting
+def test_a_lab_that_is_up_without_records_is_not_changed(lab):
+    with pytest.raises(InputError, match=r"keeps no records of jobs.*lab\.py down"):
+        cluster.up(2, 1, record=True)
+    assert require() == lab
+
+
+def test_without_the_programs_their_packages_are_named(no_lab, monkeypatch, bare_machine):
     monkeypatch.setitem(accounting.PROGRAMS, "no-such-program", "no-such-package")
     with pytest.raises(InputError, match=r"no-such-program.*apt-get install.*no-such-package"):
         cluster.up(2, 1, record=True)
