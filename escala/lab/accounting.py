@@ -27,6 +27,8 @@ PROGRAMS = {
 #: Folder of the database.
 DATABASE = SPOOL / "database"
 _SOCKET = DATABASE / "socket"
+# The default is a log of 96 MiB.
+_OPTIONS = (f"--datadir={DATABASE}", "--innodb-log-file-size=8M")
 _READY_SECONDS = 60
 #: MariaDB has no option to go to the background.
 _BACKGROUND = '"$@" >>"$0" 2>&1 &'
@@ -71,6 +73,8 @@ def settings(lab: Lab) -> dict[str, str]:
     return {
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": lab.scheduler,
+        # With MUNGE, this is its socket.
+        "AccountingStoragePass": str(daemons.SOCKET),
     }
 
 
@@ -86,24 +90,20 @@ def start(lab: Lab, cluster: str) -> None:
     ------
     OSError : one of them does not start.
     """
-    # The database's root has no password.
     DATABASE.mkdir(mode=0o700, parents=True)
+    # Without --user: it would also give that user a folder of the machine's own MariaDB.
     call(
         "mariadb-install-db",
-        "--no-defaults",
-        f"--datadir={DATABASE}",
-        "--user=root",
-        "--auth-root-authentication-method=normal",
-        "--skip-test-db",
-        timeout=120,
+        *("--no-defaults", *_OPTIONS, "--auth-root-socket-user=root", "--skip-test-db"),
+        timeout=_READY_SECONDS,
     )
-    options = [f"--datadir={DATABASE}", f"--socket={_SOCKET}", f"--pid-file={FOLDER}/mariadbd.pid"]
     daemons.start(
         "sh",
         "-c",
         _BACKGROUND,
         str(LOGS / "mariadbd.log"),
-        *("mariadbd", "--no-defaults", "--user=root", "--skip-networking", *options),
+        *("mariadbd", "--no-defaults", *_OPTIONS, "--user=root", "--skip-networking"),
+        *(f"--socket={_SOCKET}", f"--pid-file={FOLDER}/mariadbd.pid"),
     )
     configuration = FOLDER / "slurmdbd.conf"
     # slurmdbd refuses a file that others may read.
