@@ -7,7 +7,6 @@ import stat
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,14 +25,15 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cluster
 
+NODES = 2
 JOBS = 6
 JOB_SECONDS = 1
 
 
 @pytest.fixture
 def recorded(no_lab) -> Iterator[Lab]:
-    """A lab that keeps records of its jobs, which wait for one another: it has one core."""
-    done = run_lab("up", "--nodes", "1", "--cores-per-node", "1", "--accounting")
+    """A lab that keeps records of its jobs, which wait for one another: nodes have one core."""
+    done = run_lab("up", "--nodes", str(NODES), "--cores-per-node", "1", "--accounting")
     assert done.returncode == 0, done.stderr
     yield require()
     cluster.down()
@@ -41,7 +41,8 @@ def recorded(no_lab) -> Iterator[Lab]:
 
 def submit(seconds: float = JOB_SECONDS) -> str:
     """Submit a job that sleeps, and return its number."""
-    return output("sbatch", "--parsable", "--output=/dev/null", f"--wrap=sleep {seconds}").strip()
+    options = ["--parsable", "--output=/dev/null", "--time=1", f"--wrap=sleep {seconds}"]
+    return output("sbatch", *options).strip()
 
 
 def states() -> dict[str, str]:
@@ -101,18 +102,18 @@ def test_advice_reads_the_waits_of_real_jobs(recorded, bare_machine, tmp_path):
     found = waits(known)
     assert list(found.seconds) == sorted(map(scheduled, numbers))
     assert (found.pending, found.bound) == (0, None)
-    # One job ran at a time.
+    # No more jobs ran at a time than there are nodes.
     starts = sorted(job.start for job in known.jobs if job.start)
-    assert all(
-        (later - earlier).total_seconds() >= JOB_SECONDS for earlier, later in pairwise(starts)
-    )
+    after = zip(starts, starts[NODES:], strict=False)
+    assert all((later - earlier).total_seconds() >= JOB_SECONDS for earlier, later in after)
     answer = advised(tmp_path)
     assert f"too few jobs for a bound ({JOBS} of {queue_waits.jobs_needed()})" in answer
     assert f"In the partition {cluster.PARTITION}, your {JOBS} jobs of this size waited" in answer
 
-    # A job that still waits has its wait so far, and SLURM has an estimate of its own.
-    submit(seconds=60), submit()
-    assert eventually(lambda: waits(queue.ask(days=1)).pending == 1)
+    # A job that waits counts, and SLURM has an estimate of its own.
+    for _ in range(NODES + 1):
+        submit(seconds=60)
+    assert eventually(lambda: waits(queue.ask(days=1)).pending)
     printed = known.test_only(["--nodes=1", "--ntasks-per-node=1", "--time=1"])
     assert queue_waits.test_only_wait(printed, known.now) is not None, printed
 
