@@ -93,6 +93,16 @@ def _cluster() -> str | None:
     return None
 
 
+def _accounting() -> str | None:
+    from escala.lab.accounting import require_programs
+
+    try:
+        require_programs()
+    except InputError as error:
+        return str(error).rstrip(".")
+    return None
+
+
 # marker -> its name in ESCALA_REQUIRE, what is lacking (or None), the remedy
 NEEDS = {
     "real_data": ("real-data", _genomes, "set it to a folder of CLASS.fasta[.gz] files"),
@@ -102,6 +112,7 @@ NEEDS = {
         "set it to a folder with mnist/ (idx files) and cifar-10/ (binary files)",
     ),
     "cluster": ("cluster", _cluster, "docs/how-to/lab.md tells what the lab takes"),
+    "accounting": ("accounting", _accounting, "docs/how-to/lab.md tells what records take"),
     "browser": (
         "browser",
         _chromium,

@@ -207,7 +207,8 @@ def test_only_wait(text: str, now: datetime) -> float | None:
     """Return the wait that `sbatch --test-only` prints, in seconds; None if it prints none.
 
     It is SLURM's own estimate, from the time limits of all jobs. It can be far too long, since jobs
-    end before their limits, and too short, since other jobs may come first.
+    end before their limits, and too short, since other jobs may come first. While jobs without a
+    limit have the nodes, it prints a year of five digits, which is none.
     """
     match = _TEST_ONLY.search(text)
     if match is None:

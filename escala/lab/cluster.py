@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import psutil
 
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
-from escala.lab import daemons, network
+from escala.lab import accounting, daemons, network
 from escala.lab.state import FOLDER, LOGS, SPOOL, Lab, Node, alone, call, keep, location, require
 
 #: SLURM removes `SLURM_CONF` from the environment of jobs, so its configuration must be here.
@@ -24,6 +24,8 @@ CONFIGURATION = Path("/etc/slurm/slurm.conf")
 # It is a link to this file: the link appears atomically, and shows that it belongs to the lab.
 _OWN = FOLDER / "slurm.conf"
 PARTITION = "lab"
+_NAME = "escala"
+_NO_RECORDS = {"AccountingStorageType": "accounting_storage/none"}
 READY_SECONDS = 60
 
 # Program -> its Debian package.
@@ -47,7 +49,7 @@ _PMIX = "libpmix.so"
 # SLURM watches memory by the processes of a job, because cgroups may be unavailable.
 # `%n` is a node's name. TmpFS: in a shared /tmp, PMIx would mix the folders of the nodes.
 _SLURM = f"""\
-ClusterName=escala
+ClusterName={_NAME}
 SlurmctldHost={daemons.SCHEDULER}({{scheduler}})
 CommunicationParameters=NoCtldInAddrAny
 SlurmUser=root
@@ -65,7 +67,7 @@ SelectTypeParameters=CR_CPU_Memory
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
-AccountingStorageType=accounting_storage/none
+{{accounting}}
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=5
 JobAcctGatherParams=OverMemoryKill
@@ -105,6 +107,7 @@ def up(
     cores_per_node: int | None,
     say: Callable[[str], None] = print,
     subnet: str = network.SUBNET,
+    record: bool = False,
 ) -> Lab:
     """Start a lab, and wait until all of its nodes are idle. A running lab is not changed.
 
@@ -115,6 +118,7 @@ def up(
         cores if there are too few.
     say : called with a line on each step.
     subnet : 256 IPv4 addresses that nothing else uses, such as `198.18.0.0/24`.
+    record : whether to keep records of the jobs, which `sacct` reads.
 
     Raises
     ------
@@ -123,9 +127,16 @@ def up(
     OSError : a part could not be started; the others are removed.
     """
     require_machine()
+    if record:
+        accounting.require_programs()
     with alone(FOLDER.parent):
         found = location()
         if found and runs():
+            if record and not accounting.runs():
+                raise InputError(
+                    "lab", "--accounting", "the lab that is up keeps no records of jobs",
+                    "take it down first: python scripts/lab.py down",
+                )  # fmt: skip
             say(f"The lab is up, with {len(found.nodes)} nodes.")
             return found
         if found:
@@ -140,7 +151,7 @@ def up(
         lab = Lab(nodes, network.scheduler_address(subnet))
         network.refuse_taken(lab)
         try:
-            _build(lab, say)
+            _build(lab, say, record)
         except BaseException:
             say("Taking down what has been made.")
             _remove()
@@ -148,18 +159,21 @@ def up(
     return lab
 
 
-def _build(lab: Lab, say: Callable[[str], None]) -> None:
+def _build(lab: Lab, say: Callable[[str], None], record: bool) -> None:
     own = [SPOOL / folder.format(n.name) for n in lab.nodes for folder in ("{}", "tmp_{}")]
     for folder in (LOGS, SPOOL / "slurmctld", *own):
         folder.mkdir(parents=True)
     network.create(lab, secrets.token_hex(16))
     say(f"network: bridge {network.BRIDGE} and {len(lab.nodes)} links")
-    _OWN.write_text(configuration(lab))
+    _OWN.write_text(configuration(lab, accounting.settings(lab) if record else _NO_RECORDS))
     CONFIGURATION.symlink_to(_OWN)
     addresses = [(lab.scheduler, daemons.SCHEDULER), *((n.address, n.name) for n in lab.nodes)]
     lines = ["127.0.0.1 localhost", *(" ".join(pair) for pair in addresses)]
     daemons.HOSTS.write_text("\n".join(lines) + "\n")
     daemons.start_munge()
+    if record:
+        accounting.start(lab, _NAME)
+        say("accounting: mariadbd and slurmdbd")
     daemons.start_scheduler()
     say("daemons: munged and slurmctld")
     for node in lab.nodes:
@@ -270,8 +284,13 @@ def nodes_of(
     ]
 
 
-def configuration(lab: Lab) -> str:
-    """Return the text of SLURM's configuration."""
+def configuration(lab: Lab, of_accounting: Mapping[str, str] | None = None) -> str:
+    """Return the text of SLURM's configuration.
+
+    Parameters
+    ----------
+    of_accounting : keys on the records of jobs; default: there are none.
+    """
     nodes = lab.nodes
     lines = [
         f"NodeName={node.name} NodeHostname={node.name} NodeAddr={node.address} "
@@ -280,7 +299,8 @@ def configuration(lab: Lab) -> str:
     ]
     memory = min(node.memory_mib // len(node.cores) for node in nodes)
     listed = "\n".join([f"DefMemPerCPU={memory}", *lines])
-    return _SLURM.format(nodes=listed, scheduler=lab.scheduler)
+    recorded = "\n".join(f"{key}={value}" for key, value in (of_accounting or _NO_RECORDS).items())
+    return _SLURM.format(nodes=listed, scheduler=lab.scheduler, accounting=recorded)
 
 
 def require_machine() -> None:

@@ -44,12 +44,17 @@ def start_munge() -> None:
     files = {"key": key, "socket": SOCKET, "log": LOGS / "munged.log"}
     files |= {"pid": MUNGE / "pid", "seed": MUNGE / "seed"}
     options = [f"--{name}-file={path}" for name, path in files.items() if name != "socket"]
-    _start("munged", *options, f"--socket={SOCKET}")
+    start("munged", *options, f"--socket={SOCKET}")
 
 
 def start_scheduler() -> None:
     """Start `slurmctld`, which recovers the jobs it knew."""
-    _start(*_named(SCHEDULER), "slurmctld")
+    start(*_named(SCHEDULER), "slurmctld")
+
+
+def start_on_scheduler(*command: str, **variables: str) -> None:
+    """Start another daemon on the scheduler's host, with these environment variables."""
+    start(*_named(SCHEDULER), *command, **variables)
 
 
 def restart_scheduler() -> None:
@@ -71,7 +76,7 @@ def start_node(node: Node) -> None:
     closes would end it.
     """
     daemon = ["env", "--ignore-signal=PIPE", "slurmd", "-N", node.name]
-    _start(*inside(node), *_named(node.name), *daemon)
+    start(*inside(node), *_named(node.name), *daemon)
 
 
 def stop_node(node: Node) -> None:
@@ -151,12 +156,18 @@ def _named(name: str) -> list[str]:
     return [*unshare, "sh", "-c", _ENTER, name, str(HOSTS)]
 
 
-def _start(*command: str) -> None:
+def start(*command: str, **variables: str) -> None:
+    """Run a command that starts a daemon, which then has the lab's mark.
+
+    Raises
+    ------
+    OSError : the command failed, or did not end in time.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
     with _uninterrupted():
         call(
             *command,
-            env=environment | {_MARK: claim().mark},
+            env=environment | {_MARK: claim().mark} | variables,
             cwd="/",
             timeout=_START_SECONDS,
             start_new_session=True,

@@ -161,6 +161,9 @@ def test_the_wait_that_slurm_expects_is_read():
     assert test_only_wait(text, NOW) == 90
     assert test_only_wait(text, NOW + timedelta(days=1)) == 0
     assert test_only_wait("allocation failure: no such partition", NOW) is None
+    # What SLURM 22.05 printed while a job without a time limit had the nodes.
+    never = "sbatch: Job 11 to start at 10194-01-08T01:26:07 using 1 processors on nodes n1"
+    assert test_only_wait(never, NOW) is None
 
 
 # SLURM's programs.
