@@ -10,6 +10,9 @@ from escala.record.run import measure
 from tests.workflow.conftest import SIMULATED, experiment_of
 
 SIZES = [1024, 65536, 2**20]
+#: Of 24 steps in blocks of 3, 12 are made at the same time: two rounds of six calls.
+BLOCKS = {"steps": 24, "block": 3}
+PAIRS, ROUNDS = 4, 2
 
 
 @pytest.mark.parametrize(
@@ -26,7 +29,8 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
         "timed",
         SIMULATED,
         configurations=[{"strategy": strategy, "layouts": ["1x2"]}],
-        collectives={"sizes": SIZES, "rounds": 2, "seconds": 1, "steps": 3},
+        workloads={"virus-cnn": {"batch": {"rows": 2, "per": "global"}}},
+        collectives={"sizes": SIZES, "rounds": 2, "seconds": 1, **BLOCKS},
     )
     experiment = Experiment(settings, "timed.yaml")
     [run] = experiment.of_instrument("collectives")
@@ -45,6 +49,8 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
         assert len(each["seconds"]) == len(each["computing_seconds"]) == 2
         plain = library == "mpi" and operation == "allreduce"
         assert len(each["plain_seconds"]) == (2 if plain else 0)
+        assert len(each["after_step_seconds"]) == (ROUNDS if alone else 0)
+    assert len(found["contention"]) == (PAIRS if alone else 0)
 
 
 @pytest.mark.parametrize("target", ["predictions", "advice"])
