@@ -7,7 +7,7 @@ divided by that in the other, is what the ranks lose by each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -50,14 +50,24 @@ class Turns:
     ----------
     rank : of `ranks` in all.
     meet : returns when every rank has called it as often as this one.
+    library_seconds : returns the seconds that threads of the library have run in this process.
 
     Attributes
     ----------
-    pairs : of each pair of blocks, the seconds of its steps, at the same time and in turns.
+    pairs : of each pair of blocks, the seconds of its steps, at the same time and in turns, and
+        those that the library ran since the step before, in turns.
     """
 
-    def __init__(self, rank: int, ranks: int, blocks: Blocks, meet: Callable[[], None]):
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        blocks: Blocks,
+        meet: Callable[[], None],
+        library_seconds: Callable[[], float],
+    ):
         self._rank, self._ranks, self._blocks, self._meet = rank, ranks, blocks, meet
+        self._library_seconds, self._before = library_seconds, 0.0
         self.pairs: list[dict[str, list[float]]] = []
 
     def note(self, step: int, seconds: float) -> None:
@@ -65,9 +75,13 @@ class Turns:
         if self._blocks.pair(step) is None:
             return
         if self._blocks.pair(step) != self._blocks.pair(step - 1):
-            self.pairs.append({TOGETHER: [], IN_TURNS: []})
-        kind = IN_TURNS if self._blocks.in_turns(step) else TOGETHER
-        self.pairs[-1][kind].append(seconds)
+            self.pairs.append({TOGETHER: [], IN_TURNS: [], LIBRARY: []})
+        if not self._blocks.in_turns(step):
+            self.pairs[-1][TOGETHER].append(seconds)
+            return
+        before, self._before = self._before, self._library_seconds()
+        self.pairs[-1][IN_TURNS].append(seconds)
+        self.pairs[-1][LIBRARY].append(self._before - before)
 
     def wait(self, step: int) -> None:
         """Return when this rank may go on after a step.
@@ -82,21 +96,18 @@ class Turns:
             self._meet()
 
 
-#: Kinds of steps in a pair.
-TOGETHER, IN_TURNS = "together_seconds", "in_turns_seconds"
+#: What is recorded of a pair.
+TOGETHER, IN_TURNS, LIBRARY = "together_seconds", "in_turns_seconds", "library_seconds"
+#: The pairs of each rank, as `Turns` records them.
+OfRanks = Sequence[Sequence[Mapping[str, Sequence[float]]]]
 
 
-def slowdowns(of_ranks: Sequence[Sequence[Mapping[str, Sequence[float]]]]) -> list[float]:
+def slowdowns(of_ranks: OfRanks) -> list[float]:
     """Return for each pair of blocks how many times longer a step takes beside the other ranks.
 
-    Parameters
-    ----------
-    of_ranks : the pairs of each rank, as `Turns` records them.
-
-    Returns
-    -------
-    The mean of the steps at the same time, divided by that of the steps in turns. The first step of
-    a block is left out if there are others, because the cores were idle or exchanged before it.
+    It is the mean of the steps at the same time, divided by that of the steps in turns. The first
+    step of a block is left out if there are others, because the cores were idle or exchanged
+    before it.
     """
     return [
         _mean(each[TOGETHER] for each in of_pair) / _mean(each[IN_TURNS] for each in of_pair)
@@ -104,6 +115,19 @@ def slowdowns(of_ranks: Sequence[Sequence[Mapping[str, Sequence[float]]]]) -> li
     ]
 
 
-def _mean(blocks) -> float:
+def library_shares(of_ranks: OfRanks) -> list[float]:
+    """Return for each pair of blocks the share of a core that threads of the library take.
+
+    It is that of steps in turns, without the first one of a block, before which the rank waits. So
+    a block of one step has none.
+    """
+    return [
+        _mean(each[LIBRARY] for each in of_pair) / _mean(each[IN_TURNS] for each in of_pair)
+        for of_pair in zip(*of_ranks, strict=True)
+        if len(of_pair[0][IN_TURNS]) > 1
+    ]
+
+
+def _mean(blocks: Iterable[Sequence[float]]) -> float:
     seconds = [each for block in blocks for each in (block[1:] or block)]
     return sum(seconds) / len(seconds)

@@ -24,11 +24,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from escala.core.files import read_json, write_json
-from escala.probes._turns import Blocks, Turns, slowdowns
+from escala.probes import _threads
+from escala.probes._turns import Blocks, Turns, library_shares, slowdowns
 from escala.probes.base import Probe, section
 from escala.strategies import STRATEGIES, Strategy
 
@@ -151,7 +153,7 @@ class Collectives(Probe):
         "captured.",
         "type": ["object", "null"],
         "additionalProperties": False,
-        "required": ["library", "alone", "contention", "core", "times"],
+        "required": ["library", "alone", "contention", "library_shares", "core", "times"],
         "properties": {
             "library": {"description": "The library.", "enum": list(LIBRARIES)},
             "alone": {
@@ -164,6 +166,13 @@ class Collectives(Probe):
                 "exchanged in their steps, or made fewer than two whole ones in an epoch.",
                 "type": "array",
                 "items": {"type": "number", "exclusiveMinimum": 0},
+                "unit": "1",
+            },
+            "library_shares": {
+                "description": "Share of a core that threads of the library take while a rank "
+                "computes and exchanges nothing, one for each pair of blocks.",
+                "type": "array",
+                "items": {"type": "number", "minimum": 0},
                 "unit": "1",
             },
             "core": {
@@ -228,10 +237,12 @@ def summary(records: Sequence[Mapping]) -> dict:
         for name in _CORE
         for each in [[record["core"][name] for record in records]]
     }
+    pairs = [record["pairs"] for record in records]
     return {
         "library": first["library"],
         "alone": first["alone"],
-        "contention": slowdowns([record["pairs"] for record in records]),
+        "contention": slowdowns(pairs),
+        "library_shares": library_shares(pairs),
         "core": core,
         "times": times,
     }
@@ -278,7 +289,11 @@ class Timed:
         core = core_rates(values["rounds"], threads)
         self._timed = Timings(calls, values["sizes"], values["rounds"], values["seconds"])
         self._timed.before_steps(library == MPI)
-        self._turns = Turns(rank, ranks, blocks, self._timed.meet)
+        self._timed.meet()
+        threads = _threads.of_library()
+        self._turns = Turns(
+            rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, threads)
+        )
         self._record = {"library": library, "alone": inside, "core": core}
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):

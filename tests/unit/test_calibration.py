@@ -197,12 +197,19 @@ def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
         times = {"operation": "allreduce", "bytes": 8, "seconds": seconds, "plain_seconds": []}
         core = {"bytes_per_second": [rate, rate], "operations_per_second": [1.0, 2.0]}
         entry = times | {"computing_seconds": [[1.0], [2.0]], "after_step_seconds": seconds}
-        pairs = [{"together_seconds": [rate], "in_turns_seconds": [2.0]}]
+        pairs = [
+            {
+                "together_seconds": [rate, rate],
+                "in_turns_seconds": [2.0, 2.0],
+                "library_seconds": [7.0, rate / 100],
+            }
+        ]
         names = {"library": "mpi", "alone": True, "pairs": pairs}
         return names | {"core": core, "times": [entry]}
 
     found = summary([record([[3, 5], [2, 8]], 10.0), record([[4, 1], [2, 6]], 30.0)])
     assert found["contention"] == [(10 + 30) / (2 + 2)]
+    assert found["library_shares"] == [pytest.approx((0.1 + 0.3) / (2 + 2))]
     assert found["core"] == {"bytes_per_second": [20.0, 20.0], "operations_per_second": [1.0, 2.0]}
     [times] = found["times"]
     assert times["seconds"] == times["after_step_seconds"] == [(3 + 1) / 2, (2 + 6) / 2]
@@ -272,8 +279,8 @@ def collectives() -> dict:
         for size in SIZES
     ]
     core = {"bytes_per_second": [8e9] * 3, "operations_per_second": [50e9] * 3}
-    names = {"library": MPI, "alone": True, "contention": [BOTH, 9.0, *[BOTH] * 8]}
-    return names | {"core": core, "times": times}
+    contention = {"contention": [BOTH, 9.0, *[BOTH] * 8], "library_shares": []}
+    return {"library": MPI, "alone": True, "core": core, "times": times} | contention
 
 
 def write_steps(path: Path, rows: int, factor: float) -> None:

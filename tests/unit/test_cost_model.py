@@ -93,7 +93,7 @@ def content(
 
     def beside_others(library: str) -> dict:
         names = {"library": library, "rows": 32, "cores": 1, "processes": 2}
-        return names | {"ratios": noisy(BOTH)}
+        return names | {"ratios": noisy(BOTH), "library_shares": []}
 
     return {
         "format": 2,
@@ -636,6 +636,22 @@ def test_processes_on_a_node_are_slower_as_they_were_together():
     # Four ranks on two cores.
     assert four.terms["contention"] == pytest.approx((2 * BOTH - 1) * computing)
     assert "more ranks than cores" in four.extrapolated
+
+
+def test_threads_of_the_library_take_a_share_of_the_cores_of_each_rank():
+    changed = content()
+    [of_mpi, _] = changed["works"]["cnn"]["contention"]
+    of_mpi["library_shares"] = [0.2, 0.2, 0.2]
+
+    def slower(layout: Layout, library: str = MPI) -> float:
+        plan = replace(PLAN, library=library, layout=layout, rows=32 * layout.ranks)
+        terms = predict(parse(changed), plan, draws=2).terms
+        return 1 + terms["contention"][0] / (terms["fixed"] + terms["compute"])[0]
+
+    assert slower(Layout(1, 1)) == 1
+    assert slower(Layout(2, 1)) == pytest.approx(1 / 0.8)
+    assert slower(Layout(1, 2)) == pytest.approx(BOTH / 0.8)
+    assert slower(Layout(1, 2), GLOO) == pytest.approx(BOTH)
 
 
 def test_contention_is_that_of_the_library_and_the_median_of_its_pairs():

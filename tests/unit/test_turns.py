@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 import time
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -11,7 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escala.probes._turns import IN_TURNS, TOGETHER, Blocks, Turns, slowdowns
+from escala.probes import _threads
+from escala.probes._turns import (
+    IN_TURNS,
+    LIBRARY,
+    TOGETHER,
+    Blocks,
+    Turns,
+    library_shares,
+    slowdowns,
+)
 
 EPOCHS, STEPS, LENGTH = 2, 26, 4
 
@@ -41,7 +52,7 @@ def test_all_ranks_meet_as_often_within_every_epoch(steps, length, ranks):
     met = []
     for rank in range(ranks):
         calls = []
-        turns = Turns(rank, ranks, Blocks.of(steps, length), lambda calls=calls: calls.append(1))
+        turns = Turns(rank, ranks, Blocks.of(steps, length), partial(calls.append, 1), float)
         for step in range(1, steps + 1):
             turns.wait(step)
         met.append(len(calls))
@@ -55,7 +66,41 @@ def test_a_ratio_leaves_the_first_step_of_a_block_out():
     ranks = [[pair([9.0, 2.0, 4.0], [8.0, 2.0, 2.0])], [pair([9.0, 3.0, 3.0], [0.5, 2.0, 2.0])]]
     assert slowdowns(ranks) == [12 / 8]
     assert slowdowns([[pair([3.0], [2.0])]]) == [1.5]
-    assert slowdowns([[], []]) == []
+    assert slowdowns([[], []]) == library_shares([[], []]) == []
+
+
+def test_the_share_of_a_library_is_that_of_steps_that_follow_each_other():
+    """Before the first step of a turn, the rank waits, and threads of the library run."""
+    clock = iter([5.0, 5.25, 5.75])
+    turns = Turns(0, 1, Blocks(3, 1), int, lambda: next(clock))
+    for step in range(1, 7):
+        turns.note(step, 1.0 if step <= 3 else 0.5)
+    [pair] = turns.pairs
+    assert pair == {TOGETHER: [1.0] * 3, IN_TURNS: [0.5] * 3, LIBRARY: [5.0, 0.25, 0.5]}
+    other = pair | {LIBRARY: [9.0, 0.0, 0.0]}
+    assert library_shares([[pair], [other]]) == [0.75 / 4 / 0.5]
+    assert library_shares([[{TOGETHER: [1.0], IN_TURNS: [1.0], LIBRARY: [7.0]}]]) == []
+
+
+def test_threads_of_a_library_are_those_that_run_while_the_process_waits():
+    ended = threading.Event()
+
+    def wake_up() -> None:
+        while not ended.wait(0.002):
+            sum(range(2000))
+
+    running, waiting = (threading.Thread(target=each) for each in (wake_up, ended.wait))
+    running.start(), waiting.start()
+    try:
+        found = _threads.of_library()
+        assert running.native_id in found and waiting.native_id not in found
+        before = _threads.core_seconds(found)
+        time.sleep(0.1)
+        assert _threads.core_seconds(found) > before > 0
+    finally:
+        ended.set()
+        running.join(), waiting.join()
+    assert _threads.core_seconds([running.native_id]) == 0
 
 
 #: Seconds of a step by itself, and how many times longer it is beside another one.
@@ -65,7 +110,7 @@ ALONE, SLOWER = 0.016, 1.5
 def compute(rank: int, ranks: int, barrier, active, results) -> None:
     """Make steps that are slower while another process makes one, as a rank of a probe run does."""
     blocks = Blocks.of(STEPS, LENGTH)
-    turns = Turns(rank, ranks, blocks, lambda: barrier.wait(60))
+    turns = Turns(rank, ranks, blocks, lambda: barrier.wait(60), float)
     steps = []
     for epoch in range(EPOCHS):
         barrier.wait(60)  # Ranks begin an epoch together.

@@ -50,7 +50,9 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
         plain = library == "mpi" and operation == "allreduce"
         assert len(each["plain_seconds"]) == (2 if plain else 0)
         assert len(each["after_step_seconds"]) == (ROUNDS if alone else 0)
-    assert len(found["contention"]) == (PAIRS if alone else 0)
+    for name in ("contention", "library_shares"):
+        assert len(found[name]) == (PAIRS if alone else 0)
+    assert all(0 < share < 1 for share in found["library_shares"])
 
 
 @pytest.mark.parametrize("target", ["predictions", "advice"])

@@ -9,8 +9,8 @@ from repeat to repeat. Deviations are those of logarithms, and they are widened 
 of repeats (T. C. Hesterberg, What teachers should know about the bootstrap, The American
 Statistician 69 (2015), 371-386: expanded percentile intervals). Steps of all numbers of rows of a
 work have the same spread, so their deviations are drawn from all of them. The predicted run is one
-more repeat, so it deviates like one. Contention is the median of the drawn ratios, of which a few
-were disturbed.
+more repeat, so it deviates like one. Contention is the median of what is drawn, because
+some pairs are disturbed.
 """
 
 from __future__ import annotations
@@ -92,6 +92,8 @@ class Contention:
     rows, cores : as of `StepTimes`.
     processes : that compute at the same time on the node.
     ratios : one for each pair of measurements, shape (pairs,).
+    library_shares : of a core, that threads of the library take meanwhile, shape (shares,); empty
+        if not measured.
     """
 
     library: str
@@ -99,6 +101,7 @@ class Contention:
     cores: int
     processes: int
     ratios: np.ndarray
+    library_shares: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -290,7 +293,7 @@ def _work(content: dict) -> Work:
         tuple(Gradient(**each | {"shape": tuple(each["shape"])}) for each in content["gradients"]),
         tuple(_steps(each) for each in content["steps"]),
         tuple(
-            Contention(**each | {"ratios": np.array(each["ratios"], float)})
+            Contention(**each | {name: np.array(each[name], float) for name in _OF_PAIRS})
             for each in content["contention"]
         ),
         _optional(content["update_seconds"]),
@@ -300,6 +303,7 @@ def _work(content: dict) -> Work:
     )
 
 
+_OF_PAIRS = ("ratios", "library_shares")
 _OVERHEADS = ("start", "evaluation_per_row", "end")
 _KINDS_OF_TIMES = ("seconds", "computing_seconds")
 
@@ -331,7 +335,7 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
             content,
             steps=tuple(_drawn(each, deviations, random) for each in content.steps),
             contention=tuple(
-                replace(each, ratios=np.median(random.choice(each.ratios, each.ratios.shape))[None])
+                replace(each, **{name: _median(getattr(each, name), random) for name in _OF_PAIRS})
                 for each in content.contention
             ),
             update=None if content.update is None else one(content.update),
@@ -409,6 +413,13 @@ def _resampled(seconds: np.ndarray, random: np.random.Generator) -> tuple[np.nda
     means = logarithms.mean(axis=1, keepdims=True)
     drawn = (logarithms - means)[:, random.integers(repeats, size=repeats)].mean(axis=1)
     return np.exp(means + drawn[:, None] * _widening(repeats)), _deviations(seconds)
+
+
+def _median(of_pairs: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return the median of a resample, of shape (1,), or nothing of nothing."""
+    if not len(of_pairs):
+        return of_pairs
+    return np.median(random.choice(of_pairs, of_pairs.shape))[None]
 
 
 def _of_run(deviations: np.ndarray, random: np.random.Generator) -> float:

@@ -174,7 +174,7 @@ def _of_one_process(runs: Sequence[Mapping]) -> list[dict]:
 
 def _contention(runs: Sequence[Mapping]) -> list[dict]:
     """Return how many times longer steps are beside other processes of the node, by library."""
-    by_kind: dict[tuple, list[float]] = defaultdict(list)
+    by_kind: dict[tuple, list[Mapping]] = defaultdict(list)
     for run in runs:
         key = (
             run["collectives"]["library"],
@@ -182,13 +182,17 @@ def _contention(runs: Sequence[Mapping]) -> list[dict]:
             run["knobs"]["cores_per_process"],
             Layout.parse(run["layout"]).ranks,
         )
-        by_kind[key] += run["collectives"]["contention"]
+        by_kind[key].append(run["collectives"])
     names = ("library", "rows", "cores", "processes")
-    return [
-        dict(zip(names, key, strict=True)) | {"ratios": ratios}
-        for key, ratios in by_kind.items()
-        if len(ratios) >= LEAST_REPEATS
+    found = [
+        dict(zip(names, key, strict=True))
+        | {
+            name: [each for result in results for each in result[of_result]]
+            for name, of_result in (("ratios", "contention"), ("library_shares", "library_shares"))
+        }
+        for key, results in by_kind.items()
     ]
+    return [each for each in found if len(each["ratios"]) >= LEAST_REPEATS]
 
 
 def _full_steps(run: Mapping) -> list[float]:

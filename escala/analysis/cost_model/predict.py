@@ -5,8 +5,9 @@ The terms of a step:
 - `fixed`: of the compute time of one process, what does not depend on its rows: the line through
   the two smallest calibrated numbers of rows, at 0 rows.
 - `compute`: the rest of it, interpolated between the calibrated numbers of rows.
-- `contention`: what processes on the same node lose by each other, as calibrated, and by sharing
-  cores if there are more ranks than cores.
+- `contention`: what processes on the same node lose by each other, as calibrated for the library,
+  what threads of the library take of the cores, and by sharing cores if there are more ranks than
+  cores.
 - `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
   independent draws from the calibrated steps.
 - `exchange`: what the exchange adds (`overlap.exposed_seconds`), and the conversion to 16 bits.
@@ -265,9 +266,11 @@ def _contention(
 ) -> float:
     """Return the factor by which a step takes longer beside the other processes of its node.
 
-    Threads of the library take a part of the cores, so it is that of the plan's library, or without
-    one that of the others.
+    Threads of the library take a share of the cores of each rank, also of ranks that have a node to
+    themselves. Without ratios of the plan's library, those of the others stand for them.
     """
+    if plan.layout.ranks == 1:
+        return 1.0
     of_cores = [each for each in calibrated if each.cores == plan.cores]
     of_library = [each for each in of_cores if each.library == plan.library]
     ratios: dict[int, list[float]] = {1: [1.0]}
@@ -283,7 +286,9 @@ def _contention(
     means = [max(float(np.mean(ratios[number])), 1.0) for number in known]
     if processes > fitting:
         notes.append("more ranks than cores")
-    return float(np.interp(fitting, known, means)) * processes / fitting
+    shares = [each.library_shares.mean() for each in of_library if len(each.library_shares)]
+    computing = 1 - float(np.mean(shares)) / plan.cores if shares else 1.0
+    return float(np.interp(fitting, known, means)) / computing * processes / fitting
 
 
 def _expected_largest(shape: np.ndarray, ranks: int) -> float:
