@@ -785,13 +785,13 @@ def covered(calibrated: int, draws: int, spread: float = 0.05) -> float:
         _, low, high = interval(found.steps)
         widths.append(np.log(high / low))
         hits += low <= truth <= high
-    # A step that is known exactly would have 2 · 1.645 deviations of one run.
-    assert 2.5 * spread < np.median(widths) < 6 * spread
+    # A step that is known exactly would have 2 · 1.645 deviations of a run, or 2.3 of two halves.
+    assert 2 * spread < np.median(widths) < 5 * spread
     return hits / calibrated
 
 
 def test_intervals_cover_another_run_of_the_machine_as_often_as_stated():
-    """With 400 calibrations of 200 draws each, the intervals of level 0.9 covered 0.94."""
+    """With 400 calibrations of 200 draws each, the intervals of level 0.9 covered 0.92."""
     assert covered(30, 50) >= 0.8
 
 
@@ -872,7 +872,7 @@ def _of_network(name: str) -> dict:
         (_of_network("elsewhere"), "is not the network of 2x1"),
         (_of_network("local"), "is not the network of 2x1"),
         (_repeated(), "cnn has two entries of 16 rows"),
-        (content() | {"format": 1}, "format: is not 2.*\n.*calibrate again"),
+        (content() | {"format": 1}, "format: is not 2.*calibrate again"),
         (_without("core"), "'core' is a required property"),
         (content() | {"works": {"cnn": {}}}, "works.cnn"),
         (content() | {"cores_per_node": 0}, "cores_per_node"),

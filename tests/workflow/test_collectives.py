@@ -29,7 +29,7 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
         "timed",
         SIMULATED,
         configurations=[{"strategy": strategy, "layouts": ["1x2"]}],
-        workloads={"virus-cnn": {"batch": {"rows": 2, "per": "global"}}},
+        workloads={"virus-cnn": {"epochs": 1, "batch": {"rows": 2, "per": "global"}}},
         collectives={"sizes": SIZES, "rounds": 2, "seconds": 1, **BLOCKS},
     )
     experiment = Experiment(settings, "timed.yaml")
