@@ -92,7 +92,7 @@ _TIMES = {
     },
     ALONE: _times("Mean time of a call"),
     COMPUTING: _times("The same while each rank computes"),
-    AFTER: _times("Time of a call right after a step; empty where the ranks exchange in their steps"),
+    AFTER: _times("Time of a call right after a step; empty if the ranks exchange in their steps"),
     PLAIN: _times("The same by MPI without Horovod; empty where this was not timed"),
 }
 _CORE = {
