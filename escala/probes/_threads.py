@@ -6,9 +6,10 @@ Its threads are those that run while the process has nothing to do.
 
 from __future__ import annotations
 
-import os
+import threading
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 #: Until threads that have just computed are asleep, and while the others are looked for.
 _SETTLE, _IDLE = 0.1, 0.3
@@ -19,7 +20,7 @@ def of_library() -> list[int]:
     time.sleep(_SETTLE)
     before = {thread: core_seconds([thread]) for thread in _threads()}
     time.sleep(_IDLE)
-    own = int(os.path.basename(os.readlink("/proc/thread-self")))
+    own = threading.get_native_id()
     return [
         thread
         for thread, seconds in before.items()
@@ -43,4 +44,4 @@ def core_seconds(threads: Iterable[int]) -> float:
 
 
 def _threads() -> list[int]:
-    return [int(name) for name in os.listdir("/proc/self/task")]
+    return [int(thread.name) for thread in Path("/proc/self/task").iterdir()]

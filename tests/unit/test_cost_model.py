@@ -663,7 +663,9 @@ def test_contention_is_that_of_the_library_and_the_median_of_its_pairs():
     of_gloo["ratios"] = [2.0] * 2
 
     def slower(library: str) -> tuple[float, tuple[str, ...]]:
-        found = predict(parse(changed), replace(PLAN, library=library, layout=Layout(1, 2)), draws=20)
+        found = predict(
+            parse(changed), replace(PLAN, library=library, layout=Layout(1, 2)), draws=20
+        )
         terms = {name: float(np.median(each)) for name, each in found.terms.items()}
         return 1 + terms["contention"] / (terms["fixed"] + terms["compute"]), found.extrapolated
 

@@ -373,9 +373,7 @@ def _deviations_of(steps: Sequence[StepTimes]) -> np.ndarray:
     return deviations * _widening(len(deviations), len(steps))
 
 
-def _drawn(
-    steps: StepTimes, deviations: np.ndarray, random: np.random.Generator
-) -> StepTimes:
+def _drawn(steps: StepTimes, deviations: np.ndarray, random: np.random.Generator) -> StepTimes:
     """Return steps with one mean, which deviates like the mean of so many repeats."""
     drawn = random.choice(deviations, steps.means.shape).mean()
     return replace(steps, means=np.exp(np.log(steps.means).mean() + drawn)[None])
