@@ -8,7 +8,7 @@ experiment.
 |---|---|
 | `single` `1x1` with three numbers of rows, `REPEATS` times in turns | times of steps |
 | clocks of `single` `1x1` | when each gradient is known, and the time of the update |
-| collectives on `1x2` | collectives within a node, rates of a core, steps of two processes |
+| collectives on `1x2` | collectives within a node, rates of a core, contention of two processes |
 | collectives on `2x1` of each network | collectives between nodes |
 
 A *work* is what one process computes: dataset, workload, and the knobs that `single` reads. So
@@ -35,8 +35,8 @@ from escala.strategies.knobs import all_knobs, complete, significant
 
 SUFFIX = "-calibration"
 REPEATS = 3
-#: Steps of an epoch of a calibrating run, and the most epochs of a small dataset.
-STEPS, MOST_EPOCHS = 40, 20
+#: Steps and rows that a calibrating run takes at least, and the most epochs of a small dataset.
+STEPS, ROWS, MOST_EPOCHS = 40, 8000, 50
 #: The calibrated numbers of rows reach from this share of the fewest that are predicted to this
 #: share of the most.
 _LEAST, _MOST, _NUMBERS = 0.75, 1.5, 3
@@ -97,13 +97,17 @@ class Calibration(Experiment):
         return []
 
     def settings_of(self, run):
-        """Return the settings of a run; a small dataset has as many epochs as `STEPS` take."""
+        """Return the settings of a run; a small dataset has as many epochs as its steps take.
+
+        Short steps are many, because the speed of the machine changes from second to second.
+        """
         settings = super().settings_of(run)
         train_rows = size_of(self.datasets[run.dataset]).train_rows
         rows = global_batch(settings["training"], Layout.parse(run.layout).ranks)
-        epochs = math.ceil(STEPS * rows / train_rows) if train_rows else 1
-        training = settings["training"] | {"epochs": min(epochs, MOST_EPOCHS)}
-        return settings | {"training": training, "max_steps": settings["max_steps"] or STEPS}
+        steps = settings["max_steps"] or max(STEPS, math.ceil(ROWS / rows))
+        epochs = min(math.ceil(steps * rows / train_rows), MOST_EPOCHS) if train_rows else 1
+        training = settings["training"] | {"epochs": epochs}
+        return settings | {"training": training, "max_steps": math.ceil(steps / epochs)}
 
     @cached_property
     def works(self) -> dict[tuple[str, str, str], Work]:

@@ -6,7 +6,10 @@ each size alone, and while a further thread of the rank computes. A rank that is
 for the others. So the time of a call is the shortest of all ranks.
 
 The steps of such a run exchange nothing, where the library allows it: each rank trains by itself,
-at the same time as the others. In the end all ranks get the weights of rank 0.
+in blocks of steps at the same time as the others, and in turns with them. Their ratio is what the
+ranks lose by each other. After each step at the same time as the others, one of the collectives is
+timed again, because its threads wait for the cores of a real step. In the end all ranks get the
+weights of rank 0.
 
 Where ranks exchange through MPI, its own sum of the same bytes is timed beside Horovod's. The
 method of repeats in turns is that of ReproMPI (S. Hunold, A. Carpen-Amarie, Reproducible MPI
@@ -21,10 +24,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from escala.core.files import read_json, write_json
+from escala.probes import _threads
+from escala.probes._turns import Blocks, Turns, library_shares, slowdowns
 from escala.probes.base import Probe, section
 from escala.strategies import STRATEGIES, Strategy
 
@@ -35,8 +41,13 @@ if TYPE_CHECKING:  # Experiments are read in processes without TensorFlow.
 #: Libraries that perform collectives.
 MPI, GLOO, TENSORFLOW = LIBRARIES = ("mpi", "gloo", "tensorflow")
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
-#: How a call is timed: by itself, while the rank computes, and without Horovod.
-ALONE, COMPUTING, PLAIN = WAYS = ("seconds", "computing_seconds", "plain_seconds")
+#: How a call is timed: by itself, while the rank computes, after a step, and without Horovod.
+ALONE, COMPUTING, AFTER, PLAIN = WAYS = (
+    "seconds",
+    "computing_seconds",
+    "after_step_seconds",
+    "plain_seconds",
+)
 
 #: Both sides of the sizes at which Open MPI changes its algorithm for a few ranks.
 SIZES = tuple(2**10 * kib for kib in (1, 2, 8, 32, 128, 256, 1024, 4096, 16384, 65536))
@@ -81,6 +92,7 @@ _TIMES = {
     },
     ALONE: _times("Mean time of a call"),
     COMPUTING: _times("The same while each rank computes"),
+    AFTER: _times("Time of a call right after a step; empty if the ranks exchange in their steps"),
     PLAIN: _times("The same by MPI without Horovod; empty where this was not timed"),
 }
 _CORE = {
@@ -126,7 +138,14 @@ class Collectives(Probe):
             "description": "Training steps of such a run, of one epoch.",
             "type": "integer",
             "minimum": 1,
-            "default": 40,
+            "default": 200,
+        },
+        block={
+            "description": "Steps that all ranks make at the same time, before each of them makes "
+            "as many in its turn. An epoch is divided into blocks of about this length.",
+            "type": "integer",
+            "minimum": 1,
+            "default": 10,
         },
     )
     result: ClassVar[dict] = {
@@ -134,12 +153,27 @@ class Collectives(Probe):
         "captured.",
         "type": ["object", "null"],
         "additionalProperties": False,
-        "required": ["library", "alone", "core", "times"],
+        "required": ["library", "alone", "contention", "library_shares", "core", "times"],
         "properties": {
             "library": {"description": "The library.", "enum": list(LIBRARIES)},
             "alone": {
                 "description": "Whether the ranks exchanged nothing in their steps.",
                 "type": "boolean",
+            },
+            "contention": {
+                "description": "Time of a step while all ranks compute, divided by that of a step "
+                "while the other ranks wait, one for each pair of blocks. Empty where the ranks "
+                "exchanged in their steps, or made fewer than two whole ones in an epoch.",
+                "type": "array",
+                "items": {"type": "number", "exclusiveMinimum": 0},
+                "unit": "1",
+            },
+            "library_shares": {
+                "description": "Share of a core that threads of the library take while a rank "
+                "computes and exchanges nothing, one for each pair of blocks.",
+                "type": "array",
+                "items": {"type": "number", "minimum": 0},
+                "unit": "1",
             },
             "core": {
                 "description": "Rates of one core, while the other ranks measure theirs.",
@@ -171,7 +205,12 @@ class Collectives(Probe):
         measured = library(STRATEGIES[plan["strategy"]])
         threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
         path = self.folder / f"rank{process}.collectives.json"
-        return Timed(path, self.values, measured, threads, variables, inside)
+        whole_steps = plan["train_rows"] // plan["global_batch"]
+        steps = min(whole_steps, plan["max_steps"] or whole_steps)
+        blocks = Blocks.of(steps, self.values["block"])
+        return Timed(
+            path, self.values, measured, threads, variables, inside, process, plan["ranks"], blocks
+        )
 
     def read(self, processes):
         return summary(
@@ -198,7 +237,15 @@ def summary(records: Sequence[Mapping]) -> dict:
         for name in _CORE
         for each in [[record["core"][name] for record in records]]
     }
-    return {"library": first["library"], "alone": first["alone"], "core": core, "times": times}
+    pairs = [record["pairs"] for record in records]
+    return {
+        "library": first["library"],
+        "alone": first["alone"],
+        "contention": slowdowns(pairs),
+        "library_shares": library_shares(pairs),
+        "core": core,
+        "times": times,
+    }
 
 
 def _of_repeats(of_ranks: Sequence[Sequence[Sequence[float]]]) -> list[float]:
@@ -221,6 +268,8 @@ class Timed:
     threads : of a product in this process.
     variables : the trained variables.
     inside : whether steps can be made without exchange.
+    rank : of `ranks` in all.
+    blocks : of the steps of an epoch.
     """
 
     def __init__(
@@ -231,17 +280,21 @@ class Timed:
         threads: int,
         variables: Sequence[tf.Variable],
         inside: bool,
+        rank: int,
+        ranks: int,
+        blocks: Blocks,
     ):
-        self._path, self._variables = path, variables
+        self._path, self._variables, self._blocks = path, variables, blocks
         calls = _TensorFlow() if library == TENSORFLOW else _Horovod()
-        self._record = {
-            "library": library,
-            "alone": inside,
-            "core": core_rates(values["rounds"], threads),
-            "times": timed(
-                calls, values["sizes"], values["rounds"], values["seconds"], library == MPI
-            ),
-        }
+        core = core_rates(values["rounds"], threads)
+        self._timed = Timings(calls, values["sizes"], values["rounds"], values["seconds"])
+        self._timed.before_steps(library == MPI)
+        self._timed.meet()
+        threads = _threads.of_library()
+        self._turns = Turns(
+            rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, threads)
+        )
+        self._record = {"library": library, "alone": inside, "core": core}
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
         """Return a step that applies a rank's own gradients; see `Recorder.step`."""
@@ -259,14 +312,21 @@ class Timed:
         return by_itself
 
     def note(self, epoch: int, step: int, began: float, gathered: float, returned: float) -> None:
-        """Do nothing: the run's own table of steps has these times."""
+        """Record the time of a step, and wait for the turn of the next one."""
+        if not self._record["alone"]:
+            return
+        self._turns.note(step, returned - began)
+        if not self._blocks.in_turns(step):
+            self._timed.after_step()
+        self._turns.wait(step)
 
     def write(self) -> None:
         if self._record["alone"]:
             import horovod.tensorflow as hvd
 
             hvd.broadcast_variables(self._variables, root_rank=0)
-        write_json(self._path, self._record, durable=False)
+        record = self._record | {"pairs": self._turns.pairs, "times": self._timed.entries}
+        write_json(self._path, record, durable=False)
 
 
 class _Horovod:
@@ -314,51 +374,84 @@ class _TensorFlow:
         return tf.function(call, autograph=False)
 
 
-def timed(
-    collectives: _Horovod | _TensorFlow,
-    sizes: Sequence[int],
-    repeats: int,
-    seconds: float,
-    plain: bool,
-) -> list[dict]:
-    """Return the seconds of each call of each size, by operation and size.
-
-    Sizes and ways take turns: a repeat has all of them.
+class Timings:
+    """Times the collectives of each operation and size, in calls of every rank.
 
     Parameters
     ----------
-    seconds : for all calls together.
-    plain : whether to time MPI's own sum, too.
-    """
-    import tensorflow as tf
+    seconds : for all calls of `before_steps` together.
 
-    share = seconds / (repeats * len(OPERATIONS) * len(sizes) * 2)
-    agree = _agreement(collectives)
-    entries, calls = [], {}
-    for operation in OPERATIONS:
-        for number, size in enumerate(ordered := sorted(sizes)):
-            values = tf.zeros(size // 4, tf.float32)
-            call = collectives.compiled(operation, f"collectives/{operation}/{size}")
-            call(values)  # Connects the ranks.
-            once = agree(_seconds(call, values))
-            count = max(1, min(MOST_CALLS, math.floor(share / once)))
-            entries.append({"operation": operation, "bytes": size} | {way: [] for way in WAYS})
-            calls[operation, size] = call, values, count
-            larger = ordered[number + 1 : number + 2]
-            if larger and once * larger[0] / size > _SHARES * share:
-                break
-    by_mpi = _plain_sum() if plain else None
-    for _ in range(repeats):
-        for entry in entries:
-            call, values, count = calls[entry["operation"], entry["bytes"]]
-            for way, beside in ((ALONE, nullcontext), (COMPUTING, _computing)):
-                with beside():
-                    call(values)
-                    entry[way].append([_seconds(call, values) for _ in range(count)])
-            if by_mpi and entry["operation"] == ALLREDUCE:
-                by_mpi(entry["bytes"])
-                entry[PLAIN].append([_seconds(by_mpi, entry["bytes"]) for _ in range(count)])
-    return entries
+    Attributes
+    ----------
+    entries : of each operation and size, the seconds of each call of each repeat, by `WAYS`.
+    """
+
+    def __init__(
+        self,
+        collectives: _Horovod | _TensorFlow,
+        sizes: Sequence[int],
+        repeats: int,
+        seconds: float,
+    ):
+        import tensorflow as tf
+
+        share = seconds / (repeats * len(OPERATIONS) * len(sizes) * 2)
+        self._repeats, self._agree = repeats, _agreement(collectives)
+        self._entries: list[dict] = []
+        self._calls: list[tuple[Callable, tf.Tensor, int]] = []
+        self._after: list[float] = []
+        for operation in OPERATIONS:
+            for number, size in enumerate(ordered := sorted(sizes)):
+                values = tf.zeros(size // 4, tf.float32)
+                call = collectives.compiled(operation, f"collectives/{operation}/{size}")
+                call(values)  # Connects the ranks.
+                once = self._agree(_seconds(call, values))
+                count = max(1, min(MOST_CALLS, math.floor(share / once)))
+                self._entries.append({"operation": operation, "bytes": size})
+                self._calls.append((call, values, count))
+                larger = ordered[number + 1 : number + 2]
+                if larger and once * larger[0] / size > _SHARES * share:
+                    break
+
+    def before_steps(self, plain: bool) -> None:
+        """Time all calls, with and without computing.
+
+        Sizes and ways take turns: a repeat has all of them.
+
+        Parameters
+        ----------
+        plain : whether to time MPI's own sum, too.
+        """
+        by_mpi = _plain_sum() if plain else None
+        for entry in self._entries:
+            entry |= {way: [] for way in (ALONE, COMPUTING, PLAIN)}
+        for _ in range(self._repeats):
+            for entry, (call, values, count) in zip(self._entries, self._calls, strict=True):
+                for way, beside in ((ALONE, nullcontext), (COMPUTING, _computing)):
+                    with beside():
+                        call(values)
+                        entry[way].append([_seconds(call, values) for _ in range(count)])
+                if by_mpi and entry["operation"] == ALLREDUCE:
+                    by_mpi(entry["bytes"])
+                    entry[PLAIN].append([_seconds(by_mpi, entry["bytes"]) for _ in range(count)])
+
+    def after_step(self) -> None:
+        """Time one call: that of the next entry."""
+        call, values, _ = self._calls[len(self._after) % len(self._calls)]
+        self._after.append(_seconds(call, values))
+
+    def meet(self) -> None:
+        """Return when every rank has called it as often as this one."""
+        self._agree(0.0)
+
+    @property
+    def entries(self) -> list[dict]:
+        number = len(self._entries)
+        whole = len(self._after) // number * number
+        return [
+            entry | {AFTER: [[each] for each in self._after[place:whole:number]]}
+            for place, entry in enumerate(self._entries)
+        ]
 
 
 def _agreement(collectives: _Horovod | _TensorFlow) -> Callable[[float], float]:

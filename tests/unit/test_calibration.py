@@ -17,7 +17,7 @@ from sentences import check
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.collectives import MPI, OPERATIONS, work
-from escala.analysis.cost_model.document import document, moments
+from escala.analysis.cost_model.document import document, entries, moments
 from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.predict import Plan, predict
 from escala.core.errors import InputError
@@ -198,13 +198,23 @@ def test_the_time_of_a_call_is_the_shortest_of_all_ranks():
     def record(seconds: list[list[float]], rate: float) -> dict:
         times = {"operation": "allreduce", "bytes": 8, "seconds": seconds, "plain_seconds": []}
         core = {"bytes_per_second": [rate, rate], "operations_per_second": [1.0, 2.0]}
-        entry = times | {"computing_seconds": [[1.0], [2.0]]}
-        return {"library": "mpi", "alone": True, "core": core, "times": [entry]}
+        entry = times | {"computing_seconds": [[1.0], [2.0]], "after_step_seconds": seconds}
+        pairs = [
+            {
+                "together_seconds": [rate, rate],
+                "in_turns_seconds": [2.0, 2.0],
+                "library_seconds": [7.0, rate / 100],
+            }
+        ]
+        names = {"library": "mpi", "alone": True, "pairs": pairs}
+        return names | {"core": core, "times": [entry]}
 
     found = summary([record([[3, 5], [2, 8]], 10.0), record([[4, 1], [2, 6]], 30.0)])
+    assert found["contention"] == [(10 + 30) / (2 + 2)]
+    assert found["library_shares"] == [pytest.approx((0.1 + 0.3) / (2 + 2))]
     assert found["core"] == {"bytes_per_second": [20.0, 20.0], "operations_per_second": [1.0, 2.0]}
     [times] = found["times"]
-    assert times["seconds"] == [(3 + 1) / 2, (2 + 6) / 2]
+    assert times["seconds"] == times["after_step_seconds"] == [(3 + 1) / 2, (2 + 6) / 2]
     assert times["computing_seconds"] == [1.0, 2.0] and times["plain_seconds"] == []
 
 
@@ -244,7 +254,9 @@ def write_runs(root: Path, found: Calibration, **changes) -> dict:
         path = root / run.file
         write_json(path, content | changes.get(run.instrument or "timing", {}))
         for rank in range(layout.ranks):
-            write_steps(path.parent / "ranks" / f"rank{rank}.steps.csv", rows, layout.ranks)
+            # A run of another day, whose steps are no reference of those of one process.
+            factor = 1.0 if layout.ranks == 1 else 3.0
+            write_steps(path.parent / "ranks" / f"rank{rank}.steps.csv", rows, factor)
         if run.instrument == "clocks":
             write_clocks(path.parent / "ranks" / "rank0.clocks.csv", rows)
     for each in found.different_works:
@@ -259,21 +271,24 @@ def collectives() -> dict:
         {
             "operation": operation,
             "bytes": size,
-            "seconds": [seconds_of_collective(operation, size)] * 3,
+            # Back to back, they are shorter.
+            "seconds": [0.5 * seconds_of_collective(operation, size)] * 3,
             "computing_seconds": [seconds_of_collective(operation, size)] * 3,
+            "after_step_seconds": [seconds_of_collective(operation, size)] * 4,
             "plain_seconds": [],
         }
         for operation in OPERATIONS
         for size in SIZES
     ]
     core = {"bytes_per_second": [8e9] * 3, "operations_per_second": [50e9] * 3}
-    return {"library": MPI, "alone": True, "core": core, "times": times}
+    contention = {"contention": [BOTH, 9.0, *[BOTH] * 8], "library_shares": []}
+    return {"library": MPI, "alone": True, "core": core, "times": times} | contention
 
 
-def write_steps(path: Path, rows: int, processes: int) -> None:
+def write_steps(path: Path, rows: int, factor: float) -> None:
     """Write two epochs of three whole steps and one of a single row."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    seconds = seconds_of_step(rows, processes)
+    seconds = factor * seconds_of_step(rows)
     steps = [
         (epoch, step, rows if step < 4 else 1, 0.25 * seconds, 0.75 * seconds, 1.0, 1.0)
         for epoch in (1, 2)
@@ -350,6 +365,31 @@ def test_a_document_of_a_known_machine_predicts_its_times(tmp_path):
     assert halved["exchange_seconds"] == pytest.approx(
         seconds_of_collective("allreduce", int(size / 2)) + casts, rel=1e-3
     )
+
+
+def test_times_of_back_to_back_calls_count_where_no_step_was_without_exchange():
+    def entry(after: list[float]) -> dict:
+        times = {"bytes": 8, "operation": "allreduce", "seconds": [1.0] * 2}
+        times |= {"computing_seconds": [2.0] * 2, "after_step_seconds": after}
+        of_run = {"library": "mpi", "times": [times]}
+        return {"layout": "1x2", "network": "native", "collectives": of_run}
+
+    for runs, seconds in (
+        ([entry([3.0] * 5), entry([4.0])], [3.0] * 5 + [4.0]),
+        ([entry([3.0] * 5), entry([])], [1.0] * 4),
+    ):
+        [found] = entries(runs)
+        assert found["times"] == [{"bytes": 8, "seconds": seconds, "computing_seconds": [2.0] * 4}]
+
+
+def test_short_steps_of_a_calibrating_run_are_many():
+    found = Calibration(experiment())
+    for run in found.runs_needed(links=False):
+        settings = found.settings_of(run)
+        rows = settings["training"]["batch"]["rows"] * Layout.parse(run.layout).ranks
+        steps = settings["training"]["epochs"] * settings["max_steps"]
+        least = {None: max(40, 8000 / rows), "clocks": 40, "collectives": 200}[run.instrument]
+        assert least <= steps <= 1.2 * least + settings["training"]["epochs"]
 
 
 def test_a_run_that_failed_is_named_or_left_out(tmp_path):

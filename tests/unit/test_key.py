@@ -200,6 +200,8 @@ def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided)
         ("escala/probes/energy.py", {"energy"}),
         ("escala/probes/_counters.py", {"energy"}),
         ("escala/probes/collectives.py", {"collectives"}),
+        ("escala/probes/_threads.py", {"collectives"}),
+        ("escala/probes/_turns.py", {"collectives"}),
         ("escala/probes/resources.py", {"resources"}),
         ("escala/probes/timeline.py", {"timeline"}),
         ("escala/probes/base.py", set(PROBES)),

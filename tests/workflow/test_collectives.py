@@ -10,6 +10,10 @@ from escala.record.run import measure
 from tests.workflow.conftest import SIMULATED, experiment_of
 
 SIZES = [1024, 65536, 2**20]
+#: Of 24 steps in blocks of 3, 12 are made at the same time, with a call of each of six entries in
+#: turn, or of fewer if a size would take too long.
+BLOCKS = {"steps": 24, "block": 3}
+PAIRS, TOGETHER = 4, 12
 
 
 @pytest.mark.parametrize(
@@ -26,7 +30,8 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
         "timed",
         SIMULATED,
         configurations=[{"strategy": strategy, "layouts": ["1x2"]}],
-        collectives={"sizes": SIZES, "rounds": 2, "seconds": 1, "steps": 3},
+        workloads={"virus-cnn": {"epochs": 1, "batch": {"rows": 2, "per": "global"}}},
+        collectives={"sizes": SIZES, "rounds": 2, "seconds": 1, **BLOCKS},
     )
     experiment = Experiment(settings, "timed.yaml")
     [run] = experiment.of_instrument("collectives")
@@ -45,6 +50,10 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
         assert len(each["seconds"]) == len(each["computing_seconds"]) == 2
         plain = library == "mpi" and operation == "allreduce"
         assert len(each["plain_seconds"]) == (2 if plain else 0)
+        assert len(each["after_step_seconds"]) == (TOGETHER // len(timed) if alone else 0)
+    for name in ("contention", "library_shares"):
+        assert len(found[name]) == (PAIRS if alone else 0)
+    assert all(0 < share < 1 for share in found["library_shares"])
 
 
 @pytest.mark.parametrize("target", ["predictions", "advice"])

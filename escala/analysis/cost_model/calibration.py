@@ -7,14 +7,16 @@ A prediction is computed for many resamples of the calibration. The repeats of o
 drawn with replacement, all sizes of a collective together, because the speed of a machine changes
 from repeat to repeat. Deviations are those of logarithms, and they are widened for a small number
 of repeats (T. C. Hesterberg, What teachers should know about the bootstrap, The American
-Statistician 69 (2015), 371-386: expanded percentile intervals). The predicted run is one more
-repeat, so it deviates like one.
+Statistician 69 (2015), 371-386: expanded percentile intervals). Steps of all numbers of rows of a
+work have the same spread, so their deviations are drawn from all of them. The predicted run is one
+more repeat, so it deviates like one. Contention is the median of what is drawn, because
+some pairs are disturbed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -32,6 +34,8 @@ from escala.runtime.layout import Layout
 
 SCHEMA = Path(__file__).resolve().parents[3] / "schemas" / "calibration.schema.yaml"
 
+#: Version of the form, and the least number of repeats in it.
+FORMAT, LEAST_REPEATS = 2, 2
 #: Probability that intervals of predictions cover.
 LEVEL = 0.9
 #: The network of ranks on one node.
@@ -62,22 +66,42 @@ class CollectiveTimes:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Times of steps of processes that exchange nothing.
+    """Times of steps of one process that has the node to itself.
 
     Attributes
     ----------
-    rows : of one process.
-    cores : of one process.
-    processes : that train at the same time on a node.
+    rows : of a step.
+    cores : of the process.
     means : mean seconds of a step, of shape (repeats,).
     shape : seconds of single steps, divided by the mean of their repeat, in increasing order.
     """
 
     rows: int
     cores: int
-    processes: int
     means: np.ndarray
     shape: np.ndarray
+
+
+@dataclass(frozen=True)
+class Contention:
+    """How many times longer a step takes while other processes of the node compute theirs.
+
+    Attributes
+    ----------
+    library : by which the processes could exchange.
+    rows, cores : as of `StepTimes`.
+    processes : that compute at the same time on the node.
+    ratios : one for each pair of measurements, shape (pairs,).
+    library_shares : of a core, that threads of the library take meanwhile, shape (shares,); empty
+        if not measured.
+    """
+
+    library: str
+    rows: int
+    cores: int
+    processes: int
+    ratios: np.ndarray
+    library_shares: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -135,6 +159,7 @@ class Work:
 
     gradients: tuple[Gradient, ...]
     steps: tuple[StepTimes, ...]
+    contention: tuple[Contention, ...] = ()
     update: np.ndarray | None = None
     overheads: Overheads | None = None
     deviation: float = 1.0
@@ -180,8 +205,15 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
 
     Raises
     ------
-    InputError : a key is unknown, missing, or its value is not allowed.
+    InputError : it has an earlier format, a key is unknown or missing, or a value is not allowed.
     """
+    if isinstance(content, Mapping) and content.get("format") not in (None, FORMAT):
+        raise InputError(
+            where,
+            content["format"],
+            f"format: is not {FORMAT}, in which contention is a ratio",
+            "calibrate again: uv run snakemake --cores 2 calibration",
+        )
     error = best_match(_validator().iter_errors(content))
     if error is not None:
         key = ".".join(map(str, error.absolute_path)) or "(top level)"
@@ -223,13 +255,13 @@ def _check_network(content: dict, networks: Mapping, where: object) -> None:
 
 
 def _check_steps(name: str, steps: list[dict], where: object) -> None:
-    numbers = Counter((each["rows"], each["cores"], each["processes"]) for each in steps)
+    numbers = Counter((each["rows"], each["cores"]) for each in steps)
     (rows, *others), times = numbers.most_common(1)[0]
     if times > 1:
         raise InputError(
             where,
             [rows, *others],
-            f"steps: {name} has two entries of {rows} rows with the same cores and processes",
+            f"steps: {name} has two entries of {rows} rows with the same cores",
             "join their repeats",
         )
 
@@ -260,6 +292,10 @@ def _work(content: dict) -> Work:
     return Work(
         tuple(Gradient(**each | {"shape": tuple(each["shape"])}) for each in content["gradients"]),
         tuple(_steps(each) for each in content["steps"]),
+        tuple(
+            Contention(**each | {name: np.array(each[name], float) for name in _OF_PAIRS})
+            for each in content["contention"]
+        ),
         _optional(content["update_seconds"]),
         None
         if overheads is None
@@ -267,6 +303,7 @@ def _work(content: dict) -> Work:
     )
 
 
+_OF_PAIRS = ("ratios", "library_shares")
 _OVERHEADS = ("start", "evaluation_per_row", "end")
 _KINDS_OF_TIMES = ("seconds", "computing_seconds")
 
@@ -275,7 +312,7 @@ def _steps(content: dict) -> StepTimes:
     repeats = [np.array(seconds, float) for seconds in content["seconds"]]
     means = np.array([seconds.mean() for seconds in repeats])
     shape = np.sort(np.concatenate([s / mean for s, mean in zip(repeats, means, strict=True)]))
-    return StepTimes(content["rows"], content["cores"], content["processes"], means, shape)
+    return StepTimes(content["rows"], content["cores"], means, shape)
 
 
 def _optional(values: list[float] | None) -> np.ndarray | None:
@@ -293,14 +330,18 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
         return _resampled(values[None], random)[0][0]
 
     def work(content: Work) -> Work:
-        overheads = content.overheads
+        overheads, deviations = content.overheads, _deviations_of(content.steps)
         return replace(
             content,
-            steps=tuple(replace(each, means=one(each.means)) for each in content.steps),
+            steps=tuple(_drawn(each, deviations, random) for each in content.steps),
+            contention=tuple(
+                replace(each, **{name: _median(getattr(each, name), random) for name in _OF_PAIRS})
+                for each in content.contention
+            ),
             update=None if content.update is None else one(content.update),
             overheads=overheads
             and Overheads(*(one(getattr(overheads, name)) for name in _OVERHEADS)),
-            deviation=_of_run(np.concatenate([*map(_deviations_of, content.steps)]), random),
+            deviation=_of_run(deviations, random),
         )
 
     def collective(content: CollectiveTimes) -> CollectiveTimes:
@@ -325,8 +366,17 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     )
 
 
-def _deviations_of(steps: StepTimes) -> np.ndarray:
-    return _deviations(steps.means[None])
+def _deviations_of(steps: Sequence[StepTimes]) -> np.ndarray:
+    """Return how all repeats deviate from the mean of their number of rows, widened."""
+    logarithms = [np.log(each.means) for each in steps]
+    deviations = np.concatenate([each - each.mean() for each in logarithms])
+    return deviations * _widening(len(deviations), len(steps))
+
+
+def _drawn(steps: StepTimes, deviations: np.ndarray, random: np.random.Generator) -> StepTimes:
+    """Return steps with one mean, which deviates like the mean of so many repeats."""
+    drawn = random.choice(deviations, steps.means.shape).mean()
+    return replace(steps, means=np.exp(np.log(steps.means).mean() + drawn)[None])
 
 
 def _deviations(seconds: np.ndarray) -> np.ndarray:
@@ -342,11 +392,16 @@ def _deviations(seconds: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _widening(repeats: int) -> float:
-    """Return the factor by which Student's interval is wider than the percentile bootstrap's."""
-    upper = (1 + LEVEL) / 2
-    student = stats.t.ppf(upper, repeats - 1) / stats.norm.ppf(upper)
-    return float(student * np.sqrt(repeats / (repeats - 1)))
+def _widening(repeats: int, means: int = 1) -> float:
+    """Return the factor by which Student's interval is wider than the percentile bootstrap's.
+
+    Parameters
+    ----------
+    repeats : number of deviations from `means` means.
+    """
+    upper, freedom = (1 + LEVEL) / 2, repeats - means
+    student = stats.t.ppf(upper, freedom) / stats.norm.ppf(upper)
+    return float(student * np.sqrt(repeats / freedom))
 
 
 def _resampled(seconds: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -356,6 +411,13 @@ def _resampled(seconds: np.ndarray, random: np.random.Generator) -> tuple[np.nda
     means = logarithms.mean(axis=1, keepdims=True)
     drawn = (logarithms - means)[:, random.integers(repeats, size=repeats)].mean(axis=1)
     return np.exp(means + drawn[:, None] * _widening(repeats)), _deviations(seconds)
+
+
+def _median(of_pairs: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return the median of a resample, of shape (1,), or nothing of nothing."""
+    if not len(of_pairs):
+        return of_pairs
+    return np.median(random.choice(of_pairs, of_pairs.shape))[None]
 
 
 def _of_run(deviations: np.ndarray, random: np.random.Generator) -> float:

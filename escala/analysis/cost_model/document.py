@@ -13,16 +13,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from escala.analysis.cost_model.calibration import LOCAL
+from escala.analysis.cost_model.calibration import FORMAT, LEAST_REPEATS, LOCAL
 from escala.analysis.measurements import read_run
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
-from escala.probes.collectives import ALONE, COMPUTING
+from escala.probes.collectives import AFTER, ALONE, COMPUTING
 from escala.record.comparable import alike
 from escala.runtime.layout import Layout
 
-FORMAT = 1
 #: Parts of a run before its first training step.
 _BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
 #: Parts into which the steps of a probe run are divided, as repeats.
@@ -126,13 +125,15 @@ def entries(runs: Sequence[Mapping]) -> list[dict]:
 
 
 def _joined(of_runs: Sequence[Mapping[int, dict]]) -> list[dict]:
-    """Return the times of the sizes that all runs have."""
+    """Return the times of the sizes that all runs have: after a step, if they all have these."""
     sizes = sorted(set.intersection(*map(set, of_runs)))
+    after = all(by_size[size][AFTER] for by_size in of_runs for size in sizes)
+    ways = {ALONE: AFTER if after else ALONE, COMPUTING: COMPUTING}
     return [
         {"bytes": size}
         | {
-            way: [each for by_size in of_runs for each in by_size[size][way]]
-            for way in (ALONE, COMPUTING)
+            name: [each for by_size in of_runs for each in by_size[size][way]]
+            for name, way in ways.items()
         }
         for size in sizes
     ]
@@ -150,7 +151,8 @@ def _work(files: Mapping, left_out: list[str], of_machine: Mapping) -> dict:
             each | {"ready": ready.get(each["name"], 1.0)}
             for each in read_json(Path(files["gradients"]))
         ],
-        "steps": [*_of_one_process(runs), *_of_several(together)],
+        "steps": _of_one_process(runs),
+        "contention": _contention(together),
         "update_seconds": update,
         "overheads": _overheads(runs),
     }
@@ -164,26 +166,33 @@ def _of_one_process(runs: Sequence[Mapping]) -> list[dict]:
         {
             "rows": rows,
             "cores": of_rows[0]["knobs"]["cores_per_process"],
-            "processes": 1,
             "seconds": [_full_steps(run) for run in of_rows],
         }
         for rows, of_rows in by_rows.items()
     ]
 
 
-def _of_several(runs: Sequence[Mapping]) -> list[dict]:
-    """Return the times of steps of processes on one node that exchanged nothing."""
-    by_kind: dict[tuple, list[list[float]]] = defaultdict(list)
+def _contention(runs: Sequence[Mapping]) -> list[dict]:
+    """Return how many times longer steps are beside other processes of the node, by library."""
+    by_kind: dict[tuple, list[Mapping]] = defaultdict(list)
     for run in runs:
-        if run["collectives"]["alone"]:
-            rows, processes = run["training"]["rows_per_rank"], Layout.parse(run["layout"]).ranks
-            key = rows, run["knobs"]["cores_per_process"], processes
-            by_kind[key] += _divided(_full_steps(run))
-    names = ("rows", "cores", "processes")
-    return [
-        dict(zip(names, key, strict=True)) | {"seconds": seconds}
-        for key, seconds in by_kind.items()
+        key = (
+            run["collectives"]["library"],
+            run["training"]["rows_per_rank"],
+            run["knobs"]["cores_per_process"],
+            Layout.parse(run["layout"]).ranks,
+        )
+        by_kind[key].append(run["collectives"])
+    names = ("library", "rows", "cores", "processes")
+    found = [
+        dict(zip(names, key, strict=True))
+        | {
+            name: [each for result in results for each in result[of_result]]
+            for name, of_result in (("ratios", "contention"), ("library_shares", "library_shares"))
+        }
+        for key, results in by_kind.items()
     ]
+    return [each for each in found if len(each["ratios"]) >= LEAST_REPEATS]
 
 
 def _full_steps(run: Mapping) -> list[float]:

@@ -5,8 +5,9 @@ The terms of a step:
 - `fixed`: of the compute time of one process, what does not depend on its rows: the line through
   the two smallest calibrated numbers of rows, at 0 rows.
 - `compute`: the rest of it, interpolated between the calibrated numbers of rows.
-- `contention`: what processes on the same node lose by each other, as calibrated, and by sharing
-  cores if there are more ranks than cores.
+- `contention`: what processes on the same node lose by each other, as calibrated for the library,
+  what threads of the library take of the cores, and by sharing cores if there are more ranks than
+  cores.
 - `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
   independent draws from the calibrated steps.
 - `exchange`: what the exchange adds (`overlap.exposed_seconds`), and the conversion to 16 bits.
@@ -24,6 +25,7 @@ import numpy as np
 from escala.analysis.cost_model.calibration import (
     LEVEL,
     Calibration,
+    Contention,
     Overheads,
     StepTimes,
     Work,
@@ -186,17 +188,12 @@ def _terms(calibration: Calibration, plan: Plan, notes: list[str]) -> dict[str, 
     parts = plan.exchange.accumulation
     rows = -(-plan.rows // ranks)
     of_part = -(-rows // parts)
-    steps = _of_cores(work, plan)
-    alone = sorted((each for each in steps if each.processes == 1), key=lambda each: each.rows)
-    if not alone:
-        raise InputError(
-            "steps", plan.work, "has no times of a process alone", "calibrate one process"
-        )
+    alone = sorted(_of_cores(work, plan), key=lambda each: each.rows)
     update = 0.0 if work.update is None else float(work.update.mean())
     fixed, whole = _interpolated(alone, of_part, notes)
     # The update happens once a step, also if it is computed in parts.
     computing = max(parts * (whole - update), 0.0) * work.deviation
-    slower = _contention(steps, plan, calibration.cores_per_node, notes)
+    slower = _contention(work.contention, plan, calibration.cores_per_node, notes)
     slowest = _expected_largest(_nearest(alone, of_part).shape, ranks)
     with_others = computing * slower
     at_the_end = with_others * slowest
@@ -264,23 +261,34 @@ def _on_line(known: np.ndarray, seconds: np.ndarray, segment: int, rows: float) 
     return float(seconds[segment] + slope * (rows - known[segment]))
 
 
-def _contention(steps: list[StepTimes], plan: Plan, cores_per_node: int, notes: list[str]) -> float:
-    """Return the factor by which a step takes longer beside the other processes of its node."""
-    alone = {each.rows: each for each in steps if each.processes == 1}
+def _contention(
+    calibrated: Sequence[Contention], plan: Plan, cores_per_node: int, notes: list[str]
+) -> float:
+    """Return the factor by which a step takes longer beside the other processes of its node.
+
+    Threads of the library take a share of the cores of each rank, also of ranks that have a node to
+    themselves. Without ratios of the plan's library, those of the others stand for them.
+    """
+    if plan.layout.ranks == 1:
+        return 1.0
+    of_cores = [each for each in calibrated if each.cores == plan.cores]
+    of_library = [each for each in of_cores if each.library == plan.library]
     ratios: dict[int, list[float]] = {1: [1.0]}
-    for each in steps:
-        if each.processes > 1 and each.rows in alone:
-            ratio = each.means.mean() / alone[each.rows].means.mean()
-            ratios.setdefault(each.processes, []).append(float(ratio))
+    for each in of_library or of_cores:
+        ratios.setdefault(each.processes, []).append(float(each.ratios.mean()))
     processes = plan.layout.processes
     fitting = min(processes, max(cores_per_node // plan.cores, 1))
     known = sorted(ratios)
     if fitting > known[-1]:
         notes.append(f"{fitting} processes at a time on a node were not calibrated")
+    elif fitting > 1 and not of_library:
+        notes.append(f"contention was not calibrated with {plan.library}")
     means = [max(float(np.mean(ratios[number])), 1.0) for number in known]
     if processes > fitting:
         notes.append("more ranks than cores")
-    return float(np.interp(fitting, known, means)) * processes / fitting
+    shares = [each.library_shares.mean() for each in of_library if len(each.library_shares)]
+    computing = 1 - float(np.mean(shares)) / plan.cores if shares else 1.0
+    return float(np.interp(fitting, known, means)) / computing * processes / fitting
 
 
 def _expected_largest(shape: np.ndarray, ranks: int) -> float:
