@@ -92,7 +92,7 @@ _TIMES = {
     },
     ALONE: _times("Mean time of a call"),
     COMPUTING: _times("The same while each rank computes"),
-    AFTER: _times("Time of a call right after a step; empty if the ranks exchange in their steps"),
+    AFTER: _times("Time of a call right after a step that exchanged nothing"),
     PLAIN: _times("The same by MPI without Horovod; empty where this was not timed"),
 }
 _CORE = {
@@ -290,9 +290,9 @@ class Timed:
         self._timed = Timings(calls, values["sizes"], values["rounds"], values["seconds"])
         self._timed.before_steps(library == MPI)
         self._timed.meet()
-        threads = _threads.of_library()
+        of_library = _threads.of_library()
         self._turns = Turns(
-            rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, threads)
+            rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, of_library)
         )
         self._record = {"library": library, "alone": inside, "core": core}
 
