@@ -25,7 +25,7 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cluster
 
-NODES = 2
+NODES = 3
 JOBS = 6
 JOB_SECONDS = 1
 
