@@ -59,7 +59,7 @@ def test_a_run_that_is_not_whole_is_refused_with_the_remedy(tmp_path, left):
 def test_a_run_that_cannot_be_read_is_named_and_forgotten(tmp_path):
     experiment = three_configurations(tmp_path)
     cut, kept = experiment.runs[0], experiment.runs[1]
-    session = next((kept.parent / "sessions").iterdir())
+    session = kept.parent / "sessions" / "20250101-000000-older.json"
     for path in (cut, session):
         path.write_bytes(b"")
     said = _script("check_runs", "--runs", *experiment.runs, code=2)

@@ -73,6 +73,14 @@ def test_an_interrupted_run_leaves_no_result(
 
 
 @pytest.fixture
+def _leaves_no_child():
+    """Require that a test leaves no child process beside those of other tests' fixtures."""
+    before = set(psutil.Process().children())
+    yield
+    assert set(psutil.Process().children()) <= before
+
+
+@pytest.fixture
 def supervise_sleepers(request_for, tmp_path, monkeypatch):
     """Supervise ranks that sleep, until a limit in seconds."""
     request = request_for("single", "1x1")
@@ -85,6 +93,7 @@ def supervise_sleepers(request_for, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.usefixtures("_leaves_no_child")
 def test_ranks_are_ended_where_a_signal_arrived_while_they_started(
     supervise_sleepers, monkeypatch, signalled
 ):
@@ -92,9 +101,9 @@ def test_ranks_are_ended_where_a_signal_arrived_while_they_started(
     with pytest.raises(SystemExit) as ended:
         supervise_sleepers(5)
     assert ended.value.code == 128 + signal.SIGTERM
-    assert psutil.Process().children() == []
 
 
+@pytest.mark.usefixtures("_leaves_no_child")
 @pytest.mark.parametrize("error", [SystemExit, ImportError])
 def test_ranks_and_job_steps_are_ended_where_an_import_fails(
     supervise_sleepers, monkeypatch, error
@@ -107,7 +116,6 @@ def test_ranks_and_job_steps_are_ended_where_an_import_fails(
     monkeypatch.setattr(launch, "end_job_step", ended.append)
     with pytest.raises(error):
         supervise_sleepers(5)
-    assert psutil.Process().children() == []
     assert ended == [Launch(LOCAL, [], None)]
 
 
