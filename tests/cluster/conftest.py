@@ -90,7 +90,7 @@ def claim_machine(lab_of_tests: Path) -> None:
 
 @pytest.fixture(scope="session")
 def bare_machine(lab_of_tests: Path) -> dict[str, list[str]]:
-    """What the machine was like before there was a lab."""
+    """Return the state of the machine before there is a lab."""
     claim_machine(lab_of_tests)
     # Tests that were killed may have left one without a process.
     cluster.down()
