@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,18 +86,19 @@ def _axe() -> str | None:
 def _cluster() -> str | None:
     from escala.lab.cluster import require_machine
 
-    try:
-        require_machine()
-    except InputError as error:
-        return str(error).rstrip(".")
-    return None
+    return _refusal(require_machine)
 
 
 def _accounting() -> str | None:
     from escala.lab.accounting import require_programs
 
+    return _refusal(require_programs)
+
+
+def _refusal(require: Callable[[], None]) -> str | None:
+    """Return why a check ends with InputError, without a full stop, or None if it does not."""
     try:
-        require_programs()
+        require()
     except InputError as error:
         return str(error).rstrip(".")
     return None

@@ -603,8 +603,8 @@ def test_it_says_where_a_step_is_longer_than_that_of_one_process(clocks):
     skew = two.set_index("part")["median_seconds"]["skew"] - alone["skew"]
     found = read(frames)["why"]
     assert (
-        "A step of `horovod-mpi 1x2` takes 6.0 ms longer than one of `single 1x1`; the largest "
-        f"difference is {1000 * skew:+.1f} ms waiting for the slowest rank."
+        "A step of `horovod-mpi 1x2` takes 6.0 ms more than one of `single 1x1`: "
+        f"{1000 * skew:.1f} ms more waiting for the slowest rank."
     ) in found
     beside = 1000 * two.set_index("part")["median_seconds"]["overlap"]
     assert (

@@ -70,11 +70,15 @@ def _more(label: str, parts: pd.DataFrame) -> str:
         return ""
     part = of_parts.abs().idxmax()
     return (
-        f"A step of {label} takes {abs(more[WHOLE]):.1f} ms "
-        f"{'longer' if more[WHOLE] >= 0 else 'less'} than one of "
-        f"{quoted(parts['reference_label'].iloc[0])}; the largest difference is "
-        f"{of_parts[part]:+.1f} ms {_PART_NAMES[part]}."
+        f"A step of {label} takes {_difference(more[WHOLE])} than one of "
+        f"{quoted(parts['reference_label'].iloc[0])}: {_difference(of_parts[part])} "
+        f"{_PART_NAMES[part]}."
     )
+
+
+def _difference(milliseconds: float) -> str:
+    """Say how much more or less time something takes."""
+    return f"{abs(milliseconds):.1f} ms {'more' if milliseconds >= 0 else 'less'}"
 
 
 def _beside(label: str, parts: pd.DataFrame) -> str:
