@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -30,8 +31,9 @@ WAYS = {
     "lookup": {"convolution": "lookup-table", "optimizer": "keras"},
     "fused update": {"convolution": "layers", "optimizer": "fused"},
     "lookup, fused update": {"convolution": "lookup-table", "optimizer": "fused"},
+    "lookup, update in one pass": {"convolution": "lookup-table", "optimizer": "one-pass"},
 }
-PLAIN, FASTEST = "plain layers", "lookup, fused update"
+PLAIN, FUSED, FASTEST = "plain layers", "lookup, fused update", "lookup, update in one pass"
 FIT = "model.fit as published"
 #: Of a square product and of the arrays of a sum, float32: far more than any cache holds.
 PRODUCT_SIDE, SUM_LENGTH = 2048, 2**25
@@ -41,23 +43,33 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
     """Return what trains that many steps, as `escala.training.train`, and gives their median."""
     import tensorflow as tf
 
+    from escala.strategies.shared.exchanges import of_one_rank
+    from escala.training import step as steps
     from escala.workloads.virus_cnn import model as virus_cnn
 
     model = virus_cnn.network(length, CLASSES, knobs["convolution"])
     optimizer = virus_cnn.optimizer({}, LEARNING_RATE, knobs)
     optimizer.build(model.trainable_variables)
+    compute = steps.computing(
+        model,
+        partial(virus_cnn.row_losses, settings={}),
+        steps.most_probable_is_right,
+        steps.methods(of_one_rank(model, optimizer), [], None),
+        [],
+        steps.own_sum,
+    )
+    weights, divisor = np.ones(batch, np.float32), np.float32(batch)
 
     @tf.function(
         input_signature=[
             tf.TensorSpec((None, length), tf.uint8),
             tf.TensorSpec((None,), tf.int64),
+            tf.TensorSpec((None,), tf.float32),
+            tf.TensorSpec((), tf.float32),
         ]
     )
-    def step(codes, labels):
-        with tf.GradientTape() as tape:
-            probabilities = model(codes, training=True)
-            loss = tf.reduce_mean(virus_cnn.row_losses(labels, probabilities, {}))
-        gradients = tape.gradient(loss, model.trainable_variables)
+    def step(*arguments):
+        gradients, loss, _ = compute(*arguments)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
@@ -68,7 +80,7 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
         found = []
         for chosen in np.split(order.permutation(len(codes)), steps):
             start = time.perf_counter()
-            float(step(codes[chosen], labels[chosen]))
+            float(step(codes[chosen], labels[chosen], weights, divisor))
             found.append(1000 * (time.perf_counter() - start))
         return statistics.median(found)
 
@@ -195,22 +207,24 @@ def compare(length: int, batch: int, steps: int, count: int) -> None:
 def limits(found: dict[str, list[float]], length: int, batch: int) -> None:
     """Print what the dense layers' products and weights take at the core's own speed.
 
-    Each has three products in a step. Its weights are read twice for them; their gradient is
-    written once and read once; and the update reads and writes weights and mean squares.
+    Each has three products in a step. Its weights are read twice for them, and the update reads and
+    writes weights and mean squares. Without the update in one pass, the gradient is also written
+    once and read once.
     """
     weights = sum(dense_layers(length))
-    operations, moved = 3 * 2 * batch * weights / 1e9, 8 * 4 * weights / 1e9
     peak, bandwidth = max(found["product"]), max(found["sum"])
-    least = 1000 * operations / peak, 1000 * moved / bandwidth
-    step = statistics.median(found[FASTEST])
+    operations = 3 * 2 * batch * weights / 1e9
+    products = 1000 * operations / peak
     print(f"  the core: {peak:.0f} GFLOP/s in a product, {bandwidth:.0f} GB/s in a sum, at best")
-    print(f"  dense products: {1000 * operations:.0f} MFLOP, at least {least[0]:.2f} ms")
-    print(f"  dense weights, gradients, mean squares: {1000 * moved:.0f} MB, {least[1]:.2f} ms")
-    print(
-        f"  {FASTEST}: {step:.2f} ms, {sum(least) / step:.0%} of it these; "
-        f"{1000 * operations / step:.0f} GFLOP/s, {1000 * moved / step:.0f} GB/s",
-        flush=True,
-    )
+    print(f"  dense products: {1000 * operations:.0f} MFLOP, at least {products:.2f} ms")
+    for way, arrays in ((FUSED, 8), (FASTEST, 6)):
+        moved = arrays * 4 * weights / 1e9
+        least = products + 1000 * moved / bandwidth
+        steps = [each / least for each in found[way]]
+        print(
+            f"  {way}: {1000 * moved:.0f} MB of dense arrays, at least {least:.2f} ms with products"
+        )
+        print(f"    a step takes {spread(median_interval(steps), 2)} times as long", flush=True)
 
 
 def spread(interval: tuple, digits: int) -> str:

@@ -18,6 +18,7 @@ from escala.report.findings.verdicts import (
     interval,
     of_epochs,
     processes,
+    reference_of,
     take,
 )
 from escala.report.findings.words import Finding, Tables, quoted, sentence
@@ -61,7 +62,7 @@ def _answer(row, scores: pd.DataFrame) -> str:
             f"{UNAVAILABLE}: {quoted(row.label)} has no ratio to {quoted(row.reference_label)}: "
             f"{quoted(row.reason)}"
         )
-    reference = processes(row, "reference_")
+    reference = reference_of(row)
     start = f"{ANSWERS.get(found.verdict, in_brief(found))}: {subject}"
     ratio, bounds = found.ratio.value, interval(found.ratio)
     if found.to_target:

@@ -15,6 +15,7 @@ from escala.report.findings.verdicts import (
     of_epochs,
     own_names,
     processes,
+    reference_of,
     take,
 )
 from escala.report.findings.words import Finding, Tables, quoted, sentence, with_labels
@@ -74,5 +75,5 @@ def _of_reference(row) -> str:
     ratio = of_epochs(row)
     return (
         f"{processes(row)} ({quoted(row.label)}) {take(row)} {ratio.value:.2f} of the time of "
-        f"{processes(row, 'reference_')}{interval(ratio)}"
+        f"{reference_of(row)}{interval(ratio)}"
     )

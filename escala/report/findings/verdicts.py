@@ -11,7 +11,7 @@ import pandas as pd
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
 from escala.record.comparable import CONFIGURATION
-from escala.report.findings.words import Tables, in_words, with_labels
+from escala.report.findings.words import Tables, in_words, quoted, with_labels
 from escala.report.tables.views import trained_by_steps
 from escala.runtime.layout import Layout
 
@@ -155,6 +155,14 @@ def processes(row, prefix: str = "") -> str:
         return f"{in_words(layout.ranks)} processes"
     several = f" with {in_words(int(cores))} cores" if pd.notna(cores) and cores > 1 else ""
     return f"one process{several}"
+
+
+def reference_of(row) -> str:
+    """Describe the reference of a row by its processes, and one of another variant by its label."""
+    name = processes(row, "reference_")
+    return (
+        name if row.reference_variant == row.variant else f"{name} ({quoted(row.reference_label)})"
+    )
 
 
 def take(row) -> str:
