@@ -115,7 +115,7 @@ def test_the_first_lines_answer_with_equal_batches_and_set_threads_beside(tmp_pa
         "Two processes take less time than one process with two cores (`single 1x1 threads`): "
         "0.85 of it (*).",
         "One process with two cores (`single 1x1 threads`) takes 0.83 of the time of one process "
-        "(*).",
+        "(`single 1x1 tuned`) (*).",
     ]
 
 
