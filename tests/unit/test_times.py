@@ -10,6 +10,7 @@ import pytest
 from fixtures_runs import (
     REFERENCES,
     FakeExperiment,
+    changed,
     fair,
     three_configurations,
     twice,
@@ -17,6 +18,7 @@ from fixtures_runs import (
 )
 from pages import HOSTILE, failed, hostile
 
+from escala.core.files import read_json
 from escala.report import tables
 from escala.report.page import times as module
 from escala.report.page.times import chart, runtime
@@ -64,6 +66,52 @@ def test_times_intervals_and_runs_are_those_of_the_tables(frames):
     assert sorted(each["seconds"] for each in runs) == pytest.approx(
         sorted(frames["runs"]["train_seconds_per_epoch"])
     )
+
+
+def test_where_batches_differ_the_times_to_the_accuracy_come_first(tmp_path):
+    experiment = fair(tmp_path, 5.6, 4.6, 3.9)
+    larger = [path for path in experiment.runs if "horovod-mpi" in path.parts]
+    changed(larger, training={"global_batch": 128})
+    measured = _tables(experiment, references=REFERENCES)
+    found = chart(measured)
+    to_target, per_epoch = found.specification["vconcat"]
+    assert "training time to accuracy 0.95 (s)" in json.dumps(to_target)
+    assert "training time per epoch (s)" in json.dumps(per_epoch)
+    configurations = measured["configurations"].set_index(["strategy", "variant"])
+    rows = {row["label"]: row for row in _values(to_target, "seconds") if "low" in row}
+    for label, names in {
+        "single 1x1 tuned": ("single", "tuned"),
+        "horovod-mpi 1x2 tuned": ("horovod-mpi", "tuned"),
+    }.items():
+        expected = configurations.loc[names]["time_to_target_seconds"]
+        assert rows[label]["seconds"] == pytest.approx(expected)
+        assert rows[label]["ideal_s"] is None
+    runs = measured["runs"]
+    reached = runs[runs["time_to_target_kind"] == "measured"]["time_to_target_seconds"]
+    sets = [layer["data"]["values"] for layer in to_target["layer"]]
+    [points] = [values for values in sets if "low" not in values[0]]
+    assert sorted(each["seconds"] for each in points) == pytest.approx(sorted(reached))
+    assert "the time to the accuracy decides" in found.caption
+    assert len(_tables_chart(fair(tmp_path / "same", 5.6, 4.6, 3.9))) == 1
+
+
+def test_a_time_that_did_not_reach_the_accuracy_is_a_bound(tmp_path):
+    experiment = fair(tmp_path, 5.6, 4.6, 3.9)
+    larger = [path for path in experiment.runs if "horovod-mpi" in path.parts]
+    changed(larger, training={"global_batch": 128})
+    for path in larger:
+        epochs = read_json(path)["epochs"]
+        changed([path], epochs=[epoch | {"validation_accuracy": 0.2} for epoch in epochs])
+    found = chart(_tables(experiment, references=REFERENCES))
+    to_target, _ = found.specification["vconcat"]
+    rows = {row["label"]: row for row in _values(to_target, "seconds") if "low" in row}
+    assert rows["horovod-mpi 1x2 tuned"]["value"].startswith("> ")
+    assert not rows["single 1x1 tuned"]["value"].startswith("> ")
+    assert "After >, some runs did not reach it." in found.caption
+
+
+def _tables_chart(experiment: FakeExperiment) -> list[dict]:
+    return chart(_tables(experiment, references=REFERENCES)).specification["vconcat"]
 
 
 def test_the_ideal_is_the_time_of_the_reference_on_as_many_cores(frames):
