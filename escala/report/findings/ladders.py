@@ -40,7 +40,7 @@ def answers(tables: Tables) -> Iterator[str]:
         if whole.kind == "unavailable":
             yield f"unavailable: the ladder {quoted(ladder)} has no ratio: {quoted(whole.reason)}"
         elif whole.part == RUNG:
-            yield f"{quoted(whole.change)} leaves {_ratio(whole)} of the time per epoch"
+            yield f"with {quoted(whole.change)}, an epoch takes {_ratio(whole)} of the time"
         else:
             text = (
                 f"the changes of {quoted(ladder)} together leave {_ratio(whole)} of the time per "
