@@ -63,8 +63,8 @@ class Chart(NamedTuple):
 def chart(tables: Tables) -> Chart | None:
     """Draw the training time of each configuration; None if no time is known.
 
-    It is that of an epoch. Where configurations of different batches are compared by the time to
-    a target accuracy, that comes first.
+    It is that of an epoch and, if the experiment has a target accuracy, that to this accuracy. The
+    latter comes first where it decides, because batches differ.
     """
     shown = list(_panels(trained_by_steps(tables)))
     if not shown:
@@ -76,7 +76,7 @@ def chart(tables: Tables) -> Chart | None:
     charts = [
         _panel(alt, *times, several)
         for frame, points, _ in shown
-        for times in (*_to_target(frame, points), (frame, points, _PER_EPOCH))
+        for times in _in_order(frame, (frame, points, _PER_EPOCH), *_to_target(frame, points))
     ]
     whole = alt.vconcat(*charts, spacing=24).configure(
         font="system-ui, DejaVu Sans, sans-serif",
@@ -129,14 +129,19 @@ def _panels(tables: Tables) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, int]]:
         yield rows, points, len(frame) - len(shown)
 
 
+def _in_order(frame: pd.DataFrame, *panels: tuple) -> tuple:
+    """Return panels, reversed if the times to the target decide."""
+    return panels[::-1] if frame["to_target"].any() else panels
+
+
 def _to_target(
     frame: pd.DataFrame, points: pd.DataFrame
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, str]]:
-    """Yield a panel's rows and runs with the times to the target, if these decide, and its title.
+    """Yield a panel's rows and runs with the times to the target, if there is one, and its title.
 
     There are no ideal, prediction and noise floor of such a time.
     """
-    if not frame["to_target"].any():
+    if frame["target"].isna().all():
         return
     only_of_epochs = ("ideal", "predicted", "predicted_low", "predicted_high", "floor_low")
     names = ("seconds", "low", "high", "time", "value", "ratio")
@@ -327,9 +332,9 @@ def _caption(shown: list[tuple[pd.DataFrame, pd.DataFrame, int]]) -> str:
     if frames["to_target"].any():
         texts.append(
             "Epochs of different batches are not alike, so the time to the accuracy decides."
-            + " After >, some runs did not reach it."
-            * bool(frames["target_value"].str.startswith(">").any())
         )
+    if frames["target_value"].str.startswith(">").any():
+        texts.append("After >, some runs did not reach the accuracy.")
     if frames["ideal"].notna().any():
         texts.append(
             "Thin grey lines: the ideal, where twice the cores of the main reference take half of "
