@@ -35,7 +35,7 @@ def main() -> None:
         help="the run's identity, training settings, knobs and seeds",
     )
     parser.add_argument("--data", required=True, type=Path, help="folder of the split")
-    parser.add_argument("--time-limit", type=float, default=60, metavar="MINUTES")
+    parser.add_argument("--time-limit", type=float, default=3600, metavar="SECONDS")
     parser.add_argument("--output", required=True, type=Path, help="the run.json to write")
     parser.add_argument(
         "--lost",
@@ -57,7 +57,7 @@ def main() -> None:
     def make() -> bool:
         from escala.record.run import measure
 
-        outcome = measure(request, arguments.data, output, arguments.time_limit * 60)
+        outcome = measure(request, arguments.data, output, arguments.time_limit)
         print(f"{output}: {outcome.status}" + (f" ({outcome.reason})" * bool(outcome.reason)))
         return outcome.status == "ok"
 

@@ -63,13 +63,18 @@ def run_priority(wildcards):
     return 0 if position is None else 1000 * (1 - position / len(e.timed))
 
 
-def time_limit(wildcards):
+def time_limit_minutes(wildcards):
     return experiment(wildcards).settings["time_limit_minutes"]
+
+
+def time_limit(wildcards):
+    """Return the time limit of a run in seconds: Snakemake's resources are integers."""
+    return ceil(60 * time_limit_minutes(wildcards))
 
 
 def job_minutes(wildcards):
     """Return the time limit of a run's job in minutes: the run ends itself before."""
-    return int(time_limit(wildcards)) + 5
+    return int(time_limit_minutes(wildcards)) + 5
 
 
 def refuse_if_failed(run):

@@ -258,6 +258,8 @@ def test_rows_are_filtered_and_sorted_by_keyboard_alone(opened):
     opened.switch_to.active_element.send_keys("horovod-mpi")
     press_until(opened, Keys.TAB, "th[data-key=train_seconds_per_epoch] button")
     opened.switch_to.active_element.send_keys(Keys.ENTER)
+    heading = opened.find_element(By.CSS_SELECTOR, "th[data-key=train_seconds_per_epoch]")
+    WebDriverWait(opened, 60).until(lambda _: heading.get_attribute("aria-sort") == "ascending")
     seconds = [float(each) for each in shown(opened, 8)]
     assert len(seconds) == 3 and seconds == sorted(seconds)
     press_until(opened, Keys.TAB, ".files li:last-child a")

@@ -655,3 +655,9 @@ def test_long_names_stand_whole_above_timelines(tmp_path, run, name):
     long = run | {"variant": LONG["as-published"], "dataset": LONG["published"]}
     words = "".join(_drawn(name, long, _timeline(tmp_path, timeline_text(1))).split())
     assert LONG["as-published"] in words and LONG["published"] in words
+
+
+def test_a_space_that_does_not_break_ends_no_line():
+    name = "horovod-mpi 1x2 tuned, rank\u00a01"
+    lines = common.wrap(name, 0.9 * common.text_width(name, 10), 10).split("\n")
+    assert lines == ["horovod-mpi 1x2 tuned,", "rank\u00a01"]

@@ -206,6 +206,39 @@ def test_what_one_session_shows_is_marked(tmp_path):
     mark = "was seen in one session only"
     assert mark in _sure(frames)
     assert mark not in _sure(frames | {"speedup": frames["speedup"].assign(sessions=2)})
+    for verdict, words in (("faster", "less"), ("slower", "more")):
+        text = _sure(frames | {"speedup": frames["speedup"].assign(verdict=verdict)})
+        assert f"takes {words} time than `single 1x1` has 95 % confidence, and {mark}" in text
+
+
+def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
+    frames = _laddered(tmp_path)
+    alone = {
+        name: frame[frame["strategy"] == "single"] if "strategy" in frame else frame
+        for name, frame in frames.items()
+    }
+    found = list(of_section("answer", alone, "demo"))
+    check(found)
+    assert [each.text for each in found] == [
+        "The changes of `way` together leave 0.50 (range 0.50–0.50) of the time per epoch; the "
+        "largest, `from slower to fast`, leaves 0.40."
+    ]
+    assert {(each.table, each.figure) for each in found} == {("ladder", "ladder")}
+    short = alone["ladder"].iloc[:1]
+    failed = short.assign(kind="unavailable", reason="no pair")
+    for ladder, text in (
+        (short, "With `from slow to slower`, an epoch takes 1.25 (range 1.25–1.25) of the time."),
+        (failed, "Unavailable: the ladder `way` has no ratio: `no pair`."),
+    ):
+        assert next(of_section("answer", alone | {"ladder": ladder}, "demo")).text == text
+
+
+def test_what_was_not_measured_is_the_first_reason(tmp_path):
+    frames = _twice(tmp_path, 0.0)
+    first = next(of_section("why", frames, "demo")).text
+    assert re.fullmatch(
+        "Where the time of a step of `horovod-[a-z]+ 1x2` goes was not measured.", first
+    )
 
 
 def test_a_pilot_tells_what_it_asked_for_and_whether_it_was_cut(tmp_path):

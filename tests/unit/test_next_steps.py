@@ -45,8 +45,8 @@ def _fair(folder: Path, *seconds: float, repeats: int = 7, change=None) -> list[
         ),
         (
             (5.6, 3.0, 3.9),
-            "To save time, train with `single 1x1 threads`; to save core-hours, train with "
-            "`single 1x1 tuned`.",
+            "To save time, train with `single 1x1 threads`, which takes 0.54 of the time of "
+            "`single 1x1 tuned`; to save core-hours, train with `single 1x1 tuned`.",
         ),
         ((5.6, 5.0, 2.0), "To save time, train with `horovod-mpi 1x2 tuned`."),
         (

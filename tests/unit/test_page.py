@@ -10,10 +10,12 @@ import xml.etree.ElementTree as ET
 from html import unescape
 
 import pytest
+from fixtures_runs import laddered
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import HOSTILE, TITLE, Parsed, captions, drawn, failed, hostile, three, written
 
+from escala.report import tables
 from escala.report.findings import of_section
 from escala.report.page import FIGURE_BYTES, marked, page, plain
 from escala.report.page.svg import Drawings
@@ -204,8 +206,35 @@ def test_equal_tables_give_equal_bytes(frames, figures, text):
 @given(st.text())
 def test_text_is_shown_as_it_is(text):
     shown = str(marked(text))
-    assert unescape(re.sub(r"</?code>", "", shown)) == text.replace("`", "")
+    read = unescape(re.sub(r"</?code>", "", shown))
+    assert read.replace("\xa0", " ") == text.replace("`", "").replace("\xa0", " ")
     assert not re.search(r"<(?!/?code>)", shown)
+
+
+def test_units_stay_with_their_numbers():
+    shown = marked("`7 s` takes 28.1 ms of 2 s, 4 steps and 12 % of it")
+    assert shown == "<code>7 s</code> takes 28.1\xa0ms of 2\xa0s, 4 steps and 12\xa0% of it"
+
+
+def test_of_ladders_alone_the_page_tells_what_their_changes_leave(tmp_path):
+    experiment, paths, pairs = laddered(tmp_path)
+    frames = tables.tables(
+        experiment.runs[:3],
+        experiment.dataset_files,
+        experiment.class_files,
+        paired_files=paths,
+        pairs=pairs,
+    )
+    figures = drawn(frames, tmp_path, ("ladder", "speedup"))
+    text = written(frames, figures)
+    question, answer, *_ = Parsed(text).text_of("p")
+    assert question == (
+        "How much of the time of training virus-cnn on demo-1000 does each change save?"
+    )
+    assert answer.startswith("The changes of way together leave 0.50 (range 0.50–0.50) of the time")
+    assert "the largest, from slower to fast, leaves 0.40." in answer
+    places = re.findall(r'<(?:section id="|figure id="figure-)(\w+)"', text)
+    assert places[:2] == ["answer", "ladder"] and "times" not in places
 
 
 def test_captions_lose_their_markup():

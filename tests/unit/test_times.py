@@ -10,6 +10,7 @@ import pytest
 from fixtures_runs import (
     REFERENCES,
     FakeExperiment,
+    changed,
     fair,
     three_configurations,
     twice,
@@ -17,6 +18,7 @@ from fixtures_runs import (
 )
 from pages import HOSTILE, failed, hostile
 
+from escala.core.files import read_json
 from escala.report import tables
 from escala.report.page import times as module
 from escala.report.page.times import chart, runtime
@@ -47,7 +49,7 @@ def frames(few_resamples, tmp_path_factory):
 
 def test_times_intervals_and_runs_are_those_of_the_tables(frames):
     found = chart(frames)
-    [panel] = found.specification["vconcat"]
+    [panel, _] = found.specification["vconcat"]
     rows = {row["label"]: row for row in _values(panel, "seconds") if "low" in row}
     configurations = frames["configurations"].set_index(["strategy", "variant"])
     for label, names in {
@@ -66,8 +68,55 @@ def test_times_intervals_and_runs_are_those_of_the_tables(frames):
     )
 
 
+def test_where_batches_differ_the_times_to_the_accuracy_come_first(tmp_path):
+    experiment = fair(tmp_path, 5.6, 4.6, 3.9)
+    larger = [path for path in experiment.runs if "horovod-mpi" in path.parts]
+    changed(larger, training={"global_batch": 128})
+    measured = _tables(experiment, references=REFERENCES)
+    found = chart(measured)
+    to_target, per_epoch = found.specification["vconcat"]
+    assert "training time to accuracy 0.95 (s)" in json.dumps(to_target)
+    assert "training time per epoch (s)" in json.dumps(per_epoch)
+    configurations = measured["configurations"].set_index(["strategy", "variant"])
+    rows = {row["label"]: row for row in _values(to_target, "low")}
+    for label, names in {
+        "single 1x1 tuned": ("single", "tuned"),
+        "horovod-mpi 1x2 tuned": ("horovod-mpi", "tuned"),
+    }.items():
+        expected = configurations.loc[names]["time_to_target_seconds"]
+        assert rows[label]["seconds"] == pytest.approx(expected)
+        assert rows[label]["ideal_s"] is None
+    runs = measured["runs"]
+    reached = runs[runs["time_to_target_kind"] == "measured"]["time_to_target_seconds"]
+    sets = [layer["data"]["values"] for layer in to_target["layer"]]
+    [points] = [values for values in sets if "low" not in values[0]]
+    assert sorted(each["seconds"] for each in points) == pytest.approx(sorted(reached))
+    assert "the time to the accuracy decides" in found.caption
+    first, second = _tables_chart(fair(tmp_path / "same", 5.6, 4.6, 3.9))
+    assert "per epoch" in json.dumps(first) and "to accuracy 0.95" in json.dumps(second)
+
+
+def test_a_time_that_did_not_reach_the_accuracy_is_a_bound(tmp_path):
+    experiment = fair(tmp_path, 5.6, 4.6, 3.9)
+    larger = [path for path in experiment.runs if "horovod-mpi" in path.parts]
+    changed(larger, training={"global_batch": 128})
+    for path in larger:
+        epochs = read_json(path)["epochs"]
+        changed([path], epochs=[epoch | {"validation_accuracy": 0.2} for epoch in epochs])
+    found = chart(_tables(experiment, references=REFERENCES))
+    to_target, _ = found.specification["vconcat"]
+    rows = {row["label"]: row for row in _values(to_target, "low")}
+    assert rows["horovod-mpi 1x2 tuned"]["value"].startswith("> ")
+    assert not rows["single 1x1 tuned"]["value"].startswith("> ")
+    assert "After >, some runs did not reach the accuracy." in found.caption
+
+
+def _tables_chart(experiment: FakeExperiment) -> list[dict]:
+    return chart(_tables(experiment, references=REFERENCES)).specification["vconcat"]
+
+
 def test_the_ideal_is_the_time_of_the_reference_on_as_many_cores(frames):
-    [panel] = chart(frames).specification["vconcat"]
+    [panel, _] = chart(frames).specification["vconcat"]
     rows = {row["label"]: row for row in _values(panel, "ideal_s")}
     one = rows["single 1x1 tuned"]["seconds"]
     assert rows["single 1x1 tuned"]["ideal_s"] is None
@@ -80,7 +129,7 @@ def test_the_noise_floor_is_a_band_around_the_time_of_the_reference(frames, tmp_
     experiment, again = twice(tmp_path)
     measured = _tables(experiment, paired_files=again)
     found = chart(measured)
-    [panel] = found.specification["vconcat"]
+    [panel, _] = found.specification["vconcat"]
     [band] = _values(panel, "floor_low")
     rows = {row["label"]: row for row in _values(panel, "seconds") if "low" in row}
     reference, limit = rows["single 1x1"]["seconds"], 1 + measured["noise"]["floor"].iloc[0]
@@ -108,9 +157,9 @@ def test_labels_leave_out_what_the_title_of_their_panel_has(frames):
         for name, frame in frames.items()
     }
     panels = chart(both).specification["vconcat"]
-    assert len(panels) == 2 and "other" in str(panels[1]["title"])
+    assert len(panels) == 4 and "other" in str(panels[2]["title"])
     for panel in panels:
-        labels = [row["label"] for row in _values(panel, "seconds") if "low" in row]
+        labels = [row["label"] for row in _values(panel, "low")]
         assert labels == ["single 1x1 tuned", "single 1x1 threads", "horovod-mpi 1x2 tuned"]
 
 
@@ -138,9 +187,10 @@ def test_several_workloads_have_panels_with_their_names(tmp_path):
     second = FakeExperiment(tmp_path, dataset="other", runs=first.runs).add_dataset()
     second.add("single", "1x1", 50.0).add("horovod-mpi", "1x2", 60.0)
     panels = chart(_tables(second)).specification["vconcat"]
+    # Each has a panel of times to the accuracy and one of times per epoch.
     assert [panel["title"] for panel in panels] == [
-        "demo-1000 (simulated), virus-cnn",
-        "other (simulated), virus-cnn",
+        *["demo-1000 (simulated), virus-cnn"] * 2,
+        *["other (simulated), virus-cnn"] * 2,
     ]
 
 

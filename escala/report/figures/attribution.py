@@ -28,6 +28,8 @@ WHAT = "Where the time of a training step goes"
 _MILLISECONDS = 1000
 # The width that names and legend leave of the figure, about, in inches.
 _WIDTH, _BARS = 9.5, 5.4
+# Between the end of a bar and a text, in points.
+_GAP = 6
 
 
 def draw(tables: Tables) -> Figure:
@@ -52,11 +54,12 @@ def draw(tables: Tables) -> Figure:
         left += width
     ends = seconds[WHOLE]
     axes.plot(ends, seconds.index, "|", color="black", markersize=14, label="whole step")
-    won = seconds[OVERLAP][seconds[OVERLAP] > 0].map("  {:.1f} ms overlapped".format)
+    won = seconds[OVERLAP][seconds[OVERLAP] > 0].map("{:.1f} ms overlapped".format)
     ends = pd.concat([ends, left], axis=1).max(axis=1)
     for bar, text in won.items():
-        axes.annotate(text, (ends[bar], bar), va="center", fontsize=NOTE)
-    written = max((text_width(text, NOTE) for text in won), default=0.0)
+        place = {"xytext": (_GAP, 0), "textcoords": "offset points"}
+        axes.annotate(text, (ends[bar], bar), **place, va="center", fontsize=NOTE)
+    written = max((text_width(text, NOTE) + _GAP / 72 for text in won), default=0.0)
     axes.set(xlabel="median over steps (ms)", xlim=(0, 1.05 * ends.max() / (1 - written / _BARS)))
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()

@@ -262,15 +262,15 @@ def name_height(names: Iterable[str], points: float = LABEL) -> float:
 def wrap(text: str, inches: float, points: float) -> str:
     """Break a text into lines of at most that width.
 
-    Lines end at spaces. A longer word is broken after a hyphen or an underscore, and one without
-    these anywhere. Line breaks of the text are kept.
+    Lines end at spaces, except no-break spaces. A longer word is broken after a hyphen or an
+    underscore, and one without these anywhere. Line breaks of the text are kept.
     """
     return "\n".join(line for part in text.split("\n") for line in _lines(part, inches, points))
 
 
 def _lines(text: str, inches: float, points: float) -> list[str]:
     lines = [""]
-    for word in re.findall(r"\s*\S+", text):
+    for word in re.findall(r"[^\S\xa0]*[\S\xa0]+", text):
         if text_width(lines[-1] + word, points) <= inches:
             lines[-1] += word
         elif text_width(word.strip(), points) <= inches:

@@ -37,7 +37,8 @@ def draw(tables: Tables) -> Figure:
     if known.empty:
         return empty(WHAT, described(table), " ".join(["Nothing was measured.", *_gaps(table)]))
     ladders = list(table.groupby(["dataset", "workload", "ladder"], sort=False))
-    row = max(0.3, name_height(wrapped_names([*table["change"].dropna(), *table["before"]])))
+    names = wrapped_names([*table["change"].dropna(), *table["before"]])
+    row = max(0.3, name_height(names) + 0.1)
     heights = [row * (len(rows) + 1) + 0.9 for _, rows in ladders]
     figure = new(9, sum(heights))
     grid = figure.subplots(len(ladders), 1, squeeze=False, height_ratios=heights)

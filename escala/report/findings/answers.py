@@ -1,4 +1,7 @@
-"""Answer whether a configuration takes less time than its main reference."""
+"""Answer whether a configuration takes less time than its main reference.
+
+If there are only ladders, tell what their changes leave of the time.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER
+from escala.report.findings import ladders
 from escala.report.findings.differences import COMPARED, over_repeats
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
@@ -36,6 +40,9 @@ SAME_ACCURACY = 0.02
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Answer for each dataset and workload, then tell what qualifies the answer."""
     rows = compared(tables)
+    if rows.empty and not tables["ladder"].empty:
+        yield from (Finding(sentence(text), "ladder", "ladder") for text in ladders.answers(tables))
+        return
     if rows.empty:
         yield _finding("Nothing was compared: no configuration was trained beside its reference")
         return

@@ -8,8 +8,9 @@ import pandas as pd
 
 from escala.analysis.attribution import UNEXPLAINED, WHOLE
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.analysis.verdicts import FASTER, SLOWER
 from escala.report.findings.steps import clocked
-from escala.report.findings.verdicts import answering, names_of_rows, shown
+from escala.report.findings.verdicts import answering, headline, names_of_rows, shown
 from escala.report.findings.words import (
     Finding,
     Tables,
@@ -39,7 +40,7 @@ def _limits(row) -> Iterator[str]:
     if row.pairs < VALUES_FOR_INTERVAL:
         yield f"A verdict needs {VALUES_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
     elif row.sessions == 1:
-        yield f"What {label} shows was seen in one session only."
+        yield f"{_confidence(row)} was seen in one session only."
     if not pd.isna(row.reason):
         yield f"Some pairs of {label} have no ratio: {quoted(row.reason)}."
     if row.kind == "estimated":
@@ -48,6 +49,17 @@ def _limits(row) -> Iterator[str]:
         yield f"Ranks of {label} shared cores."
     if row.other_hosts:
         yield f"{label} and its reference ran on different hosts of one kind."
+
+
+def _confidence(row) -> str:
+    """Return the subject of a sentence: what the verdict on a configuration asserts."""
+    more_or_less = {FASTER: "less", SLOWER: "more"}.get(headline(row).verdict)
+    if more_or_less is None:
+        return f"What {quoted(row.label)} shows"
+    return (
+        f"That {quoted(row.label)} takes {more_or_less} time than {quoted(row.reference_label)} "
+        "has 95 % confidence, and"
+    )
 
 
 def _spread(tables: Tables) -> Iterator[str]:

@@ -32,6 +32,32 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             yield Finding(text, "ladder", "ladder")
 
 
+def answers(tables: Tables) -> Iterator[str]:
+    """Yield what the changes of each ladder leave of the time, ladders of several changes first."""
+    ladders = tables["ladder"].groupby(["dataset", "workload", "ladder"], sort=False)
+    for (_, _, ladder), rows in sorted(ladders, key=lambda each: len(each[1]) == 1):
+        whole, rungs = rows.iloc[-1], rows[rows["part"] == RUNG]
+        if whole.kind == "unavailable":
+            yield f"unavailable: the ladder {quoted(ladder)} has no ratio: {quoted(whole.reason)}"
+        elif whole.part == RUNG:
+            yield f"with {quoted(whole.change)}, an epoch takes {_ratio(whole)} of the time"
+        else:
+            text = (
+                f"the changes of {quoted(ladder)} together leave {_ratio(whole)} of the time per "
+                "epoch"
+            )
+            known = _by_size(rungs.dropna(subset=["ratio"]), saving=whole.ratio <= 1)
+            if not known.empty:
+                largest = known.iloc[0]
+                text += f"; the largest, {quoted(largest.change)}, leaves {largest.ratio:.2f}"
+            yield text
+
+
+def _by_size(rungs: pd.DataFrame, saving: bool) -> pd.DataFrame:
+    """Return changes with that which saves most first, or else with that which costs most."""
+    return rungs.sort_values("ratio", ascending=saving)
+
+
 def _ends(way: str, whole: pd.Series) -> str:
     if whole.kind == "unavailable":
         return f"{way}, the ratio of the ends is unavailable: {quoted(whole.reason)}."
@@ -55,7 +81,7 @@ def _changes(ladder: str, rows: pd.DataFrame) -> Iterator[str]:
     )
     if not pd.isna(product.of_direct):
         yield f"That product of {ladder} {_agreement(product)}."
-    most = rungs.sort_values("ratio", ascending=product.ratio <= 1).head(RUNGS_NAMED)
+    most = _by_size(rungs, saving=product.ratio <= 1).head(RUNGS_NAMED)
     for place, row in enumerate(most.itertuples(), start=1):
         rank = "the largest" if place == 1 else f"number {in_words(place)}"
         yield (

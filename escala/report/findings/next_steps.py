@@ -8,12 +8,12 @@ import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
+from escala.report.findings.steps import without_clocks
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
     answering,
     could_have_seen,
     headline,
-    names_of_rows,
     own_names,
 )
 from escala.report.findings.words import Finding, Tables, quoted, with_labels
@@ -37,14 +37,12 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         )
         texts = _use(row, list(against_main[of_data].itertuples())), _decide(row)
         yield from (Finding(text, "speedup", "speedup") for text in texts if text)
-    clocked = set(names_of_rows(tables["attribution"].dropna(subset=["part"])))
-    for row in answers:
-        if row.kind != "unavailable" and own_names(row) not in clocked:
-            yield Finding(
-                f"To see where the time of a step of {quoted(row.label)} goes, set "
-                f"`clocks: {{enabled: true}}`, as in `{_CLOCKS}`.",
-                "attribution",
-            )
+    for row in without_clocks(tables):
+        yield Finding(
+            f"To see where the time of a step of {quoted(row.label)} goes, set "
+            f"`clocks: {{enabled: true}}`, as in `{_CLOCKS}`.",
+            "attribution",
+        )
     if answers and tables["predictions"].empty:
         yield Finding(
             "To predict layouts and networks that were not run, request the target `predictions`, "
@@ -66,6 +64,8 @@ def _use(row, rows: list) -> str:
     if faster:
         best = min(faster, key=lambda each: headline(each).ratio.value)
         text = f"To save time, train with {quoted(best.label)}"
+        if own_names(best) != own_names(row):
+            text += f", which takes {headline(best).ratio.value:.2f} of the time of {reference}"
         dearer = best.efficiency_high < 1 and not headline(best).to_target
         return text + f"; to save core-hours, train with {reference}." if dearer else f"{text}."
     verdict = headline(row).verdict

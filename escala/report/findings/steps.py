@@ -28,10 +28,23 @@ _PART_NAMES = {
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe how the time of a step of rank 0 is divided, if its clocks were read."""
+    for row in without_clocks(tables):
+        yield Finding(
+            f"Where the time of a step of {quoted(row.label)} goes was not measured.", "attribution"
+        )
     for label, parts in clocked(tables):
         for text in (_more(label, parts), _most(label, parts), _beside(label, parts)):
             if text:
                 yield Finding(text, "attribution", "attribution")
+
+
+def without_clocks(tables: Tables) -> list:
+    """Return the rows that answer whose configuration was timed, but has no parts of a step."""
+    measured = set(names_of_rows(tables["attribution"].dropna(subset=["part"])))
+    return [
+        row for row in answering(tables)
+        if row.kind != "unavailable" and own_names(row) not in measured
+    ]  # fmt: skip
 
 
 def clocked(tables: Tables) -> list[tuple[str, pd.DataFrame]]:

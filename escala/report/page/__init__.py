@@ -42,6 +42,7 @@ _SECTION_OF_CATEGORY = {
     "Resources": "why",
     "Timelines": "why",
 }
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|(?:ms|s)\b)")
 _FOLDER = Path(__file__).parent
 
 
@@ -73,9 +74,10 @@ def page(
     """
     found = {section: list(of_section(section, tables, name)) for section in SECTIONS}
     drawings = Drawings()
-    times = chart(tables)
+    # Of an experiment of ladders, the figure that shows the answer is that of the ladders.
+    times = None if compared(tables).empty and not tables["ladder"].empty else chart(tables)
     times_svg = times and drawings.inline(
-        times.svg, "figure-times", "Training time per epoch.", times.caption
+        times.svg, "figure-times", "Training time.", times.caption
     )
     drawn = dict(_drawn(figures, captions, found, drawings))
     style = _text("page.css") + drawings.rules
@@ -119,6 +121,11 @@ def page(
 def question(tables: Tables) -> str:
     """Ask what the experiment answers."""
     rows = compared(tables)
+    if rows.empty and not tables["ladder"].empty:
+        workloads, datasets = (
+            listed(tables["ladder"][column].unique()) for column in ("workload", "dataset")
+        )
+        return f"How much of the time of training {workloads} on {datasets} does each change save?"
     if rows.empty:
         return "Does training in parallel take less time?"
     workloads, datasets, references = (
@@ -147,8 +154,9 @@ def brief(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> dict[str, F
 
 
 def marked(text: str) -> Markup:
-    """Escape a text, and mark what stands between backticks as code."""
+    """Escape a text, mark what stands between backticks as code, and keep units with numbers."""
     parts = text.split("`")
+    parts[::2] = (_BEFORE_UNIT.sub("\xa0", part) for part in parts[::2])
     return Markup().join(
         Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
         for place, part in enumerate(parts)

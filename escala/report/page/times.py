@@ -15,7 +15,14 @@ import pandas as pd
 
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.looks import described, hex_code, in_order, significant, strategy_look
-from escala.report.findings.verdicts import headline, in_brief, interval, names_of_rows, of_epochs
+from escala.report.findings.verdicts import (
+    Ratio,
+    headline,
+    in_brief,
+    interval,
+    names_of_rows,
+    of_epochs,
+)
 from escala.report.findings.words import Tables
 from escala.report.tables.views import fastest, labelled, trained_by_steps
 
@@ -25,10 +32,11 @@ _WIDTH, _ROW = 330, 46
 _NAME_PIXELS, _VALUE_PIXELS = 240, 85
 _INK, _SOFT, _BAND, _LINE = "#1b1f24", "#57606a", "#d8dde2", "#e4e8ec"
 _FLOOR = "#fbf0cf"
+_PER_EPOCH = "training time per epoch (s)"
 #: Columns of the values that a reader gets by pointing, with their titles.
 _TOLD = {
     "label": "configuration",
-    "time": "training s per epoch",
+    "time": "training time",
     "ratio": "ratio to the main reference",
     "verdict": "verdict",
     "ideal": "ideal (s)",
@@ -53,7 +61,11 @@ class Chart(NamedTuple):
 
 
 def chart(tables: Tables) -> Chart | None:
-    """Draw the training time per epoch of each configuration; None if no time is known."""
+    """Draw the training time of each configuration; None if no time is known.
+
+    It is that of an epoch and, if the experiment has a target accuracy, that to this accuracy. The
+    latter comes first where it decides, because batches differ.
+    """
     shown = list(_panels(trained_by_steps(tables)))
     if not shown:
         return None
@@ -61,7 +73,11 @@ def chart(tables: Tables) -> Chart | None:
     import vl_convert
 
     several = len(shown) > 1
-    charts = [_panel(alt, frame, points, several) for frame, points, _ in shown]
+    charts = [
+        _panel(alt, *times, several)
+        for frame, points, _ in shown
+        for times in _in_order(frame, (frame, points, _PER_EPOCH), *_to_target(frame, points))
+    ]
     whole = alt.vconcat(*charts, spacing=24).configure(
         font="system-ui, DejaVu Sans, sans-serif",
         aria=False,
@@ -102,10 +118,42 @@ def _panels(tables: Tables) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, int]]:
         shown = kept[(kept[["dataset", "workload"]] == list(names)).all(axis=1)]
         rows = _rows(in_order(shown), tables)
         points = of_data[of_data["label"].isin(shown["label"])]
-        points = points[["label", "strategy", "train_seconds_per_epoch"]].astype(
-            {"train_seconds_per_epoch": float}
+        reached = points["time_to_target_kind"] == "measured"
+        points = pd.DataFrame(
+            {
+                "label": points["label"],
+                "seconds": points["train_seconds_per_epoch"].astype(float),
+                "target_seconds": points["time_to_target_seconds"].where(reached).astype(float),
+            }
         )
         yield rows, points, len(frame) - len(shown)
+
+
+def _in_order(frame: pd.DataFrame, *panels: tuple) -> tuple:
+    """Return panels, reversed if the times to the target decide."""
+    return panels[::-1] if frame["to_target"].any() else panels
+
+
+def _to_target(
+    frame: pd.DataFrame, points: pd.DataFrame
+) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, str]]:
+    """Yield a panel's rows and runs with the times to the target, if there is one, and its title.
+
+    There are no ideal, prediction and noise floor of such a time.
+    """
+    if frame["target"].isna().all():
+        return
+    only_of_epochs = ("ideal", "predicted", "predicted_low", "predicted_high", "floor_low")
+    names = ("seconds", "low", "high", "time", "value", "ratio")
+    (target, *_) = frame["target"].dropna().unique()
+    yield (
+        frame.assign(
+            **{name: frame[f"target_{name}"] for name in names},
+            **dict.fromkeys((*only_of_epochs, "floor", "floor_high")),
+        ),
+        points.assign(seconds=points["target_seconds"]).dropna(subset=["seconds"]),
+        f"training time to accuracy {target:g} (s)",
+    )
 
 
 def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
@@ -139,8 +187,9 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
             "ratio": "1 (the main reference)" if row.reference == 1 else "–",
             "verdict": "–", "ideal": None, "predicted": None,
             "predicted_low": None, "predicted_high": None,
-            "floor": None, "floor_low": None, "floor_high": None,
+            "floor": None, "floor_low": None, "floor_high": None, "to_target": False,
         }  # fmt: skip
+        found |= _of_target(row)
         if names in compared:
             found |= _compared(compared[names], of_reference)
         if names in predictions.index:
@@ -149,6 +198,23 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
             found |= _floor(float(seconds), float(floors[names]))
         rows.append(found)
     return pd.DataFrame(rows, dtype=object)
+
+
+def _of_target(row) -> dict:
+    """Return the time of a configuration to its target accuracy; it is a bound if censored."""
+    known = row.time_to_target_kind != "unavailable" and pd.notna(row.time_to_target_seconds)
+    seconds = row.time_to_target_seconds
+    ends = (row.time_to_target_low_seconds, row.time_to_target_high_seconds)
+    bound = "> " if row.time_to_target_kind == "censored" else ""
+    return {
+        "target": float(row.target_accuracy) if known else None,
+        "target_seconds": float(seconds) if known else None,
+        "target_low": float(ends[0]) if known and pd.notna(ends[0]) else None,
+        "target_high": float(ends[1]) if known and pd.notna(ends[1]) else None,
+        "target_time": bound + _time(seconds, *ends) if known else "unavailable",
+        "target_value": f"{bound}{significant(seconds)} s" if known else "no result",
+        "target_ratio": "1 (the main reference)" if row.reference == 1 else "–",
+    }
 
 
 def _time(seconds: float, low: float, high: float) -> str:
@@ -162,8 +228,16 @@ def _compared(row, of_reference: pd.Series) -> dict:
     ideal = {}
     if len(of_reference) == 1 and pd.notna(row.reference_cores):
         ideal = {"ideal": float(of_reference.iloc[0]) * row.reference_cores / row.cores}
-    share = "–" if pd.isna(ratio.value) else f"{ratio.value:.2f}{interval(ratio)}"
-    return {"ratio": share, "verdict": in_brief(found)} | ideal
+    return {
+        "ratio": _share(ratio),
+        "verdict": in_brief(found),
+        "to_target": found.to_target,
+        "target_ratio": _share(found.ratio) if found.to_target else "–",
+    } | ideal
+
+
+def _share(ratio: Ratio) -> str:
+    return "–" if pd.isna(ratio.value) else f"{ratio.value:.2f}{interval(ratio)}"
 
 
 def _predicted(row: pd.Series) -> dict:
@@ -182,24 +256,29 @@ def _floor(seconds: float, floor: float) -> dict:
     }
 
 
-def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, several: bool):
-    """Return the chart of a dataset and workload."""
+def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, what: str, several: bool):
+    """Return the chart of a dataset and workload, whose axis is titled `what`."""
     rows = alt.Y("label:N", sort=list(frame["label"]), axis=None, scale=alt.Scale(padding=0.3))
     seconds = alt.X(
-        "seconds:Q", title="training time per epoch (s)", scale=alt.Scale(zero=True, nice=True),
+        "seconds:Q", title=what, scale=alt.Scale(zero=True, nice=True),
         axis=alt.Axis(tickCount=5),
     )  # fmt: skip
     colour = alt.Color("colour:N", scale=None)
     told = [alt.Tooltip(f"{name}:N", title=title) for name, title in _TOLD.items()]
-    records = frame.assign(
-        ideal_s=frame["ideal"],
-        ideal=[_number(value) for value in frame["ideal"]],
-        predicted=[_number(value) for value in frame["predicted"]],
-    ).to_dict("records")
+    of_target = [name for name in frame if "target" in name]
+    records = (
+        frame.drop(columns=of_target)
+        .assign(
+            ideal_s=frame["ideal"],
+            ideal=[_number(value) for value in frame["ideal"]],
+            predicted=[_number(value) for value in frame["predicted"]],
+        )
+        .to_dict("records")
+    )
     base = alt.Chart(alt.Data(values=records)).encode(y=rows, tooltip=told)
     colours = dict(zip(frame["label"], frame["colour"], strict=True))
     runs = [
-        {"label": row.label, "seconds": row.train_seconds_per_epoch, "colour": colours[row.label]}
+        {"label": row.label, "seconds": row.seconds, "colour": colours[row.label]}
         for row in points.itertuples()
     ]
     one_run = [
@@ -230,7 +309,10 @@ def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, several: bool):
     values = base.mark_text(
         align="right", baseline="bottom", dy=-10, fontSize=12, limit=_VALUE_PIXELS, color=_INK
     ).encode(x=alt.value(_WIDTH), text="value:N")
-    shown = [layer for column, layer in layers.items() if frame[column].notna().any()]
+    shown = [
+        layer for column, layer in layers.items()
+        if (runs if column == "label" else frame[column].notna().any())
+    ]  # fmt: skip
     title = {"title": f"{frame['data'].iloc[0]}, {frame['workload'].iloc[0]}"} if several else {}
     return alt.layer(*shown, names, values).properties(width=_WIDTH, height=alt.Step(_ROW), **title)
 
@@ -244,9 +326,15 @@ def _caption(shown: list[tuple[pd.DataFrame, pd.DataFrame, int]]) -> str:
     frames = pd.concat([frame for frame, _, _ in shown])
     left_out = sum(number for _, _, number in shown)
     texts = [
-        "Training time per epoch: thick lines are medians with their 95\u00a0% intervals (the "
+        "Training time: thick lines are medians with their 95\u00a0% intervals (the "
         "range for fewer than six runs), points are single runs."
     ]
+    if frames["to_target"].any():
+        texts.append(
+            "Epochs of different batches are not alike, so the time to the accuracy decides."
+        )
+    if frames["target_value"].str.startswith(">").any():
+        texts.append("After >, some runs did not reach the accuracy.")
     if frames["ideal"].notna().any():
         texts.append(
             "Thin grey lines: the ideal, where twice the cores of the main reference take half of "
