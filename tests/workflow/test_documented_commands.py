@@ -1,8 +1,9 @@
 """Every command of the documentation is checked here, run by a named test, or marked with a reason.
 
 A call of Snakemake is made as a dry run. A script reads its arguments, and RUN_BY names the test
-that runs it. Any other command needs a comment above its block: `<!-- run by: FILE::TEST -->` or
-`<!-- not run: REASON -->`.
+that runs it. The command `escala` and the call that it makes read their arguments. A benchmark
+only reads its arguments, because it takes minutes of an idle machine. Any other command needs a
+comment above its block: `<!-- run by: FILE::TEST -->` or `<!-- not run: REASON -->`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from snakemake.cli import get_argument_parser
 
+from escala import command as console
 from tests.conftest import CLASSES, ROOT, copy_project
 from tests.documented import PAGES, Command, blocks, commands, files, split
 from tests.workflow.forks import Forks
@@ -43,7 +46,11 @@ RUN_BY = {
     "scripts.store": "tests/unit/test_store.py::test_the_command_shows_what_there_is",
 }
 #: What stands in for a path or a name that is the reader's own.
-STAND_INS = {"experiments/NAME.yaml": "experiments/virus/ladder.yaml"}
+STAND_INS = {
+    "experiments/NAME.yaml": "experiments/virus/ladder.yaml",
+    # `escala new` writes it in the command before.
+    "experiments/flowers.yaml": "experiments/virus/ladder.yaml",
+}
 
 ALL = [command for page in PAGES for command in commands(page)]
 CHECKED = [command for command in ALL if not (command.run_by or command.not_run)]
@@ -62,6 +69,7 @@ def _module(command: Command) -> tuple[str, tuple[str, ...]]:
 
 
 SCRIPTS = [each for each in CHECKED if each.words[0] == "python"]
+CONSOLE = [each for each in CHECKED if each.words[0] == "escala"]
 
 
 def _exists(test: str) -> bool:
@@ -73,10 +81,16 @@ def _exists(test: str) -> bool:
     return name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+def _is_benchmark(module: str) -> bool:
+    """Tell whether a module is a benchmark that exists."""
+    folder, _, name = module.partition(".")
+    return folder == "benchmarks" and (ROOT / folder / f"{name}.py").is_file()
+
+
 def unchecked(command: Command) -> str | None:
     """Return what a command lacks to be checked; None of one that is."""
     module, _ = _module(command)
-    if command.not_run or module == "snakemake" or module.startswith("benchmarks."):
+    if command.not_run or module == "snakemake" or _is_benchmark(module):
         return None
     test = command.run_by or RUN_BY.get(module)
     if test is None:
@@ -203,17 +217,63 @@ class _ReadError(Exception):
     """The arguments were read, and nothing else is to be done."""
 
 
-@pytest.mark.parametrize("command", SCRIPTS, ids=str)
-def test_a_script_reads_the_arguments(command, monkeypatch):
+class _MadeError(Exception):
+    """The call that `escala` makes, in place of making it."""
+
+
+def _reads(module: str, arguments: tuple[str, ...], monkeypatch) -> None:
+    """Let a script read its arguments, and do nothing else."""
     read = argparse.ArgumentParser.parse_args
 
     def only_read(self, args=None, namespace=None):
         read(self, args, namespace)
         raise _ReadError
 
-    module, arguments = _module(command)
     main = importlib.import_module(module).main
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", only_read)
     monkeypatch.setattr(sys, "argv", [module, *arguments])
     with pytest.raises(_ReadError):
         main()
+
+
+@pytest.mark.parametrize("command", SCRIPTS, ids=str)
+def test_a_script_reads_the_arguments(command, monkeypatch):
+    _reads(*_module(command), monkeypatch)
+
+
+def _made_by_escala(words: tuple[str, ...], monkeypatch) -> Command:
+    """Return the call that `escala` makes of its words."""
+
+    def make(call):
+        raise _MadeError(call)
+
+    monkeypatch.chdir(ROOT)
+    # Without handlers of signals.
+    monkeypatch.setattr(console.cli, "main", lambda command: command())
+    monkeypatch.setattr(console, "make", make)
+    monkeypatch.setattr(sys, "argv", [STAND_INS.get(word, word) for word in words])
+    with pytest.raises(_MadeError) as made:
+        console.main()
+    return Command("", 0, tuple(made.value.args[0]))
+
+
+def _call_reads(call: Command, monkeypatch) -> None:
+    """Let the program of a call read its arguments, and do nothing else."""
+    module, arguments = _module(call)
+    if module == "snakemake":
+        get_argument_parser().parse_args(arguments)
+    else:
+        _reads(module, arguments, monkeypatch)
+
+
+@pytest.mark.parametrize("command", CONSOLE, ids=str)
+def test_the_command_escala_and_its_call_read_the_arguments(command, monkeypatch):
+    _call_reads(_made_by_escala(command.words, monkeypatch), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "words", ["run --no-such", "runs", "new --no-such", "run -- --no-such", "lab no-such"]
+)
+def test_a_command_with_an_unknown_word_is_noticed(words, monkeypatch):
+    with pytest.raises(SystemExit):
+        _call_reads(_made_by_escala(("escala", *words.split()), monkeypatch), monkeypatch)
