@@ -31,6 +31,7 @@ from escala.analysis.cost_model.calibration import (
     Work,
     resampled,
 )
+from escala.analysis.cost_model.collectives import TENSORFLOW
 from escala.analysis.cost_model.messages import (
     Exchange,
     messages,
@@ -206,6 +207,7 @@ def _terms(calibration: Calibration, plan: Plan, notes: list[str]) -> dict[str, 
         transfers.seconds,
         plan.exchange.fusion_bytes,
         spare_core=plan.layout.processes * plan.cores < calibration.cores_per_node,
+        cycle_seconds=0.0 if plan.library == TENSORFLOW else plan.exchange.cycle_seconds,
     )
     notes += transfers.extrapolated
     casts = sum(message.cast_bytes for message in listed) / calibration.bytes_per_second.mean()
