@@ -266,23 +266,15 @@ class Calibration(Experiment):
         ----------
         links : as in `collectives`.
         """
-        collectives = self.collectives(links)
         works = {
             work.name: {
                 "gradients": self.gradients_file(work),
                 "steps": [run.file for run in self.steps_of(work)],
                 "clocks": self.clocks_of(work).file,
-                "together": [
-                    run.file
-                    for run in collectives
-                    if run.layout == ONE_NODE
-                    and (run.dataset, run.workload) == (work.dataset, work.workload)
-                    and run.variant == variant_name(work.variant, work.middle)
-                ],
             }
             for work in self.different_works
         }
-        return {"works": works, "collectives": [run.file for run in collectives]}
+        return {"works": works, "collectives": [run.file for run in self.collectives(links)]}
 
 
 def variant_name(variant: str, rows: int) -> str:
