@@ -235,9 +235,7 @@ def seconds_of_collective(operation: str, size: int) -> float:
     return WAIT + np.dot(MEMORY, [each.local_messages, each.local_bytes])
 
 
-def write_runs(
-    root: Path, found: Calibration, slower_clocks: float = 1.0, **changes
-) -> dict:
+def write_runs(root: Path, found: Calibration, slower_clocks: float = 1.0, **changes) -> dict:
     """Write the files of the runs that calibrate, as a machine of known times leaves them.
 
     Steps with clocks are slower by a factor.

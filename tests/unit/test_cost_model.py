@@ -890,7 +890,9 @@ def test_a_predicted_run_may_be_made_in_any_minutes_of_the_calibration():
     assert ratio == pytest.approx(np.full(50, ratio[0]))
     # A single other run may be an outlier.
     alone = parse(content() | {"drift": [1.3]})
-    assert predict(alone, one, draws=2).steps == pytest.approx(predict(EXACT, one, draws=1).steps[0])
+    assert predict(alone, one, draws=2).steps == pytest.approx(
+        predict(EXACT, one, draws=1).steps[0]
+    )
 
 
 def test_a_resample_holds_one_repeat_and_keeps_exact_times():

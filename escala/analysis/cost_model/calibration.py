@@ -361,8 +361,6 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     def one(values: np.ndarray) -> np.ndarray:
         return _resampled(values[None], random)[0][0]
 
-    drift = _logarithms_of_drift(calibration.drift)
-
     def work(content: Work) -> Work:
         overheads, deviations = content.overheads, _deviations_of(content.steps)
         return replace(
@@ -375,7 +373,7 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
             update=None if content.update is None else one(content.update),
             overheads=overheads
             and Overheads(*(one(getattr(overheads, name)) for name in _OVERHEADS)),
-            deviation=_of_run(deviations, random) * _of_run(drift, random),
+            deviation=_of_run(deviations, random) * _of_minutes(calibration.drift, random),
         )
 
     def collective(content: CollectiveTimes) -> CollectiveTimes:
@@ -404,13 +402,13 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     )
 
 
-def _logarithms_of_drift(drift: np.ndarray) -> np.ndarray:
-    """Return what is drawn for the minutes of the predicted run; no drift if too few are known.
+def _of_minutes(drift: np.ndarray, random: np.random.Generator) -> float:
+    """Return how many times longer steps take in the minutes of the predicted run.
 
-    The other minutes of the calibration stand for those of the predicted run, so they are drawn as
-    they are, and are no deviations from their mean.
+    The other minutes of the calibration stand for these, so they are drawn as they are, and are no
+    deviations from their mean. If fewer than two are known, there is no drift.
     """
-    return np.log(drift) if len(drift) >= LEAST_REPEATS else np.zeros(1)
+    return float(random.choice(drift)) if len(drift) >= LEAST_REPEATS else 1.0
 
 
 def _deviations_of(steps: Sequence[StepTimes]) -> np.ndarray:
