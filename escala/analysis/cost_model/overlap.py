@@ -7,9 +7,9 @@ transferred waits for the next cycle, and those that are known by then go with i
 any moment of a cycle, so the result is a mean over these moments. The wait is a part of the
 calibrated time of a transfer.
 
-A transfer needs the core of its rank for a part of its time. So of a transfer that computing covers,
-the part on the core makes the step longer. A transfer takes longer while the rank computes on the
-same core.
+A transfer needs the core of its rank for a part of its time. So of a transfer that computing
+covers, the part on the core makes the step longer. A transfer takes longer while the rank computes
+on the same core.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 
 from escala.analysis.cost_model.messages import Message
 from escala.analysis.cost_model.transfers import Transfer
-
 
 #: Moments of a cycle of which the mean is taken: the middles of so many equal parts.
 _MOMENTS = 4
