@@ -4,8 +4,8 @@ A background process transfers one fused message after the other, as Horovod doe
 it takes all tensors that are known. Horovod looks for tensors once in a cycle (`RunLoopOnce` in
 `horovod/common/operations.cc`, version 0.28). So a tensor that is known while nothing is
 transferred waits for the next cycle, and those that are known by then go with it. Steps begin at
-any moment of a cycle, so the result is a mean over these moments. The wait is a part of the
-calibrated time of a transfer.
+any moment of a cycle, so the result is a mean over these moments. The calibrated time of a transfer
+holds the mean wait, half a cycle.
 
 A transfer needs the core of its rank for a part of its time. So of a transfer that computing
 covers, the part on the core makes the step longer. A transfer takes longer while the rank computes
@@ -46,7 +46,9 @@ def exposed_seconds(
     moments = _MOMENTS if cycle_seconds else 1
     waits = [(moment + 0.5) / moments * cycle_seconds for moment in range(moments)]
     found = [
-        _exposed_seconds(computing, messages, transfer, fusion_bytes, spare_core, wait)
+        _exposed_seconds(
+            computing, messages, transfer, fusion_bytes, spare_core, wait, cycle_seconds / 2
+        )
         for wait in waits
     ]
     return sum(found) / moments
@@ -59,25 +61,31 @@ def _exposed_seconds(
     fusion_bytes: float,
     spare_core: bool,
     wait: float,
+    mean_wait: float,
 ) -> float:
-    """Return the same if a transfer takes what is known so many seconds after its first tensor."""
+    """Return the same if the first tensor of a transfer waits for so many seconds.
+
+    A transfer that follows another begins at once. It takes the calibrated time nevertheless,
+    because the next cycle of a short transfer is late.
+    """
     now = done = 0.0  # the time, and the computing that is done
     waiting = list(messages)
     while waiting:
         known = waiting[0].ready * computing
-        begins = done
+        begins, later, least = done, 0.0, 0.0
         if known >= done:
             now, done = now + known - done, known
-            begins = known + wait
+            begins, later, least = known + wait, wait - mean_wait, wait
         fused = _fused(waiting, begins, computing, fusion_bytes)
         waiting = waiting[len(fused) :]
         each = transfer(fused[0].operation, sum(message.size for message in fused))
-        beside = each.seconds if spare_core else each.computing_seconds
+        after = max(each.seconds + later, least)
+        beside = after if spare_core else max(each.computing_seconds + later, least)
         # While both are active, computing advances by what the transfer does not take of the core.
-        advance = beside - (0.0 if spare_core else each.core_seconds)
+        advance = max(beside - (0.0 if spare_core else each.core_seconds), 0.0)
         hidden = min(computing - done, advance)
         share = hidden / advance if advance else 0.0
-        now += share * beside + (1 - share) * each.seconds
+        now += share * beside + (1 - share) * after
         done += hidden
     return now - done
 
