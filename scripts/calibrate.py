@@ -46,7 +46,7 @@ def _read(sources: dict) -> Iterator[Path]:
     runs = set(sources["collectives"])
     for work in sources["works"].values():
         yield Path(work["gradients"])
-        runs |= {*work["steps"], work["clocks"], *work["together"]}
+        runs |= {*work["steps"], work["clocks"]}
     for run in map(Path, sorted(runs)):
         yield run
         for pattern in ("ranks/rank*.steps.csv", "ranks/rank*.clocks.csv"):

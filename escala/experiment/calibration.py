@@ -47,6 +47,8 @@ _APPLIED = ("accumulation", "compression", "dense_exchange", "exchange_rates", "
 _ON_PURPOSE = ("slowdown", "busy_neighbours", "shares", "shard", "timeline")
 #: Knobs that change the time of a collective.
 _OF_COLLECTIVES = ("yield_when_idle", "eager_limit_mib", "cycle_time_ms", "communication")
+#: Knobs that decide which tensors are one message.
+_OF_FUSION = ("fusion_threshold_mib", "cycle_time_ms")
 #: Keys of a variant that are no knobs.
 _TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
 _NAME_LETTERS = 64
@@ -264,23 +266,15 @@ class Calibration(Experiment):
         ----------
         links : as in `collectives`.
         """
-        collectives = self.collectives(links)
         works = {
             work.name: {
                 "gradients": self.gradients_file(work),
                 "steps": [run.file for run in self.steps_of(work)],
                 "clocks": self.clocks_of(work).file,
-                "together": [
-                    run.file
-                    for run in collectives
-                    if run.layout == ONE_NODE
-                    and (run.dataset, run.workload) == (work.dataset, work.workload)
-                    and run.variant == variant_name(work.variant, work.middle)
-                ],
             }
             for work in self.different_works
         }
-        return {"works": works, "collectives": [run.file for run in collectives]}
+        return {"works": works, "collectives": [run.file for run in self.collectives(links)]}
 
 
 def variant_name(variant: str, rows: int) -> str:
@@ -384,7 +378,7 @@ def _planned(calibration: Calibration, run: Run, unavailable: str | None) -> dic
         "library": library(strategy),
         "cores": knobs["cores_per_process"],
         "bits_per_second": bits_per_second(rate) if rate else None,
-        "exchange": {name: knobs[name] for name in (*_APPLIED, "fusion_threshold_mib")},
+        "exchange": {name: knobs[name] for name in (*_APPLIED, *_OF_FUSION)},
         "other_knobs": [name for name in _OF_COLLECTIVES if knobs[name] != first[name]],
     }
 

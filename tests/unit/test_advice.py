@@ -59,6 +59,7 @@ _EXCHANGE = {
     "exchange_rates": None,
     "sparse_as_dense": True,
     "fusion_threshold_mib": None,
+    "cycle_time_ms": None,
 }
 
 
@@ -142,9 +143,9 @@ def test_where_it_pays_the_fastest_is_advised_with_its_ratio():
         f"{interval}."
     )
     assert not answer["changes"]
-    assert "longer to start than one" in "\n".join(text.lines(found))
+    assert "start of several ranks was not calibrated" in "\n".join(text.lines(found))
     alone = advice(limits=Limits(cores=1))[0]
-    assert "longer to start than one" not in "\n".join(text.lines(alone))
+    assert "start of several ranks" not in "\n".join(text.lines(alone))
 
 
 def test_over_a_slow_link_it_is_advised_against_and_what_would_pay_is_named():
@@ -206,6 +207,22 @@ def test_slurms_own_estimate_is_asked_for_the_chosen_job_and_labelled():
     assert asked == [[each[8:] for each in answer["job_script"] if each.startswith("#SBATCH")]]
     shown = "\n".join(text.lines(found))
     assert "SLURM's own estimate of the wait (sbatch --test-only) is 5 min 0 s" in shown
+
+
+def test_the_later_start_of_several_ranks_counts_for_a_deadline():
+    of_two = {"library": "mpi", "network": "local", "layout": "1x2", "seconds": [60.0]}
+    slow = parse(content(link=FAST) | {"starts": [of_two]})
+    high = option(advice()[1], "1x2")["job_seconds"]["high"]
+    deadline = {"goal": DEADLINE, "limits": Limits(seconds=high + 30)}
+    assert option(advice(**deadline)[1], "1x2")["excluded"] is None
+    _, found = advice(slow, **deadline)
+    assert "may take" in option(found, "1x2")["excluded"]
+    assert option(found, "1x2")["extrapolated_start"] == []
+    [note] = option(found, "2x1")["extrapolated_start"]
+    assert "that of 1x2 stands" in note
+    assert not option(found, "2x1")["extrapolated"]
+    # The time of the steps is that of before.
+    assert option(found, "1x2")["seconds"] == option(advice()[1], "1x2")["seconds"]
 
 
 def test_a_deadline_decides_between_fewest_core_hours_and_enough_of_them():

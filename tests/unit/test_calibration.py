@@ -17,7 +17,7 @@ from sentences import check
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibration import parse
 from escala.analysis.cost_model.collectives import MPI, OPERATIONS, work
-from escala.analysis.cost_model.document import document, entries, moments
+from escala.analysis.cost_model.document import document, entries, in_turns, moments
 from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.predict import Plan, predict
 from escala.core.errors import InputError
@@ -32,6 +32,7 @@ from escala.experiment.calibration import (
     unsupported,
 )
 from escala.probes import PROBES
+from escala.probes._turns import Blocks
 from escala.probes.collectives import SIZES, library, summary
 from escala.report import tables
 from escala.report.figures import common, figure
@@ -234,8 +235,11 @@ def seconds_of_collective(operation: str, size: int) -> float:
     return WAIT + np.dot(MEMORY, [each.local_messages, each.local_bytes])
 
 
-def write_runs(root: Path, found: Calibration, **changes) -> dict:
-    """Write the files of the runs that calibrate, as a machine of known times leaves them."""
+def write_runs(root: Path, found: Calibration, slower_clocks: float = 1.0, **changes) -> dict:
+    """Write the files of the runs that calibrate, as a machine of known times leaves them.
+
+    Steps with clocks are slower by a factor.
+    """
     fake = FakeExperiment(root / "fake").add_dataset().add("single", "1x1", 5.0, repeats=1)
     example = read_json(fake.runs[0])
     sources = found.sources(links=False)
@@ -256,6 +260,8 @@ def write_runs(root: Path, found: Calibration, **changes) -> dict:
         for rank in range(layout.ranks):
             # A run of another day, whose steps are no reference of those of one process.
             factor = 1.0 if layout.ranks == 1 else 3.0
+            if run.instrument == "clocks":
+                factor = slower_clocks
             write_steps(path.parent / "ranks" / f"rank{rank}.steps.csv", rows, factor)
         if run.instrument == "clocks":
             write_clocks(path.parent / "ranks" / "rank0.clocks.csv", rows)
@@ -365,6 +371,45 @@ def test_a_document_of_a_known_machine_predicts_its_times(tmp_path):
     assert halved["exchange_seconds"] == pytest.approx(
         seconds_of_collective("allreduce", int(size / 2)) + casts, rel=1e-3
     )
+
+
+def test_steps_in_turns_are_those_after_the_first_of_their_blocks():
+    """Of twelve steps, the last six are in turns."""
+    seconds = [5.0] * 6 + [7.0, 1.0, 1.0, 9.0, 2.0, 4.0]
+    columns = {"epoch": 1, "rows": 8, "input_seconds": 0.0}
+    table = pd.DataFrame({"step": range(1, 13), "step_seconds": seconds}).assign(**columns)
+    table.loc[11, "rows"] = 3
+    blocks = Blocks(6, 1)
+    # The first of them is left out, and the last has fewer rows.
+    assert in_turns([table, table], 8, blocks) == pytest.approx((1 + 1 + 9 + 2) / 4)
+    assert in_turns([table], 8, Blocks(3, 2)) is None
+
+
+def test_drift_is_that_of_runs_of_other_minutes(tmp_path):
+    found = Calibration(experiment(workloads=BY_STEPS))
+    works = len(found.different_works)
+    content, _ = document(write_runs(tmp_path / "same", found))
+    # The blocks of these runs in turns are too short, so clocks are the only other runs.
+    assert content["drift"] == pytest.approx([1.0] * works) and works > 1
+    content, _ = document(write_runs(tmp_path / "slower", found, slower_clocks=1.5))
+    assert content["drift"] == pytest.approx([1.5] * works)
+    parse(content)
+
+
+def test_the_start_of_several_ranks_is_that_beyond_one_process(tmp_path):
+    found = Calibration(experiment(**ON_ONE_NODE))
+    [run, *_] = document(write_runs(tmp_path, found))[0]["starts"]
+    assert run == {"library": "mpi", "network": "local", "layout": "1x2", "seconds": [0.0]}
+    file = Path(found.sources(links=False)["collectives"][0])
+    run = read_json(tmp_path / file)
+    seconds = run["seconds"]
+    parts = {"startup": 1.5, "broadcast": 0.25, "build": 20.0}
+    slower = seconds | {name: seconds.get(name, 0.0) + more for name, more in parts.items()}
+    # Half a second is spent after the steps.
+    wall = run["wall_seconds"] + sum(parts.values()) + 0.5
+    changes = {"seconds": slower, "wall_seconds": wall}
+    content, _ = document(write_runs(tmp_path / "slower", found, collectives=changes))
+    assert content["starts"][0]["seconds"] == [pytest.approx(1.5 + 0.25 + 0.5)]
 
 
 def test_times_of_back_to_back_calls_count_where_no_step_was_without_exchange():

@@ -557,6 +557,58 @@ def test_an_exchange_costs_at_most_its_time_and_at_least_its_work(
     assert found >= total - computing - 1e-9
 
 
+def messages_of_a_loop(known: list[float], cycle: float, phase: float, seconds: float) -> int:
+    """Count the messages of a process that looks for tensors once in a cycle.
+
+    Parameters
+    ----------
+    phase : time of its first look.
+    seconds : of a transfer, after which it looks again at once, or at the end of its cycle.
+    """
+    waiting, now, count = sorted(known), phase, 0
+    while waiting:
+        left = [each for each in waiting if each > now]
+        if len(left) < len(waiting):
+            waiting, count = left, count + 1
+            now += max(seconds, cycle)
+        else:
+            now += cycle
+    return count
+
+
+@pytest.mark.parametrize("last", [0.0, 0.3, 0.5, 0.9, 1.6])
+def test_messages_are_as_many_as_those_of_a_loop_with_a_cycle(last):
+    """A transfer takes so long that the rest is known when it ends."""
+    cycle, seconds, computing = 1e-3, 1.0, 3e-3
+    known = [1e-3, 1e-3 + last * cycle / 2, 1e-3 + last * cycle]
+    listed = [Message("", 1.0, each / computing) for each in known]
+    looped = [
+        messages_of_a_loop(known, cycle, phase, seconds) for phase in np.linspace(0, cycle, 400)
+    ]
+    found = exposed_seconds(
+        computing, listed, lambda *_: Transfer(seconds, 0.0, seconds), 1e9, cycle_seconds=cycle
+    )
+    assert (found + computing - known[0]) / seconds == pytest.approx(np.mean(looped), abs=0.13)
+
+
+def test_only_horovod_waits_for_a_cycle():
+    """Two tensors that are known within a part of a cycle are one message of Horovod."""
+    gradients = tuple(
+        calibrations.Gradient(name, (100,), ready=ready) for name, ready in (("a", 0.9), ("b", 1.0))
+    )
+    work = replace(EXACT.works["cnn"], gradients=gradients)
+    times = tuple(replace(each, library=TENSORFLOW) for each in EXACT.collectives[:4])
+    known = replace(EXACT, works={"cnn": work}, collectives=EXACT.collectives + times)
+
+    def exchange(library: str, cycle_seconds: float = 1e-3) -> float:
+        plan = replace(PLAN, library=library, exchange=Exchange(cycle_seconds=cycle_seconds))
+        return float(predict(known, plan, draws=1).terms["exchange"][0])
+
+    # They are known 1.5 ms apart, so a quarter of the cycles of 2 ms have both.
+    assert exchange(MPI, 2e-3) < 0.9 * exchange(MPI, 0.0)
+    assert exchange(TENSORFLOW, 2e-3) == exchange(TENSORFLOW, 0.0)
+
+
 def test_what_is_known_before_computing_ends_is_hidden_but_for_its_work():
     def transfer(operation: str, size: float) -> Transfer:
         return Transfer(size, size / 4, size * 5 / 4)
@@ -747,6 +799,36 @@ def test_epochs_runs_and_times_to_a_score():
         predict(replace(EXACT, works=works), PLAN, draws=1).run(1000, 2, 300)
 
 
+def test_several_ranks_start_later_by_what_was_calibrated():
+    def start(library: str, network: str, layout: str, seconds: list[float]) -> dict:
+        return {"library": library, "network": network, "layout": layout, "seconds": seconds}
+
+    listed = [start(MPI, "local", "1x2", [2.0]), start(MPI, "native", "2x1", [5.0, 5.0])]
+    known = parse(content() | {"starts": listed})
+
+    def later(layout: Layout, **changes) -> tuple[float, str]:
+        found = predict(known, replace(PLAN, layout=layout, **changes), draws=2)
+        assert found.extrapolated_start == () or len(found.extrapolated_start) == 1
+        return found.overheads["start"][0] - 7.0, "".join(found.extrapolated_start)
+
+    assert later(Layout(1, 1)) == (pytest.approx(0.0, abs=1e-9), "")
+    assert later(Layout(1, 2)) == (pytest.approx(2.0), "")
+    assert later(Layout(2, 1)) == (pytest.approx(5.0), "")
+    seconds, note = later(Layout(2, 4))
+    assert seconds == pytest.approx(5.0) and "start of 2x4 was not calibrated" in note
+    seconds, note = later(Layout(1, 2), library=GLOO)
+    assert (
+        seconds == pytest.approx(0, abs=1e-9)
+        and "start of several ranks was not calibrated" in note
+    )
+    on_one_node = replace(known, starts=known.starts[:1])
+    found = predict(on_one_node, PLAN, draws=1)
+    assert found.overheads["start"] == pytest.approx(9.0)
+    assert "that of 1x2 stands for it" in found.extrapolated_start[0]
+    # The steps do not depend on it.
+    assert found.extrapolated == ()
+
+
 @pytest.mark.parametrize(
     ("change", "phrase"),
     [
@@ -795,6 +877,25 @@ def covered(calibrated: int, draws: int, spread: float = 0.05) -> float:
 def test_intervals_cover_another_run_of_the_machine_as_often_as_stated():
     """With 400 calibrations of 200 draws each, the intervals of level 0.9 covered 0.92."""
     assert covered(30, 50) >= 0.8
+
+
+def test_a_predicted_run_may_be_made_in_any_minutes_of_the_calibration():
+    drift = [0.95, 1.0, 1.1, 1.3]
+    known = parse(content() | {"drift": drift})
+    one = replace(PLAN, layout=Layout(1, 1), rows=32)
+    found = predict(known, one, draws=200).steps / predict(EXACT, one, draws=1).steps
+    assert set(np.round(found, 9)) == set(drift)
+    _, low, high = interval(found)
+    assert (low, high) == pytest.approx((0.95, 1.3))
+    # A ratio of two predictions does not hold it.
+    more = replace(one, rows=64)
+    ratio = predict(known, more, draws=50).steps / predict(known, one, draws=50).steps
+    assert ratio == pytest.approx(np.full(50, ratio[0]))
+    # A single other run may be an outlier.
+    alone = parse(content() | {"drift": [1.3]})
+    assert predict(alone, one, draws=2).steps == pytest.approx(
+        predict(EXACT, one, draws=1).steps[0]
+    )
 
 
 def test_a_resample_holds_one_repeat_and_keeps_exact_times():

@@ -65,7 +65,7 @@ class Candidate:
     job : seconds from the start to the end of the job, of shape (draws,).
     memory : of its largest process; None if nothing is known.
     waits : of the user's jobs of its size; None if no jobs are known, of any size.
-    extrapolated : phrases, as of a prediction.
+    extrapolated, extrapolated_start : phrases, as of a prediction.
     """
 
     configuration: Configuration
@@ -77,6 +77,7 @@ class Candidate:
     memory: Memory | None = None
     waits: Waits | None = None
     extrapolated: tuple[str, ...] = ()
+    extrapolated_start: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -144,6 +145,7 @@ def candidate(
         seconds,
         job,
         extrapolated=tuple(notes),
+        extrapolated_start=found.extrapolated_start,
     )
 
 

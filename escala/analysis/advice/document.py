@@ -324,6 +324,7 @@ def _option(
         "memory": each.memory and each.memory._asdict(),
         "excluded": option.excluded,
         "extrapolated": list(each.extrapolated),
+        "extrapolated_start": list(each.extrapolated_start),
     }
 
 

@@ -163,8 +163,8 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
             f"Training takes {_spread(best['seconds'], span)}, and the whole job "
             f"{_spread(best['job_seconds'], span)}."
         )
-        if best["nodes"] * best["processes"] > 1:
-            yield "Several ranks take longer to start than one, and the whole job leaves this out."
+        if best["extrapolated_start"]:
+            yield f"In the time of the whole job, {'; '.join(best['extrapolated_start'])}."
         if best["configured_rows"] != answer["rows"]:
             yield _batch(answer["rows"], best["configured_rows"])
         if advice["goal"] not in (TIME, TIME_WITH_WAIT):

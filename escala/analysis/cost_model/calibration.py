@@ -9,15 +9,16 @@ from repeat to repeat. Deviations are those of logarithms, and they are widened 
 of repeats (T. C. Hesterberg, What teachers should know about the bootstrap, The American
 Statistician 69 (2015), 371-386: expanded percentile intervals). Steps of all numbers of rows of a
 work have the same spread, so their deviations are drawn from all of them. The predicted run is one
-more repeat, so it deviates like one. Contention is the median of what is drawn, because
-some pairs are disturbed.
+more repeat, so it deviates like one. It is also made in other minutes, so its steps are slower or
+faster by what is drawn from the drift that the calibration measured. Contention is the median of
+what is drawn, because some pairs are disturbed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,23 @@ class Work:
 
 
 @dataclass(frozen=True)
+class StartTimes:
+    """How much longer several ranks take to start and to end than one process.
+
+    Attributes
+    ----------
+    library : by which the ranks exchange.
+    network : between nodes; `LOCAL` on one node.
+    seconds : one for each run, shape (runs,).
+    """
+
+    library: str
+    network: str
+    layout: Layout
+    seconds: np.ndarray
+
+
+@dataclass(frozen=True)
 class Calibration:
     """Measured times of a machine and its networks.
 
@@ -176,6 +194,8 @@ class Calibration:
         (repeats,). No network is faster with one process.
     operations_per_second : floating-point operations of a product of matrices on one core, of shape
         (repeats,); None if not measured.
+    drift : how many times longer a step takes in other minutes of the calibration than in those of
+        `StepTimes`, shape (runs,); empty if not measured.
     """
 
     cores_per_node: int
@@ -184,6 +204,8 @@ class Calibration:
     networks: Mapping[str, Network]
     collectives: tuple[CollectiveTimes, ...]
     works: Mapping[str, Work]
+    drift: np.ndarray = field(default_factory=lambda: np.ones(0))
+    starts: tuple[StartTimes, ...] = ()
 
 
 def read(path: Path) -> Calibration:
@@ -235,6 +257,16 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
         },
         tuple(_collective(each, where) for each in content["collectives"]),
         {name: _work(each) for name, each in content["works"].items()},
+        np.array(content.get("drift", ()), float),
+        tuple(
+            StartTimes(
+                each["library"],
+                each["network"],
+                Layout.parse(each["layout"]),
+                np.array(each["seconds"], float),
+            )
+            for each in content.get("starts", ())
+        ),
     )
 
 
@@ -341,7 +373,7 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
             update=None if content.update is None else one(content.update),
             overheads=overheads
             and Overheads(*(one(getattr(overheads, name)) for name in _OVERHEADS)),
-            deviation=_of_run(deviations, random),
+            deviation=_of_run(deviations, random) * _of_minutes(calibration.drift, random),
         )
 
     def collective(content: CollectiveTimes) -> CollectiveTimes:
@@ -357,13 +389,26 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     operations = calibration.operations_per_second
     of_core = one(calibration.bytes_per_second), None if operations is None else one(operations)
     works = {name: work(content) for name, content in calibration.works.items()}
+    starts = tuple(
+        replace(each, seconds=random.choice(each.seconds, 1)) for each in calibration.starts
+    )
     return replace(
         calibration,
         bytes_per_second=of_core[0],
         operations_per_second=of_core[1],
         works=works,
         collectives=tuple(map(collective, calibration.collectives)),
+        starts=starts,
     )
+
+
+def _of_minutes(drift: np.ndarray, random: np.random.Generator) -> float:
+    """Return how many times longer steps take in the minutes of the predicted run.
+
+    The other minutes of the calibration stand for these, so they are drawn as they are, and are no
+    deviations from their mean. If fewer than two are known, there is no drift.
+    """
+    return float(random.choice(drift)) if len(drift) >= LEAST_REPEATS else 1.0
 
 
 def _deviations_of(steps: Sequence[StepTimes]) -> np.ndarray:

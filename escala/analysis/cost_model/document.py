@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,9 @@ from escala.analysis.cost_model.calibration import FORMAT, LEAST_REPEATS, LOCAL
 from escala.analysis.measurements import read_run
 from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.probes._turns import Blocks
 from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
-from escala.probes.collectives import AFTER, ALONE, COMPUTING
+from escala.probes.collectives import AFTER, ALONE, COMPUTING, Collectives
 from escala.record.comparable import alike
 from escala.runtime.layout import Layout
 
@@ -27,6 +29,27 @@ _BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "bro
 #: Parts into which the steps of a probe run are divided, as repeats.
 _PARTS = 3
 _STEP = ["epoch", "step"]
+#: A shorter block in turns does not tell the time of a step: the caches are cold after the wait.
+_LEAST_BLOCK = 5
+
+
+class _Runs(NamedTuple):
+    """The runs that calibrate a work.
+
+    Attributes
+    ----------
+    steps : timing runs of one process.
+    clocks : None if it did not end ok.
+    collectives : of several ranks, on one node and on several.
+    """
+
+    steps: list[dict]
+    clocks: dict | None
+    collectives: list[dict]
+
+    def of_same_rows(self, run: Mapping) -> list[dict]:
+        """Return the timing runs whose steps have as many rows as those of another run."""
+        return [each for each in self.steps if _rows(each) == _rows(run)]
 
 
 def document(sources: Mapping) -> tuple[dict, list[str]]:
@@ -45,7 +68,9 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
     if not collectives:
         raise InputError("collectives", sources["collectives"], "none ended ok", _REMEDY)
     first = collectives[0]
-    works = {name: _work(files, left_out, first) for name, files in sources["works"].items()}
+    runs = {
+        name: _runs(files, collectives, left_out, first) for name, files in sources["works"].items()
+    }
     for run in collectives:
         _require_alike(first, run)
     machine = first["ranks"]["machines"][0]
@@ -59,7 +84,9 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
         },
         "networks": _networks(collectives),
         "collectives": entries(collectives),
-        "works": works,
+        "drift": [each for of_work in runs.values() for each in _drift(of_work)],
+        "starts": _starts(list(runs.values())),
+        "works": {name: _work(sources["works"][name], each) for name, each in runs.items()},
     }, left_out
 
 
@@ -139,29 +166,132 @@ def _joined(of_runs: Sequence[Mapping[int, dict]]) -> list[dict]:
     ]
 
 
-def _work(files: Mapping, left_out: list[str], of_machine: Mapping) -> dict:
-    runs = [_read(file) for file in files["steps"]]
-    for run in runs:
+def _runs(
+    files: Mapping, collectives: Sequence[dict], left_out: list[str], of_machine: Mapping
+) -> _Runs:
+    steps = [_read(file) for file in files["steps"]]
+    for run in steps:
         _require_alike(of_machine, run)
-    clocks = _optional(files["clocks"], left_out)
+    variants = {_variant(run) for run in steps}
+    return _Runs(
+        steps,
+        _optional(files["clocks"], left_out),
+        [run for run in collectives if _variant(run) in variants],
+    )
+
+
+def _variant(run: Mapping) -> tuple[str, ...]:
+    """Return the names of what the processes of a run compute, with its rows."""
+    return run["dataset"], run["workload"], run["variant"]
+
+
+def _rows(run: Mapping) -> int:
+    return run["training"]["rows_per_rank"]
+
+
+def _work(files: Mapping, runs: _Runs) -> dict:
+    clocks = runs.clocks
     ready, update = moments(_clocks(clocks["file"])) if clocks else ({}, None)
-    together = [run for file in files["together"] if (run := _optional(file, []))]
     return {
         "gradients": [
             each | {"ready": ready.get(each["name"], 1.0)}
             for each in read_json(Path(files["gradients"]))
         ],
-        "steps": _of_one_process(runs),
-        "contention": _contention(together),
+        "steps": _of_one_process(runs.steps),
+        "contention": _contention([run for run in runs.collectives if _nodes(run) == 1]),
         "update_seconds": update,
-        "overheads": _overheads(runs),
+        "overheads": _overheads(runs.steps),
     }
+
+
+def _drift(runs: _Runs) -> Iterator[float]:
+    """Yield how many times longer a step of one process takes in each other run of its work.
+
+    These are steps with clocks, and those in turns, which the other ranks wait for. They are from
+    other minutes than the timing runs.
+    """
+    for run in [runs.clocks, *runs.collectives]:
+        reference = runs.of_same_rows(run) if run else []
+        seconds = _of_other_minutes(run) if reference else None
+        if seconds is not None:
+            yield seconds / _geometric_mean([np.mean(_full_steps(each)) for each in reference])
+
+
+def _of_other_minutes(run: Mapping) -> float | None:
+    """Return the seconds of a step that no other process disturbs; None if there are none."""
+    if run["instrument"] == "clocks":
+        return float(np.mean(_full_steps(run)))
+    result = run["collectives"]
+    if not (result["contention"] and result["library_shares"]):
+        return None
+    seconds = in_turns(_tables(run["file"]), _rows(run), _blocks(run))
+    # Threads of the library run beside the process on its cores.
+    share = float(np.mean(result["library_shares"])) / run["knobs"]["cores_per_process"]
+    return None if seconds is None else seconds * (1 - share)
+
+
+def _blocks(run: Mapping) -> Blocks:
+    """Return the blocks of a run of collectives, which has the probe's default settings."""
+    training = run["training"]
+    whole_steps = training["train_rows"] // training["global_batch"]
+    length = Collectives.settings["properties"]["block"]["default"]
+    return Blocks.of(min(whole_steps, training["steps_per_epoch"]), length)
+
+
+def in_turns(tables: Sequence[pd.DataFrame], rows: int, blocks: Blocks) -> float | None:
+    """Return the mean seconds of the steps in turns, None if their blocks are too short.
+
+    The first step of a block is left out, because the rank waited before it.
+
+    Parameters
+    ----------
+    tables, rows : as of `full_steps`.
+    """
+    if blocks.length < _LEAST_BLOCK:
+        return None
+    seconds = _of_full_steps(tables, rows)
+    numbers = seconds.index.get_level_values("step")
+    counted = [blocks.in_turns(step) and not blocks.begins_turn(step) for step in numbers]
+    return float(seconds[counted].mean()) if any(counted) else None
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def _starts(works: Sequence[_Runs]) -> list[dict]:
+    """Return the seconds by which several ranks start and end later than one process."""
+    joined: dict[tuple, list[float]] = defaultdict(list)
+    for runs in works:
+        for run in runs.collectives:
+            network = run["network"] if _nodes(run) > 1 else LOCAL
+            key = (run["collectives"]["library"], network, run["layout"])
+            alone = np.mean([_around_steps(each) for each in runs.of_same_rows(run)])
+            joined[key].append(float(_around_steps(run) - alone))
+    names = ("library", "network", "layout")
+    return [dict(zip(names, key, strict=True)) | {"seconds": each} for key, each in joined.items()]
+
+
+def _around_steps(run: Mapping) -> float:
+    """Return the seconds before the steps and after the evaluation, without those of building.
+
+    A run that times collectives does so while it builds.
+    """
+    return _before(run) - run["seconds"].get("build", 0.0) + _after(run)
+
+
+def _before(run: Mapping) -> float:
+    return sum(run["seconds"].get(name, 0.0) for name in _BEFORE)
+
+
+def _after(run: Mapping) -> float:
+    return run["wall_seconds"] - sum(run["seconds"].values())
 
 
 def _of_one_process(runs: Sequence[Mapping]) -> list[dict]:
     by_rows: dict[int, list[Mapping]] = defaultdict(list)
     for run in runs:
-        by_rows[run["training"]["rows_per_rank"]].append(run)
+        by_rows[_rows(run)].append(run)
     return [
         {
             "rows": rows,
@@ -178,7 +308,7 @@ def _contention(runs: Sequence[Mapping]) -> list[dict]:
     for run in runs:
         key = (
             run["collectives"]["library"],
-            run["training"]["rows_per_rank"],
+            _rows(run),
             run["knobs"]["cores_per_process"],
             Layout.parse(run["layout"]).ranks,
         )
@@ -196,7 +326,7 @@ def _contention(runs: Sequence[Mapping]) -> list[dict]:
 
 
 def _full_steps(run: Mapping) -> list[float]:
-    rows = run["training"]["rows_per_rank"]
+    rows = _rows(run)
     found = full_steps(_tables(run["file"]), rows)
     if not found:
         raise InputError(
@@ -215,12 +345,17 @@ def full_steps(tables: Sequence[pd.DataFrame], rows: int) -> list[float]:
 
     The last step of an epoch may have fewer rows.
     """
+    return _of_full_steps(tables, rows).tolist()
+
+
+def _of_full_steps(tables: Sequence[pd.DataFrame], rows: int) -> pd.Series:
+    """Return the seconds of `full_steps` by epoch and step."""
     steps = pd.concat(tables).assign(
         seconds=lambda table: table["input_seconds"] + table["step_seconds"]
     )
     by_step = steps.groupby(_STEP)
     full = by_step["rows"].min() == rows
-    return by_step["seconds"].mean()[full].tolist()
+    return by_step["seconds"].mean()[full]
 
 
 def _divided(seconds: Sequence[float]) -> list[list[float]]:
@@ -258,16 +393,10 @@ def moments(clocks: pd.DataFrame) -> tuple[dict[str, float], list[float]]:
 
 def _overheads(runs: Sequence[Mapping]) -> dict[str, list[float]]:
     """Return the seconds outside the training steps, of all runs of one process."""
-    before = [sum(run["seconds"].get(name, 0.0) for name in _BEFORE) for run in runs]
-    evaluation = [run["seconds"]["evaluation"] for run in runs]
-    inside = [sum(run["seconds"].values()) for run in runs]
     return {
-        "start_seconds": before,
+        "start_seconds": [_before(run) for run in runs],
         "evaluation_per_row_seconds": [
-            seconds / run["training"]["test_rows"]
-            for seconds, run in zip(evaluation, runs, strict=True)
+            run["seconds"]["evaluation"] / run["training"]["test_rows"] for run in runs
         ],
-        "end_seconds": [
-            run["wall_seconds"] - seconds for seconds, run in zip(inside, runs, strict=True)
-        ],
+        "end_seconds": [_after(run) for run in runs],
     }

@@ -52,6 +52,8 @@ class Exchange:
         replaces factors.
     fusion_bytes : largest size of tensors that are exchanged as one; 0 fuses none. Horovod's
         default is 128 MiB (`horovod/common/operations.cc`, version 0.28).
+    cycle_seconds : between two moments at which Horovod looks for tensors. Its default is 1 ms (in
+        the same file); without effect on TensorFlow's collectives, which have no cycle.
     """
 
     factors: bool = False
@@ -59,6 +61,7 @@ class Exchange:
     sparse_as_dense: bool | str = True
     accumulation: int = 1
     fusion_bytes: float = 128 * 2**20
+    cycle_seconds: float = 1e-3
     divided: str | None = None
 
     @classmethod

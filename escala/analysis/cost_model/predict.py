@@ -27,10 +27,12 @@ from escala.analysis.cost_model.calibration import (
     Calibration,
     Contention,
     Overheads,
+    StartTimes,
     StepTimes,
     Work,
     resampled,
 )
+from escala.analysis.cost_model.collectives import TENSORFLOW
 from escala.analysis.cost_model.messages import (
     Exchange,
     messages,
@@ -77,13 +79,15 @@ class Prediction:
     ----------
     terms : seconds of each of `TERMS`, of shape (draws,).
     overheads : those of the work, by their names, of shape (draws,); None if not calibrated.
-    extrapolated : what was not calibrated, as phrases; empty if everything was.
+    extrapolated : what was not calibrated of the steps, as phrases; empty if everything was.
+    extrapolated_start : the same of the start.
     """
 
     plan: Plan
     terms: Mapping[str, np.ndarray]
     overheads: Mapping[str, np.ndarray] | None
     extrapolated: tuple[str, ...]
+    extrapolated_start: tuple[str, ...] = ()
 
     @property
     def steps(self) -> np.ndarray:
@@ -167,20 +171,54 @@ def predict(calibration: Calibration, plan: Plan, draws: int = DRAWS, seed: int 
         collectives=tuple(each for each in calibration.collectives if each.library == plan.library),
     )
     samples = [resampled(used, random) for random in randoms]
+    about_start: list[str] = []
     rows = [_terms(sample, plan, notes) for sample in samples]
     return Prediction(
         plan,
         {name: np.array([row[name] for row in rows]) for name in TERMS},
-        work.overheads and _overheads([sample.works[plan.work].overheads for sample in samples]),
+        work.overheads and _overheads(samples, plan, about_start),
         tuple(dict.fromkeys(notes)),
+        tuple(dict.fromkeys(about_start)),
     )
 
 
-def _overheads(drawn: Sequence[Overheads]) -> dict[str, np.ndarray]:
-    return {
-        each.name: np.array([getattr(one, each.name).mean() for one in drawn])
+def _overheads(
+    samples: Sequence[Calibration], plan: Plan, notes: list[str]
+) -> dict[str, np.ndarray]:
+    """Return the overheads of one process; several ranks start later by what was calibrated."""
+    of_work = [sample.works[plan.work].overheads for sample in samples]
+    found = {
+        each.name: np.array([getattr(one, each.name).mean() for one in of_work])
         for each in fields(Overheads)
     }
+    later = np.array([_later_start(sample.starts, plan, notes) for sample in samples])
+    return found | {"start": found["start"] + later}
+
+
+def _later_start(starts: Sequence[StartTimes], plan: Plan, notes: list[str]) -> float:
+    """Return the seconds by which ranks start and end later than one process.
+
+    Those of the nearest layout stand for those of a layout that was not calibrated.
+    """
+    layout = plan.layout
+    if layout.ranks == 1:
+        return 0.0
+    of_library = [each for each in starts if each.library == plan.library]
+    if not of_library:
+        notes.append("the start of several ranks was not calibrated: it is taken for that of one")
+        return 0.0
+
+    def distance(each: StartTimes) -> tuple:
+        other_kind = (each.layout.nodes > 1) != (layout.nodes > 1)
+        other_network = layout.nodes > 1 and each.network != plan.network
+        return other_kind, other_network, abs(each.layout.ranks - layout.ranks)
+
+    nearest = min(of_library, key=distance)
+    if nearest.layout != layout:
+        notes.append(
+            f"the start of {layout} was not calibrated: that of {nearest.layout} stands for it"
+        )
+    return float(nearest.seconds.mean())
 
 
 def _terms(calibration: Calibration, plan: Plan, notes: list[str]) -> dict[str, float]:
@@ -206,6 +244,7 @@ def _terms(calibration: Calibration, plan: Plan, notes: list[str]) -> dict[str, 
         transfers.seconds,
         plan.exchange.fusion_bytes,
         spare_core=plan.layout.processes * plan.cores < calibration.cores_per_node,
+        cycle_seconds=0.0 if plan.library == TENSORFLOW else plan.exchange.cycle_seconds,
     )
     notes += transfers.extrapolated
     casts = sum(message.cast_bytes for message in listed) / calibration.bytes_per_second.mean()
