@@ -26,7 +26,7 @@ def main() -> int:
         )
         _say_report(folders)
         return 1
-    print(f"All {len(runs)} runs ended ok.")
+    print(f"All {len(runs)} runs ended ok." if len(runs) > 1 else "The only run ended ok.")
     _say_report(folders)
     return 0
 

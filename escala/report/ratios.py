@@ -9,6 +9,7 @@ import pandas as pd
 from escala.analysis import attribution
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import median_interval
+from escala.core.readable import counted
 from escala.experiment.references import ONE_PROCESS, Configuration
 from escala.record.comparable import paired
 from escala.report.tables.views import labelled
@@ -52,7 +53,7 @@ def _ratio(row: pd.Series) -> str:
     if row["kind"] == "unavailable":
         return f"unavailable: {row['reason']}"
     values = (row["ratio"], row["ratio_low"], row["ratio_high"])
-    return f"{_spread(*values, digits=3)}, {row['pairs']} pairs, {row['kind']}"
+    return f"{_spread(*values, digits=3)}, {counted(row['pairs'], 'pair')}, {row['kind']}"
 
 
 def _spread(middle: float, low: float, high: float, digits: int) -> str:

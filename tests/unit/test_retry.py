@@ -74,6 +74,7 @@ def test_a_run_that_cannot_be_read_is_named_and_forgotten(tmp_path):
 def test_nothing_failed(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
     assert "All 3 runs ended ok" in _script("check_runs", "--runs", *experiment.runs)
+    assert "The only run ended ok" in _script("check_runs", "--runs", experiment.runs[0])
 
 
 def test_a_folder_without_runs_is_wrong_input(tmp_path):

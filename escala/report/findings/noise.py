@@ -47,15 +47,24 @@ def _drift(sessions: pd.DataFrame) -> Iterator[str]:
     if drifted.empty:
         yield f"No drift of the machine was detected in {count(len(judged), 'session')}."
     elif len(drifted) == 1:
-        row = next(drifted.itertuples())
-        ends = f"{1 + row.change_low:.2f}–{1 + row.change_high:.2f}"
-        yield (
-            f"The machine drifted in session {quoted(row.session)}: a run took "
-            f"{1 + row.change:.2f} times as long at its end ({ends}), which pairs of runs hardly "
-            "notice."
-        )
+        yield _drifted(next(drifted.itertuples()))
     else:
         yield (
             f"The machine drifted in {len(drifted)} of {count(len(judged), 'session')}, which "
             "pairs of runs hardly notice."
         )
+
+
+def _drifted(row) -> str:
+    """Return a sentence on a session whose runs follow each other too closely for chance."""
+    session = quoted(row.session)
+    if row.change_low < 0 < row.change_high:
+        return (
+            f"The speed of the machine changed within session {session}, but not in one direction, "
+            "which pairs of runs hardly notice."
+        )
+    ends = f"{1 + row.change_low:.2f}–{1 + row.change_high:.2f}"
+    return (
+        f"The machine drifted in session {session}: a run took {1 + row.change:.2f} times as long "
+        f"at its end ({ends}), which pairs of runs hardly notice."
+    )
