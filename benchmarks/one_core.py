@@ -44,19 +44,19 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
     import tensorflow as tf
 
     from escala.strategies.shared.exchanges import of_one_rank
-    from escala.training import step as steps
+    from escala.training import step as training_step
     from escala.workloads.virus_cnn import model as virus_cnn
 
     model = virus_cnn.network(length, CLASSES, knobs["convolution"])
     optimizer = virus_cnn.optimizer({}, LEARNING_RATE, knobs)
     optimizer.build(model.trainable_variables)
-    compute = steps.computing(
+    compute = training_step.computing(
         model,
         partial(virus_cnn.row_losses, settings={}),
-        steps.most_probable_is_right,
-        steps.methods(of_one_rank(model, optimizer), [], None),
+        training_step.most_probable_is_right,
+        training_step.methods(of_one_rank(model, optimizer), [], None),
         [],
-        steps.own_sum,
+        training_step.own_sum,
     )
     weights, divisor = np.ones(batch, np.float32), np.float32(batch)
 
