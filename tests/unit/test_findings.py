@@ -194,7 +194,8 @@ def test_the_noise_floor_and_the_drift_are_each_one_sentence(tmp_path):
     steady = _sure(_twice(tmp_path / "steady", 0.0, 5))
     assert "A noise floor needs six pairs of runs, and `single 1x1` has five with itself" in steady
     assert "The machine drifted" not in steady
-    unclear = _sure(drifting | {"drift": drifting["drift"].assign(change_low=-0.1, change_high=0.3)})
+    changed = drifting["drift"].assign(change_low=-0.1, change_high=0.3)
+    unclear = _sure(drifting | {"drift": changed})
     assert "changed within session" in unclear and "The machine drifted" not in unclear
     several = pd.concat([drifting["drift"]] * 3, ignore_index=True)
     assert "drifted in 3 of 3 sessions" in _sure(drifting | {"drift": several})
