@@ -46,7 +46,9 @@ def print_estimate():
     for name in dict.fromkeys(run.experiment for run in requested_runs(needed_only=True)):
         for warning in named_experiment(name).warnings:
             print(f"{name}: {warning}")
-        for variant, knob in named_experiment(name).unread_knobs():
+        # The variants of a calibration are made from those of its experiment.
+        unread = [] if name.endswith(calibration.SUFFIX) else named_experiment(name).unread_knobs()
+        for variant, knob in unread:
             print(f"{name}: variants.{variant}.{knob} is set, and no run of the variant reads it.")
     for e in pilots():
         most = e.settings["pairs"]["at_most"]
