@@ -37,4 +37,4 @@ rule all:
     message:
         "Check every run of the experiment"
     shell:
-        "python -m scripts.check_runs --runs {params.runs:q} 2>&1 | tee -i {log:q}"
+        "python -m scripts.check_runs --page --runs {params.runs:q} 2>&1 | tee -i {log:q}"

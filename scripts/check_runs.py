@@ -12,7 +12,9 @@ from escala.record.schema import read_result
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", required=True, nargs="+", type=Path, metavar="run.json")
-    paths = parser.parse_args().runs
+    parser.add_argument("--page", action="store_true", help="the call made the page of these runs")
+    arguments = parser.parse_args()
+    paths = arguments.runs
     runs = {path: read_result(path) for path in paths}
     failed = {path: run for path, run in runs.items() if run["status"] != "ok"}
     folders = sorted({f"results/{run['experiment']}" for run in runs.values()})
@@ -24,15 +26,19 @@ def main() -> int:
             f"{len(failed)} of {len(runs)} runs did not end ok. To repeat only these: {retry}; "
             "then the same command again."
         )
-        _say_report(folders)
+        _say_results(paths, folders, arguments.page)
         return 1
     print(f"All {len(runs)} runs ended ok." if len(runs) > 1 else "The only run ended ok.")
-    _say_report(folders)
+    _say_results(paths, folders, arguments.page)
     return 0
 
 
-def _say_report(folders: list[str]) -> None:
-    """Print where the answer is and how to get the report, if there is something to report."""
+def _say_results(paths: list[Path], folders: list[str], page: bool) -> None:
+    """Print where the runs are, or the answer and the report if the call made the page."""
+    if not page:
+        where = paths[0] if len(paths) == 1 else ", ".join(f"{folder}/runs" for folder in folders)
+        print(f"Results: {where}. The page of all runs is made by a call without a target.")
+        return
     for folder in folders:
         if Path(folder, "index.html").exists():
             print(

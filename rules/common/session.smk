@@ -156,5 +156,6 @@ onsuccess:
     files = [run.file for run in requested_runs(needed_only=False)]
     if files and "all" not in names:
         check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
+        check += ["--page"] if "page" in names else []
         if subprocess.run(check).returncode:
             raise WorkflowError("a requested run did not end ok; see above")

@@ -74,7 +74,18 @@ def test_a_run_that_cannot_be_read_is_named_and_forgotten(tmp_path):
 def test_nothing_failed(tmp_path):
     experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
     assert "All 3 runs ended ok" in _script("check_runs", "--runs", *experiment.runs)
-    assert "The only run ended ok" in _script("check_runs", "--runs", experiment.runs[0])
+    said = _script("check_runs", "--runs", experiment.runs[0])
+    assert "The only run ended ok" in said and f"Results: {experiment.runs[0]}" in said
+
+
+def test_the_answer_is_named_only_by_a_call_that_made_the_page(tmp_path, monkeypatch):
+    experiment = FakeExperiment(tmp_path).add_dataset().add("single", "1x1", 5.0)
+    folder = tmp_path / "results" / "demo"
+    (folder / "index.html").touch()
+    monkeypatch.chdir(tmp_path)
+    assert "Answer:" not in _script("check_runs", "--runs", *experiment.runs)
+    said = _script("check_runs", "--page", "--runs", *experiment.runs)
+    assert "Answer: results/demo/index.html" in said
 
 
 def test_a_folder_without_runs_is_wrong_input(tmp_path):
