@@ -345,10 +345,14 @@ def rows_of_part(experiment: Experiment, run: Run) -> int:
 
 def _of_one_process(experiment: Experiment, run: Run) -> dict:
     """Return the knobs that determine what one process computes in a step."""
-    known, variant = all_knobs(), experiment.settings["variants"][run.variant]
-    knobs = {name: value for name, value in variant.items() if name not in _TRAINING}
+    known = all_knobs()
     usual = {name: known[name].omitted for name in (*_APPLIED, *_ON_PURPOSE)}
-    return significant(knobs | usual, ONE_PROCESS[0], run.workload)
+    return significant(_knobs(experiment, run.variant) | usual, ONE_PROCESS[0], run.workload)
+
+
+def _knobs(experiment: Experiment, variant: str) -> dict:
+    settings = experiment.settings["variants"][variant]
+    return {name: value for name, value in settings.items() if name not in _TRAINING}
 
 
 def planned(calibration: Calibration) -> list[dict]:
@@ -371,7 +375,9 @@ def _planned(calibration: Calibration, run: Run, unavailable: str | None) -> dic
     knobs = complete(settings["knobs"], run.workload)
     rate = settings["link"]["rate"]
     work = calibration.work_of(run)
-    first = complete(base.settings["variants"][work.variant], run.workload)
+    first = complete(
+        significant(_knobs(base, work.variant), run.strategy, run.workload), run.workload
+    )
     return found | {
         "work": work.name,
         "rows": global_batch(settings["training"], Layout.parse(run.layout).ranks),

@@ -484,6 +484,25 @@ def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_
         assert row["basis"] in line and "small virus-cnn horovod-mpi" in line
 
 
+def test_only_knobs_that_a_strategy_reads_make_its_collectives_other_ones():
+    """Open MPI alone reads `eager_limit_mib`; both libraries read `cycle_time_ms`."""
+    base = experiment(
+        workloads=BY_STEPS,
+        variants={"tuned": {"eager_limit_mib": 8}, "often": {"cycle_time_ms": 0.1}},
+        configurations=[
+            {"strategy": "horovod-mpi", "layouts": ["1x2"]},
+            {"strategy": "horovod-gloo", "layouts": ["1x2"]},
+        ],
+    )
+    found = {
+        (each["strategy"], each["variant"]): each["other_knobs"]
+        for each in planned(Calibration(base))
+    }
+    assert not found["horovod-mpi", "tuned"] and not found["horovod-gloo", "tuned"]
+    assert found["horovod-mpi", "often"] == ["eager_limit_mib", "cycle_time_ms"]
+    assert found["horovod-gloo", "often"] == ["cycle_time_ms"]
+
+
 @pytest.mark.parametrize("exchange", [name for name in EXCHANGES if name != ALLREDUCE])
 def test_every_exchange_of_a_dense_layer_is_predicted_as_the_cost_model_computes_it(
     tmp_path, exchange
