@@ -37,7 +37,7 @@ def _say_results(paths: list[Path], folders: list[str], page: bool) -> None:
     """Print where the runs are, or the answer and the report if the call made the page."""
     if not page:
         where = paths[0] if len(paths) == 1 else ", ".join(f"{folder}/runs" for folder in folders)
-        print(f"Results: {where}. The page of all runs is made by a call without a target.")
+        print(f"Results: {where}. A call without a target makes the page of all runs.")
         return
     for folder in folders:
         if Path(folder, "index.html").exists():
