@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from escala.analysis.statistics import median_interval
 from escala.strategies.shared.factors import Factors
-from escala.workloads.dense_kernels.rmsprop import OnePassRMSprop
+from escala.workloads.dense_operations.rmsprop import OnePassRMSprop
 
 LEARNING_RATE = 0.0001
 #: The first dense layer of virus-cnn at lengths 1000 and 6000.

@@ -56,12 +56,12 @@ def built(
     class AtOnce(State):
         """Gathers a kernel when its parts are updated."""
 
-        def gather_for_step(self):
+        def begin_step(self, rows):
             pass
 
         def update(self, gradients):
             updated = super().update(gradients)
-            super().gather_for_step()
+            super().begin_step(0)
             return updated
 
     if way == ONE_PROCESS:
@@ -74,14 +74,14 @@ def built(
         "global_batch": asked["rows"] * strategy.place.processes,
         "train_rows": asked["rows"] * strategy.place.processes,
     }
-    exchanges = steps.exchanges(model, optimizer, request, strategy, ranks)
-    parts = steps.divided(model, exchanges, strategy, ranks)
+    exchanges = steps.exchanges(model, optimizer, request, strategy, ranks, virus_cnn.input_of)
+    parts = steps.divided(model, exchanges, strategy, ranks, request["train_rows"])
     state = (AtOnce if way == AT_ONCE else State)(model, optimizer, parts, strategy)
     compute = steps.computing(
         model,
         lambda targets, outputs: virus_cnn.row_losses(targets, outputs, {}),
         steps.most_probable_is_right,
-        steps.methods(exchanges, parts, strategy),
+        steps.methods(model, exchanges, parts, strategy, asked["input_gradient"]),
         [],
         strategy.summed,
     )
@@ -212,6 +212,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=32, help="of a rank (32)")
     parser.add_argument("--convolution", default="layers")
     parser.add_argument("--optimizer", default="fused")
+    parser.add_argument("--input-gradient", default="tensorflow")
     parser.add_argument("--inter-op", type=int, default=1)
     parser.add_argument("--cycle-time-ms", type=float)
     parser.add_argument("--eager-limit", type=float, help="in MiB")

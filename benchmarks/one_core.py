@@ -54,7 +54,13 @@ def of_steps(knobs: dict, length: int, batch: int, steps: int) -> Callable[[], f
         model,
         partial(virus_cnn.row_losses, settings={}),
         training_step.most_probable_is_right,
-        training_step.methods(of_one_rank(model, optimizer), [], None),
+        training_step.methods(
+            model,
+            of_one_rank(model, optimizer),
+            [],
+            None,
+            knobs.get("input_gradient", "tensorflow"),
+        ),
         [],
         training_step.own_sum,
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from escala import cli
 from escala.analysis.cost_model.collectives import LIBRARIES, MPI
 from escala.runtime.layout import Layout
-from escala.strategies.costs import EXCHANGES
+from escala.strategies.costs import BETWEEN_NODES
 
 
 def main() -> None:
@@ -50,9 +50,9 @@ def main() -> None:
     parser.add_argument(
         "--exchanges",
         nargs="+",
-        default=EXCHANGES,
-        help=f"{', '.join(EXCHANGES)}; each may be followed by +fp16, +sparse (rows of embeddings "
-        "are gathered) or +accumulation4 (a step in 4 parts)",
+        default=BETWEEN_NODES,
+        help=f"{', '.join(BETWEEN_NODES)}; each may be followed by +fp16, +sparse (rows of "
+        "embeddings are gathered) or +accumulation4 (a step in 4 parts)",
     )
     parser.add_argument("--library", choices=LIBRARIES, default=MPI, help="default: %(default)s")
     parser.add_argument("--cores", type=int, default=1, help="of a process; default: %(default)s")

@@ -53,6 +53,7 @@ KNOBS = {
     "exchange_rates": None,
     "accumulation": 1,
     "products": "float32",
+    "input_gradient": "tensorflow",
     "convolution": "layers",
     "optimizer": "keras",
 }

@@ -12,6 +12,7 @@ counts once, for the first of them in the order of `PARTS`:
 | optimiser | a gradient's sum over all ranks, or its factors, is ready | its variable is updated |
 | skew | a gradient is ready on this rank | it is ready on the slowest rank |
 | transfer, copies | Horovod begins to transfer or copy any tensor | it ends |
+| transfer | a gradient without an operation of Horovod is ready on all ranks | it is exchanged |
 | negotiation | a gradient is ready on all ranks | Horovod's operation on it begins |
 
 The computation of a rank, and its wait for the slowest rank, come first. So an exchange counts only
@@ -243,6 +244,9 @@ def _parts(
     exchanges = _exchanges(slowest, phases)
     for step, moments in whole.iterrows():
         parts = _of_rank(moments, tensors.loc[step]) | exchanges
+        parts["transfer"] = np.concatenate(
+            [parts["transfer"], _without_library(tensors.loc[step], phases)]
+        )
         window = tuple(moments[["gather_begins", "returned"]])
         yield {name: parts[name] for name in PARTS}, window
 
@@ -281,6 +285,19 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
     ).dropna(subset="start_seconds")
     waits = awaited[["all_ready", "start_seconds"]].to_numpy()
     return found | {"negotiation": np.concatenate([found["negotiation"], waits])}
+
+
+def _without_library(tensors: pd.DataFrame, phases: pd.DataFrame | None) -> Intervals:
+    """Return the exchanges of a step of a rank that have no operation in the timeline.
+
+    Such are those through shared memory. They begin when all of these gradients are ready. Without
+    a timeline, nothing is known of exchanges.
+    """
+    if phases is None:
+        return np.empty((0, 2))
+    of_library = phases["tensor"].str.removeprefix(GRADIENT).unique()
+    others = tensors[~tensors.index.get_level_values("tensor").isin(of_library)]
+    return others.assign(begin=others["all_ready"].max())[["begin", "exchanged"]].to_numpy()
 
 
 def summary(steps: pd.DataFrame, alone: bool, sources: Collection[str]) -> pd.DataFrame:

@@ -41,7 +41,7 @@ from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
-from escala.strategies.costs import EXCHANGES
+from escala.strategies.costs import BETWEEN_NODES, EXCHANGES
 
 STRONG, WEAK, UNSHARDED = SCALINGS = ("strong", "weak", "unsharded")
 ONE = Layout(1, 1)
@@ -109,7 +109,7 @@ def simulated(
     rows: Mapping[str, int],
     layouts: Sequence[Layout] = LAYOUTS,
     networks: Sequence[str] = tuple(PRESETS),
-    exchanges: Sequence[str] = EXCHANGES,
+    exchanges: Sequence[str] = BETWEEN_NODES,
     library: str = MPI,
     cores: int = 1,
     draws: int = DRAWS,
@@ -209,7 +209,9 @@ def _used(calibration: Calibration, plan: Plan) -> str | None:
         return None
     largest = max(gradients, key=lambda each: each.numbers)
     rows = -(-plan.rows // plan.layout.ranks)
-    return dense_exchange(largest, rows, plan.layout.ranks, plan.exchange)
+    return dense_exchange(
+        largest, rows, plan.layout.ranks, plan.exchange.between(plan.layout.nodes)
+    )
 
 
 def _with_best(table: pd.DataFrame) -> pd.DataFrame:

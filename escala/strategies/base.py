@@ -155,6 +155,9 @@ class Strategy(ABC):
         Where the optimizer sums them, they are returned as they are. For a gradient that is
         `Factors`, the factors of all ranks' rows are returned; for `OwnRows` among these, only the
         columns of inputs that belong to this rank's rows of the kernel (`own_columns`).
+
+        A strategy that `gathers` also takes `escala.strategies.shared.memory.Sums`, as `sums`. The
+        gradients of their variables are then summed by these.
         """
         return list(gradients)
 

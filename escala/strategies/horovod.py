@@ -49,16 +49,19 @@ class Horovod(Strategy):
             return [g if isinstance(g, Factors) else dense(g) for g in gradients]
         return list(gradients)
 
-    def exchange(self, gradients, variables):
+    def exchange(self, gradients, variables, sums=None):
         import tensorflow as tf
 
-        from escala.strategies.shared.factors import Factors
+        from escala.strategies.shared.factors import Factors, dense
 
         names = [f"{GRADIENT}{name}" for name in tensor_names(variables)]
         own = dict(zip(names, self.local(gradients), strict=True))
         exchanged = {n: self._gathered(n, g) for n, g in own.items() if isinstance(g, Factors)}
         # The large factors are most of the bytes of a gradient and are sent first.
         with tf.control_dependencies([factors.inputs for factors in exchanged.values()]):
+            if sums:
+                taken = [n for n, v in zip(names, variables, strict=True) if sums.takes(v)]
+                exchanged |= zip(taken, sums.summed([dense(own[n]) for n in taken]), strict=True)
             exchanged |= {n: self._summed(n, g) for n, g in own.items() if n not in exchanged}
         return [exchanged[name] for name in names]
 

@@ -10,6 +10,7 @@ from escala.data.base import output_shape
 from escala.strategies.base import tensor_names
 from escala.strategies.knobs import complete, of_model
 from escala.strategies.shared.factors import products
+from escala.strategies.shared.recompute import data_bytes
 from escala.strategies.shared.sparse import reads_of
 from escala.strategies.single import Single
 from escala.training import replicas
@@ -52,12 +53,18 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
 
     Single({}, None).trace(note, steps.step_signature(data, 1))
     of_dense = {layer.kernel.ref(): rows for layer, rows in products(model)}
+    input_of = getattr(work, "input_of", None)
+    of_data = {
+        layer.kernel.ref(): data_bytes(model, layer, rows, input_of)
+        for layer, rows in products(model)
+    }
     return [
         {
             "name": each,
             "shape": [*map(int, variable.shape)] or [1],
             "item_bytes": variable.dtype.size,
             "factor_rows": of_dense.get(variable.ref()),
+            "data_bytes": of_data.get(variable.ref()),
             "sparse_rows": reads and reads.reads,
         }
         for each, variable, reads in zip(tensor_names(variables), variables, traced, strict=True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from escala.strategies import Strategy
+    from escala.training.state import State
 
 #: Bytes of a process that has imported TensorFlow and holds no model yet: its own memory, without
 #: the pages of libraries, which processes share. docs/decisions/030-fits.md has the measurement.
@@ -45,17 +46,21 @@ class Footprint:
         model: tf.keras.Model,
         optimizer: tf.keras.optimizers.Optimizer,
         updated: Sequence[tf.Variable] | None = None,
+        shared: Sequence[tf.Variable] = (),
     ) -> Footprint:
         """Return the footprint of a built model with its built optimizer.
 
         Parameters
         ----------
         updated : variables that the optimizer updates; absent, the trained ones of the model.
+        shared : variables in memory that all replicas of a node share, which is left out.
         """
         from escala.strategies.shared.factors import takes_factors
 
         updated = model.trainable_variables if updated is None else updated
         held = {id(variable): variable for variable in (*model.variables, *updated)}
+        for variable in shared:
+            del held[id(variable)]
         whole = [variable for variable in updated if not takes_factors(optimizer, variable)]
         return cls(
             sum(map(_bytes, held.values())),
@@ -83,7 +88,11 @@ def peak(outputs: Sequence[int]) -> int:
 
 
 def node_bytes(
-    footprint: Footprint, rows: Sequence[int], processes: int, one_copy: bool = False
+    footprint: Footprint,
+    rows: Sequence[int],
+    processes: int,
+    one_copy: bool = False,
+    shared: int = 0,
 ) -> int:
     """Return the least memory that the replicas of one node take.
 
@@ -98,10 +107,12 @@ def node_bytes(
     processes : that train, on the node.
     one_copy : whether replicas share one copy of the variables, which a server holds. Two more
         processes, the server and the one that hands out steps, then run on the node.
+    shared : bytes of variables that all replicas share.
     """
     copies, others = (1, 2) if one_copy else (len(rows), 0)
     return (
         (processes + others) * PROCESS_BYTES
+        + shared
         + copies * (footprint.variables + footprint.optimizer)
         + len(rows) * footprint.gradient
         + sum(rows) * footprint.row
@@ -125,7 +136,7 @@ def rows_of_ranks(batch: int, ranks: int, parts: int, by_speed: bool) -> list[in
 def require(
     model: tf.keras.Model,
     optimizer: tf.keras.optimizers.Optimizer,
-    updated: Sequence[tf.Variable],
+    state: State,
     request: Mapping[str, Any],
     strategy: Strategy,
 ) -> None:
@@ -135,7 +146,7 @@ def require(
 
     Parameters
     ----------
-    updated : variables that the optimizer updates.
+    state : of the model and the optimizer.
     request : the run's plan (`escala.record.plan`).
 
     Raises
@@ -153,8 +164,15 @@ def require(
     )
     replicas = place.processes_per_node * len(place.ranks)
     rows = rows[place.node * replicas :][:replicas]
-    footprint = Footprint.of(model, optimizer, updated)
-    needed = node_bytes(footprint, rows, place.processes_per_node, strategy.asynchronous)
+    shared = [variable for each in state.shared for variable in (each.kernel, each.own)]
+    footprint = Footprint.of(model, optimizer, state.updated, shared)
+    needed = node_bytes(
+        footprint,
+        rows,
+        place.processes_per_node,
+        strategy.asynchronous,
+        sum(_bytes(each.kernel) for each in state.shared),
+    )
     if needed > place.memory:
         raise MemoryError(shortage(needed, place.memory, max(rows)))
 

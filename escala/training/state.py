@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from escala.strategies import Strategy
+from escala.strategies import Strategy, costs
 from escala.strategies.shared.divided import Divided, noted_variables
 from escala.strategies.shared.factors import Factors, takes_factors
+from escala.strategies.shared.memory import Sums
 
 #: The prefix of the name of an optimizer's variable in the exchange that gathers its parts.
 _OPTIMIZER = "optimizer/"
@@ -44,6 +45,7 @@ class State:
             part.own if part else variable
             for part, variable in zip(self._of_updated, model.trainable_variables, strict=True)
         ]
+        self.sums = self._sums()
         with noted_variables(optimizer) as created:
             optimizer.build(self.updated)
         of_own = {each.own.ref(): each for each in divided}
@@ -53,27 +55,73 @@ class State:
             if reference.ref() in of_own
         }
 
+    def _sums(self) -> Sums | None:
+        """Return how ranks sum gradients through memory, if they share kernels.
+
+        These are the gradients of all other variables, if they are few bytes.
+        """
+        if not self.shared:
+            return None
+        shared = {id(each.own) for each in self.shared}
+        others = [v for v in self.updated if id(v) not in shared and v.dtype == tf.float32]
+        numbers = sum(variable.shape.num_elements() for variable in others)
+        few = costs.sums_in_memory(numbers, self._strategy.place.processes)
+        return Sums(others, self._strategy) if few else None
+
+    @property
+    def shared(self) -> list[Divided]:
+        """Kernels in memory that all ranks of a node share."""
+        return [each for each in self._divided if each.shared]
+
     @property
     def changed(self) -> list[tf.Variable]:
         """All variables of this process that a step may change."""
         own = [each.own for each in self._divided]
         return [*self.model.variables, *self.optimizer.variables, *own]
 
-    def gather_for_step(self) -> None:
-        """Gather the kernels with which a step computes."""
+    def begin_step(self, rows: tf.Tensor) -> None:
+        """Begin a step, in which this rank has so many rows: gather the kernels that it reads."""
         for each in self._divided:
-            if each.whole:
-                each.gather(self._strategy)
+            each.begin_step(self._strategy, rows)
 
     def gather(self) -> None:
         """Gather all kernels, so that the model's variables are current and equal on all ranks."""
         for each in self._divided:
             each.gather(self._strategy)
 
+    def exchanged(
+        self,
+        gradients: Sequence[tf.Tensor | tf.IndexedSlices | Factors],
+        computed: Sequence[tf.Tensor | tf.IndexedSlices | Factors],
+    ) -> list:
+        """Return gradients with the factors that ranks exchange without the strategy.
+
+        Parameters
+        ----------
+        gradients : as the strategy exchanged them.
+        computed : as this rank computed them.
+        """
+        # While gradients of layers before it are computed, a rank still reads a kernel. All ranks
+        # must exchange through memory in one order, because each waits there for the others.
+        before = [each for each in computed if not isinstance(each, Factors)]
+        if self.sums:
+            before = [each for each in gradients if not isinstance(each, Factors)]
+        exchanged = []
+        for gradient, part in zip(gradients, self._of_updated, strict=True):
+            if part and isinstance(gradient, Factors):
+                with tf.control_dependencies(tf.nest.flatten(before, expand_composites=True)):
+                    gradient = part.exchanged(gradient)
+                before = [*gradient]
+            exchanged.append(gradient)
+        return exchanged
+
     def update(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | Factors]) -> list:
         """Apply the sums of the gradients over all ranks, and return the variables updated."""
         own = map(self._own_gradient, gradients, self._of_updated, self.updated)
         self.optimizer.apply_gradients(zip(own, self.updated, strict=True))
+        for gradient, part in zip(gradients, self._of_updated, strict=True):
+            if part and isinstance(gradient, Factors):
+                part.end_step()
         return self.updated
 
     def _own_gradient(

@@ -13,10 +13,12 @@ from escala.data.base import Arrays
 from escala.probes import Recorder
 from escala.strategies import Strategy, costs
 from escala.strategies.base import tensor_names
-from escala.strategies.shared import factors, sparse
+from escala.strategies.shared import factors, recompute, sparse
 from escala.strategies.shared.divided import Divided
 from escala.strategies.shared.exchanges import chosen, of_one_rank
+from escala.strategies.shared.memory import Shared
 from escala.training.state import State
+from escala.workloads.dense_operations import dense
 from escala.workloads.models import given
 from escala.workloads.normalisation import over_ranks
 
@@ -27,11 +29,16 @@ def exchanges(
     request: dict,
     strategy: Strategy,
     ranks: int,
+    input_of: Callable | None = None,
 ) -> dict[tf.keras.layers.Dense, str]:
     """Return the exchange of each dense layer that need not be summed by allreduce.
 
     It is empty where the ranks sum all gradients. The gradients of a single rank stay factors where
     the optimizer takes them.
+
+    Parameters
+    ----------
+    input_of : the function of this name of the workload, if it has one.
     """
     knobs = request["knobs"]
     if not strategy.gathers or knobs["accumulation"] > 1:
@@ -49,7 +56,8 @@ def exchanges(
         knobs["exchange_rates"],
     )
     rows = min(request["global_batch"], request["train_rows"])
-    return chosen(model, optimizer, wanted, rows, ranks, rates)
+    one_node = strategy.place.nodes == 1 and strategy.place.processes == ranks
+    return chosen(model, optimizer, wanted, rows, ranks, rates, one_node, input_of)
 
 
 def divided(
@@ -57,45 +65,68 @@ def divided(
     exchanges: Mapping[tf.keras.layers.Dense, str],
     strategy: Strategy,
     ranks: int,
+    rows: int,
 ) -> list[Divided]:
-    """Divide the kernels of which each rank updates only its own rows."""
-    names = dict(
-        zip(
-            (variable.ref() for variable in model.trainable_variables),
-            tensor_names(model.trainable_variables),
-            strict=True,
-        )
-    )
-    return [
-        Divided.of(
-            names[layer.kernel.ref()],
-            layer.kernel,
-            *strategy.place.ranks,
-            ranks,
-            whole=exchange != costs.IN_PARTS,
-        )
-        for layer, exchange in exchanges.items()
-        if exchange in costs.OF_OWN_ROWS
-    ]
+    """Divide the kernels of which each rank updates only its own rows.
+
+    Parameters
+    ----------
+    rows : the most that all ranks have in a step.
+    """
+    names = dict(zip(_refs(model), tensor_names(model.trainable_variables), strict=True))
+
+    def divide(layer: tf.keras.layers.Dense, exchange: str) -> Divided:
+        name = names[layer.kernel.ref()]
+        if exchange == costs.SHARED_MEMORY:
+            return Shared.among(name, layer.kernel, strategy, rows)
+        [rank], whole = strategy.place.ranks, exchange != costs.IN_PARTS
+        return Divided.of(name, layer.kernel, rank, ranks, whole)
+
+    return [divide(*each) for each in exchanges.items() if each[1] in costs.OF_OWN_ROWS]
 
 
 def methods(
+    model: tf.keras.Model,
     exchanges: Mapping[tf.keras.layers.Dense, str],
     divided: Sequence[Divided],
     strategy: Strategy,
+    input_gradient: str,
+    input_of: Callable | None = None,
 ) -> dict[tf.keras.layers.Dense, factors.Method]:
-    """Return how each layer is computed whose gradient is not summed by allreduce."""
+    """Return how each layer is computed whose gradient is not summed by allreduce.
+
+    Parameters
+    ----------
+    input_gradient : the knob of this name.
+    input_of : the function of this name of the workload, if it has one.
+    """
     of_kernel = {each.kernel.ref(): each for each in divided}
-    by_exchange = {
-        costs.FACTORS: lambda layer: partial(factors.as_factors, factors.Factors),
-        costs.SHARDED: lambda layer: partial(factors.as_factors, factors.OwnRows),
-        costs.IN_PARTS: lambda layer: partial(of_kernel[layer.kernel.ref()].computed, strategy),
+    names = dict(zip(_refs(model), tensor_names(model.trainable_variables), strict=True))
+    kinds = {
+        costs.FACTORS: factors.Factors,
+        costs.SHARDED: factors.OwnRows,
+        costs.SHARED_MEMORY: factors.InMemory,
     }
+    of_inputs = {"tensorflow": factors.input_gradient, "operation": dense.input_gradient}
+
+    def method(layer: tf.keras.layers.Dense, exchange: str) -> factors.Method:
+        kernel, gradient = layer.kernel.ref(), of_inputs[input_gradient]
+        if exchange == costs.IN_PARTS:
+            return partial(of_kernel[kernel].computed, strategy, gradient)
+        if exchange == costs.RECOMPUTE:
+            before = recompute.layers_before(model, layer, input_of)
+            return partial(recompute.computed, names[kernel], before, strategy, gradient)
+        return partial(factors.as_factors, kinds[exchange], gradient)
+
     return {
-        layer: by_exchange[exchange](layer)
+        layer: method(layer, exchange)
         for layer, exchange in exchanges.items()
-        if exchange in by_exchange
+        if exchange != costs.ALLREDUCE
     }
+
+
+def _refs(model: tf.keras.Model) -> list:
+    return [variable.ref() for variable in model.trainable_variables]
 
 
 def sparse_exchanges(
@@ -262,7 +293,7 @@ def with_gathered(state: State, compute: Callable) -> Callable:
     """Return a function that also gathers the kernels that ranks update in parts."""
 
     def gather_and_compute(*arguments):
-        state.gather_for_step()
+        state.begin_step(tf.shape(arguments[0])[0])
         return compute(*arguments)
 
     return gather_and_compute
@@ -282,8 +313,11 @@ def train_step(
     With a `count` it makes several steps; see `repeated`.
     """
 
+    if state.sums and exchange is not no_exchange:
+        exchange = partial(exchange, sums=state.sums)
+
     def exchanged(gradients):
-        return exchange(gradients, state.updated)
+        return state.exchanged(exchange(gradients, state.updated), gradients)
 
     def step(*arguments):
         gradients, loss_sum, right = compute(*arguments)

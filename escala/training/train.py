@@ -71,13 +71,17 @@ def train(
         model = work.build(data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
         replicas.require_whole_steps(model, request["knobs"]["accumulation"])
-        exchanges = steps.exchanges(model, optimizer, request, strategy, total)
-        parts = steps.divided(model, exchanges, strategy, total)
+        input_of = getattr(work, "input_of", None)
+        exchanges = steps.exchanges(model, optimizer, request, strategy, total, input_of)
+        most_rows = min(request["global_batch"], request["train_rows"])
+        parts = steps.divided(model, exchanges, strategy, total, most_rows)
         state = State(model, optimizer, parts, strategy)
-        memory.require(model, optimizer, state.updated, request, strategy)
+        memory.require(model, optimizer, state, request, strategy)
         row_losses = losses_of_rows(work, settings)
         correct = function_of(work, "correct", steps.most_probable_is_right)
-        methods = steps.methods(exchanges, parts, strategy)
+        methods = steps.methods(
+            model, exchanges, parts, strategy, request["knobs"]["input_gradient"], input_of
+        )
         own = replicas.own_variables(model)
 
         def computing(methods: Mapping, summed: Callable) -> Callable:

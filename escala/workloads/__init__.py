@@ -30,7 +30,9 @@ By *steps*:
 `build(specs, outputs, settings, knobs)`
     an untrained `keras.Model`. It is called with one tensor for one input and with a list for
     several, in the dtypes of the specs, and may cast them. If the dataset has no `classes`, the
-    shape of the output may go on after `outputs`, such as by a number for each word. `knobs` are
+    shape of the output may go on after `outputs`, such as by a number for each word. A layer of a
+    class of its own may have a true attribute `row_wise`. It says that the layer computes each row
+    for itself, without chance and without variables that it changes. `knobs` are
     the values of the knobs that the workload declares. The same arguments must give the same
     variables in the same order;
 `optimizer(settings, learning_rate, knobs)`
@@ -54,6 +56,10 @@ It may also offer
 `correct(targets, outputs)`
     the correctness of each row, float32 (rows,) from 0 to 1, whose mean is recorded as accuracy; by
     default whether the most probable class is the target;
+`input_of(model, layer)`
+    a model that computes the input of one of the model's dense layers as the layers before it do,
+    to rounding, but in less time; None for other layers. It has the same variables, and computes
+    each row for itself. Ranks use it where `dense_exchange` is `recompute`;
 `row_scores(targets, outputs)`
     further scores of every row, finite float32 (rows,) by name, which is neither `loss` nor
     `correct`. With `validate`, their means are recorded after each epoch;

@@ -39,7 +39,7 @@ from escala.report.figures import common, figure
 from escala.report.findings import predictions as findings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.costs import ALLREDUCE, EXCHANGES, FACTORS
+from escala.strategies.costs import ALLREDUCE, EXCHANGES, IN_PARTS, RECOMPUTE, SHARDED
 from tests.conftest import CLASSES, ROOT
 
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]
@@ -267,6 +267,7 @@ def write_runs(root: Path, found: Calibration, slower_clocks: float = 1.0, **cha
             write_clocks(path.parent / "ranks" / "rank0.clocks.csv", rows)
     for each in found.different_works:
         gradient = {"name": "0.dense/kernel", "shape": list(GRADIENT), "factor_rows": 1}
+        gradient |= {"data_bytes": 100}
         write_json(root / found.gradients_file(each), [gradient])
     prefixed = json.loads(json.dumps(sources).replace('"results/', f'"{root}/results/'))
     return prefixed
@@ -526,8 +527,10 @@ def test_every_exchange_of_a_dense_layer_is_predicted_as_the_cost_model_computes
     assert row["step_seconds"] == pytest.approx(np.median(expected.steps))
     assert row["predicted_seconds_per_epoch"] == pytest.approx(20 * row["step_seconds"])
     assert row["step_seconds"] != pytest.approx(by_name["sums"]["step_seconds"])
-    # No calibration times an all-to-all.
-    assert row["basis"] == ("predicted" if exchange == FACTORS else "extrapolated")
+    # No calibration times an all-to-all, which two of these need, or how long it takes to compute a
+    # layer's input again.
+    extrapolated = (SHARDED, IN_PARTS, RECOMPUTE)
+    assert row["basis"] == ("extrapolated" if exchange in extrapolated else "predicted")
     assert (row["reason"] or "") == "; ".join(expected.extrapolated)
 
 

@@ -29,8 +29,10 @@ from escala.analysis.cost_model.collectives import (
 from escala.analysis.cost_model.messages import (
     Exchange,
     Message,
+    copied_bytes,
     dense_exchange,
     messages,
+    recomputed_rows,
     updated_share,
 )
 from escala.analysis.cost_model.networks import PRESETS, Network
@@ -414,7 +416,30 @@ def test_messages_of_each_exchange_in_the_order_in_which_they_are_known():
         (ALLREDUCE, 1280), (ALLGATHER, 32 * 4000 * 2), factors[1], (ALLREDUCE, 80),
     ]  # fmt: skip
     assert sizes(factors=True, sparse_as_dense=False, accumulation=2) == sizes()
+    # All other gradients are few bytes, and are summed in memory too.
+    assert sizes(divided=costs.SHARED_MEMORY) == []
     assert sizes(ranks=1) == []
+
+
+def test_many_bytes_are_not_summed_in_shared_memory():
+    large = calibrations.Gradient("convolution", (costs.MAX_SUM_BYTES // 8,))
+    listed = [*GRADIENTS, large]
+    exchange = Exchange(divided=costs.SHARED_MEMORY)
+    assert [each.operation for each in messages(listed, 32, 2, exchange)] == [ALLREDUCE] * 3
+    in_memory = copied_bytes(listed, 32, 2, exchange)
+    sums = 4 * (2 + 2) * (5 * 8 + 128 * 5)
+    assert copied_bytes(GRADIENTS, 32, 2, exchange) == in_memory + sums
+
+
+def test_the_data_that_a_layer_is_computed_from_are_known_at_the_beginning_of_a_step():
+    kernel = calibrations.Gradient("dense", (4000, 128), 4, 0.5, factor_rows=2, data_bytes=500)
+    exchange = Exchange(divided=costs.RECOMPUTE)
+    found = [(each.operation, each.size, each.ready) for each in messages([kernel], 8, 4, exchange)]
+    assert found == [(ALLGATHER, 16 * 500, 0.0), (ALLGATHER, 16 * 128 * 4, 0.5)]
+    assert recomputed_rows([kernel], 8, 4, exchange) == 32
+    unknown = replace(kernel, data_bytes=None)
+    assert dense_exchange(unknown, 8, 4, exchange) == costs.ALLREDUCE
+    assert recomputed_rows([unknown], 8, 4, exchange) == 0
 
 
 def test_an_embedding_that_few_rows_of_are_read_is_gathered():
@@ -433,10 +458,13 @@ def test_an_embedding_that_few_rows_of_are_read_is_gathered():
 
 @given(st.integers(2, 64), st.integers(1, 64), st.sampled_from(costs.EXCHANGES))
 def test_a_rank_receives_the_bytes_that_the_strategies_expect(ranks, rows, wanted):
-    """The messages of a dense layer are those whose bytes `costs` counts to choose an exchange."""
-    kernel = calibrations.Gradient("dense", (15_936, 128), factor_rows=1)
-    divided = wanted if wanted in costs.OF_OWN_ROWS else None
-    exchange = Exchange(factors=wanted == costs.FACTORS, divided=divided)
+    """The messages of a dense layer are those whose bytes `costs` counts to choose an exchange.
+
+    Through shared memory there are none. A rank reads and writes both factors of its rows, and
+    reads what it receives of the others and the same of its own rows.
+    """
+    kernel = calibrations.Gradient("dense", (15_936, 128), factor_rows=1, data_bytes=1000)
+    exchange = Exchange.by_name(wanted)
     received = {
         ALLREDUCE: lambda size: 2 * (ranks - 1) / ranks * size,
         ALLGATHER: lambda size: (ranks - 1) * size,
@@ -445,12 +473,16 @@ def test_a_rank_receives_the_bytes_that_the_strategies_expect(ranks, rows, wante
     total = sum(
         received[each.operation](each.size) for each in messages([kernel], rows, ranks, exchange)
     )
-    product = costs.Product(15_936, 128, rows * ranks)
+    product = costs.Product(15_936, 128, rows * ranks, data_bytes=1000)
     summed, expected = (
         costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)
     )
     saves = summed - expected > costs.MIN_SAVED_BYTES
-    assert total == pytest.approx(expected if saves else summed)
+    copies = wanted == costs.SHARED_MEMORY and saves
+    assert total == pytest.approx(0 if copies else expected if saves else summed)
+    copied = 2 * 4 * rows * (15_936 + 128) + expected * ranks / (ranks - 1)
+    found = copied_bytes([kernel], rows, ranks, exchange)
+    assert found == pytest.approx(copied if copies else 0)
     assert dense_exchange(kernel, rows, ranks, exchange) == (wanted if saves else costs.ALLREDUCE)
     weights = costs.updated_weights(wanted if saves else costs.ALLREDUCE, product, ranks)
     share = updated_share([kernel], rows, ranks, exchange)
@@ -460,7 +492,7 @@ def test_a_rank_receives_the_bytes_that_the_strategies_expect(ranks, rows, wante
 def test_what_a_layer_waits_for_is_not_hidden():
     """A kernel is gathered before the layer, and a layer in parts waits for each exchange."""
     kernel = calibrations.Gradient("dense", (15_936, 128), ready=0.5, factor_rows=1)
-    sharded, in_parts = (
+    sharded, in_parts, in_memory = (
         messages([kernel], 32, 2, Exchange(divided=each)) for each in costs.OF_OWN_ROWS
     )
     assert [(each.operation, each.ready) for each in sharded] == [
@@ -469,17 +501,33 @@ def test_what_a_layer_waits_for_is_not_hidden():
     assert [(each.operation, each.ready) for each in in_parts] == [
         (ALLTOALL, 1.0), (ALLREDUCE, 1.0), (ALLGATHER, 1.0), (ALLTOALL, 1.0),
     ]  # fmt: skip
+    assert in_memory == []
 
 
 def test_only_the_sharded_inputs_are_rounded():
     kernel = calibrations.Gradient("dense", (15_936, 128), factor_rows=1)
-    sharded, in_parts = (
+    sharded, in_parts, in_memory = (
         messages([kernel], 32, 2, Exchange(divided=each, fp16=True)) for each in costs.OF_OWN_ROWS
     )
     inputs = 32 * 15_936 * 4
     assert [each.size for each in sharded if each.operation == ALLTOALL] == [inputs / 2]
     assert [each.size for each in in_parts if each.operation == ALLTOALL] == [inputs] * 2
     assert sum(each.cast_bytes for each in [*sharded, *in_parts]) == 2 * 32 * 15_936 * 6
+    rounded, plain = (
+        copied_bytes([kernel], 32, 2, Exchange(divided=costs.SHARED_MEMORY, fp16=fp16))
+        for fp16 in (True, False)
+    )
+    assert in_memory == [] and rounded == plain > 0
+
+
+@pytest.mark.parametrize("dense", costs.EXCHANGES)
+def test_ranks_of_several_nodes_sum_what_they_cannot_exchange_through_shared_memory(dense):
+    others = {"fp16": True, "sparse_as_dense": "auto", "fusion_bytes": 7.0}
+    exchange = Exchange.by_name(dense, **others)
+    assert exchange.dense == dense
+    assert exchange.between(1) == exchange
+    expected = costs.ALLREDUCE if dense == costs.SHARED_MEMORY else dense
+    assert exchange.between(2) == Exchange.by_name(expected, **others)
 
 
 def test_conversion_reads_and_writes_every_number_before_and_after():
@@ -738,6 +786,47 @@ def test_factors_make_the_update_longer_by_the_products_of_other_ranks():
     unknown = replace(EXACT, operations_per_second=None)
     with pytest.raises(InputError, match="operations_per_second"):
         predict(unknown, with_factors, draws=1)
+
+
+def test_a_layers_input_is_computed_again_in_the_time_of_an_evaluation():
+    """A rank does so for the rows of all ranks, and multiplies their factors."""
+    gradients = tuple(
+        replace(each, data_bytes=500) if each.factor_rows else each for each in GRADIENTS
+    )
+    exchange = Exchange(divided=costs.RECOMPUTE)
+    plan = replace(PLAN, layout=Layout(1, 2), exchange=exchange)
+
+    def found(per_row: float):
+        work = EXACT.works["cnn"]
+        overheads = replace(work.overheads, evaluation_per_row=np.full(4, per_row))
+        changed = replace(work, gradients=gradients, overheads=overheads)
+        return predict(replace(EXACT, works={"cnn": changed}), plan, draws=2)
+
+    one, other = found(1e-9), found(1e-4)
+    again = other.terms["exchange"] - one.terms["exchange"]
+    assert again == pytest.approx(64 * (1e-4 - 1e-9))
+    assert any("evaluation" in phrase for phrase in other.extrapolated)
+    product = 2 * 32 * 4000 * 128 / 50e9
+    assert other.terms["update"] == pytest.approx(BOTH * UPDATE + product)
+
+
+def test_copies_through_shared_memory_take_the_time_of_their_bytes():
+    """The other gradients are summed there: each rank reads those of both."""
+    plan = replace(PLAN, layout=Layout(1, 2), exchange=Exchange(divided=costs.SHARED_MEMORY))
+    found = predict(EXACT, plan, draws=2).terms
+    weights, of_others = 4000 * 128, 5 * 8 + 128 * 5
+    read, written = 32 * (4000 + 128) + 64 * (4000 / 2 + 128), 32 * (4000 + 128)
+    copying = 4 * (read + written + (2 + 2) * of_others) / 8e9
+    assert found["exchange"] == pytest.approx(copying)
+    share = (weights / 2 + of_others) / (weights + of_others)
+    assert found["update"] == pytest.approx(share * BOTH * UPDATE)
+    # One rank copies nothing, and several nodes have no memory in common.
+    for layout in (Layout(1, 1), Layout(2, 1), Layout(2, 2)):
+        plans = [
+            replace(PLAN, layout=layout, exchange=each) for each in (plan.exchange, Exchange())
+        ]
+        steps = [predict(EXACT, each, draws=2).steps for each in plans]
+        np.testing.assert_array_equal(*steps)
 
 
 def test_accumulation_computes_in_parts_and_updates_once():

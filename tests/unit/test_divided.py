@@ -16,6 +16,7 @@ from escala.strategies.shared import exchanges, factors
 from escala.strategies.shared.divided import Divided, divisible, partition
 from escala.strategies.single import Single
 from escala.training.state import State
+from escala.workloads.dense_operations import dense
 
 RANKS = 3
 #: Vector instructions compute the last numbers of an array otherwise.
@@ -111,8 +112,13 @@ def test_parts_updated_by_ranks_are_the_kernel_updated_whole(build):
             np.testing.assert_array_equal(found, value + 1)
 
 
+@pytest.mark.parametrize(
+    "input_gradient",
+    [factors.input_gradient, dense.input_gradient],
+    ids=["tensorflow", "operation"],
+)
 @pytest.mark.parametrize("first", [True, False])
-def test_a_layer_in_one_part_has_the_outputs_and_gradients_of_the_layer(first):
+def test_a_layer_in_one_part_has_the_outputs_and_gradients_of_the_layer(first, input_gradient):
     """Nothing before the first layer of a model needs a gradient."""
     tf.keras.utils.set_random_seed(3)
     before = [] if first else [tf.keras.layers.Dense(6, "tanh")]
@@ -129,7 +135,7 @@ def test_a_layer_in_one_part_has_the_outputs_and_gradients_of_the_layer(first):
         assert sum(isinstance(each, factors.Exchanged) for each in found) == len(methods)
         return [outputs.numpy(), *(factors.dense(each).numpy() for each in found)]
 
-    in_parts = computed({layer: partial(part.computed, Single({}, None))})
+    in_parts = computed({layer: partial(part.computed, Single({}, None), input_gradient)})
     for one, other in zip(in_parts, computed({}), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
@@ -169,7 +175,7 @@ LARGE = costs.Product(inputs=15_936, outputs=128, rows=64)
 
 def received(exchange: str, product: costs.Product, ranks: int) -> list[float]:
     """Return the bytes that each rank receives, counted matrix by matrix."""
-    inputs, outputs, rows, number_bytes = product
+    inputs, outputs, rows, number_bytes, data_bytes = product
     found = []
     for rank in range(ranks):
         columns, mine = (np.full(ranks, n // ranks) for n in (inputs, rows))
@@ -184,6 +190,8 @@ def received(exchange: str, product: costs.Product, ranks: int) -> list[float]:
             + 2 * (ranks - 1) * rows * outputs / ranks  # sums of outputs
             + mine[others].sum() * outputs  # output gradients
             + mine[rank] * columns[others].sum(),  # input gradients
+            "shared-memory": mine[others].sum() * (columns[rank] + outputs),
+            "recompute": mine[others].sum() * (data_bytes / number_bytes + outputs),
         }
         found.append(number_bytes * numbers[exchange])
     return found
@@ -194,10 +202,11 @@ def received(exchange: str, product: costs.Product, ranks: int) -> list[float]:
     ranks=st.sampled_from([1, 2, 4, 8]),
     sizes=st.tuples(*[st.integers(1, 100)] * 2),
     outputs=st.integers(1, 50),
+    data_bytes=st.integers(1, 1000),
 )
-def test_the_bytes_are_those_of_the_matrices(exchange, ranks, sizes, outputs):
+def test_the_bytes_are_those_of_the_matrices(exchange, ranks, sizes, outputs, data_bytes):
     inputs, rows = (8 * size for size in sizes)
-    product = costs.Product(inputs, outputs, rows)
+    product = costs.Product(inputs, outputs, rows, data_bytes=data_bytes)
     expected = received(exchange, product, ranks)
     assert costs.received_bytes(exchange, product, ranks) == pytest.approx(expected[0])
     assert max(expected) == pytest.approx(min(expected))
@@ -206,7 +215,9 @@ def test_the_bytes_are_those_of_the_matrices(exchange, ranks, sizes, outputs):
 @pytest.mark.parametrize("exchange", costs.EXCHANGES)
 @given(
     ranks=st.integers(1, 64),
-    product=st.builds(costs.Product, *[st.integers(64, 5000)] * 3, st.sampled_from([2, 4])),
+    product=st.builds(
+        costs.Product, *[st.integers(64, 5000)] * 3, st.sampled_from([2, 4]), st.integers(1, 5000)
+    ),
     speed=st.floats(1e5, 1e10),
 )
 def test_a_faster_network_is_never_slower_and_one_rank_receives_nothing(
@@ -233,7 +244,18 @@ def test_a_faster_network_is_never_slower_and_one_rank_receives_nothing(
 )
 def test_what_is_slow_decides_the_exchange(ranks, measured, fastest):
     rates = costs.rates(True, 1, measured=measured)
-    assert costs.fastest(costs.EXCHANGES, LARGE, ranks, rates) == fastest
+    assert costs.fastest(costs.BETWEEN_NODES, LARGE, ranks, rates) == fastest
+    # Here no other has fewer bytes, operations or updates, and it waits for no exchange.
+    assert costs.fastest(costs.EXCHANGES, LARGE, ranks, rates) == "shared-memory"
+
+
+def test_shared_memory_takes_the_least_time_unless_the_factors_are_more_bytes_than_the_sum():
+    """2 · 2000 · 100 = rows · (2000 / 4 + 100) where rows are 667."""
+    rates = costs.rates(True, 1, measured={"bytes_per_second": 1e3, "exchange_seconds": 0.0})
+    for rows, fastest in ((600, "shared-memory"), (700, "allreduce")):
+        product = costs.Product(inputs=2000, outputs=100, rows=rows)
+        exchanges = ("allreduce", "shared-memory")
+        assert costs.fastest(exchanges, product, 4, rates) == fastest
 
 
 @pytest.mark.parametrize(
@@ -258,11 +280,11 @@ def test_rates_are_those_of_the_network_unless_they_were_measured(given, expecte
     assert costs.rates(**given)[:2] == pytest.approx(expected)
 
 
-def wide_and_narrow() -> tf.keras.Model:
+def wide_and_narrow(dtype: str = "float32") -> tf.keras.Model:
     layers = [
-        tf.keras.Input((2000,)),
-        tf.keras.layers.Dense(256, name="wide"),
-        tf.keras.layers.Dense(8, name="narrow"),
+        tf.keras.Input((2000,), dtype=dtype),
+        tf.keras.layers.Dense(256, name="wide", dtype=dtype),
+        tf.keras.layers.Dense(8, name="narrow", dtype=dtype),
     ]
     return tf.keras.Sequential(layers)
 
@@ -286,8 +308,34 @@ def wide_and_narrow() -> tf.keras.Model:
     ],
 )
 def test_each_layer_has_the_exchange_it_can_have(wanted, optimizer, measured, wide):
+    found = chosen(wide_and_narrow(), wanted, optimizer, measured, one_node=False)
+    assert found == {"wide": wide, "narrow": "allreduce"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "optimizer", "dtype", "wide"),
+    [
+        ("shared-memory", "SGD", "float32", "shared-memory"),
+        ("shared-memory", "Adafactor", "float32", "allreduce"),
+        ("shared-memory", "SGD", "float64", "allreduce"),
+        ("sharded", "SGD", "float64", "sharded"),
+        ("auto", "SGD", "float32", "shared-memory"),
+        ("auto", "Adafactor", "float32", "factors"),
+    ],
+)
+def test_only_layers_of_one_node_that_a_rank_can_update_in_part_are_held_in_shared_memory(
+    wanted, optimizer, dtype, wide
+):
+    rates, model = {"bytes_per_second": 1e6}, wide_and_narrow(dtype)
+    found = chosen(model, wanted, optimizer, rates, one_node=True)
+    assert found == {"wide": wide, "narrow": "allreduce"}
+    between_nodes = chosen(model, wanted, optimizer, rates, one_node=False)
+    assert "shared-memory" not in between_nodes.values()
+
+
+def chosen(model, wanted: str, optimizer: str, measured: dict, one_node: bool) -> dict[str, str]:
+    """Return the exchange of each layer, by its name, of two ranks with eight rows together."""
     rates = costs.rates(True, 1, measured=measured)
     built = getattr(tf.keras.optimizers, optimizer)()
-    found = exchanges.chosen(wide_and_narrow(), built, wanted, 8, 2, rates)
-    by_name = {layer.name: exchange for layer, exchange in found.items()}
-    assert by_name == {"wide": wide, "narrow": "allreduce"}
+    found = exchanges.chosen(model, built, wanted, 8, 2, rates, one_node)
+    return {layer.name: exchange for layer, exchange in found.items()}

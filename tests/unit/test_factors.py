@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ from escala.core.errors import Unavailable
 from escala.data.base import Spec
 from escala.strategies import costs
 from escala.strategies.shared import exchanges, factors
+from escala.workloads.dense_operations import dense
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
 from escala.workloads.virus_cnn import model as virus_cnn
@@ -36,28 +38,39 @@ def dense_layers(model: tf.keras.Model) -> list[tf.keras.layers.Dense]:
 
 def factored_layers(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.keras.layers.Dense]:
     optimizer, rates = tf.keras.optimizers.SGD(), costs.rates(mpi=True, nodes=1)
-    found = exchanges.chosen(model, optimizer, costs.FACTORS, rows, ranks, rates)
+    found = exchanges.chosen(model, optimizer, costs.FACTORS, rows, ranks, rates, one_node=True)
     return [layer for layer, exchange in found.items() if exchange == costs.FACTORS]
 
 
-def as_factors(layers: list[tf.keras.layers.Dense]) -> dict:
-    return dict.fromkeys(layers, partial(factors.as_factors, factors.Factors))
+def as_factors(
+    layers: list[tf.keras.layers.Dense],
+    kind: type[factors.Factors] = factors.Factors,
+    input_gradient: Callable = factors.input_gradient,
+) -> dict:
+    return dict.fromkeys(layers, partial(factors.as_factors, kind, input_gradient))
 
 
-def gradients(model, factored, inputs, labels) -> tuple[tf.Tensor, list]:
+def gradients(model, factored, inputs, labels, input_gradient) -> tuple[tf.Tensor, list]:
+    methods = as_factors(factored, input_gradient=input_gradient)
     with tf.GradientTape() as tape:
-        probabilities, seen = factors.forward(model, inputs, as_factors(factored))
+        probabilities, seen = factors.forward(model, inputs, methods)
         loss = tf.reduce_sum(virus_cnn.row_losses(labels, probabilities, {}))
     return loss, factors.gradients(tape, loss, model.trainable_variables, seen)
 
 
+@pytest.mark.parametrize(
+    "input_gradient",
+    [factors.input_gradient, dense.input_gradient],
+    ids=["tensorflow", "operation"],
+)
 @pytest.mark.parametrize(("build", "shape"), [(virus_model, (6, 100)), (mnist_model, (6, 8, 8, 1))])
-def test_multiplied_out_they_are_the_gradients(build, shape):
+def test_multiplied_out_they_are_the_gradients(build, shape, input_gradient):
     tf.keras.utils.set_random_seed(0)
     model = build()
     random = np.random.default_rng(1)
     inputs, labels = random.integers(0, 5, shape, np.uint8), random.integers(0, 3, 6)
-    loss, computed = gradients(model, dense_layers(model)[:2], inputs, labels)
+    layers = dense_layers(model)[:2]
+    loss, computed = gradients(model, layers, inputs, labels, input_gradient)
     with tf.GradientTape() as tape:
         outputs = model(inputs, training=True)
         expected_loss = tf.reduce_sum(virus_cnn.row_losses(labels, outputs, {}))
@@ -197,7 +210,7 @@ def test_a_kernel_with_another_use_has_the_gradient_of_both():
     values = np.random.default_rng(5).normal(size=(6, 300)).astype(np.float32)
 
     def computed(method: type | None) -> np.ndarray:
-        methods = {layer: partial(factors.as_factors, method)} if method else {}
+        methods = as_factors([layer], method) if method else {}
         with tf.GradientTape() as tape:
             outputs, seen = factors.forward(model, values, methods)
             loss = tf.reduce_sum(outputs**2) + tf.add_n(model.losses)
@@ -205,5 +218,6 @@ def test_a_kernel_with_another_use_has_the_gradient_of_both():
         return kernel.numpy()
 
     np.testing.assert_allclose(computed(factors.Factors), computed(None), rtol=1e-4, atol=1e-3)
-    with pytest.raises(Unavailable, match="cannot be computed in parts"):
-        computed(factors.Exchanged)
+    for kind in (factors.Exchanged, factors.InMemory):
+        with pytest.raises(Unavailable, match=r"uses the kernel .* twice"):
+            computed(kind)

@@ -78,15 +78,16 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
     pools=pairs,
     extra=st.integers(0, 9),
     table_bytes=st.sampled_from([2**14, TABLE_BYTES, 2**26]),
+    operation=st.booleans(),
     seed=st.integers(0, 2**16),
 )
 def test_outputs_and_gradients_are_those_of_the_plain_layers(
-    alphabet, filters, kernels, pools, extra, table_bytes, seed
+    alphabet, filters, kernels, pools, extra, table_bytes, operation, seed
 ):
     random = np.random.default_rng(seed)
     shortest = kernels[0] - 1 + pools[0] * (kernels[1] - 1 + pools[1])
     codes = letters(random, 3, shortest + extra, alphabet)
-    lookup = Lookup(plain(alphabet, filters, kernels, pools), table_bytes)
+    lookup = Lookup(plain(alphabet, filters, kernels, pools), table_bytes, operation)
     expected_of = network(plain(alphabet, filters, kernels, pools), codes.shape[1])
     found_of = network([lookup], codes.shape[1])
     expected_of.set_weights(drawn(expected_of, random))
@@ -96,11 +97,15 @@ def test_outputs_and_gradients_are_those_of_the_plain_layers(
 
 
 @pytest.mark.parametrize("length", range(36, 44))
-@pytest.mark.parametrize("table_bytes", [TABLE_BYTES, 2**16], ids=["one table", "one per tap"])
-def test_the_networks_convolutions_at_odd_and_even_lengths(length, table_bytes, monkeypatch):
+@pytest.mark.parametrize(
+    ("way", "table_bytes"),
+    [("lookup-table", TABLE_BYTES), ("lookup-table", 2**16), ("lookup-operation", TABLE_BYTES)],
+    ids=["one table", "one per tap", "operation"],
+)
+def test_the_networks_convolutions_at_odd_and_even_lengths(length, way, table_bytes, monkeypatch):
     random = np.random.default_rng(length)
     expected_of = virus_cnn.network(length, 5)
-    found_of = virus_cnn.network(length, 5, "lookup-table")
+    found_of = virus_cnn.network(length, 5, way)
     found_of.layers[0].table_bytes = table_bytes
     assert found_of.layers[0].looks_up
     expected_of.set_weights(drawn(expected_of, random))
@@ -112,10 +117,11 @@ def test_the_networks_convolutions_at_odd_and_even_lengths(length, table_bytes, 
     assert_equal(results(found_of, codes, upstream), expected)
 
 
-def test_repeated_letters_share_one_maximum_as_in_the_plain_layers():
+@pytest.mark.parametrize("operation", [False, True])
+def test_repeated_letters_share_one_maximum_as_in_the_plain_layers(operation):
     """All values of a pool are equal: its gradient goes to one of them, once."""
     expected_of = network(plain(4, (3, 3), (2, 2), (3, 3)), 40)
-    found_of = network([Lookup(plain(4, (3, 3), (2, 2), (3, 3)))], 40)
+    found_of = network([Lookup(plain(4, (3, 3), (2, 2), (3, 3)), operation=operation)], 40)
     random = np.random.default_rng(0)
     expected_of.set_weights([np.abs(w) for w in drawn(expected_of, random)])
     found_of.set_weights(expected_of.get_weights())
@@ -132,15 +138,16 @@ def described(model: tf.keras.Model) -> list[tuple]:
 
 def test_weights_have_the_same_names_shapes_order_and_initial_values():
     models = []
-    for stem in ("layers", "lookup-table"):
+    for stem in ("layers", "lookup-table", "lookup-operation"):
         tf.keras.backend.clear_session()
         tf.keras.utils.set_random_seed(4)
         models.append(virus_cnn.network(1000, 5, stem))
-    by_layers, by_lookup = models
-    assert described(by_lookup) == described(by_layers)
-    assert by_lookup.count_params() == by_layers.count_params() == 2_067_181
-    assert digest(by_lookup.get_weights()) == digest(by_layers.get_weights())
-    assert by_lookup.output_shape == by_layers.output_shape
+    by_layers, *others = models
+    assert by_layers.count_params() == 2_067_181
+    for by_lookup in others:
+        assert described(by_lookup) == described(by_layers)
+        assert digest(by_lookup.get_weights()) == digest(by_layers.get_weights())
+        assert by_lookup.output_shape == by_layers.output_shape
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ from tests.conftest import KNOBS
 ROOT = Path(__file__).resolve().parents[2]
 INPUTS, OUTPUTS, OTHERS = 4000, 128, 5 * 8 + 128 * 5
 OPERATIONS_PER_SECOND, BYTES_PER_SECOND = 50e9, 8e9
+#: Those whose messages are all known at the end. The data that ranks compute from are known before:
+#: the tests of the cost model have them.
+AT_THE_END = [each for each in costs.EXCHANGES if each != costs.RECOMPUTE]
 
 
 def machine(spread: float = 0.0, link: tuple[float, float] = LINK) -> dict:
@@ -78,15 +81,20 @@ def received(exchange: str, ranks: int, rows: int) -> float:
         costs.FACTORS: batch * (INPUTS + OUTPUTS),
         costs.SHARDED: batch * INPUTS / ranks + batch * OUTPUTS + INPUTS * OUTPUTS,
         costs.IN_PARTS: 2 * batch * INPUTS / ranks + 3 * batch * OUTPUTS,
+        costs.SHARED_MEMORY: batch * INPUTS / ranks + batch * OUTPUTS,
     }[exchange]  # fmt: skip
 
 
 def step(exchange: str, ranks: int, rows: int, fp16: bool = False, link=LINK) -> float:
-    """Seconds of a step of so many nodes of one process, with so many rows each."""
+    """Seconds of a step of so many nodes of one process, with so many rows each.
+
+    They have no memory in common, so what would be exchanged there is summed.
+    """
     alone = FIXED + PER_ROW * rows - UPDATE
     if ranks == 1:
         return alone + UPDATE
-    if received(costs.ALLREDUCE, ranks, rows) - received(exchange, ranks, rows) <= 2**18:
+    saved = received(costs.ALLREDUCE, ranks, rows) - received(exchange, ranks, rows)
+    if exchange == costs.SHARED_MEMORY or saved <= 2**18:
         exchange = costs.ALLREDUCE
     number = 2 if fp16 else 4
     summed = OTHERS * number
@@ -124,7 +132,7 @@ def step(exchange: str, ranks: int, rows: int, fp16: bool = False, link=LINK) ->
 @pytest.mark.parametrize("fp16", [False, True])
 def test_steps_are_those_of_the_closed_forms(scaling, fp16):
     rows = 256 if scaling == STRONG else 32
-    names = [name + "+fp16" * fp16 for name in costs.EXCHANGES]
+    names = [name + "+fp16" * fp16 for name in AT_THE_END]
     found = of(rows={scaling: rows}, exchanges=names)
     assert len(found) == len(names) * 7
     for row in found.itertuples():
@@ -142,7 +150,7 @@ def test_steps_are_those_of_the_closed_forms(scaling, fp16):
 def test_one_rank_takes_the_calibrated_step_in_every_series():
     found = of(networks=["native", "10gbit"], rows={STRONG: 64, WEAK: 32})
     one = found[found["ranks"] == 1]
-    assert len(one) == 2 * 2 * len(costs.EXCHANGES)
+    assert len(one) == 2 * 2 * len(costs.BETWEEN_NODES)
     assert list(one["step_seconds"]) == pytest.approx(FIXED + PER_ROW * one["rows"])
     assert (one["speedup"] == 1).all() and (one["efficiency"] == 1).all()
     assert not one["pays"].any() and one[["gain", "best_exchange", "used_exchange"]].isna().all(
@@ -170,11 +178,25 @@ def test_exchanges_that_save_too_few_bytes_are_replaced_by_sums():
     assert found.loc[(costs.FACTORS, 4), "used_exchange"] == costs.FACTORS
     assert found.loc[(costs.FACTORS, 8), "used_exchange"] == costs.ALLREDUCE
     assert found.loc[(costs.SHARDED, 64), "used_exchange"] == costs.SHARDED
+    assert_same_steps(found.loc[(costs.FACTORS, 8)], found.loc[(costs.ALLREDUCE, 8)])
+
+
+def test_nodes_that_share_no_memory_sum_instead():
+    layouts = [Layout(1, 2), Layout(2, 1), Layout(2, 2)]
+    found = of(layouts=layouts, exchanges=[costs.ALLREDUCE, costs.SHARED_MEMORY])
+    found = found.set_index(["exchange", "layout"])
+    assert found.loc[(costs.SHARED_MEMORY, "1x2"), "used_exchange"] == costs.SHARED_MEMORY
+    for layout in ("2x1", "2x2"):
+        assert_same_steps(
+            *(found.loc[(name, layout)] for name in (costs.SHARED_MEMORY, costs.ALLREDUCE))
+        )
+        assert found.loc[(costs.SHARED_MEMORY, layout), "used_exchange"] == costs.ALLREDUCE
+
+
+def assert_same_steps(one: pd.Series, other: pd.Series) -> None:
     same = ["step_seconds", "speedup", "exchange_seconds"]
     pd.testing.assert_series_equal(
-        found.loc[(costs.FACTORS, 8), same].astype(float),
-        found.loc[(costs.ALLREDUCE, 8), same].astype(float),
-        check_names=False,
+        one[same].astype(float), other[same].astype(float), check_names=False
     )
 
 
@@ -222,7 +244,7 @@ def test_more_ranks_pay_as_long_as_they_are_faster_than_all_layouts_of_fewer():
             fewer = [other for others, other, _ in speeds if others < ranks]
             assert pays == (bool(fewer) and speed > max(fewer, default=0) * (1 + 1e-9))
     ends = scale.limits(found)
-    assert len(ends) == 3 * 2 * 4
+    assert len(ends) == 3 * 2 * len(costs.BETWEEN_NODES)
     for row in ends.itertuples():
         same = (found[scale.SERIES] == [getattr(row, key) for key in scale.SERIES]).all(axis=1)
         paying = found[same & found["pays"]]
@@ -249,7 +271,7 @@ def test_what_is_not_certain_does_not_pay():
 
 
 def test_processes_of_one_node_use_no_network_and_lose_by_each_other():
-    found = of(SLOW, layouts=[Layout(1, 2)], networks=["native", "slow"])
+    found = of(SLOW, layouts=[Layout(1, 2)], networks=["native", "slow"], exchanges=costs.EXCHANGES)
     of_node = found[found["layout"] == "1x2"]
     by_network = of_node.groupby("exchange")["step_seconds"].nunique()
     assert (by_network == 1).all()
@@ -258,6 +280,14 @@ def test_processes_of_one_node_use_no_network_and_lose_by_each_other():
     summed = of_node[of_node["exchange"] == costs.ALLREDUCE].iloc[0]
     size = 4 * (INPUTS * OUTPUTS + OTHERS)
     assert summed["exchange_seconds"] == pytest.approx(allreduce(2, size, MEMORY), rel=1e-6)
+    copied = of_node[of_node["exchange"] == costs.SHARED_MEMORY].iloc[0]
+    # A rank reads and writes its factors, and reads those of 64 rows for its half of the kernel.
+    # It sums the other gradients there too.
+    numbers = 2 * 32 * (INPUTS + OUTPUTS) + 64 * (INPUTS / 2 + OUTPUTS) + (2 + 2) * OTHERS
+    exchanged = 4 * numbers / BYTES_PER_SECOND
+    assert copied["exchange_seconds"] == pytest.approx(exchanged, rel=1e-6)
+    share = (INPUTS * OUTPUTS / 2 + OTHERS) / (INPUTS * OUTPUTS + OTHERS)
+    assert copied["update_seconds"] == pytest.approx(share * UPDATE * BOTH, rel=1e-6)
 
 
 def test_fewer_rows_than_ranks_cannot_be_divided():
@@ -303,6 +333,7 @@ def test_a_calibrated_all_to_all_is_used():
         ("allreduce", Exchange(), {}),
         ("factors+fp16", Exchange(factors=True, fp16=True), {"compression": "fp16"}),
         ("sharded", Exchange(divided="sharded"), {}),
+        ("shared-memory", Exchange(divided="shared-memory"), {}),
         (
             "in-parts+sparse",
             Exchange(divided="in-parts", sparse_as_dense=False),
@@ -323,7 +354,8 @@ def test_an_exchange_is_named_by_its_knobs(name, expected, knobs):
 
 @pytest.mark.parametrize("name", ["", "auto", "factors+", "factors+fp8", "allreduce+accumulation0"])
 def test_an_unknown_exchange_is_refused(name):
-    with pytest.raises(InputError, match=r"allreduce, factors, sharded, in-parts, then \+fp16"):
+    known = ", ".join(costs.EXCHANGES)
+    with pytest.raises(InputError, match=rf"choose one of {known}, then \+fp16"):
         scale.exchange_of(name)
 
 
@@ -408,7 +440,7 @@ def test_the_figure_has_a_panel_for_each_scaling_and_network_and_measured_points
     assert not text_boxes.overlaps(boxes)
     assert not text_boxes.cut_off(drawn, boxes)
     words = "\n".join(box.text for box in boxes)
-    for name in (*costs.EXCHANGES, "measured", "64x1", "rows per second"):
+    for name in (*costs.BETWEEN_NODES, "measured", "64x1", "rows per second"):
         assert name in words
     titles = [axes.get_title().replace("\n", " ") for axes in drawn.axes]
     assert titles == [
@@ -432,7 +464,9 @@ def test_a_committed_calibration_gives_its_measured_steps_and_predicts_others(pa
         one = found[found["ranks"] == 1].iloc[0]
         assert one["step_low_seconds"] < work.steps[0].means.mean() < one["step_high_seconds"]
         two = found[found["ranks"] == 2]
-        assert (two["used_exchange"] == two["exchange"]).all()
+        # It does not have the bytes of the data, so no rank can compute from them.
+        used = two["exchange"].replace(costs.RECOMPUTE, costs.ALLREDUCE)
+        assert (two["used_exchange"] == used).all()
         assert sum(each.numbers for each in work.gradients) == 2_067_181
 
 

@@ -22,7 +22,7 @@ from escala.strategies.shared.place import Place
 from escala.training import train
 from escala.training.shards import Shards
 from escala.training.step import gather
-from escala.workloads.dense_kernels.rmsprop import OnePassRMSprop
+from escala.workloads.dense_operations.rmsprop import OnePassRMSprop
 from escala.workloads.models import WEIGHTS
 from escala.workloads.resnet34.model import NORMALISATIONS
 from tests.conftest import KNOBS
@@ -32,6 +32,9 @@ ROWS, BATCH, EPOCHS, LENGTH, CLASSES = 20, 8, 2, 24, 3
 SEED, RATE, WORDS = 5, 0.05, 400
 SYNCHRONISED = {"batch_norm": "synchronised"}
 ONE_PASS = {"optimizer": "one-pass"}
+IN_MEMORY = {"dense_exchange": "shared-memory"}
+RECOMPUTE = {"dense_exchange": "recompute"}
+OPERATION = {"input_gradient": "operation"}
 #: Of the three steps of an epoch, the last has fewer rows and is a call of its own.
 TWO_STEPS = {"steps_per_call": 2}
 
@@ -79,6 +82,32 @@ CASES = {
         ONE_PASS | TWO_STEPS | {"dense_exchange": "in-parts"},
         None,
     ),
+    "shared memory": ("horovod-mpi", IN_MEMORY, None),
+    "shared memory, hybrid": ("hybrid", IN_MEMORY | OPERATION, [0.75, 0.25]),
+    "shared memory, fused, two steps a call, idle rank": (
+        "hybrid",
+        IN_MEMORY | TWO_STEPS | {"optimizer": "fused"},
+        [1.0, 0.0],
+    ),
+    "one-pass in shared memory, two steps a call": (
+        "horovod-mpi",
+        ONE_PASS | TWO_STEPS | IN_MEMORY | OPERATION,
+        None,
+    ),
+    "recompute": ("horovod-mpi", RECOMPUTE, None),
+    "recompute, hybrid": ("hybrid", RECOMPUTE, [0.75, 0.25]),
+    "recompute, two steps a call, idle rank": ("hybrid", RECOMPUTE | TWO_STEPS, [1.0, 0.0]),
+    "one-pass, recompute": ("horovod-mpi", ONE_PASS | RECOMPUTE | OPERATION, None),
+    "factors, gradient of the input by an operation": (
+        "horovod-mpi",
+        OPERATION | {"dense_exchange": "factors"},
+        None,
+    ),
+    "in parts, gradient of the input by an operation": (
+        "horovod-mpi",
+        OPERATION | {"dense_exchange": "in-parts"},
+        None,
+    ),
     "hybrid with an idle rank": ("hybrid", {}, [1.0, 0.0]),
     "leading": ("horovod-mpi", {"shard": "leading", "evaluation": "whole"}, None),
     "synchronised": ("horovod-mpi", SYNCHRONISED, None),
@@ -95,6 +124,11 @@ ALONE = {
     "single, two steps a call": ("single", TWO_STEPS | {"accumulation": 2}, None),
     "mirrored": ("mirrored", {}, None),
     "mirrored rows": ("mirrored", {"sparse_as_dense": "auto"}, None),
+    "one-pass single, gradient of the input by an operation": (
+        "single",
+        ONE_PASS | OPERATION,
+        None,
+    ),
     "synchronised single": ("single", SYNCHRONISED, None),
     "synchronised mirrored": ("mirrored", SYNCHRONISED, None),
 }

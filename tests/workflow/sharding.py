@@ -27,7 +27,7 @@ RANKS, RATE, STRATEGY = 3, 0.02, "horovod-gloo"
 #: 601 rows of the larger kernel: one rank has 201, the others 200.
 WIDE, WIDER = 601, 256
 #: Cases, which are exchanges, and those that are interrupted after the first epoch.
-CASES = ("sharded", "in-parts")
+CASES = ("sharded", "in-parts", "shared-memory", "recompute")
 RESUMED = {f"{case}, resumed": case for case in CASES}
 
 

@@ -117,6 +117,8 @@ class Gradient:
     factor_rows : rows that a dense layer of this kernel receives for one row of the model; None if
         its gradient is not exchanged as factors.
     sparse_rows : rows of the variable that one row of the model reads; None if it reads all.
+    data_bytes : of the model's inputs for one of these rows; None if ranks cannot compute the
+        layer's input again from them.
     """
 
     name: str
@@ -125,6 +127,7 @@ class Gradient:
     ready: float = 1.0
     factor_rows: int | None = None
     sparse_rows: int | None = None
+    data_bytes: float | None = None
 
     @property
     def numbers(self) -> int:

@@ -11,6 +11,9 @@
 | in-parts | all-to-all, and another one back | rows · in · item |
 | | allreduce | n · rows · out · item |
 | | allgather | rows · out · item |
+| shared-memory | copies within a node | |
+| recompute | allgather | rows · data |
+| | allgather | rows · out · item |
 | sparse | allgather | rows · width · item |
 | | allgather | rows · 4, the indices |
 
@@ -18,6 +21,10 @@ Rows are those of one of n ranks. `strategies.costs` describes the exchanges of 
 `fp16` halves the bytes of a dense gradient, of the larger factor and of the sharded inputs. With
 accumulation there are no factors and nothing is divided among ranks, all gradients are dense, and
 they are exchanged once a step.
+
+Through shared memory, a rank writes both factors of its rows, and reads those of all rows that
+belong to its rows of the kernel. The other gradients are summed there too, if they are few bytes.
+Nothing hides these copies. On several nodes, ranks sum instead.
 
 A kernel is gathered while the layers before it are computed, and a layer in parts waits for each of
 its exchanges. How much of a step is computed before that layer is not calibrated. So computing
@@ -48,8 +55,8 @@ class Exchange:
 
     Attributes
     ----------
-    divided : one of `costs.OF_OWN_ROWS` if each rank updates rows of its own of dense kernels; it
-        replaces factors.
+    divided : one of `costs.OF_OWN_ROWS` if each rank updates rows of its own of dense kernels, or
+        `costs.RECOMPUTE`; it replaces factors.
     fusion_bytes : largest size of tensors that are exchanged as one; 0 fuses none. Horovod's
         default is 128 MiB (`horovod/common/operations.cc`, version 0.28).
     cycle_seconds : between two moments at which Horovod looks for tensors. Its default is 1 ms (in
@@ -67,8 +74,13 @@ class Exchange:
     @classmethod
     def by_name(cls, dense: str, **others: Any) -> Exchange:
         """Return an exchange from the name of that of large dense layers, and other attributes."""
-        divided = dense if dense in costs.OF_OWN_ROWS else None
+        divided = None if dense in (costs.ALLREDUCE, costs.FACTORS) else dense
         return cls(factors=dense == costs.FACTORS, divided=divided, **others)
+
+    def between(self, nodes: int) -> Exchange:
+        """Return the exchange that ranks on several nodes have with the same settings."""
+        possible = nodes == 1 or self.dense in costs.BETWEEN_NODES
+        return self if possible else replace(self, divided=None)
 
     @property
     def dense(self) -> str:
@@ -104,10 +116,13 @@ def messages(
     """
     if ranks == 1:
         return []
+    in_memory = _in_memory(gradients, rows, ranks, exchange)
     listed: list[Message] = []
     for gradient in gradients:
         dense = dense_exchange(gradient, rows, ranks, exchange)
-        if dense != costs.ALLREDUCE:
+        if gradient in in_memory:
+            continue
+        if dense in _OF_LAYER:
             listed += _OF_LAYER[dense](gradient, rows, ranks, exchange)
         elif _stays_sparse(gradient, rows * ranks, ranks, exchange):
             listed += _sparse(gradient, rows)
@@ -155,7 +170,21 @@ def _in_parts(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> 
     return [_message(operation, numbers, waits, False) for operation, numbers in in_turn]
 
 
-_OF_LAYER = {costs.FACTORS: _factors, costs.SHARDED: _sharded, costs.IN_PARTS: _in_parts}
+def _recomputed(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> list[Message]:
+    of_layer = rows * gradient.factor_rows
+    return [
+        # The data are known at the beginning of a step.
+        Message(ALLGATHER, of_layer * gradient.data_bytes, 0.0),
+        _message(ALLGATHER, of_layer * gradient.shape[1], gradient, False),
+    ]
+
+
+_OF_LAYER = {
+    costs.FACTORS: _factors,
+    costs.SHARDED: _sharded,
+    costs.IN_PARTS: _in_parts,
+    costs.RECOMPUTE: _recomputed,
+}
 
 
 def _stays_sparse(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> bool:
@@ -196,7 +225,10 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
     if wanted == costs.ALLREDUCE or gradient.factor_rows is None:
         return costs.ALLREDUCE
     product = costs.Product(
-        *gradient.shape, gradient.factor_rows * rows * ranks, gradient.item_bytes
+        *gradient.shape,
+        gradient.factor_rows * rows * ranks,
+        gradient.item_bytes,
+        gradient.data_bytes,
     )
     if wanted in costs.OF_OWN_ROWS and product.inputs < ranks:
         return costs.ALLREDUCE
@@ -207,8 +239,22 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
 
 
 def is_factored(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> bool:
-    """Return whether a gradient is exchanged as factors."""
-    return dense_exchange(gradient, rows, ranks, exchange) == costs.FACTORS
+    """Return whether every rank multiplies the factors of all ranks' rows."""
+    used = dense_exchange(gradient, rows, ranks, exchange)
+    return used in (costs.FACTORS, costs.RECOMPUTE)
+
+
+def recomputed_rows(
+    gradients: Sequence[Gradient], rows: int, ranks: int, exchange: Exchange
+) -> int:
+    """Return the rows of the model for which a rank computes the input of a layer again.
+
+    Parameters
+    ----------
+    rows : of a rank.
+    """
+    used = [dense_exchange(each, rows, ranks, exchange) for each in gradients]
+    return used.count(costs.RECOMPUTE) * rows * ranks
 
 
 def updated_share(
@@ -227,6 +273,39 @@ def updated_share(
         if dense_exchange(gradient, rows, ranks, exchange) in costs.OF_OWN_ROWS
     )
     return 1 - divided / whole * (1 - 1 / ranks) if whole else 1.0
+
+
+def _in_memory(
+    gradients: Sequence[Gradient], rows: int, ranks: int, exchange: Exchange
+) -> list[Gradient]:
+    """Return the gradients that ranks exchange through memory: factors, and sums of few bytes."""
+    factored = [
+        each
+        for each in gradients
+        if dense_exchange(each, rows, ranks, exchange) == costs.SHARED_MEMORY
+    ]
+    others = [each for each in gradients if each not in factored and each.item_bytes == 4]
+    summed = factored and costs.sums_in_memory(sum(each.numbers for each in others), ranks)
+    return factored + (others if summed else [])
+
+
+def copied_bytes(gradients: Sequence[Gradient], rows: int, ranks: int, exchange: Exchange) -> float:
+    """Return the bytes that a rank reads and writes to exchange gradients through shared memory.
+
+    Parameters
+    ----------
+    rows : of a rank.
+    """
+    found = 0.0
+    for gradient in _in_memory(gradients, rows, ranks, exchange):
+        if dense_exchange(gradient, rows, ranks, exchange) == costs.SHARED_MEMORY:
+            inputs, outputs = gradient.shape
+            own = rows * gradient.factor_rows * (inputs + outputs)
+            of_all = rows * ranks * gradient.factor_rows * (inputs / ranks + outputs)
+        else:
+            own, of_all = gradient.numbers, gradient.numbers * ranks
+        found += gradient.item_bytes * (2 * own + of_all)
+    return found
 
 
 def product_operations(

@@ -10,7 +10,8 @@ The terms of a step:
   cores.
 - `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
   independent draws from the calibrated steps.
-- `exchange`: what the exchange adds (`overlap.exposed_seconds`), and the conversion to 16 bits.
+- `exchange`: what the exchange adds (`overlap.exposed_seconds`), the conversion to 16 bits, and
+  copies through shared memory. Also the time to compute the input of a layer again.
 - `update`: what is calibrated after the last gradient, in proportion to the weights that a rank
   updates, and the product of the factors of the other ranks' rows.
 """
@@ -35,8 +36,10 @@ from escala.analysis.cost_model.calibration import (
 from escala.analysis.cost_model.collectives import TENSORFLOW
 from escala.analysis.cost_model.messages import (
     Exchange,
+    copied_bytes,
     messages,
     product_operations,
+    recomputed_rows,
     updated_share,
 )
 from escala.analysis.cost_model.overlap import exposed_seconds
@@ -235,28 +238,32 @@ def _terms(calibration: Calibration, plan: Plan, notes: list[str]) -> dict[str, 
     slowest = _expected_largest(_nearest(alone, of_part).shape, ranks)
     with_others = computing * slower
     at_the_end = with_others * slowest
-    listed = messages(work.gradients, rows, ranks, plan.exchange)
+    exchange = plan.exchange.between(plan.layout.nodes)
+    listed = messages(work.gradients, rows, ranks, exchange)
     network = known_network(calibration, plan.network) if plan.layout.nodes > 1 else None
     transfers = Transfers(calibration, plan.library, plan.layout, network)
     exposed = exposed_seconds(
         at_the_end,
         listed,
         transfers.seconds,
-        plan.exchange.fusion_bytes,
+        exchange.fusion_bytes,
         spare_core=plan.layout.processes * plan.cores < calibration.cores_per_node,
-        cycle_seconds=0.0 if plan.library == TENSORFLOW else plan.exchange.cycle_seconds,
+        cycle_seconds=0.0 if plan.library == TENSORFLOW else exchange.cycle_seconds,
     )
     notes += transfers.extrapolated
-    casts = sum(message.cast_bytes for message in listed) / calibration.bytes_per_second.mean()
-    updated = update * updated_share(work.gradients, rows, ranks, plan.exchange)
+    moved = sum(message.cast_bytes for message in listed)
+    moved += copied_bytes(work.gradients, rows, ranks, exchange) if ranks > 1 else 0.0
+    again = _recomputing(work, rows, ranks, exchange, notes)
+    updated = update * updated_share(work.gradients, rows, ranks, exchange)
     fixed = min(max(parts * (fixed - update), 0.0) * work.deviation, computing)
     return {
         "fixed": fixed,
         "compute": computing - fixed,
         "contention": with_others - computing,
         "skew": at_the_end - with_others,
-        "exchange": exposed + casts,
-        "update": updated * work.deviation * slower + _products(calibration, plan, work, rows),
+        "exchange": exposed + again + moved / calibration.bytes_per_second.mean(),
+        "update": updated * work.deviation * slower
+        + _products(calibration, plan, work, rows, exchange),
     }
 
 
@@ -339,8 +346,26 @@ def _expected_largest(shape: np.ndarray, ranks: int) -> float:
     return float(shape @ np.diff(steps**ranks) / shape.mean())
 
 
-def _products(calibration: Calibration, plan: Plan, work: Work, rows: int) -> float:
-    operations = product_operations(work.gradients, rows, plan.layout.ranks, plan.exchange)
+def _recomputing(work: Work, rows: int, ranks: int, exchange: Exchange, notes: list[str]) -> float:
+    """Return the seconds in which a rank computes the inputs of layers again for all rows.
+
+    The calibrated evaluation of a row computes all layers, so this is an upper bound.
+    """
+    again = recomputed_rows(work.gradients, rows, ranks, exchange) if ranks > 1 else 0
+    if not again:
+        return 0.0
+    if work.overheads is None:
+        raise InputError(
+            "overheads", None, "are needed to predict dense_exchange recompute", "calibrate them"
+        )
+    notes.append("an evaluation of the rows stands for computing a layer's input again")
+    return again * float(work.overheads.evaluation_per_row.mean())
+
+
+def _products(
+    calibration: Calibration, plan: Plan, work: Work, rows: int, exchange: Exchange
+) -> float:
+    operations = product_operations(work.gradients, rows, plan.layout.ranks, exchange)
     if not operations:
         return 0.0
     if calibration.operations_per_second is None:

@@ -152,7 +152,9 @@ def _dense_exchange(
 
 
 def _fastest(gradient: Gradient, planned: Mapping, layout: Layout, rows: int) -> str:
-    product = Product(*gradient.shape, rows * gradient.factor_rows, gradient.item_bytes)
+    product = Product(
+        *gradient.shape, rows * gradient.factor_rows, gradient.item_bytes, gradient.data_bytes
+    )
     rates = costs.rates(
         planned["library"] == "mpi",
         layout.nodes,
@@ -162,7 +164,7 @@ def _fastest(gradient: Gradient, planned: Mapping, layout: Layout, rows: int) ->
     allreduced = costs.received_bytes(costs.ALLREDUCE, product, layout.ranks)
     possible = [
         each
-        for each in costs.EXCHANGES
+        for each in (costs.EXCHANGES if layout.nodes == 1 else costs.BETWEEN_NODES)
         if each == costs.ALLREDUCE
         or allreduced - costs.received_bytes(each, product, layout.ranks) > costs.MIN_SAVED_BYTES
     ]

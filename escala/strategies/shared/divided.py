@@ -10,15 +10,16 @@ A layer that is computed in parts needs its kernel only between epochs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from escala.strategies.base import Strategy
-from escala.strategies.shared.factors import Exchanged
+from escala.strategies.shared.factors import Exchanged, Factors
 
 #: The prefixes of the names of exchanges in the timeline: of the parts of a kernel, and of what a
 #: layer computes in parts. The variable's name follows.
@@ -75,31 +76,58 @@ class Divided:
     sizes: tuple[int, ...]
     rank: int
     whole: bool
+    #: Whether kernel and part lie in memory that all ranks share.
+    shared: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, name: str, kernel: tf.Variable, rank: int, ranks: int, whole: bool) -> Divided:
+    def of(
+        cls, name: str, kernel: tf.Variable, rank: int, ranks: int, whole: bool, **others
+    ) -> Divided:
         """Divide a kernel evenly among ranks."""
         sizes = tuple(partition(kernel.shape[0], ranks))
         rows = _rows(sizes, rank)
         # No layer owns it, so Keras does not train it by itself.
         own = tf.Variable(kernel[rows], trainable=False, name=kernel.name.partition(":")[0])
-        return cls(name, kernel, own, sizes, rank, whole)
+        return cls(name, kernel, own, sizes, rank, whole, **others)
 
     @property
     def rows(self) -> slice:
         """The rows of this rank."""
         return _rows(self.sizes, self.rank)
 
+    def begin_step(self, strategy: Strategy, rows: tf.Tensor) -> None:
+        """Begin a step in which this rank has a number of rows, int32."""
+        if self.whole:
+            self.gather(strategy)
+
     def gather(self, strategy: Strategy) -> None:
         """Set the kernel to the parts of all ranks."""
         self.kernel.assign(strategy.gathered(self.own, f"{WEIGHTS}{self.name}"))
+
+    def exchanged(self, gradient: Factors) -> Factors:
+        """Return the factors of all ranks, after the exchange of the strategy."""
+        return gradient
+
+    def end_step(self) -> None:
+        """End a step in which the part was updated."""
 
     def split(self) -> None:
         """Set the part of this rank to its rows of the kernel."""
         self.own.assign(self.kernel[self.rows])
 
-    def computed(self, strategy: Strategy, layer: tf.keras.layers.Dense, values: tf.Tensor):
+    def computed(
+        self,
+        strategy: Strategy,
+        input_gradient: Callable,
+        layer: tf.keras.layers.Dense,
+        values: tf.Tensor,
+        inputs: Any,
+    ):
         """Compute the layer's product in parts: each rank its rows of the kernel, for all ranks.
+
+        Parameters
+        ----------
+        input_gradient : as in `escala.strategies.shared.factors.as_factors`.
 
         Returns
         -------
@@ -122,12 +150,12 @@ class Divided:
             mine = outputs[before : before + counts[self.rank]]
 
             def gradient(upstream: tf.Tensor) -> tf.Tensor:
-                of_columns = tf.matmul(gather(upstream), kernel, transpose_b=True)
+                of_columns = input_gradient(gather(upstream), kernel)
                 return strategy.own_rows(of_columns, counts, self.sizes, f"{name}/input_gradients")
 
             return mine, gradient
 
-        def factors_of(output_gradients: tf.Tensor) -> Exchanged:
+        def factors_of(output_gradients: tf.Tensor, others: Sequence[tf.Tensor]) -> Exchanged:
             # Nothing before the first layer of a model needs a gradient.
             return Exchanged(columns, gathered[-1] if gathered else gather(output_gradients))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from escala.strategies import costs
 from escala.strategies.shared.divided import divisible
 from escala.strategies.shared.factors import products, takes_factors
+from escala.strategies.shared.recompute import data_bytes
 
 
 def chosen(
@@ -16,6 +19,8 @@ def chosen(
     rows: int,
     ranks: int,
     rates: costs.Rates,
+    one_node: bool,
+    input_of: Callable | None = None,
 ) -> dict[tf.keras.layers.Dense, str]:
     """Return the exchange of each dense layer that computes one product.
 
@@ -25,18 +30,31 @@ def chosen(
         save `costs.MIN_SAVED_BYTES`, are summed by allreduce. With `costs.AUTO` each layer gets the
         exchange that takes the least time by the formulas.
     rows : the global batch.
+    one_node : whether all ranks are on one node, each in a process of its own.
+    input_of : the function of this name of the workload, if it has one.
     """
     exchanges = costs.EXCHANGES if wanted == costs.AUTO else (costs.ALLREDUCE, wanted)
 
     def of_layer(layer: tf.keras.layers.Dense, product: costs.Product) -> str:
-        possible = [each for each in exchanges if _possible(each, optimizer, layer, product, ranks)]
+        possible = [
+            each
+            for each in exchanges
+            if _possible(each, optimizer, layer, product, ranks)
+            and (one_node or each in costs.BETWEEN_NODES)
+        ]
         if wanted == costs.AUTO:
             return costs.fastest(possible, product, ranks, rates)
         return possible[-1]
 
     return {
         layer: of_layer(
-            layer, costs.Product(*layer.kernel.shape, each * rows, layer.kernel.dtype.size)
+            layer,
+            costs.Product(
+                *layer.kernel.shape,
+                each * rows,
+                layer.kernel.dtype.size,
+                data_bytes(model, layer, each, input_of),
+            ),
         )
         for layer, each in products(model)
     }
@@ -69,6 +87,8 @@ def _possible(
     if exchange == costs.ALLREDUCE:
         return True
     if exchange in costs.OF_OWN_ROWS and not divisible(optimizer, layer, ranks):
+        return False
+    if exchange == costs.SHARED_MEMORY and layer.kernel.dtype != tf.float32:
         return False
     received = (costs.received_bytes(e, product, ranks) for e in (costs.ALLREDUCE, exchange))
     allreduced, exchanged = received

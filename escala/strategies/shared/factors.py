@@ -57,16 +57,43 @@ class Exchanged(Factors):
     """Factors of all ranks' rows, which need no exchange."""
 
 
-#: Computes a layer's product from the layer and its input. Returns the product, and a function from
-#: the gradient of the output before the activation to the factors of the kernel's gradient.
-Method = Callable[[tf.keras.layers.Dense, tf.Tensor], tuple[tf.Tensor, Callable]]
+class InMemory(Exchanged):
+    """Factors of a rank's own rows, which ranks exchange through memory that they share."""
 
 
-def as_factors(kind: type[Factors], layer: tf.keras.layers.Dense, values: tf.Tensor):
-    """Compute a layer's product; its kernel's gradient are factors of a type. A `Method`."""
+#: Computes a layer's product from the layer, its input and the inputs of the model. Returns the
+#: product, and a function that gives the factors of the kernel's gradient. This function takes the
+#: gradient of the output before the activation, and all gradients that the tape has computed.
+Method = Callable[[tf.keras.layers.Dense, tf.Tensor, Any], tuple[tf.Tensor, Callable]]
+
+
+def input_gradient(output_gradients: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Return the gradient of a layer's input, (rows, in), from that of its product, (rows, out)."""
+    return tf.matmul(output_gradients, kernel, transpose_b=True)
+
+
+def as_factors(
+    kind: type[Factors],
+    input_gradient: Callable,
+    layer: tf.keras.layers.Dense,
+    values: tf.Tensor,
+    inputs: Any,
+):
+    """Compute a layer's product; its kernel's gradient are factors of a type. A `Method`.
+
+    Parameters
+    ----------
+    input_gradient : computes the gradient of the layer's input, as the function of this name does.
+    """
     # The factors give the gradient of this use of the kernel, so the tape must not compute it. The
     # tape computes the gradients of other uses, for example in a loss that the model adds.
-    return tf.matmul(values, tf.stop_gradient(layer.kernel)), partial(kind, values)
+    kernel = tf.stop_gradient(layer.kernel)
+
+    @tf.custom_gradient
+    def product(values: tf.Tensor):
+        return tf.matmul(values, kernel), lambda upstream: input_gradient(upstream, kernel)
+
+    return product(values), lambda output_gradients, others: kind(values, output_gradients)
 
 
 def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
@@ -160,7 +187,7 @@ def forward(
     recorded = {}
 
     def record(layer: tf.keras.layers.Dense, values: tf.Tensor) -> tf.Tensor:
-        product, factors_of = methods[layer](layer, values)
+        product, factors_of = methods[layer](layer, values, inputs)
         sums = tf.nn.bias_add(product, layer.bias)
         recorded[layer.kernel.ref()] = factors_of, sums
         return layer.activation(sums)
@@ -183,22 +210,24 @@ def gradients(
 
     Raises
     ------
-    Unavailable : the target depends in another way on the kernel of a layer computed in parts.
+    Unavailable : the target depends in another way on a kernel whose factors are exchanged while
+        they are computed, or through shared memory.
     """
     outputs = {kernel: output for kernel, (_, output) in recorded.items()}
     taped, output_gradients = tape.gradient(target, (list(variables), outputs))
+    others = tf.nest.flatten([each for each in taped if each is not None], expand_composites=True)
 
     def combine(variable: tf.Variable, taped: tf.Tensor | tf.IndexedSlices | None):
         if variable.ref() not in recorded:
             return taped
         factors_of, _ = recorded[variable.ref()]
-        factors = factors_of(output_gradients[variable.ref()])
+        factors = factors_of(output_gradients[variable.ref()], others)
         if taped is None:
             return factors
         if isinstance(factors, Exchanged):
             raise Unavailable(
-                f"the model uses the kernel {variable.name} twice, so its layer cannot be computed "
-                "in parts; use another `dense_exchange`"
+                f"the model uses the kernel {variable.name} twice; "
+                "use `dense_exchange` `allreduce`, `factors` or `sharded`"
             )
         return factors.product() + tf.convert_to_tensor(taped)
 

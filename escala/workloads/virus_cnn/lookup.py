@@ -14,6 +14,8 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.keras import layers
 
+from escala.workloads.virus_cnn.lookup_operation import look_up
+
 #: Maximum bytes of a table, float32. Beyond it the plain layers are used.
 TABLE_BYTES = 2**22
 
@@ -30,15 +32,26 @@ class Lookup(layers.Layer):
         Lookups are possible if both convolutions have a bias and ReLU, but no padding, strides,
         dilation or groups, and if the pools neither overlap nor pad.
     table_bytes : maximum bytes of a table.
+    operation : whether an operation in C++ does the lookups in one pass. It needs codes of uint8.
 
     It takes codes, integers of shape (rows, length), and gives floats of shape (rows, positions,
     filters). On a CPU a code outside the alphabet is an error, as in `Embedding`.
     """
 
-    def __init__(self, stem: list[layers.Layer], table_bytes: int = TABLE_BYTES, **options):
+    #: It computes each row for itself, see `escala.workloads`.
+    row_wise = True
+
+    def __init__(
+        self,
+        stem: list[layers.Layer],
+        table_bytes: int = TABLE_BYTES,
+        operation: bool = False,
+        **options,
+    ):
         super().__init__(**options)
         self.stem = stem
         self.table_bytes = table_bytes
+        self.operation = operation
 
     def build(self, shape: tf.TensorShape) -> None:
         for layer in self.stem:
@@ -69,7 +82,10 @@ class Lookup(layers.Layer):
             return codes
         embedding, _, pool, convolution, last_pool = self.stem
         alphabet, (stride,), (taps,) = embedding.input_dim, pool.pool_size, convolution.kernel_size
+        (pooled,) = last_pool.pool_size
         tables, k, offsets = self._tables(), self._k, [stride * tap for tap in range(taps)]
+        if self.operation:
+            return look_up(codes, tf.stack(tables), alphabet, k, stride, pooled)
         joined = _bytes(alphabet, k + offsets[-1], convolution.filters) <= self.table_bytes
         if joined:
             # ReLU of a table is cheaper than ReLU of all looked-up rows.
@@ -78,7 +94,6 @@ class Lookup(layers.Layer):
         # As in `Embedding`, a code beyond the alphabet is an error, not another k-mer.
         letters = tf.gather(tf.range(alphabet), tf.cast(codes, tf.int32))
         positions = self.compute_output_shape(codes.shape)[1]
-        (pooled,) = last_pool.pool_size
 
         def convolved(start: int) -> tf.Tensor:
             """Return the convolution at position `start` of every last pool."""

@@ -9,10 +9,11 @@ import tensorflow as tf
 from tensorflow.keras import layers
 
 from escala.data.base import Spec
-from escala.workloads.dense_kernels.rmsprop import OnePassRMSprop
+from escala.workloads.dense_operations.rmsprop import OnePassRMSprop
 from escala.workloads.virus_cnn.lookup import Lookup
 
 CODES = 5
+LAYERS, TABLE, OPERATION = "layers", "lookup-table", "lookup-operation"
 
 
 def build(
@@ -24,13 +25,16 @@ def build(
 
 
 def network(
-    length: int, classes: int, convolution: Literal["layers", "lookup-table"] = "layers"
+    length: int,
+    classes: int,
+    convolution: Literal["layers", "lookup-table", "lookup-operation"] = LAYERS,
 ) -> tf.keras.Model:
     """Return the network for sequences of `length` codes (uint8, 0 to 4).
 
     At length 1000 and 5 classes it has 2 067 181 parameters, 98 % of them in the first dense layer.
-    With `lookup-table`, the layers up to the second pooling are computed from tables. The weights
-    and the results are the same.
+    With `lookup-table`, the layers up to the second pooling are computed from tables, and with
+    `lookup-operation` an operation in C++ does the lookups. The weights and the results are the
+    same.
     """
     convolutions = [
         layers.Embedding(CODES, 8),
@@ -42,13 +46,27 @@ def network(
     return tf.keras.Sequential(
         [
             layers.Input((length,), dtype="uint8"),
-            *([Lookup(convolutions)] if convolution == "lookup-table" else convolutions),
+            *(
+                convolutions
+                if convolution == LAYERS
+                else [Lookup(convolutions, operation=convolution == OPERATION)]
+            ),
             layers.Flatten(),
             layers.Dense(128, activation="relu"),
             layers.Dense(64, activation="relu"),
             layers.Dense(classes, activation="softmax"),
         ],
         name="virus_cnn",
+    )
+
+
+def input_of(model: tf.keras.Model, layer: layers.Layer) -> tf.keras.Model | None:
+    """Return the layers before the first dense one, with lookups for the convolutions."""
+    *before, flatten, dense, _, _ = model.layers
+    if layer is not dense or isinstance(before[0], Lookup):
+        return None
+    return tf.keras.Sequential(
+        [layers.Input(model.input_shape[1:], dtype="uint8"), Lookup(before), flatten]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -25,9 +26,10 @@ from escala.strategies.shared.factors import Exchanged, Factors
 from escala.training import memory
 from escala.training import step as steps
 from escala.training.state import State
-from escala.workloads.dense_kernels import operations as compiled
-from escala.workloads.dense_kernels import rmsprop
+from escala.workloads import compiled
+from escala.workloads.dense_operations import rmsprop
 from escala.workloads.virus_cnn import model as virus_cnn
+from tests.conftest import ROOT
 
 RATE, RHO, EPSILON = 0.01, 0.9, 1e-7
 #: Of the largest value. An element of the gradient is a sum of up to 40 rounded products, and each
@@ -104,8 +106,8 @@ def test_the_number_of_threads_changes_no_bit():
         import tensorflow as tf
         tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
         sys.path.insert(0, sys.argv[2])
-        import test_dense_kernels
-        print(test_dense_kernels.digest_of_large_update())
+        import test_operations
+        print(test_operations.digest_of_large_update())
         print(tf.config.threading.get_intra_op_parallelism_threads())
     """
     command = [sys.executable, "-c", code]
@@ -186,7 +188,11 @@ def test_a_value_read_before_the_update_stays_as_it_was():
 def test_the_first_dense_layer_trains_as_with_keras():
     """Two steps of a rank that trains by itself, as `escala.training.train` makes them."""
     results, found = [], []
-    for name in ("keras", "one-pass"):
+    for name, input_gradient in (
+        ("keras", "tensorflow"),
+        ("one-pass", "tensorflow"),
+        ("one-pass", "operation"),
+    ):
         tf.keras.utils.set_random_seed(0)
         model = virus_cnn.network(100, 3)
         optimizer = virus_cnn.optimizer({}, RATE, {"optimizer": name})
@@ -200,7 +206,7 @@ def test_the_first_dense_layer_trains_as_with_keras():
             model,
             lambda targets, outputs: virus_cnn.row_losses(targets, outputs, {}),
             steps.most_probable_is_right,
-            steps.methods(exchanges, [], strategy),
+            steps.methods(model, exchanges, [], strategy, input_gradient),
             [],
             steps.own_sum,
         )
@@ -213,9 +219,10 @@ def test_the_first_dense_layer_trains_as_with_keras():
             ones = np.ones(rows, np.float32)
             losses.append(step([(codes, targets, ones, np.float32(10))])[0])
         results.append([losses, *model.get_weights(), *(v.numpy() for v in optimizer.variables)])
-    assert found == [{}, {(1536, 128): "factors"}]
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    assert found == [{}, *[{(1536, 128): "factors"}] * 2]
+    for expected, *others in zip(*results, strict=True):
+        for other in others:
+            np.testing.assert_allclose(other, expected, rtol=1e-3, atol=1e-4)
 
 
 class Rows:
@@ -293,6 +300,14 @@ def test_a_kernel_of_which_a_rank_updates_a_part_counts_with_this_part():
     # And the number of steps.
     assert found.optimizer == whole - size + size // 4 + 8
     assert found.gradient == max(size // 4, *sorted(a.nbytes for a in model.get_weights())[:-1])
+    # In memory that the four ranks share, the kernel counts once for all of them.
+    of_rank = memory.Footprint.of(model, optimizer, state.updated, [kernel, part.own])
+    assert of_rank == dataclasses.replace(found, variables=whole - size)
+    separately, together = (
+        memory.node_bytes(each, [1] * 4, 4, shared=shared)
+        for each, shared in ((found, 0), (of_rank, size))
+    )
+    assert separately - together == 4 * (size + size // 4) - size
 
 
 def test_only_large_matrices_of_float32_have_factors():
@@ -351,13 +366,17 @@ done
 """
 
 
+def library(source: Path, folder: Path, compiler: str) -> Path:
+    return compiled.library(source, folder, "knob: other", compiler)
+
+
 def test_processes_at_the_same_time_compile_once(tmp_path):
     source, folder = tmp_path / "one.cc", tmp_path / "made"
     source.write_text("one")
     copies = compiler(tmp_path, f"sleep 0.2; {COPIES}")
     made = []
     threads = [
-        threading.Thread(target=lambda: made.append(compiled.library(source, folder, copies)))
+        threading.Thread(target=lambda: made.append(library(source, folder, copies)))
         for _ in range(3)
     ]
     for thread in threads:
@@ -367,27 +386,61 @@ def test_processes_at_the_same_time_compile_once(tmp_path):
     assert len(set(made)) == 1 and made[0].read_text() == "one"
     assert (tmp_path / "calls").read_text() == "call\n"
     source.write_text("two")
-    assert compiled.library(source, folder, copies).read_text() == "two"
+    assert library(source, folder, copies).read_text() == "two"
     assert made[0].read_text() == "one"
+
+
+def test_a_library_has_the_name_of_its_folder_and_is_made_anew_when_another_file_there_changes(
+    tmp_path,
+):
+    package, folder = tmp_path / "package", tmp_path / "made"
+    package.mkdir()
+    source, header = package / "one.cc", package / "part.h"
+    source.write_text("one")
+    copies, made = compiler(tmp_path, COPIES), []
+    for content in ("part", "another part"):
+        header.write_text(content)
+        made.append(library(source, folder, copies))
+    (package / "notes.txt").write_text("no code")
+    assert library(source, folder, copies) == made[1] != made[0]
+    assert all(path.name.startswith("package-") for path in made)
+    assert (tmp_path / "calls").read_text() == "call\n" * 2
 
 
 def test_a_compiler_that_is_missing_or_fails_is_named_and_nothing_is_left(tmp_path):
     source, folder = tmp_path / "one.cc", tmp_path / "made"
     source.write_text("one")
-    with pytest.raises(Unavailable, match=r"nothing-here is not on the PATH; .*optimizer: fused"):
-        compiled.library(source, folder, "nothing-here")
+    with pytest.raises(Unavailable, match=r"nothing-here is not on the PATH; .*`knob: other`"):
+        library(source, folder, "nothing-here")
     fails = compiler(tmp_path, "echo warning >&2; echo 'one.cc:1: error: wrong' >&2; exit 3")
     with pytest.raises(Unavailable, match=r"ended with 3: one\.cc:1: error: wrong"):
-        compiled.library(source, folder, fails)
+        library(source, folder, fails)
     assert [path.name for path in folder.iterdir()] == ["lock"]
     (tmp_path / "file").touch()
     with pytest.raises(Unavailable, match=r"one\.cc cannot be compiled into"):
-        compiled.library(source, tmp_path / "file" / "made", fails)
+        library(source, tmp_path / "file" / "made", fails)
 
 
 def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
-    def files(workload: str) -> dict:
-        return sources(key.CODE, chosen=key.chosen(workload, "single", None)).files
+    """Every workload reads knobs that need it, and nothing that scores a run does."""
+    folders = [
+        ROOT / "escala" / each
+        for each in ("workloads/dense_operations", "strategies/shared/memory")
+    ]
+    code = {
+        str(path.relative_to(ROOT))
+        for folder in folders
+        for path in folder.iterdir()
+        if path.suffix in (".cc", ".h")
+    }
+    assert {f"{folder.relative_to(ROOT)}/operations.cc" for folder in folders} < code
+    for workload in ("virus-cnn", "mlp"):
+        assert code <= set(sources(key.CODE, chosen=key.chosen(workload, "single", None)).files)
+    assert not code & set(sources("escala.record.evaluation").files)
 
-    assert "escala/workloads/dense_kernels/operations.cc" in files("virus-cnn")
-    assert "escala/workloads/dense_kernels/operations.cc" not in files("mlp")
+
+def test_the_code_of_lookups_is_part_of_the_key_of_their_workload_only():
+    of_lookups = "escala/workloads/virus_cnn/operations.cc"
+    for workload in ("virus-cnn", "mlp"):
+        found = sources(key.CODE, chosen=key.chosen(workload, "single", None)).files
+        assert (of_lookups in found) == (workload == "virus-cnn")

@@ -1,17 +1,20 @@
-"""RMSprop that updates large kernels by the factors of their gradients, in one pass over memory."""
+"""RMSprop that updates each variable in one pass over memory, and large kernels by factors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 
-from escala.workloads.dense_kernels.operations import operations
+from escala.workloads.dense_operations import compiled
 
 #: Kernels with fewer weights are updated as all other variables are: their update is a small part
 #: of a step.
 LEAST_WEIGHTS = 2**16
+#: The knob that needs no compiler.
+INSTEAD = "optimizer: fused"
 
 
 def update(
@@ -67,7 +70,7 @@ def update(
             f"a kernel {kernel.shape} and its mean square {mean_square.shape} cannot be updated by "
             f"inputs {inputs.shape} and output gradients {output_gradients.shape}"
         )
-    return operations().escala_rmsprop_of_product(
+    return compiled(INSTEAD).escala_rmsprop_of_product(
         kernel.handle,
         mean_square.handle,
         inputs,
@@ -79,12 +82,48 @@ def update(
     )
 
 
-class OnePassRMSprop(tf.keras.optimizers.RMSprop):
-    """Keras's RMSprop, whose gradients may also be factors, for kernels for which it takes them.
+def update_by_gradient(
+    variable: tf.Variable,
+    mean_square: tf.Variable,
+    gradient: tf.Tensor,
+    learning_rate: tf.Tensor | float,
+    rho: float,
+    epsilon: float,
+    instructions: str = "auto",
+) -> tf.Operation | None:
+    """Update a variable and its mean square in place by its gradient, by the formula of `update`.
 
-    `inputs` (rows, in) and `output_gradients` (rows, out) are the attributes of such a gradient:
-    `escala.strategies.shared.factors.Factors`. XLA compiles the update of each other variable to
-    one loop.
+    Parameters
+    ----------
+    variable, mean_square, gradient : float32 of one shape, on a CPU.
+    instructions : as of `update`.
+
+    Returns
+    -------
+    The operation; None outside a graph.
+
+    Raises
+    ------
+    InvalidArgumentError : the shapes do not fit.
+    Unavailable : the operation cannot be compiled or loaded.
+    """
+    return compiled(INSTEAD).escala_rmsprop(
+        variable.handle,
+        mean_square.handle,
+        gradient,
+        tf.cast(learning_rate, tf.float32),
+        rho=rho,
+        epsilon=epsilon,
+        instructions=instructions,
+    )
+
+
+class OnePassRMSprop(tf.keras.optimizers.RMSprop):
+    """Keras's RMSprop, which updates each variable in one pass, and large kernels by factors.
+
+    `inputs` (rows, in) and `output_gradients` (rows, out) are the attributes of such factors:
+    `escala.strategies.shared.factors.Factors`. Keras updates the variables that are not float32,
+    have a constraint or are on a GPU, and large ones of whose gradient only some rows are given.
 
     Parameters
     ----------
@@ -93,7 +132,7 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
     Raises
     ------
     ValueError : an option changes the update to another one than `update` computes.
-    Unavailable : the operation cannot be compiled or loaded.
+    Unavailable : the operations cannot be compiled or loaded.
     """
 
     elementwise = True
@@ -112,44 +151,64 @@ class OnePassRMSprop(tf.keras.optimizers.RMSprop):
         for name, value in others.items():
             if value:
                 raise ValueError(f"{name} is {value}; an update in one pass does not have it")
-        # Keras uses this option of the constructor only if there is a GPU.
+        # For what Keras updates. It uses this option of the constructor only if there is a GPU.
         self.jit_compile = True
-        operations()
+        compiled(INSTEAD)
 
     def takes_factors(self, variable: tf.Variable) -> bool:
         """Return whether the gradient of a variable may be given as its factors."""
         return (
-            variable.dtype == tf.float32
+            _updates(variable)
             and variable.shape.rank == 2
             and variable.shape.num_elements() >= LEAST_WEIGHTS
-            and variable.constraint is None
-            and "GPU" not in variable.device
         )
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple], **options: Any) -> tf.Variable:
         """Update variables by their gradients, of which some may be factors."""
-        pairs = list(grads_and_vars)
-        whole = [(g, v) for g, v in pairs if not hasattr(g, "output_gradients")]
-        tensors = tf.nest.flatten([g for g, _ in whole if g is not None], expand_composites=True)
+        pairs = [(_dense_if_small(each), variable) for each, variable in grads_and_vars]
+        tensors = tf.nest.flatten(
+            [each for each, _ in pairs if each is not None and not _are_factors(each)],
+            expand_composites=True,
+        )
         self._compute_current_learning_rate()
-        # The other gradients are the last that the backward pass computes. Before, it may still
-        # read a kernel, which the update would then copy.
-        with tf.control_dependencies(tensors):
-            for gradient, variable in pairs:
-                if hasattr(gradient, "output_gradients"):
-                    self._update_by(gradient, variable)
-        if not whole:
+        by_keras = []
+        for gradient, variable in pairs:
+            if _are_factors(gradient):
+                # The other gradients are the last that the backward pass computes. Before, it may
+                # still read a kernel, which the update would then copy.
+                with tf.control_dependencies(tensors):
+                    self._update(update, variable, gradient.inputs, gradient.output_gradients)
+            elif isinstance(gradient, tf.Tensor) and _updates(variable):
+                self._update(update_by_gradient, variable, gradient)
+            else:
+                by_keras.append((gradient, variable))
+        if not by_keras:
             # Keras would not count this step.
             return self.iterations.assign_add(1)
-        return super().apply_gradients(whole, **options)
+        return super().apply_gradients(by_keras, **options)
 
-    def _update_by(self, factors: Any, kernel: tf.Variable) -> None:
-        update(
-            kernel,
-            self._velocities[self._index_dict[self._var_key(kernel)]],
-            factors.inputs,
-            factors.output_gradients,
-            self.learning_rate,
-            self.rho,
-            self.epsilon,
-        )
+    def _update(self, by: Callable, variable: tf.Variable, *gradient: tf.Tensor) -> None:
+        mean_square = self._velocities[self._index_dict[self._var_key(variable)]]
+        by(variable, mean_square, *gradient, self.learning_rate, self.rho, self.epsilon)
+
+
+def _dense_if_small(gradient: Any) -> Any:
+    """Return a gradient of which only some rows are given as a tensor, if it is small."""
+    if not isinstance(gradient, tf.IndexedSlices) or gradient.dense_shape is None:
+        return gradient
+    size = tf.get_static_value(gradient.dense_shape)
+    small = size is not None and math.prod(size) < LEAST_WEIGHTS
+    return tf.convert_to_tensor(gradient) if small else gradient
+
+
+def _are_factors(gradient: Any) -> bool:
+    return hasattr(gradient, "output_gradients")
+
+
+def _updates(variable: tf.Variable) -> bool:
+    """Return whether the operations may update a variable."""
+    return (
+        variable.dtype == tf.float32
+        and variable.constraint is None
+        and "GPU" not in variable.device
+    )

@@ -1,0 +1,150 @@
+"""Kernels of dense layers, and sums of small gradients, in memory that the ranks of a node share.
+
+Each rank updates some rows of a kernel in this memory, from the factors of all ranks, which they
+exchange through it too (`operations.cc`). Nothing is gathered: where a rank reads the kernel, it
+reads what the others have written. The ranks also sum their other gradients there, if these are few
+bytes. The strategy's library exchanges the rest.
+
+The memory is an anonymous file of the first rank (man 2 memfd_create), which the others open while
+that rank waits for them. So it ends with the last of their processes, however they end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from escala.strategies.base import Strategy
+from escala.strategies.shared.divided import Divided, partition
+from escala.strategies.shared.factors import Exchanged, Factors
+from escala.workloads.compiled import operations
+
+
+def compiled() -> ModuleType:
+    """Return the operations, see `escala.workloads.compiled.operations`."""
+    return operations("escala.strategies.shared.memory", "dense_exchange: in-parts")
+
+
+@dataclass(frozen=True)
+class Shared(Divided):
+    """A kernel in memory that all ranks share.
+
+    Every rank calls its methods, and those of several kernels in the same order.
+
+    Attributes
+    ----------
+    memory : handle of the memory.
+    """
+
+    memory: tf.Tensor
+    shared: ClassVar[bool] = True
+
+    @classmethod
+    def among(cls, name: str, kernel: tf.Variable, strategy: Strategy, rows: int) -> Shared:
+        """Divide a kernel evenly among the ranks of a node, each in a process of its own.
+
+        Parameters
+        ----------
+        name, kernel : as of `Divided`.
+        strategy : started.
+        rows : the most that all ranks together have in a step.
+
+        Raises
+        ------
+        Unavailable : the operations cannot be compiled or loaded, or the memory is not available.
+        """
+        [rank], ranks = strategy.place.ranks, strategy.place.processes
+        with _common_file(strategy) as path:
+            memory = compiled().escala_open_layer(
+                path=path,
+                rank=rank,
+                sizes=partition(kernel.shape[0], ranks),
+                outputs=kernel.shape[1],
+                # A rank without rows computes one that counts nothing.
+                capacity=rows + ranks,
+            )
+        divided = cls.of(name, kernel, rank, ranks, whole=True, memory=memory)
+        divided.split()
+        return divided
+
+    def begin_step(self, strategy: Strategy, rows: tf.Tensor) -> None:
+        compiled().escala_begin_step(self.memory, rows)
+        self.gather(strategy)
+
+    def gather(self, strategy: Strategy) -> None:
+        """Wait until all ranks have updated their rows."""
+        compiled().escala_await_kernel(self.memory, self.kernel.handle)
+
+    def exchanged(self, gradient: Factors) -> Exchanged:
+        """Exchange the factors of all ranks. Then no rank reads the kernel any more in a step."""
+        found = compiled().escala_exchange_factors(
+            self.memory, gradient.inputs, gradient.output_gradients
+        )
+        own, outputs = self.own.shape
+        return Exchanged(
+            tf.ensure_shape(found.own_columns, (None, own)),
+            tf.ensure_shape(found.all_output_gradients, (None, outputs)),
+        )
+
+    def end_step(self) -> None:
+        compiled().escala_publish_kernel(self.memory, self.own.handle)
+
+    def split(self) -> None:
+        """Place the kernel of the first rank into the memory, where it and the part now are."""
+        compiled().escala_place_kernel(self.memory, self.kernel.handle, self.own.handle)
+
+
+class Sums:
+    """Sums of some gradients over all ranks, which are taken in the order of the ranks.
+
+    Parameters
+    ----------
+    variables : whose gradients are summed.
+    strategy : started; each of its ranks, on one node, is a process.
+
+    Raises
+    ------
+    Unavailable : as of `Shared.among`.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable], strategy: Strategy):
+        [rank], ranks = strategy.place.ranks, strategy.place.processes
+        with _common_file(strategy) as path:
+            self._memory = compiled().escala_open_sums(
+                path=path,
+                rank=rank,
+                ranks=ranks,
+                numbers=sum(variable.shape.num_elements() for variable in variables),
+            )
+        self._of = {variable.ref() for variable in variables}
+
+    def takes(self, variable: tf.Variable) -> bool:
+        """Return whether the gradient of a variable is summed here."""
+        return variable.ref() in self._of
+
+    def summed(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the sums of the gradients of all variables of this object, in their order."""
+        return list(compiled().escala_sum_in_memory(self._memory, list(gradients)))
+
+
+@contextmanager
+def _common_file(strategy: Strategy) -> Iterator[str]:
+    """Make an empty file without a name, and yield a path by which all ranks can open it."""
+    first = strategy.place.process == 0
+    file = os.memfd_create("escala") if first else None
+    try:
+        mine = [os.getpid(), file] if first else [0, 0]
+        process, number = map(int, strategy.total(np.array(mine, np.float64)))
+        yield f"/proc/{process}/fd/{number}"
+        # No rank goes on before all have opened it.
+        strategy.total(np.zeros(1))
+    finally:
+        if first:
+            os.close(file)

@@ -1,0 +1,345 @@
+// Update variables by RMSprop, each in one pass over memory: by its gradient, or the kernel of a
+// dense layer by the factors of its gradient.
+//
+// The layer computes X · W, with X of shape (rows, m) and the kernel W of shape (m, n). D, of shape
+// (rows, n), is the gradient of this product, and the gradient of W is Xᵀ · D.
+//
+// The gradient is computed tile by tile: some rows of W's shape by some columns, summed in
+// registers over all terms. Each tile is applied as soon as it is complete, while it is in cache.
+//
+// Every element is summed in the order of its terms, by one chain of multiplications and additions.
+// So its value depends neither on the number of threads nor on the width of the vectors, as long as
+// the processor has fused multiply-add.
+
+#pragma once
+
+#include <cmath>
+
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "vectors.h"
+
+namespace {
+
+using tensorflow::TensorShape;
+using tensorflow::Var;
+
+// Compute a tile: sums[r][c] = Σ_t left[r + t · term] · right[t · columns + c].
+//
+// The tile has kRows rows and kVectors vectors of columns. `terms` is the number of terms of each
+// sum. `ahead` is the distance in floats at which `left` is fetched into cache.
+template <int kLanes, int kVectors, int kRows>
+INLINE void Product(const float* left, int64_t term, const float* right, int64_t terms,
+                    int64_t ahead, float* sums) {
+  Vector<kLanes> total[kRows][kVectors] = {};
+  for (int64_t t = 0; t < terms; ++t) {
+    Vector<kLanes> columns[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      columns[v] = Load<kLanes>(right + v * kLanes);
+    }
+    __builtin_prefetch(left + ahead);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) total[r][v] += left[r] * columns[v];
+    }
+    left += term;
+    right += kVectors * kLanes;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      Store<kLanes>(total[r][v], sums + (r * kVectors + v) * kLanes);
+    }
+  }
+}
+
+struct RMSprop {
+  float learning_rate, rho, epsilon;
+};
+
+// Update `count` weights and their mean squares by their gradients, as Keras's RMSprop.
+INLINE void Apply(const RMSprop& scalars, int64_t count, const float* __restrict gradient,
+                  float* __restrict weights, float* __restrict squares) {
+  const float rate = scalars.learning_rate, rho = scalars.rho, epsilon = scalars.epsilon;
+  const float fresh = 1.0f - rho;
+#pragma GCC ivdep
+  for (int64_t c = 0; c < count; ++c) {
+    const float g = gradient[c];
+    const float square = rho * squares[c] + fresh * (g * g);
+    squares[c] = square;
+    weights[c] -= rate * g / __builtin_sqrtf(square + epsilon);
+  }
+}
+
+struct Update {
+  const float *inputs, *panels;  // X, and D in panels of columns: (panels, rows, columns).
+  int64_t rows, m, n;
+  RMSprop scalars;
+  float *kernel, *squares;
+};
+
+constexpr int kUpdateRows = 6;
+
+// Update the rows of the kernel that the tiles from `start` to `end` cover.
+template <int kLanes, int kVectors>
+INLINE void UpdateTiles(const Update& all, int64_t start, int64_t end) {
+  constexpr int kColumns = kVectors * kLanes;
+  alignas(64) float gradient[kUpdateRows * kColumns];
+  std::vector<float> last;
+  for (int64_t tile = start; tile < end; ++tile) {
+    const int64_t first = tile * kUpdateRows;
+    const int64_t height = std::min<int64_t>(kUpdateRows, all.m - first);
+    const float* left = all.inputs + first;
+    int64_t term = all.m, ahead = 32;
+    if (height < kUpdateRows) {
+      // A whole tile would read beyond X: its missing columns are zeros.
+      last.assign(all.rows * kUpdateRows, 0.0f);
+      for (int64_t b = 0; b < all.rows; ++b) {
+        std::copy_n(left + b * all.m, height, last.data() + b * kUpdateRows);
+      }
+      left = last.data(), term = kUpdateRows, ahead = 0;
+    }
+    for (int64_t column = 0; column < all.n; column += kColumns) {
+      const int64_t width = std::min<int64_t>(kColumns, all.n - column);
+      float* kernel = all.kernel + first * all.n + column;
+      float* squares = all.squares + first * all.n + column;
+      for (int64_t r = 0; r < height; ++r) {
+        for (int64_t c = 0; c < width; c += 16) {
+          __builtin_prefetch(kernel + r * all.n + c, 1);
+          __builtin_prefetch(squares + r * all.n + c, 1);
+        }
+      }
+      Product<kLanes, kVectors, kUpdateRows>(left, term, all.panels + column * all.rows, all.rows,
+                                             ahead, gradient);
+      for (int64_t r = 0; r < height; ++r) {
+        const float* from = gradient + r * kColumns;
+        if (width == kColumns) {
+          Apply(all.scalars, kColumns, from, kernel + r * all.n, squares + r * all.n);
+        } else {
+          Apply(all.scalars, width, from, kernel + r * all.n, squares + r * all.n);
+        }
+      }
+    }
+  }
+}
+
+AVX512 void UpdateAvx512(const Update& all, int64_t start, int64_t end) {
+  UpdateTiles<16, 4>(all, start, end);
+}
+
+AVX2 void UpdateAvx2(const Update& all, int64_t start, int64_t end) {
+  UpdateTiles<8, 2>(all, start, end);
+}
+
+void UpdateBaseline(const Update& all, int64_t start, int64_t end) {
+  UpdateTiles<4, 2>(all, start, end);
+}
+
+// Lay the columns of a matrix (rows, n) out as panels (panels, rows, columns), padded with zeros.
+void Pack(const float* from, int64_t rows, int64_t n, int64_t columns, float* panels) {
+  for (int64_t column = 0; column < n; column += columns) {
+    const int64_t width = std::min(columns, n - column);
+    for (int64_t row = 0; row < rows; ++row) {
+      panels = std::copy_n(from + row * n + column, width, panels);
+      panels = std::fill_n(panels, columns - width, 0.0f);
+    }
+  }
+}
+
+// Make the tensor of a variable, whose mutex is held, one that may be written in place.
+//
+// A value that was read from the variable, and is still in use, shares its memory.
+Status Own(OpKernelContext* context, Var* variable) {
+  Tensor* tensor = variable->tensor();
+  if (tensor->RefCountIsOne()) return tensorflow::OkStatus();
+  Tensor copy;
+  TF_RETURN_IF_ERROR(context->allocate_temp(tensor->dtype(), tensor->shape(), &copy));
+  const auto from = tensor->flat<float>();
+  std::copy_n(from.data(), from.size(), copy.flat<float>().data());
+  *tensor = copy;
+  return tensorflow::OkStatus();
+}
+
+// An update of a variable and its mean squares in place. They are the first two inputs, and the
+// learning rate is the last one.
+class RMSpropOperation : public OpKernel {
+ public:
+  explicit RMSpropOperation(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("rho", &rho_));
+    OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::core::RefCountPtr<Var> variable, squares;
+    OP_REQUIRES_OK(context, LookupResource(context, HandleFromInput(context, 0), &variable));
+    OP_REQUIRES_OK(context, LookupResource(context, HandleFromInput(context, 1), &squares));
+    OP_REQUIRES(context, variable.get() != squares.get(),
+                errors::InvalidArgument("a variable and its mean squares are one variable"));
+    const Tensor& rate = context->input(context->num_inputs() - 1);
+    OP_REQUIRES(context, tensorflow::TensorShapeUtils::IsScalar(rate.shape()),
+                errors::InvalidArgument("the learning rate is no scalar"));
+    // Other operations lock several variables in the order of these addresses too.
+    Var *one = variable.get(), *other = squares.get();
+    if (other->mu() < one->mu()) std::swap(one, other);
+    tensorflow::mutex_lock first(*one->mu());
+    tensorflow::mutex_lock second(*other->mu());
+    for (Var* each : {variable.get(), squares.get()}) {
+      OP_REQUIRES(context, each->is_initialized,
+                  errors::FailedPrecondition("a variable has no value yet"));
+      OP_REQUIRES(context, each->tensor()->dtype() == DT_FLOAT,
+                  errors::InvalidArgument("a variable is not float32"));
+    }
+    OP_REQUIRES(context, variable->tensor()->shape() == squares->tensor()->shape(),
+                errors::InvalidArgument("a variable and its mean squares have the shapes ",
+                                        variable->tensor()->shape().DebugString(), " and ",
+                                        squares->tensor()->shape().DebugString()));
+    OP_REQUIRES_OK(context, Check(context, variable->tensor()->shape()));
+    if (variable->tensor()->NumElements() == 0) return;
+    OP_REQUIRES_OK(context, Own(context, variable.get()));
+    OP_REQUIRES_OK(context, Own(context, squares.get()));
+    OP_REQUIRES_OK(context, Do(context, {rate.scalar<float>()(), rho_, epsilon_},
+                               variable->tensor(), squares->tensor()));
+  }
+
+ protected:
+  // Check the other inputs against the shape of the variable.
+  virtual Status Check(OpKernelContext* context, const TensorShape& shape) const = 0;
+  virtual Status Do(OpKernelContext* context, const RMSprop& scalars, Tensor* variable,
+                    Tensor* squares) const = 0;
+
+ private:
+  float rho_, epsilon_;
+};
+
+// Update a kernel by the factors of its gradient.
+class RMSpropOfProduct : public RMSpropOperation {
+ public:
+  explicit RMSpropOfProduct(OpKernelConstruction* context) : RMSpropOperation(context) {
+    const std::vector<Version<Tiles>> versions = {{"avx512f", {64, UpdateAvx512}},
+                                                  {"avx2", {16, UpdateAvx2}},
+                                                  {"baseline", {8, UpdateBaseline}}};
+    OP_REQUIRES_OK(context, Choose(context, versions, &tiles_));
+  }
+
+ protected:
+  Status Check(OpKernelContext* context, const TensorShape& shape) const override {
+    const TensorShape& inputs = context->input(2).shape();
+    const TensorShape& gradients = context->input(3).shape();
+    if (shape.dims() == 2 && inputs.dims() == 2 && gradients.dims() == 2 &&
+        inputs.dim_size(0) == gradients.dim_size(0) && inputs.dim_size(1) == shape.dim_size(0) &&
+        gradients.dim_size(1) == shape.dim_size(1)) {
+      return tensorflow::OkStatus();
+    }
+    return errors::InvalidArgument("inputs ", inputs.DebugString(), " and output gradients ",
+                                   gradients.DebugString(), " do not fit a kernel ",
+                                   shape.DebugString());
+  }
+
+  Status Do(OpKernelContext* context, const RMSprop& scalars, Tensor* kernel,
+            Tensor* squares) const override {
+    const Tensor& inputs = context->input(2);
+    const Tensor& gradients = context->input(3);
+    const int64_t m = kernel->dim_size(0), n = kernel->dim_size(1);
+    const int64_t rows = inputs.dim_size(0), columns = tiles_.columns;
+    const int64_t padded = RoundedUp(n, columns);
+    Tensor panels;
+    TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, {rows * padded}, &panels));
+    Pack(gradients.flat<float>().data(), rows, n, columns, panels.flat<float>().data());
+    const Update all{
+        inputs.flat<float>().data(),  panels.flat<float>().data(),  rows, m, n, scalars,
+        kernel->flat<float>().data(), squares->flat<float>().data()};
+    // Clock cycles: a vector of products in each, and some for every weight.
+    const int64_t cycles = kUpdateRows * padded * (rows + 16) / 16;
+    Divide(context, RoundedUp(m, kUpdateRows) / kUpdateRows, cycles,
+           [this, &all](int64_t start, int64_t end) { tiles_.update(all, start, end); });
+    return tensorflow::OkStatus();
+  }
+
+ private:
+  // The columns of a tile, and the code.
+  struct Tiles {
+    int columns;
+    void (*update)(const Update&, int64_t, int64_t);
+  };
+
+  Tiles tiles_;
+};
+
+AVX512 void ApplyAvx512(const RMSprop& scalars, int64_t count, const float* gradient,
+                        float* weights, float* squares) {
+  Apply(scalars, count, gradient, weights, squares);
+}
+
+AVX2 void ApplyAvx2(const RMSprop& scalars, int64_t count, const float* gradient, float* weights,
+                    float* squares) {
+  Apply(scalars, count, gradient, weights, squares);
+}
+
+void ApplyBaseline(const RMSprop& scalars, int64_t count, const float* gradient, float* weights,
+                   float* squares) {
+  Apply(scalars, count, gradient, weights, squares);
+}
+
+// Update a variable by its gradient.
+class RMSpropOfGradient : public RMSpropOperation {
+ public:
+  explicit RMSpropOfGradient(OpKernelConstruction* context) : RMSpropOperation(context) {
+    const std::vector<Version<decltype(apply_)>> versions = {
+        {"avx512f", ApplyAvx512}, {"avx2", ApplyAvx2}, {"baseline", ApplyBaseline}};
+    OP_REQUIRES_OK(context, Choose(context, versions, &apply_));
+  }
+
+ protected:
+  Status Check(OpKernelContext* context, const TensorShape& shape) const override {
+    const TensorShape& gradient = context->input(2).shape();
+    if (gradient == shape) return tensorflow::OkStatus();
+    return errors::InvalidArgument("a gradient ", gradient.DebugString(),
+                                   " is not one of a variable ", shape.DebugString());
+  }
+
+  Status Do(OpKernelContext* context, const RMSprop& scalars, Tensor* variable,
+            Tensor* squares) const override {
+    const float* gradient = context->input(2).flat<float>().data();
+    float* weights = variable->flat<float>().data();
+    float* of_squares = squares->flat<float>().data();
+    Divide(context, variable->NumElements(), 2, [=, this](int64_t start, int64_t end) {
+      apply_(scalars, end - start, gradient + start, weights + start, of_squares + start);
+    });
+    return tensorflow::OkStatus();
+  }
+
+ private:
+  void (*apply_)(const RMSprop&, int64_t, const float*, float*, float*);
+};
+
+}  // namespace
+
+REGISTER_OP("EscalaRmspropOfProduct")
+    .Input("kernel: resource")
+    .Input("mean_square: resource")
+    .Input("inputs: float")
+    .Input("output_gradients: float")
+    .Input("learning_rate: float")
+    .Attr("rho: float")
+    .Attr("epsilon: float")
+    .Attr(kInstructions)
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+REGISTER_OP("EscalaRmsprop")
+    .Input("variable: resource")
+    .Input("mean_square: resource")
+    .Input("gradient: float")
+    .Input("learning_rate: float")
+    .Attr("rho: float")
+    .Attr("epsilon: float")
+    .Attr(kInstructions)
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+REGISTER_KERNEL_BUILDER(Name("EscalaRmspropOfProduct").Device(tensorflow::DEVICE_CPU),
+                        RMSpropOfProduct);
+REGISTER_KERNEL_BUILDER(Name("EscalaRmsprop").Device(tensorflow::DEVICE_CPU), RMSpropOfGradient);
