@@ -76,12 +76,17 @@ def built(
     }
     exchanges = steps.exchanges(model, optimizer, request, strategy, ranks, virus_cnn.input_of)
     parts = steps.divided(model, exchanges, strategy, ranks, request["train_rows"])
-    state = (AtOnce if way == AT_ONCE else State)(model, optimizer, parts, strategy)
+    factored = [layer.kernel for layer, each in exchanges.items() if each != costs.ALLREDUCE]
+    state = (AtOnce if way == AT_ONCE else State)(
+        model, optimizer, parts, strategy, factored=factored
+    )
     compute = steps.computing(
         model,
         lambda targets, outputs: virus_cnn.row_losses(targets, outputs, {}),
         steps.most_probable_is_right,
-        steps.methods(model, exchanges, parts, strategy, asked["input_gradient"]),
+        steps.methods(
+            model, exchanges, parts, strategy, asked["input_gradient"], virus_cnn.input_of
+        ),
         [],
         strategy.summed,
     )
@@ -166,7 +171,7 @@ def estimated(way: str, kernel: list[int], arguments: argparse.Namespace) -> flo
     if exchange not in costs.EXCHANGES:
         return None
     layout, strategy = Layout.parse(arguments.layout), STRATEGIES[arguments.strategy]
-    product = costs.Product(*kernel, arguments.rows * layout.ranks)
+    product = costs.Product(*kernel, arguments.rows * layout.ranks, data_bytes=arguments.length)
     given = json.loads(arguments.rates)
     rates = costs.rates(
         strategy.mpi, layout.nodes, cycle_time_ms=arguments.cycle_time_ms, measured=given

@@ -50,7 +50,6 @@ def main() -> None:
     parser.add_argument(
         "--exchanges",
         nargs="+",
-        default=BETWEEN_NODES,
         help=f"{', '.join(BETWEEN_NODES)}; each may be followed by +fp16, +sparse (rows of "
         "embeddings are gathered) or +accumulation4 (a step in 4 parts)",
     )

@@ -290,8 +290,8 @@ def _exchanges(all_ready: pd.Series, phases: pd.DataFrame | None) -> dict[str, I
 def _without_library(tensors: pd.DataFrame, phases: pd.DataFrame | None) -> Intervals:
     """Return the exchanges of a step of a rank that have no operation in the timeline.
 
-    Such are those through shared memory. They begin when all of these gradients are ready. Without
-    a timeline, nothing is known of exchanges.
+    For example, those through shared memory. They begin when all of these gradients are ready.
+    Without a timeline, nothing is known of exchanges.
     """
     if phases is None:
         return np.empty((0, 2))

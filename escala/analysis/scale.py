@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from escala.analysis.cost_model.calibration import Calibration
+from escala.analysis.cost_model.calibration import Calibration, Work
 from escala.analysis.cost_model.collectives import GLOO, MPI, TENSORFLOW
 from escala.analysis.cost_model.messages import Exchange, dense_exchange
 from escala.analysis.cost_model.networks import PRESETS
@@ -41,7 +41,7 @@ from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
-from escala.strategies.costs import BETWEEN_NODES, EXCHANGES
+from escala.strategies.costs import BETWEEN_NODES, EXCHANGES, RECOMPUTE
 
 STRONG, WEAK, UNSHARDED = SCALINGS = ("strong", "weak", "unsharded")
 ONE = Layout(1, 1)
@@ -91,6 +91,12 @@ def exchange_of(name: str) -> Exchange:
     return Exchange.by_name(dense, **options)
 
 
+def predictable_exchanges(work: Work | None) -> list[str]:
+    """Return the exchanges between nodes for which a work is calibrated."""
+    again = work and work.overheads and any(each.data_bytes for each in work.gradients)
+    return [each for each in BETWEEN_NODES if each != RECOMPUTE or again]
+
+
 def exchange_name(knobs: Mapping) -> str:
     """Return the name of the exchange of a run, from its knobs; the inverse of `exchange_of`."""
     sparse = {False: "+sparse", "auto": "+sparse-auto"}.get(knobs["sparse_as_dense"], "")
@@ -109,7 +115,7 @@ def simulated(
     rows: Mapping[str, int],
     layouts: Sequence[Layout] = LAYOUTS,
     networks: Sequence[str] = tuple(PRESETS),
-    exchanges: Sequence[str] = BETWEEN_NODES,
+    exchanges: Sequence[str] | None = None,
     library: str = MPI,
     cores: int = 1,
     draws: int = DRAWS,
@@ -123,7 +129,7 @@ def simulated(
     rows : of a step of one rank, by scaling.
     layouts : one rank is added.
     networks : calibrated or preset ones; without effect within one node.
-    exchanges : names as in `exchange_of`.
+    exchanges : names as in `exchange_of`; by default those of `predictable_exchanges`.
     library, cores : as in `Plan`.
 
     Returns
@@ -139,6 +145,7 @@ def simulated(
     InputError : the calibration has no such work, network or library, an exchange is unknown, or
         strong scaling has fewer rows than ranks.
     """
+    exchanges = exchanges or predictable_exchanges(calibration.works.get(work))
     chosen = {name: exchange_of(name) for name in exchanges}
     ordered = sorted({ONE, *layouts}, key=lambda each: (each.ranks, each.nodes))
     if rows.get(STRONG, ordered[-1].ranks) < ordered[-1].ranks:

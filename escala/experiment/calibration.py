@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from escala.core.rates import bits_per_second
 from escala.data import size_of
+from escala.data.size import Size
 from escala.experiment.matrix import Experiment
 from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.experiment.runs import Run, takes_steps
@@ -35,8 +36,10 @@ from escala.strategies.knobs import all_knobs, complete, significant
 
 SUFFIX = "-calibration"
 REPEATS = 3
-#: Steps and rows that a calibrating run takes at least, and the most epochs of a small dataset.
-STEPS, ROWS, MOST_EPOCHS = 40, 8000, 50
+#: Steps that a calibrating run takes at least, and the most epochs of a small dataset.
+STEPS, MOST_EPOCHS = 40, 50
+#: Rows that a run takes at least if they have up to so many numbers; longer rows are fewer.
+ROWS, NUMBERS = 8000, 1000
 #: The calibrated numbers of rows reach from this share of the fewest that are predicted to this
 #: share of the most.
 _LEAST, _MOST, _NUMBERS = 0.75, 1.5, 3
@@ -104,9 +107,10 @@ class Calibration(Experiment):
         Short steps are many, because the speed of the machine changes from second to second.
         """
         settings = super().settings_of(run)
-        train_rows = size_of(self.datasets[run.dataset]).train_rows
+        size = size_of(self.datasets[run.dataset])
+        train_rows = size.train_rows
         rows = global_batch(settings["training"], Layout.parse(run.layout).ranks)
-        steps = settings["max_steps"] or max(STEPS, math.ceil(ROWS / rows))
+        steps = settings["max_steps"] or max(STEPS, math.ceil(_least_rows(size) / rows))
         epochs = min(math.ceil(steps * rows / train_rows), MOST_EPOCHS) if train_rows else 1
         training = settings["training"] | {"epochs": epochs}
         return settings | {"training": training, "max_steps": math.ceil(steps / epochs)}
@@ -280,6 +284,12 @@ class Calibration(Experiment):
 def variant_name(variant: str, rows: int) -> str:
     """Return the name of a variant with another number of rows of a rank."""
     return f"rows{rows}-{variant}"[:_NAME_LETTERS]
+
+
+def _least_rows(size: Size) -> float:
+    """Return the rows that a run takes at least; fewer if a row has many numbers."""
+    numbers = sum(math.prod(each["shape"]) for each in size.inputs or ())
+    return ROWS * NUMBERS / max(numbers, NUMBERS)
 
 
 def _untested(workload: Mapping[str, Any]) -> dict:

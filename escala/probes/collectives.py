@@ -2,8 +2,9 @@
 
 A collective inside TensorFlow and Horovod may take ten times as long as the same one in a program
 of its own (horovod#2378). So the ranks time them before their first step, with all threads alive:
-each size alone, and while a further thread of the rank computes. A rank that is ready early waits
-for the others. So the time of a call is the shortest of all ranks.
+each size alone, and while a further thread of the rank computes. How much slower this thread then
+is tells what the library takes of the cores. A rank that is ready early waits for the others. So
+the time of a call is the shortest of all ranks.
 
 The steps of such a run exchange nothing, where the library allows it: each rank trains by itself,
 in blocks of steps at the same time as the others, and in turns with them. Their ratio is what the
@@ -22,8 +23,7 @@ import ctypes
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -41,6 +41,8 @@ if TYPE_CHECKING:  # Experiments are read in processes without TensorFlow.
 #: Libraries that perform collectives.
 MPI, GLOO, TENSORFLOW = LIBRARIES = ("mpi", "gloo", "tensorflow")
 ALLREDUCE, ALLGATHER = OPERATIONS = ("allreduce", "allgather")
+#: The speed at which a rank computes during a call, as a share of its usual one.
+SHARES = "computing_shares"
 #: How a call is timed: by itself, while the rank computes, after a step, and without Horovod.
 ALONE, COMPUTING, AFTER, PLAIN = WAYS = (
     "seconds",
@@ -58,6 +60,8 @@ _SHARES = 4
 _COPIED = 2**24
 _ROWS, _INPUTS, _OUTPUTS = 64, 8192, 128
 _COMPUTED = 256
+#: Time in which the speed of products without calls is measured.
+_USUAL_SECONDS = 0.2
 
 
 def library(strategy: type[Strategy]) -> str | None:
@@ -92,6 +96,13 @@ _TIMES = {
     },
     ALONE: _times("Mean time of a call"),
     COMPUTING: _times("The same while each rank computes"),
+    SHARES: {
+        "description": "Speed at which a rank computes during these calls, divided by its speed "
+        "without them, one for each repeat.",
+        "type": "array",
+        "items": {"type": "number", "minimum": 0},
+        "unit": "1",
+    },
     AFTER: _times("Time of a call right after a step that exchanged nothing"),
     PLAIN: _times("The same by MPI without Horovod; empty where this was not timed"),
 }
@@ -132,7 +143,7 @@ class Collectives(Probe):
             "type": "number",
             "exclusiveMinimum": 0,
             "unit": "s",
-            "default": 60,
+            "default": 30,
         },
         steps={
             "description": "Training steps of such a run, of one epoch.",
@@ -230,13 +241,10 @@ def summary(records: Sequence[Mapping]) -> dict:
     times = [
         {name: entry[name] for name in ("operation", "bytes")}
         | {way: _of_repeats([record["times"][number][way] for record in records]) for way in WAYS}
+        | {SHARES: _means([record["times"][number][SHARES] for record in records])}
         for number, entry in enumerate(first["times"])
     ]
-    core = {
-        name: [sum(of_ranks) / len(records) for of_ranks in zip(*each, strict=True)]
-        for name in _CORE
-        for each in [[record["core"][name] for record in records]]
-    }
+    core = {name: _means([record["core"][name] for record in records]) for name in _CORE}
     pairs = [record["pairs"] for record in records]
     return {
         "library": first["library"],
@@ -246,6 +254,11 @@ def summary(records: Sequence[Mapping]) -> dict:
         "core": core,
         "times": times,
     }
+
+
+def _means(of_ranks: Sequence[Sequence[float]]) -> list[float]:
+    """Return the mean of the ranks of each repeat."""
+    return [sum(each) / len(each) for each in zip(*of_ranks, strict=True)]
 
 
 def _of_repeats(of_ranks: Sequence[Sequence[Sequence[float]]]) -> list[float]:
@@ -424,13 +437,21 @@ class Timings:
         """
         by_mpi = _plain_sum() if plain else None
         for entry in self._entries:
-            entry |= {way: [] for way in (ALONE, COMPUTING, PLAIN)}
+            entry |= {way: [] for way in (ALONE, COMPUTING, SHARES, PLAIN)}
         for _ in range(self._repeats):
+            with _Computing() as computing:
+                usual = computing.rate(lambda: time.sleep(_USUAL_SECONDS))
             for entry, (call, values, count) in zip(self._entries, self._calls, strict=True):
-                for way, beside in ((ALONE, nullcontext), (COMPUTING, _computing)):
-                    with beside():
-                        call(values)
-                        entry[way].append([_seconds(call, values) for _ in range(count)])
+
+                def calls(way, call=call, values=values, count=count, entry=entry):
+                    entry[way].append([_seconds(call, values) for _ in range(count)])
+
+                call(values)
+                calls(ALONE)
+                with _Computing() as computing:
+                    call(values)
+                    rate = computing.rate(partial(calls, COMPUTING))
+                entry[SHARES].append(rate / usual)
                 if by_mpi and entry["operation"] == ALLREDUCE:
                     by_mpi(entry["bytes"])
                     entry[PLAIN].append([_seconds(by_mpi, entry["bytes"]) for _ in range(count)])
@@ -473,25 +494,32 @@ def _seconds(call: Callable, argument: Any) -> float:
     return time.perf_counter() - before
 
 
-@contextmanager
-def _computing() -> Iterator[None]:
-    """Compute products on the cores of this process in a further thread."""
-    import numpy as np
+class _Computing:
+    """Computes products on the cores of this process in a further thread, within a context."""
 
-    ended = threading.Event()
-    values = np.ones((_COMPUTED, _COMPUTED), np.float32)
+    def __enter__(self) -> _Computing:
+        self._done, self._ended = 0, threading.Event()
+        self._thread = threading.Thread(target=self._compute, daemon=True)
+        self._thread.start()
+        return self
 
-    def compute() -> None:
-        while not ended.is_set():
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _compute(self) -> None:
+        import numpy as np
+
+        values = np.ones((_COMPUTED, _COMPUTED), np.float32)
+        while not self._ended.is_set():
             np.dot(values, values)
+            self._done += 1
 
-    thread = threading.Thread(target=compute, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    def rate(self, during: Callable[[], None]) -> float:
+        """Return the products per second during a call."""
+        done, start = self._done, time.perf_counter()
+        during()
+        return (self._done - done) / (time.perf_counter() - start)
 
 
 def _plain_sum() -> Callable[[int], None] | None:

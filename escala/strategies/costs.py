@@ -26,9 +26,8 @@ updates.
 - *shared-memory*: the kernel lies in memory that all ranks of the only node share, and they
   exchange the factors there. Each updates its rows. They sum other gradients there, too
   (`sums_in_memory`). Nothing is requested from a library, so no exchange waits for its cycle.
-
-- *recompute*: they gather the model's inputs, here `data` numbers for each row, and the output
-  gradients. Each computes the layer's input for the rows of the others again, and multiplies.
+- *recompute*: they gather the model's inputs, whose bytes count as `data` numbers for each row, and
+  the output gradients. Each computes the layer's input for all rows again, and multiplies.
 
 The products of the forward pass and of the input gradient need as many operations in each. What
 the computation hides of an exchange is left out, so the times are upper bounds.
@@ -66,6 +65,10 @@ IN_TURN = {
 #: per step, by more than this number. That way needs more exchanges per step: for a smaller
 #: difference they cost more time than they save.
 MIN_SAVED_BYTES = 2**18
+#: Exchanges of layers that receive one row for each row of the model.
+OF_ONE_ROW = (SHARED_MEMORY, RECOMPUTE)
+#: Bytes of the numbers that ranks exchange through shared memory.
+SHARED_NUMBER_BYTES = 4
 #: Exchanges with which a rank updates only its rows of the kernel.
 OF_OWN_ROWS = (SHARDED, IN_PARTS, SHARED_MEMORY)
 
@@ -174,8 +177,7 @@ def seconds(exchange: str, product: Product, ranks: int, rates: Rates) -> float:
     recomputing = 0.0
     if exchange == RECOMPUTE:
         rate = rates.recomputed_rows_per_second
-        others = product.rows * (ranks - 1) / ranks
-        recomputing = math.inf if rate is None else others / rate
+        recomputing = math.inf if rate is None else product.rows / rate
     return recomputing + (
         IN_TURN[exchange] * rates.exchange_seconds
         + received_bytes(exchange, product, ranks) / rates.bytes_per_second

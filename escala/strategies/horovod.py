@@ -86,9 +86,9 @@ class Horovod(Strategy):
         bits. Products are summed in the kernel's own type.
         """
         from escala.strategies.shared.divided import partition
-        from escala.strategies.shared.factors import Exchanged, OwnRows
+        from escala.strategies.shared.factors import Exchanged, InMemory, OwnRows
 
-        if isinstance(factors, Exchanged):
+        if isinstance(factors, (Exchanged, InMemory)):
             return factors
         inputs, form = self._compression.compress(factors.inputs)
         if isinstance(factors, OwnRows):

@@ -10,7 +10,7 @@ from escala.data.base import output_shape
 from escala.strategies.base import tensor_names
 from escala.strategies.knobs import complete, of_model
 from escala.strategies.shared.factors import products
-from escala.strategies.shared.recompute import data_bytes
+from escala.strategies.shared.recompute import data_bytes, layers_before
 from escala.strategies.shared.sparse import reads_of
 from escala.strategies.single import Single
 from escala.training import replicas
@@ -55,8 +55,9 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
     of_dense = {layer.kernel.ref(): rows for layer, rows in products(model)}
     input_of = getattr(work, "input_of", None)
     of_data = {
-        layer.kernel.ref(): data_bytes(model, layer, rows, input_of)
+        layer.kernel.ref(): before and data_bytes(before)
         for layer, rows in products(model)
+        for before in [layers_before(model, layer, input_of) if rows == 1 else None]
     }
     return [
         {

@@ -53,7 +53,7 @@ class Footprint:
         Parameters
         ----------
         updated : variables that the optimizer updates; absent, the trained ones of the model.
-        shared : variables in memory that all replicas of a node share, which is left out.
+        shared : variables in memory that all replicas of a node share; they are left out.
         """
         from escala.strategies.shared.factors import takes_factors
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from escala.strategies import Strategy, costs
 from escala.strategies.shared.divided import Divided, noted_variables
-from escala.strategies.shared.factors import Factors, takes_factors
-from escala.strategies.shared.memory import Sums
+from escala.strategies.shared.factors import Factors, InMemory, takes_factors
+from escala.strategies.shared.shared_memory import Sums
 
 #: The prefix of the name of an optimizer's variable in the exchange that gathers its parts.
 _OPTIMIZER = "optimizer/"
@@ -27,6 +27,9 @@ class State:
     ----------
     optimizer : not yet built.
     divided : kernels of the model.
+    summed : whether ranks that share kernels may sum the gradients of other variables through
+        memory, too.
+    factored : kernels whose gradients are factors, divided or not.
     """
 
     def __init__(
@@ -35,6 +38,8 @@ class State:
         optimizer: tf.keras.optimizers.Optimizer,
         divided: Sequence[Divided],
         strategy: Strategy,
+        summed: bool = True,
+        factored: Sequence[tf.Variable] = (),
     ):
         self.model, self.optimizer = model, optimizer
         self._divided, self._strategy = divided, strategy
@@ -45,7 +50,7 @@ class State:
             part.own if part else variable
             for part, variable in zip(self._of_updated, model.trainable_variables, strict=True)
         ]
-        self.sums = self._sums()
+        self.sums = self._sums({variable.ref() for variable in factored}) if summed else None
         with noted_variables(optimizer) as created:
             optimizer.build(self.updated)
         of_own = {each.own.ref(): each for each in divided}
@@ -55,15 +60,18 @@ class State:
             if reference.ref() in of_own
         }
 
-    def _sums(self) -> Sums | None:
+    def _sums(self, factored: Collection) -> Sums | None:
         """Return how ranks sum gradients through memory, if they share kernels.
 
-        These are the gradients of all other variables, if they are few bytes.
+        These are the gradients of all variables that have no factors, if they are few bytes.
         """
         if not self.shared:
             return None
-        shared = {id(each.own) for each in self.shared}
-        others = [v for v in self.updated if id(v) not in shared and v.dtype == tf.float32]
+        others = [
+            updated
+            for updated, variable in zip(self.updated, self.model.trainable_variables, strict=True)
+            if variable.ref() not in factored and updated.dtype == tf.float32
+        ]
         numbers = sum(variable.shape.num_elements() for variable in others)
         few = costs.sums_in_memory(numbers, self._strategy.place.processes)
         return Sums(others, self._strategy) if few else None
@@ -108,7 +116,7 @@ class State:
             before = [each for each in gradients if not isinstance(each, Factors)]
         exchanged = []
         for gradient, part in zip(gradients, self._of_updated, strict=True):
-            if part and isinstance(gradient, Factors):
+            if isinstance(gradient, InMemory):
                 with tf.control_dependencies(tf.nest.flatten(before, expand_composites=True)):
                     gradient = part.exchanged(gradient)
                 before = [*gradient]

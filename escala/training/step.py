@@ -16,7 +16,7 @@ from escala.strategies.base import tensor_names
 from escala.strategies.shared import factors, recompute, sparse
 from escala.strategies.shared.divided import Divided
 from escala.strategies.shared.exchanges import chosen, of_one_rank
-from escala.strategies.shared.memory import Shared
+from escala.strategies.shared.shared_memory import SharedKernel
 from escala.training.state import State
 from escala.workloads.dense_operations import dense
 from escala.workloads.models import given
@@ -78,7 +78,7 @@ def divided(
     def divide(layer: tf.keras.layers.Dense, exchange: str) -> Divided:
         name = names[layer.kernel.ref()]
         if exchange == costs.SHARED_MEMORY:
-            return Shared.among(name, layer.kernel, strategy, rows)
+            return SharedKernel.among(name, layer.kernel, strategy, rows)
         [rank], whole = strategy.place.ranks, exchange != costs.IN_PARTS
         return Divided.of(name, layer.kernel, rank, ranks, whole)
 
@@ -110,7 +110,10 @@ def methods(
     of_inputs = {"tensorflow": factors.input_gradient, "operation": dense.input_gradient}
 
     def method(layer: tf.keras.layers.Dense, exchange: str) -> factors.Method:
-        kernel, gradient = layer.kernel.ref(), of_inputs[input_gradient]
+        kernel = layer.kernel.ref()
+        # The operation computes with float32 only.
+        of_float32 = layer.compute_dtype == "float32"
+        gradient = of_inputs[input_gradient if of_float32 else "tensorflow"]
         if exchange == costs.IN_PARTS:
             return partial(of_kernel[kernel].computed, strategy, gradient)
         if exchange == costs.RECOMPUTE:

@@ -15,6 +15,7 @@ from escala.data import reader
 from escala.data.base import output_shape
 from escala.probes import Probe
 from escala.strategies import Strategy
+from escala.strategies.costs import ALLREDUCE
 from escala.strategies.knobs import of_model
 from escala.training import memory, replicas
 from escala.training import step as steps
@@ -73,9 +74,16 @@ def train(
         replicas.require_whole_steps(model, request["knobs"]["accumulation"])
         input_of = getattr(work, "input_of", None)
         exchanges = steps.exchanges(model, optimizer, request, strategy, total, input_of)
-        most_rows = min(request["global_batch"], request["train_rows"])
-        parts = steps.divided(model, exchanges, strategy, total, most_rows)
-        state = State(model, optimizer, parts, strategy)
+        parts = steps.divided(model, exchanges, strategy, total, request["global_batch"])
+        state = State(
+            model,
+            optimizer,
+            parts,
+            strategy,
+            # Otherwise ranks may gather the rows of a gradient.
+            summed=strategy.knobs.get("sparse_as_dense") is True,
+            factored=[layer.kernel for layer, each in exchanges.items() if each != ALLREDUCE],
+        )
         memory.require(model, optimizer, state, request, strategy)
         row_losses = losses_of_rows(work, settings)
         correct = function_of(work, "correct", steps.most_probable_is_right)

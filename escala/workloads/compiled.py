@@ -108,4 +108,6 @@ def _run(command: list[str], instead: str) -> None:
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
         first = (errors or done.stderr.splitlines() or ["no message"])[0]
-        raise Unavailable(f"{command[0]} ended with {done.returncode}: {first}")
+        raise Unavailable(
+            f"{command[0]} ended with {done.returncode}: {first}; without it, use `{instead}`"
+        )

@@ -70,9 +70,10 @@ class Case(NamedTuple):
 
 
 OPTIMIZERS = tf.keras.optimizers
+VIRUS = "virus-cnn"
 PLAIN = {"convolution": "layers", "optimizer": "keras"}
 CASES = {
-    "virus-cnn": Case(
+    VIRUS: Case(
         (Spec("codes", (60,), "uint8", 5),), 5, {}, CROSS_ENTROPY, OPTIMIZERS.RMSprop, 0.001,
         PLAIN, PLAIN,
     ),
@@ -105,6 +106,18 @@ CASES = {
         of_captions, OPTIMIZERS.Adam, 0.01, {"dense_exchange": "factors"},
     ),
 }  # fmt: skip
+#: Further ways in which two ranks train `virus-cnn`, by their knobs.
+FAST = {
+    "convolution": "lookup-operation",
+    "optimizer": "one-pass",
+    "input_gradient": "operation",
+}
+WAYS = {
+    "recompute": PLAIN | {"dense_exchange": "recompute"},
+    "recompute, fast": FAST | {"dense_exchange": "recompute"},
+    "shared memory": PLAIN | {"dense_exchange": "shared-memory"},
+    "shared memory, fast": FAST | {"dense_exchange": "shared-memory"},
+}
 #: Functional models of one input and of two.
 CLOCKED = ("mnist-mlp", "caption-lstm")
 
@@ -145,11 +158,17 @@ def drawn(case: Case, rows: int, random: np.random.Generator) -> Side:
     return Side(arrays, targets)
 
 
-def request(name: str, data: Path, strategy: str, instrument: str | None = None) -> dict:
+def request(
+    name: str,
+    data: Path,
+    strategy: str,
+    instrument: str | None = None,
+    knobs: Mapping[str, object] | None = None,
+) -> dict:
     case = CASES[name]
     return plan(
-        data, name, strategy, case.knobs, {"epochs": EPOCHS, **case.settings}, rows=ROWS["train"],
-        batch=BATCH, rate=case.rate, seed=SEED, instrument=instrument,
+        data, name, strategy, knobs or case.knobs, {"epochs": EPOCHS, **case.settings},
+        rows=ROWS["train"], batch=BATCH, rate=case.rate, seed=SEED, instrument=instrument,
     )  # fmt: skip
 
 
@@ -185,6 +204,9 @@ def main(folder: Path, names: list[str]) -> None:
         probe = "clocks" if name in CLOCKED else None
         asked = request(name, folder / "data" / name, pair.name, probe)
         trained(asked, pair, place(process, 2, [process]), ranks, folder / TOGETHER / name)
+    for way, knobs in WAYS.items() if VIRUS in names else ():
+        asked = request(VIRUS, folder / "data" / VIRUS, pair.name, knobs=knobs)
+        trained(asked, pair, place(process, 2, [process]), ranks, folder / TOGETHER / way)
     for name in names:
         data = folder / "data" / name
         if process == 0:

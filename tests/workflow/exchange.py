@@ -54,6 +54,8 @@ OPTIMIZERS = {
     "fused": fused,
     "one-pass": lambda: OnePassRMSprop(**SETTINGS),
     "rmsprop": lambda: tf.keras.optimizers.RMSprop(**SETTINGS),
+    # Weights decay without a gradient.
+    "adamw": lambda: tf.keras.optimizers.AdamW(weight_decay=0.1, **SETTINGS),
 }
 #: Strategy, its knobs, and the part of every batch that each rank takes of those by speed.
 CASES = {
@@ -83,6 +85,8 @@ CASES = {
         None,
     ),
     "shared memory": ("horovod-mpi", IN_MEMORY, None),
+    "adamw in shared memory": ("horovod-mpi", IN_MEMORY | {"optimizer": "adamw"}, None),
+    "shared memory, rows": ("horovod-mpi", IN_MEMORY | {"sparse_as_dense": "auto"}, None),
     "shared memory, hybrid": ("hybrid", IN_MEMORY | OPERATION, [0.75, 0.25]),
     "shared memory, fused, two steps a call, idle rank": (
         "hybrid",
@@ -140,6 +144,7 @@ REFERENCES = {
     "leading": (BATCH // 2, None, "keras"),
     "synchronised": (BATCH, layers.BatchNormalization, "keras"),
     "one-pass": (BATCH, None, "rmsprop"),
+    "adamw": (BATCH, None, "adamw"),
 }
 
 

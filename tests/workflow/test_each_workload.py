@@ -21,7 +21,17 @@ from escala.record import steps
 from escala.workloads import WORKLOADS, workload
 from escala.workloads.models import WEIGHTS
 from tests.workflow import each_workload
-from tests.workflow.each_workload import ALONE, CASES, CLOCKED, EPOCHS, FIRST, KERAS, TOGETHER
+from tests.workflow.each_workload import (
+    ALONE,
+    CASES,
+    CLOCKED,
+    EPOCHS,
+    FIRST,
+    KERAS,
+    TOGETHER,
+    VIRUS,
+    WAYS,
+)
 from tests.workflow.real_ranks import RANKS, ranks_of, started
 
 #: Float32 sums taken in another order, over six steps. Normalisation amplifies rounding: it divides
@@ -117,13 +127,30 @@ def weights_of(file: Path) -> list[np.ndarray]:
 @each(CASES)
 @pytest.mark.parametrize("trainer", [TOGETHER, ALONE])
 def test_losses_and_updates_are_those_of_kerass_own_fit(trained, name, trainer):
-    by_keras, folder = (trained(name) / which / name for which in (KERAS, trainer))
+    ranks = {TOGETHER: 2, ALONE: 1}[trainer]
+    asked = CASES[name].knobs.get("dense_exchange") if trainer == TOGETHER else None
+    assert_as_keras(trained(name), name, trained(name) / trainer / name, ranks, asked)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_exchange_a_layer_trains_as_kerass_own_fit(trained, way):
+    folder, asked = trained(VIRUS), WAYS[way]["dense_exchange"]
+    assert_as_keras(folder, VIRUS, folder / TOGETHER / way, 2, asked)
+    digests = [rank["weights_sha256"] for rank in ranks_of(folder / TOGETHER / way)]
+    assert digests[0] == digests[1]
+
+
+def assert_as_keras(trained: Path, name: str, folder: Path, ranks: int, asked: str | None) -> None:
+    """Compare the losses and updates of a folder with those of Keras's own fit.
+
+    Parameters
+    ----------
+    asked : the exchange that some layer must have had.
+    """
+    by_keras = trained / KERAS / name
     expected, tolerance = read_json(by_keras / "losses.json"), tolerance_of(name)
-    [first, *_] = ranks_of(folder, {TOGETHER: 2, ALONE: 1}[trainer])
-    asked = CASES[name].knobs.get("dense_exchange")
-    assert (asked in first["dense_exchange"].values()) == (
-        asked is not None and trainer == TOGETHER
-    )
+    [first, *_] = ranks_of(folder, ranks)
+    assert asked is None or asked in first["dense_exchange"].values()
     losses = [epoch["loss"] for epoch in first["epochs"]]
     np.testing.assert_allclose(losses, expected["epochs"], rtol=tolerance)
     of_test = first["epochs"][-1]["validation_loss"]

@@ -39,6 +39,8 @@ SCHEMA = Path(__file__).resolve().parents[3] / "schemas" / "calibration.schema.y
 FORMAT, LEAST_REPEATS = 2, 2
 #: Probability that intervals of predictions cover.
 LEVEL = 0.9
+#: A call takes a core for this time at least, so that all such times can be fitted.
+LEAST_CORE_SECONDS = 1e-6
 #: The network of ranks on one node.
 LOCAL = "local"
 
@@ -52,6 +54,8 @@ class CollectiveTimes:
     sizes : bytes, as in `collectives.algorithm`; shape (sizes,).
     seconds : while ranks do nothing else, of shape (sizes, repeats).
     computing_seconds : while they compute, of the same shape; None if not measured.
+    computing_shares : speed at which they compute meanwhile, divided by their usual one, of the
+        same shape; None if not measured.
     deviation : factor by which the times of the predicted run differ from those of all runs.
     """
 
@@ -62,7 +66,18 @@ class CollectiveTimes:
     sizes: np.ndarray
     seconds: np.ndarray
     computing_seconds: np.ndarray | None = None
+    computing_shares: np.ndarray | None = None
     deviation: float = 1.0
+
+    @property
+    def core_seconds(self) -> np.ndarray | None:
+        """Return how much a call delays computing, of the shape of `seconds`, if it was measured.
+
+        It is at least `LEAST_CORE_SECONDS`.
+        """
+        if self.computing_seconds is None or self.computing_shares is None:
+            return None
+        return np.maximum(self.computing_seconds * (1 - self.computing_shares), LEAST_CORE_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -199,6 +214,7 @@ class Calibration:
         (repeats,); None if not measured.
     drift : how many times longer a step takes in other minutes of the calibration than in those of
         `StepTimes`, shape (runs,); empty if not measured.
+    model_deviation : standard deviation of the logarithm of the model's error with several ranks.
     """
 
     cores_per_node: int
@@ -209,6 +225,7 @@ class Calibration:
     works: Mapping[str, Work]
     drift: np.ndarray = field(default_factory=lambda: np.ones(0))
     starts: tuple[StartTimes, ...] = ()
+    model_deviation: float = 0.0
 
 
 def read(path: Path) -> Calibration:
@@ -270,6 +287,7 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
             )
             for each in content.get("starts", ())
         ),
+        content.get("model_deviation", 0.0),
     )
 
 
@@ -340,7 +358,7 @@ def _work(content: dict) -> Work:
 
 _OF_PAIRS = ("ratios", "library_shares")
 _OVERHEADS = ("start", "evaluation_per_row", "end")
-_KINDS_OF_TIMES = ("seconds", "computing_seconds")
+_KINDS_OF_TIMES = ("seconds", "computing_seconds", "computing_shares")
 
 
 def _steps(content: dict) -> StepTimes:
@@ -381,11 +399,12 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
 
     def collective(content: CollectiveTimes) -> CollectiveTimes:
         seconds, deviations = _resampled(content.seconds, random)
-        busy = content.computing_seconds
+        busy, shares = content.computing_seconds, content.computing_shares
         return replace(
             content,
             seconds=seconds,
             computing_seconds=None if busy is None else _resampled(busy, random)[0],
+            computing_shares=None if shares is None else shares.mean(axis=1, keepdims=True),
             deviation=_of_run(deviations, random),
         )
 

@@ -20,10 +20,13 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.probes._turns import Blocks
 from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
-from escala.probes.collectives import AFTER, ALONE, COMPUTING, Collectives
+from escala.probes.collectives import AFTER, ALONE, COMPUTING, SHARES, Collectives
 from escala.record.comparable import alike
 from escala.runtime.layout import Layout
 
+#: Standard deviation of the logarithm of the model's error with several ranks: that of 24
+#: predictions on one node beyond their intervals. docs/decisions/037-calibration.md has them.
+MODEL_DEVIATION = 0.05
 #: Parts of a run before its first training step.
 _BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
 #: Parts into which the steps of a probe run are divided, as repeats.
@@ -86,6 +89,7 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
         "collectives": entries(collectives),
         "drift": [each for of_work in runs.values() for each in _drift(of_work)],
         "starts": _starts(list(runs.values())),
+        "model_deviation": MODEL_DEVIATION,
         "works": {name: _work(sources["works"][name], each) for name, each in runs.items()},
     }, left_out
 
@@ -156,6 +160,8 @@ def _joined(of_runs: Sequence[Mapping[int, dict]]) -> list[dict]:
     sizes = sorted(set.intersection(*map(set, of_runs)))
     after = all(by_size[size][AFTER] for by_size in of_runs for size in sizes)
     ways = {ALONE: AFTER if after else ALONE, COMPUTING: COMPUTING}
+    if all(SHARES in by_size[size] for by_size in of_runs for size in sizes):
+        ways[SHARES] = SHARES
     return [
         {"bytes": size}
         | {

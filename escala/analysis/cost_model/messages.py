@@ -222,7 +222,7 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
     rows : of a rank.
     """
     wanted = costs.ALLREDUCE if exchange.accumulation > 1 else exchange.dense
-    if wanted == costs.ALLREDUCE or gradient.factor_rows is None:
+    if wanted == costs.ALLREDUCE or not may_have(wanted, gradient):
         return costs.ALLREDUCE
     product = costs.Product(
         *gradient.shape,
@@ -236,6 +236,15 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
         costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)
     )
     return wanted if summed - received > costs.MIN_SAVED_BYTES else costs.ALLREDUCE
+
+
+def may_have(exchange: str, gradient: Gradient) -> bool:
+    """Return whether a gradient may be exchanged in another way than by allreduce."""
+    if exchange in costs.OF_ONE_ROW and gradient.factor_rows != 1:
+        return False
+    if exchange == costs.SHARED_MEMORY and gradient.item_bytes != costs.SHARED_NUMBER_BYTES:
+        return False
+    return gradient.factor_rows is not None
 
 
 def is_factored(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> bool:
@@ -284,7 +293,11 @@ def _in_memory(
         for each in gradients
         if dense_exchange(each, rows, ranks, exchange) == costs.SHARED_MEMORY
     ]
-    others = [each for each in gradients if each not in factored and each.item_bytes == 4]
+    others = [
+        each
+        for each in gradients
+        if each not in factored and each.item_bytes == costs.SHARED_NUMBER_BYTES
+    ]
     summed = factored and costs.sums_in_memory(sum(each.numbers for each in others), ranks)
     return factored + (others if summed else [])
 

@@ -154,6 +154,7 @@ def interval(draws: np.ndarray) -> Interval:
 def predict(calibration: Calibration, plan: Plan, draws: int = DRAWS, seed: int = 0) -> Prediction:
     """Predict the step of a plan.
 
+    The draws hold the uncertainty of the calibration and, for several ranks, an error of the model.
     With one seed, the draws of two plans of one work use the same resamples of its steps, so a
     ratio of them is paired.
 
@@ -176,9 +177,11 @@ def predict(calibration: Calibration, plan: Plan, draws: int = DRAWS, seed: int 
     samples = [resampled(used, random) for random in randoms]
     about_start: list[str] = []
     rows = [_terms(sample, plan, notes) for sample in samples]
+    deviation = calibration.model_deviation if plan.layout.ranks > 1 else 0.0
+    errors = np.array([random.lognormal(0.0, deviation) for random in randoms])
     return Prediction(
         plan,
-        {name: np.array([row[name] for row in rows]) for name in TERMS},
+        {name: errors * np.array([row[name] for row in rows]) for name in TERMS},
         work.overheads and _overheads(samples, plan, about_start),
         tuple(dict.fromkeys(notes)),
         tuple(dict.fromkeys(about_start)),

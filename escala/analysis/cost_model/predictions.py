@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from escala.analysis.cost_model.calibration import Calibration, Gradient
-from escala.analysis.cost_model.messages import Exchange
+from escala.analysis.cost_model.messages import Exchange, may_have
 from escala.analysis.cost_model.networks import PRESETS, Network, payload
 from escala.analysis.cost_model.predict import (
     DRAWS,
@@ -166,7 +166,11 @@ def _fastest(gradient: Gradient, planned: Mapping, layout: Layout, rows: int) ->
         each
         for each in (costs.EXCHANGES if layout.nodes == 1 else costs.BETWEEN_NODES)
         if each == costs.ALLREDUCE
-        or allreduced - costs.received_bytes(each, product, layout.ranks) > costs.MIN_SAVED_BYTES
+        or (
+            may_have(each, gradient)
+            and allreduced - costs.received_bytes(each, product, layout.ranks)
+            > costs.MIN_SAVED_BYTES
+        )
     ]
     return costs.fastest(possible, product, layout.ranks, rates)
 

@@ -133,6 +133,7 @@ class _Leg(NamedTuple):
     Attributes
     ----------
     computing : the fit of the times while ranks compute; None if not measured.
+    core : the fit of the times by which a call delays computing; None if not measured.
     seconds_per_byte : the least, whatever the fit.
     deviation : of the times that were fitted.
     measured : whether these times are those of the layout and the network that are predicted.
@@ -140,6 +141,7 @@ class _Leg(NamedTuple):
 
     fit: Fit
     computing: Fit | None
+    core: Fit | None
     latency_seconds: float
     seconds_per_byte: float
     deviation: float
@@ -158,12 +160,15 @@ def _leg(
     seconds_per_byte: float = 0.0,
     measured: bool = False,
 ) -> _Leg:
-    computing = None
+    computing = core = None
     if times.computing_seconds is not None:
         computing = fit(replace(times, seconds=times.computing_seconds), calibrated_latency)
+    if times.core_seconds is not None:
+        core = fit(replace(times, seconds=times.core_seconds))
     return _Leg(
         fit(times, calibrated_latency),
         computing,
+        core,
         latency,
         seconds_per_byte,
         times.deviation,
@@ -222,6 +227,10 @@ class Transfers:
         computing = seconds + core_seconds
         if all(leg.computing for leg, *_ in parts):
             computing = max(_seconds(parts, size, computing=True), seconds)
+        if all(leg.core for leg, *_ in parts):
+            overheads, rates = zip(*(leg.core.at(size) for leg, *_ in parts), strict=True)
+            of_bytes = sum(rate * sent for rate, (*_, sent) in zip(rates, parts, strict=True))
+            core_seconds = min(max(overheads) + of_bytes, computing)
         deviation = (link or local).deviation
         return Transfer(seconds * deviation, core_seconds * deviation, computing * deviation)
 

@@ -57,8 +57,11 @@ class Exchanged(Factors):
     """Factors of all ranks' rows, which need no exchange."""
 
 
-class InMemory(Exchanged):
-    """Factors of a rank's own rows, which ranks exchange through memory that they share."""
+class InMemory(Factors):
+    """Factors of a rank's own rows, which ranks exchange through memory that they share.
+
+    They are known after the layer's product, so nobody reads the kernel when they are exchanged.
+    """
 
 
 #: Computes a layer's product from the layer, its input and the inputs of the model. Returns the
@@ -93,7 +96,16 @@ def as_factors(
     def product(values: tf.Tensor):
         return tf.matmul(values, kernel), lambda upstream: input_gradient(upstream, kernel)
 
-    return product(values), lambda output_gradients, others: kind(values, output_gradients)
+    outputs = product(values)
+
+    def factors_of(output_gradients: tf.Tensor, others: Sequence[tf.Tensor]) -> Factors:
+        if kind is InMemory:
+            # A loss may be linear in the product: then its gradient does not depend on it.
+            with tf.control_dependencies([outputs]):
+                output_gradients = tf.identity(output_gradients)
+        return kind(values, output_gradients)
+
+    return outputs, factors_of
 
 
 def dense(gradient: tf.Tensor | tf.IndexedSlices | Factors) -> tf.Tensor:
@@ -224,7 +236,7 @@ def gradients(
         factors = factors_of(output_gradients[variable.ref()], others)
         if taped is None:
             return factors
-        if isinstance(factors, Exchanged):
+        if isinstance(factors, (Exchanged, InMemory)):
             raise Unavailable(
                 f"the model uses the kernel {variable.name} twice; "
                 "use `dense_exchange` `allreduce`, `factors` or `sharded`"

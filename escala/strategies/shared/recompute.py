@@ -5,8 +5,8 @@ The gradient of a dense layer's kernel needs the layer's input for the rows of a
 rank can compute this input by itself, from the rows of data that the others train on. These are
 often far fewer bytes. A rank then receives these data, and the gradient of the layer's output.
 
-Every rank computes this for the rows of all ranks at once, its own included. So all ranks multiply
-the same bits.
+Every rank computes this for the rows of all ranks at once, its own included. So on equal processors
+all ranks multiply the same bits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ ROW_WISE = (
     "InputLayer", "Embedding", "Conv1D", "Conv2D", "Conv3D", "MaxPool1D", "MaxPool2D", "MaxPool3D",
     "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", "GlobalMaxPool1D",
     "GlobalMaxPool2D", "Dense", "Activation", "ReLU", "LeakyReLU", "Flatten", "Reshape", "Permute",
-    "ZeroPadding1D", "ZeroPadding2D", "Concatenate", "Add",
+    "ZeroPadding1D", "ZeroPadding2D", "Add",
+)  # fmt: skip
+#: Types that Horovod gathers (`HorovodAllgather` in `horovod/tensorflow/mpi_ops.cc`, 0.28).
+GATHERED = (
+    tf.uint8, tf.int8, tf.uint16, tf.int16, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64,
+    tf.bool,
 )  # fmt: skip
 
 
@@ -51,36 +56,37 @@ def layers_before(
     """
     if faster and (before := faster(model, layer)) is not None:
         return before
-    before = tf.keras.Model(model.inputs, layer.input)
+    try:
+        before = tf.keras.Model(model.inputs, layer.input)
+    except (AttributeError, ValueError):
+        # The layer is part of another model, too.
+        return None
     known = [getattr(tf.keras.layers, name) for name in ROW_WISE]
-    if all(type(each) in known or getattr(each, "row_wise", False) for each in before.layers):
-        return before
-    return None
+    for each in before.layers:
+        of_keras = type(each) in known and _is_of_keras(getattr(each, "activation", None))
+        if not (of_keras or getattr(each, "row_wise", False)):
+            return None
+    return before
 
 
-def data_bytes(
-    model: tf.keras.Model,
-    layer: tf.keras.layers.Dense,
-    rows: int,
-    faster: Callable | None = None,
-) -> float | None:
-    """Return the bytes of a model's inputs for one row that a layer receives.
+def _is_of_keras(activation: Callable | None) -> bool:
+    """Return whether an activation is none, or one of Keras: another one may be any function."""
+    name = getattr(activation, "__name__", "")
+    return activation is None or getattr(tf.keras.activations, name, None) is activation
 
-    Parameters
-    ----------
-    rows : that the layer receives for one row of the model.
-    model, layer, faster : as of `layers_before`.
+
+def data_bytes(before: tf.keras.Model) -> float | None:
+    """Return the bytes of the inputs of some layers for one row.
 
     Returns
     -------
-    None if ranks cannot compute the layer's input again, or if a row may have any length.
+    None if a row may have any length, or a type that Horovod does not gather.
     """
-    if layers_before(model, layer, faster) is None:
+    if not all(tf.TensorShape(each.shape[1:]).is_fully_defined() for each in before.inputs):
         return None
-    shapes = [each.shape[1:] for each in model.inputs]
-    if not all(shape.is_fully_defined() for shape in map(tf.TensorShape, shapes)):
+    if not all(each.dtype in GATHERED for each in before.inputs):
         return None
-    return sum(math.prod(each.shape[1:]) * each.dtype.size for each in model.inputs) / rows
+    return sum(math.prod(each.shape[1:]) * each.dtype.size for each in before.inputs)
 
 
 def computed(

@@ -17,12 +17,14 @@ struct InputGradient {
   float* result;  // (rows, m)
 };
 
+// Take the lanes of two vectors in turns.
 template <int kLanes, int... kLane>
 INLINE void Interleave(Vector<kLanes> one, Vector<kLanes> other, Vector<kLanes>* low,
                        Vector<kLanes>* high, std::integer_sequence<int, kLane...>) {
+  typedef int Lanes __attribute__((vector_size(4 * kLanes)));
   constexpr int kHalf = kLanes / 2;
-  *low = __builtin_shufflevector(one, other, (kLane / 2 + kLane % 2 * 2 * kHalf)...);
-  *high = __builtin_shufflevector(one, other, (kLane / 2 + kHalf + kLane % 2 * 2 * kHalf)...);
+  *low = __builtin_shuffle(one, other, Lanes{(kLane / 2 + kLane % 2 * kLanes)...});
+  *high = __builtin_shuffle(one, other, Lanes{(kLane / 2 + kHalf + kLane % 2 * kLanes)...});
 }
 
 // Transpose a square of as many vectors as each has lanes.

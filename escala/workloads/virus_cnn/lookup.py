@@ -57,7 +57,8 @@ class Lookup(layers.Layer):
         for layer in self.stem:
             # An absolute scope gives the weights the same names as without this layer.
             with tf.name_scope(f"{layer.name}/"):
-                layer.build(shape)
+                if not layer.built:
+                    layer.build(shape)
             shape = layer.compute_output_shape(shape)
         super().build(shape)
 

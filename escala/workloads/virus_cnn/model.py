@@ -76,7 +76,8 @@ def optimizer(
     """Return RMSprop.
 
     With the knob `optimizer: fused`, XLA compiles the update of each variable to one loop. With
-    `one-pass`, the first dense layer's kernel is updated by the factors of its gradient.
+    `one-pass`, an operation in C++ updates each variable, and the first dense layer's kernel by the
+    factors of its gradient.
     """
     if knobs["optimizer"] == "one-pass":
         return OnePassRMSprop(learning_rate)

@@ -12,6 +12,8 @@
 //
 // There is no version for vectors of 512 bits: GCC 12 compiles their comparisons lane by lane.
 
+#include <cmath>
+
 #include "vectors.h"
 
 namespace {
@@ -50,7 +52,7 @@ struct Largest {
       Sum(all, kmers + j * all.stride, column, sum);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        // What is not a number counts as the largest, so that a loss shows it.
+        // NaN counts as the largest, so that the loss becomes NaN.
         const auto larger = (sum[v] > value[v]) | (sum[v] != sum[v]);
         value[v] = larger ? sum[v] : value[v];
         number[v] = larger ? Numbers<kLanes>{} + static_cast<int32_t>(j) : number[v];
@@ -184,7 +186,7 @@ class LookupsOperation : public OpKernel {
   Status Describe(OpKernelContext* context, int columns, Tensor* padded, Lookups* all) const {
     const Tensor& kmers = context->input(0);
     const Tensor& tables = context->input(1);
-    if (kmers.dims() != 2 || tables.dims() != 3) {
+    if (kmers.dims() != 2 || tables.dims() != 3 || tables.dim_size(0) == 0) {
       return errors::InvalidArgument("k-mers ", kmers.shape().DebugString(), " and tables ",
                                      tables.shape().DebugString(),
                                      " are not (rows, places) and (taps, k-mers, filters)");
@@ -302,6 +304,8 @@ class KmersOperation : public OpKernel {
   explicit KmersOperation(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("alphabet", &alphabet_));
     OP_REQUIRES_OK(context, context->GetAttr("k", &k_));
+    OP_REQUIRES(context, k_ * std::log2(static_cast<double>(alphabet_)) < 31,
+                errors::InvalidArgument("too many k-mers of ", k_, " letters"));
   }
 
   void Compute(OpKernelContext* context) override {

@@ -5,8 +5,7 @@
 // where every rank reads the whole kernel. A step of a rank has these operations, in this order:
 //
 // 1. *Begin* tells how many rows of data the rank has in this step. *Await* waits until all ranks
-// have
-//    published their rows of the kernel in the step before. The forward pass follows.
+//    have published their rows of the kernel in the step before. The forward pass follows.
 // 2. *Exchange* writes the rank's factors, and waits for those of all others. Every rank comes here
 //    after its last use of the kernel, so from here on nobody reads it. The update follows.
 // 3. *Publish* writes the rank's rows of the kernel, unless they were updated in place.
@@ -32,41 +31,31 @@
 
 #include "tensorflow/core/framework/allocation_description.pb.h"
 #include "tensorflow/core/framework/cancellation.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_handle.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "vectors.h"
 
 namespace {
 
-using tensorflow::DT_FLOAT;
-using tensorflow::DT_INT32;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Status;
-using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::Var;
-namespace errors = tensorflow::errors;
 
 constexpr int64_t kLine = 64, kPage = 4096;
-// A wait is longer than this, or a sleeping rank would be woken too late: about 20 µs.
+// Reads before a rank sleeps, some 20 µs: it would take as long to wake it up.
 constexpr int kReads = 2000;
-
-int64_t RoundedUp(int64_t number, int64_t unit) { return (number + unit - 1) / unit * unit; }
 
 // What a rank tells the others: of each event, the last step in which it took place.
 struct alignas(kLine) Counters {
-  std::atomic<uint32_t> placed;     // times that the kernel was placed
+  std::atomic<uint32_t> met;        // times that it waited for all ranks
   std::atomic<uint32_t> begun;      // `rows` is that of this step
   std::atomic<uint32_t> written;    // its factors, or its numbers
   std::atomic<uint32_t> published;  // its rows of the kernel
   std::atomic<uint32_t> rows;
 };
 using Counter = std::atomic<uint32_t> Counters::*;
+// The memory is zeroed, and nobody constructs its counters.
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 // Memory that ranks share, with the counters of all at its beginning.
 class Memory : public tensorflow::ResourceBase {
@@ -76,14 +65,14 @@ class Memory : public tensorflow::ResourceBase {
     if (base_) munmap(base_, bytes_);
   }
 
-  // Map a file, which the first one who opens it makes as large as the memory.
+  // Map a file. The first rank sets its size, before the others open it.
   Status Open(const std::string& path) {
     bytes_ = Allot(RoundedUp(ranks_ * sizeof(Counters), kPage));
     const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (file < 0) return Failed("cannot open", path);
     struct stat about;
-    const bool right =
-        fstat(file, &about) == 0 && (about.st_size == bytes_ || ftruncate(file, bytes_) == 0);
+    const bool right = (rank_ > 0 || ftruncate(file, bytes_) == 0) && fstat(file, &about) == 0 &&
+                       about.st_size == bytes_;
     void* base =
         right ? mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     close(file);
@@ -93,12 +82,12 @@ class Memory : public tensorflow::ResourceBase {
   }
 
   std::string DebugString() const override { return "memory that ranks share"; }
+  int rank() const { return rank_; }
 
  protected:
   // Divide the memory from an offset on; return its end.
   virtual int64_t Allot(int64_t offset) = 0;
 
-  int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   float* At(int64_t offset) const { return reinterpret_cast<float*>(base_ + offset); }
   Counters& counters(int rank) const { return reinterpret_cast<Counters*>(base_)[rank]; }
@@ -166,14 +155,11 @@ class Layer : public Memory {
   float* gradients() const { return At(gradients_at_); }
   float* own_columns() const { return columns(rank()); }
 
-  // Place the kernel of the first rank, and wait until this is done.
-  Status Place(OpKernelContext* context, const float* kernel) {
-    if (rank() == 0 && kernel != this->kernel()) {
-      std::copy_n(kernel, inputs_ * outputs_, this->kernel());
-    }
-    ++placed_;
-    Tell(&Counters::placed, placed_);
-    return WaitForAll(context, &Counters::placed, placed_);
+  // Wait until all ranks have come here.
+  Status Meet(OpKernelContext* context) {
+    ++met_;
+    Tell(&Counters::met, met_);
+    return WaitForAll(context, &Counters::met, met_);
   }
 
   void Begin(int64_t rows) {
@@ -198,11 +184,12 @@ class Layer : public Memory {
       total += of_rank;
     }
     if (mine().rows.load(std::memory_order_relaxed) != rows) {
-      return errors::InvalidArgument("a step began with other rows than these ", rows);
+      return errors::InvalidArgument("the step began with other rows than the ", rows,
+                                     " whose factors are exchanged");
     }
     if (total > capacity_) {
-      return errors::ResourceExhausted("the ranks have ", total, " rows in a step, and memory for ",
-                                       capacity_);
+      return errors::Internal("the ranks have ", total, " rows in a step; the memory holds ",
+                              capacity_);
     }
     std::copy_n(gradients, rows * outputs_, this->gradients() + before * outputs_);
     for (int reader = 0; reader < ranks(); ++reader) {
@@ -245,7 +232,7 @@ class Layer : public Memory {
   std::vector<int64_t> starts_, columns_at_;
   int64_t inputs_ = 0;
   int64_t kernel_at_, gradients_at_;
-  uint32_t placed_ = 0, step_ = 0;  // steps that this rank has published
+  uint32_t met_ = 0, step_ = 0;  // steps that this rank has published
 };
 
 // The memory by which ranks sum numbers. Each writes its own ones, waits for all, and sums them in
@@ -351,6 +338,8 @@ class OpenLayer : public OpenMemory {
     OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
     OP_REQUIRES_OK(context, context->GetAttr("outputs", &outputs_));
     OP_REQUIRES_OK(context, context->GetAttr("capacity", &capacity_));
+    OP_REQUIRES(context, rank_ < static_cast<int64_t>(sizes_.size()),
+                errors::InvalidArgument("rank ", rank_, " of ", sizes_.size()));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -367,6 +356,7 @@ class OpenSums : public OpenMemory {
   explicit OpenSums(OpKernelConstruction* context) : OpenMemory(context) {
     OP_REQUIRES_OK(context, context->GetAttr("ranks", &ranks_));
     OP_REQUIRES_OK(context, context->GetAttr("numbers", &numbers_));
+    OP_REQUIRES(context, rank_ < ranks_, errors::InvalidArgument("rank ", rank_, " of ", ranks_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -433,14 +423,18 @@ class OnLayer : public OnMemory<Layer> {
   static Status Variable(OpKernelContext* context, int input, int64_t rows, const Layer& memory,
                          tensorflow::core::RefCountPtr<Var>* variable) {
     TF_RETURN_IF_ERROR(LookupResource(context, HandleFromInput(context, input), variable));
+    tensorflow::tf_shared_lock lock(*(*variable)->mu());
     const TensorShape shape({rows, memory.outputs()});
     const Tensor& tensor = *(*variable)->tensor();
-    if (tensor.dtype() == DT_FLOAT && tensor.shape() == shape) return tensorflow::OkStatus();
+    if ((*variable)->is_initialized && tensor.dtype() == DT_FLOAT && tensor.shape() == shape) {
+      return tensorflow::OkStatus();
+    }
     return errors::InvalidArgument("a variable of shape ", tensor.shape().DebugString(),
-                                   " is no float32 of shape ", shape.DebugString());
+                                   " is not float32 of shape ", shape.DebugString());
   }
 };
 
+// Make the kernel of the first rank the content of the memory, and the two variables views of it.
 class PlaceKernel : public OnLayer {
  public:
   using OnLayer::OnLayer;
@@ -450,10 +444,16 @@ class PlaceKernel : public OnLayer {
     tensorflow::core::RefCountPtr<Var> kernel, own;
     TF_RETURN_IF_ERROR(Variable(context, 1, memory->inputs(), *memory, &kernel));
     TF_RETURN_IF_ERROR(Variable(context, 2, memory->own_inputs(), *memory, &own));
-    {
+    // Some rank may still write its rows of the last step.
+    TF_RETURN_IF_ERROR(memory->Meet(context));
+    if (memory->rank() == 0) {
       tensorflow::tf_shared_lock lock(*kernel->mu());
-      TF_RETURN_IF_ERROR(memory->Place(context, kernel->tensor()->flat<float>().data()));
+      const float* from = kernel->tensor()->flat<float>().data();
+      if (from != memory->kernel()) {
+        std::copy_n(from, kernel->tensor()->NumElements(), memory->kernel());
+      }
     }
+    TF_RETURN_IF_ERROR(memory->Meet(context));
     Set(kernel.get(), Viewed(memory, memory->kernel(), memory->inputs(), memory->outputs()));
     Tensor part =
         Viewed(memory, memory->own_kernel(), memory->own_inputs(), memory->outputs(), true);
@@ -479,7 +479,11 @@ class BeginStep : public OnLayer {
 
  protected:
   Status Do(OpKernelContext* context, Layer* memory) override {
-    memory->Begin(context->input(1).scalar<int32_t>()());
+    const Tensor& rows = context->input(1);
+    if (!tensorflow::TensorShapeUtils::IsScalar(rows.shape())) {
+      return errors::InvalidArgument("the number of rows is no scalar");
+    }
+    memory->Begin(rows.scalar<int32_t>()());
     return tensorflow::OkStatus();
   }
 };
@@ -498,9 +502,9 @@ class ExchangeFactors : public OnLayer {
 
  protected:
   Status Do(OpKernelContext* context, Layer* memory) override {
-    const Tensor& inputs = context->input(1);
-    const Tensor& gradients = context->input(2);
-    const int64_t rows = inputs.dim_size(0);
+    const Tensor& inputs = context->input(2);
+    const Tensor& gradients = context->input(3);
+    const int64_t rows = inputs.dims() > 0 ? inputs.dim_size(0) : 0;
     if (inputs.shape() != TensorShape({rows, memory->inputs()}) ||
         gradients.shape() != TensorShape({rows, memory->outputs()})) {
       return errors::InvalidArgument("inputs ", inputs.shape().DebugString(),
@@ -584,8 +588,11 @@ REGISTER_OP("EscalaAwaitKernel")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
+// The rank's part of the kernel is an input, so that TensorFlow orders all that changes it after
+// this operation. An optimizer may change weights without a gradient, for example by weight decay.
 REGISTER_OP("EscalaExchangeFactors")
     .Input("memory: resource")
+    .Input("own: resource")
     .Input("inputs: float")
     .Input("output_gradients: float")
     .Output("own_columns: float")

@@ -12,28 +12,41 @@ that rank waits for them. So it ends with the last of their processes, however t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
+from escala.core.errors import Unavailable
 from escala.strategies.base import Strategy
 from escala.strategies.shared.divided import Divided, partition
 from escala.strategies.shared.factors import Exchanged, Factors
 from escala.workloads.compiled import operations
 
+#: The knob that needs no memory that ranks share.
+INSTEAD = "dense_exchange: in-parts"
+
 
 def compiled() -> ModuleType:
     """Return the operations, see `escala.workloads.compiled.operations`."""
-    return operations("escala.strategies.shared.memory", "dense_exchange: in-parts")
+    return operations("escala.strategies.shared.shared_memory", INSTEAD)
+
+
+def available() -> bool:
+    """Return whether the operations can be compiled and loaded."""
+    try:
+        compiled()
+    except Unavailable:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
-class Shared(Divided):
+class SharedKernel(Divided):
     """A kernel in memory that all ranks share.
 
     Every rank calls its methods, and those of several kernels in the same order.
@@ -47,7 +60,7 @@ class Shared(Divided):
     shared: ClassVar[bool] = True
 
     @classmethod
-    def among(cls, name: str, kernel: tf.Variable, strategy: Strategy, rows: int) -> Shared:
+    def among(cls, name: str, kernel: tf.Variable, strategy: Strategy, rows: int) -> SharedKernel:
         """Divide a kernel evenly among the ranks of a node, each in a process of its own.
 
         Parameters
@@ -60,16 +73,16 @@ class Shared(Divided):
         ------
         Unavailable : the operations cannot be compiled or loaded, or the memory is not available.
         """
-        [rank], ranks = strategy.place.ranks, strategy.place.processes
-        with _common_file(strategy) as path:
-            memory = compiled().escala_open_layer(
-                path=path,
-                rank=rank,
-                sizes=partition(kernel.shape[0], ranks),
-                outputs=kernel.shape[1],
-                # A rank without rows computes one that counts nothing.
-                capacity=rows + ranks,
-            )
+        ranks = strategy.place.processes
+        memory = _opened(
+            strategy,
+            compiled().escala_open_layer,
+            sizes=partition(kernel.shape[0], ranks),
+            outputs=kernel.shape[1],
+            # A rank without rows computes one that counts nothing.
+            capacity=rows + ranks,
+        )
+        [rank] = strategy.place.ranks
         divided = cls.of(name, kernel, rank, ranks, whole=True, memory=memory)
         divided.split()
         return divided
@@ -85,7 +98,7 @@ class Shared(Divided):
     def exchanged(self, gradient: Factors) -> Exchanged:
         """Exchange the factors of all ranks. Then no rank reads the kernel any more in a step."""
         found = compiled().escala_exchange_factors(
-            self.memory, gradient.inputs, gradient.output_gradients
+            self.memory, self.own.handle, gradient.inputs, gradient.output_gradients
         )
         own, outputs = self.own.shape
         return Exchanged(
@@ -111,18 +124,16 @@ class Sums:
 
     Raises
     ------
-    Unavailable : as of `Shared.among`.
+    Unavailable : as of `SharedKernel.among`.
     """
 
     def __init__(self, variables: Sequence[tf.Variable], strategy: Strategy):
-        [rank], ranks = strategy.place.ranks, strategy.place.processes
-        with _common_file(strategy) as path:
-            self._memory = compiled().escala_open_sums(
-                path=path,
-                rank=rank,
-                ranks=ranks,
-                numbers=sum(variable.shape.num_elements() for variable in variables),
-            )
+        self._memory = _opened(
+            strategy,
+            compiled().escala_open_sums,
+            ranks=strategy.place.processes,
+            numbers=sum(variable.shape.num_elements() for variable in variables),
+        )
         self._of = {variable.ref() for variable in variables}
 
     def takes(self, variable: tf.Variable) -> bool:
@@ -134,17 +145,58 @@ class Sums:
         return list(compiled().escala_sum_in_memory(self._memory, list(gradients)))
 
 
-@contextmanager
-def _common_file(strategy: Strategy) -> Iterator[str]:
-    """Make an empty file without a name, and yield a path by which all ranks can open it."""
-    first = strategy.place.process == 0
-    file = os.memfd_create("escala") if first else None
+def _opened(strategy: Strategy, operation: Callable, **attributes: Any) -> tf.Tensor:
+    """Return the handle of a memory that each rank opens.
+
+    Parameters
+    ----------
+    operation : opens a file as a memory, with these attributes.
+
+    Raises
+    ------
+    Unavailable : a rank cannot open it, for example because it runs in a container of its own.
+    """
+    [rank] = strategy.place.ranks
     try:
-        mine = [os.getpid(), file] if first else [0, 0]
-        process, number = map(int, strategy.total(np.array(mine, np.float64)))
-        yield f"/proc/{process}/fd/{number}"
-        # No rank goes on before all have opened it.
+        file = os.memfd_create("escala") if rank == 0 else None
+    except OSError as error:
+        raise Unavailable(f"no memory that ranks share: {error}") from error
+    try:
+        # The first rank gives the file its size.
+        handle = file and _handle(operation, f"/proc/self/fd/{file}", rank, attributes)
+        mine = [os.getpid(), file, *_identity(os.fstat(file))] if file else [0] * 4
+        process, number, *identity = map(int, strategy.total(np.array(mine, np.float64)))
+        if handle is None:
+            path = f"/proc/{process}/fd/{number}"
+            _require_same(path, identity)
+            handle = _handle(operation, path, rank, attributes)
+        # The file has no name: it ends with the last process that has it open.
         strategy.total(np.zeros(1))
     finally:
-        if first:
+        if file is not None:
             os.close(file)
+    return handle
+
+
+def _handle(operation: Callable, path: str, rank: int, attributes: Mapping) -> tf.Tensor:
+    try:
+        return operation(path=path, rank=rank, **attributes)
+    except tf.errors.UnavailableError as error:
+        raise Unavailable(error.message) from error
+
+
+def _identity(status: os.stat_result) -> list[int]:
+    return [status.st_dev, status.st_ino]
+
+
+def _require_same(path: str, identity: list[int]) -> None:
+    """Refuse a path that is not the file of the first rank."""
+    try:
+        same = _identity(Path(path).stat()) == identity
+    except OSError:
+        same = False
+    if not same:
+        raise Unavailable(
+            f"{path} is not the memory of the first rank: do all ranks run in one container? "
+            f"Otherwise use `{INSTEAD}`"
+        )

@@ -1,0 +1,127 @@
+"""The layers before a dense one: which ranks may compute again, and that they stay the model's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.keras import layers
+
+from escala.strategies import costs
+from escala.strategies.shared import exchanges
+from escala.strategies.shared.recompute import data_bytes, layers_before
+from escala.workloads.virus_cnn import model as virus_cnn
+
+RATES = costs.rates(mpi=True, nodes=2)._replace(recomputed_rows_per_second=1e9)
+
+
+class Doubled(layers.Layer):
+    def call(self, values):
+        return 2.0 * values
+
+
+class RowWise(Doubled):
+    row_wise = True
+
+
+def network(*before: layers.Layer, shape: tuple = (1000,), dtype: str = "uint8"):
+    """Return a model that ends in a large dense layer, and this layer."""
+    large = layers.Dense(64, name="large")
+    chain = [layers.Input(shape, dtype=dtype), *before, layers.Flatten(), large]
+    return tf.keras.Sequential(chain), large
+
+
+def chosen(model: tf.keras.Model, wanted: str = costs.RECOMPUTE, one_node: bool = False) -> dict:
+    found = exchanges.chosen(
+        model, tf.keras.optimizers.SGD(), wanted, 64, 2, RATES, one_node, virus_cnn.input_of
+    )
+    return {layer.name: exchange for layer, exchange in found.items()}
+
+
+@pytest.mark.parametrize("way", ["layers", "lookup-table", "lookup-operation"])
+def test_the_input_is_computed_with_the_variables_of_the_model(way):
+    """Also after it was asked for twice, and after the model has been trained."""
+    model = virus_cnn.network(40, 3, way)
+    dense = next(layer for layer in model.layers if layer.name == "dense")
+    variables = [id(variable) for variable in model.variables]
+    expected_of = tf.keras.Model(model.inputs, dense.input)
+    codes = np.random.default_rng(0).integers(0, 5, (6, 40)).astype(np.uint8)
+    found = [layers_before(model, dense, virus_cnn.input_of) for _ in range(2)]
+    for scale in (1.0, 3.0):
+        model.set_weights([scale * array for array in model.get_weights()])
+        for before in found:
+            np.testing.assert_allclose(before(codes), expected_of(codes), rtol=1e-5, atol=1e-6)
+    assert [id(variable) for variable in model.variables] == variables
+    assert chosen(model)["dense"] == costs.ALLREDUCE, "so short rows save too few bytes"
+
+
+def test_only_the_first_dense_layer_has_a_faster_way():
+    model = virus_cnn.network(40, 3)
+    first, *others = [layer for layer in model.layers if layer.name.startswith("dense")]
+    assert virus_cnn.input_of(model, first) is not None
+    assert [virus_cnn.input_of(model, layer) for layer in others] == [None, None]
+    looked_up = virus_cnn.network(40, 3, "lookup-table")
+    assert virus_cnn.input_of(looked_up, looked_up.layers[-3]) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "again"),
+    [
+        ([layers.Embedding(5, 8), layers.Conv1D(4, 3, activation="relu")], True),
+        ([layers.Embedding(5, 8), RowWise()], True),
+        ([layers.Embedding(5, 8), Doubled()], False),
+        ([layers.Embedding(5, 8), layers.Dropout(0.5)], False),
+        ([layers.Embedding(5, 8), layers.BatchNormalization()], False),
+        ([layers.Embedding(5, 8), layers.Dense(4, tf.nn.relu)], False),
+        ([layers.Embedding(5, 8), layers.Activation(lambda values: 2 * values)], False),
+    ],
+    ids=["keras", "row-wise", "unknown", "chance", "rows together", "other", "function"],
+)
+def test_layers_that_may_do_anything_are_not_computed_again(before, again):
+    model, large = network(*before)
+    found = layers_before(model, large)
+    assert (found is not None) == again
+    assert chosen(model)["large"] == (costs.RECOMPUTE if again else costs.ALLREDUCE)
+    assert found is None or data_bytes(found) == 1000
+
+
+def test_a_layer_that_is_called_elsewhere_too_is_summed():
+    model, large = network(layers.Embedding(5, 8))
+    large(layers.Input((8000,)))
+    assert layers_before(model, large) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "size"),
+    [((1000,), "uint8", 1000), ((30, 4), "float32", 480), ((8,), "uint32", None)],
+)
+def test_the_bytes_of_a_row_of_data(shape, dtype, size):
+    model, _ = network(shape=shape, dtype=dtype)
+    assert data_bytes(model) == size
+
+
+def test_data_of_any_length_have_no_bytes_that_are_known():
+    inputs = layers.Input((None,), dtype="uint8")
+    assert data_bytes(tf.keras.Model(inputs, layers.Embedding(5, 8)(inputs))) is None
+
+
+def test_a_layer_that_receives_several_rows_for_each_is_summed():
+    reshaped = layers.Lambda(lambda values: tf.reshape(values, (-1, 4000)))
+    model = tf.keras.Sequential([layers.Input((8000,)), reshaped, layers.Dense(64, name="large")])
+    for wanted in (costs.RECOMPUTE, costs.SHARED_MEMORY):
+        assert chosen(model, wanted, one_node=True) == {"large": costs.ALLREDUCE}
+    assert chosen(model, costs.FACTORS) == {"large": costs.FACTORS}
+
+
+def test_no_kernel_of_which_a_rank_holds_a_part_is_read_again(monkeypatch):
+    """Two large layers, of which the first is the fastest in parts."""
+    first, second = layers.Dense(3000, name="first"), layers.Dense(400, name="second")
+    model = tf.keras.Sequential([layers.Input((4000,)), first, second])
+    times = {costs.IN_PARTS: 1.0, costs.RECOMPUTE: 2.0}
+
+    def seconds(exchange, product, ranks, rates):
+        fastest = costs.IN_PARTS if product.inputs == 4000 else costs.RECOMPUTE
+        return 0.5 if exchange == fastest else times.get(exchange, 3.0)
+
+    monkeypatch.setattr(costs, "seconds", seconds)
+    assert chosen(model, costs.AUTO) == {"first": costs.IN_PARTS, "second": costs.IN_PARTS}
