@@ -432,14 +432,25 @@ def test_many_bytes_are_not_summed_in_shared_memory():
 
 
 def test_the_data_that_a_layer_is_computed_from_are_known_at_the_beginning_of_a_step():
-    kernel = calibrations.Gradient("dense", (4000, 128), 4, 0.5, factor_rows=2, data_bytes=500)
+    kernel = calibrations.Gradient("dense", (4000, 128), 4, 0.5, factor_rows=1, data_bytes=500)
     exchange = Exchange(divided=costs.RECOMPUTE)
     found = [(each.operation, each.size, each.ready) for each in messages([kernel], 8, 4, exchange)]
-    assert found == [(ALLGATHER, 16 * 500, 0.0), (ALLGATHER, 16 * 128 * 4, 0.5)]
+    assert found == [(ALLGATHER, 8 * 500, 0.0), (ALLGATHER, 8 * 128 * 4, 0.5)]
     assert recomputed_rows([kernel], 8, 4, exchange) == 32
-    unknown = replace(kernel, data_bytes=None)
-    assert dense_exchange(unknown, 8, 4, exchange) == costs.ALLREDUCE
-    assert recomputed_rows([unknown], 8, 4, exchange) == 0
+    for other in ({"data_bytes": None}, {"factor_rows": 2}, {"factor_rows": None}):
+        changed = replace(kernel, **other)
+        assert dense_exchange(changed, 8, 4, exchange) == costs.ALLREDUCE
+        assert recomputed_rows([changed], 8, 4, exchange) == 0
+
+
+@pytest.mark.parametrize(
+    "changed", [{"factor_rows": 2}, {"item_bytes": 8}, {"item_bytes": 2}], ids=str
+)
+def test_only_single_rows_of_float32_are_exchanged_through_shared_memory(changed):
+    kernel = calibrations.Gradient("dense", (4000, 128), factor_rows=1)
+    exchange = Exchange(divided=costs.SHARED_MEMORY)
+    assert dense_exchange(kernel, 8, 4, exchange) == costs.SHARED_MEMORY
+    assert dense_exchange(replace(kernel, **changed), 8, 4, exchange) == costs.ALLREDUCE
 
 
 def test_an_embedding_that_few_rows_of_are_read_is_gathered():
@@ -694,6 +705,25 @@ def test_times_beside_computing_are_those_that_were_measured():
     del changed["collectives"][0]["times"][0]["computing_seconds"]
     with pytest.raises(InputError, match="unequal numbers"):
         parse(changed)
+
+
+def test_what_a_call_takes_of_a_core_is_what_delays_computing():
+    """Of the link and of the memory of a node together, if both were measured."""
+    changed = content()
+    for each in changed["collectives"]:
+        for time in each["times"]:
+            time["computing_seconds"] = [2 * seconds for seconds in time["seconds"]]
+            time["computing_shares"] = [0.75] * len(time["seconds"])
+    for layout in ("1x2", "2x1"):
+        found = transfers(layout, of=parse(changed)).seconds(ALLREDUCE, 2**20)
+        assert found.core_seconds == pytest.approx(0.25 * found.computing_seconds, rel=0.01)
+    for each in changed["collectives"]:
+        for time in each["times"]:
+            # By chance, a rank computes a little faster than usual.
+            time["computing_shares"] = [1.01] * len(time["seconds"])
+    found = transfers("1x2", of=parse(changed)).seconds(ALLREDUCE, 2**20)
+    assert 0 < found.core_seconds < 1e-5
+    assert found.core_seconds < found.computing_seconds
 
 
 # Predictions.

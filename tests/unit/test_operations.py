@@ -425,7 +425,7 @@ def test_the_code_in_cpp_is_part_of_the_key_of_the_runs_that_may_use_it():
     """Every workload reads knobs that need it, and nothing that scores a run does."""
     folders = [
         ROOT / "escala" / each
-        for each in ("workloads/dense_operations", "strategies/shared/memory")
+        for each in ("workloads/dense_operations", "strategies/shared/shared_memory")
     ]
     code = {
         str(path.relative_to(ROOT))

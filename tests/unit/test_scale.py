@@ -150,7 +150,7 @@ def test_steps_are_those_of_the_closed_forms(scaling, fp16):
 def test_one_rank_takes_the_calibrated_step_in_every_series():
     found = of(networks=["native", "10gbit"], rows={STRONG: 64, WEAK: 32})
     one = found[found["ranks"] == 1]
-    assert len(one) == 2 * 2 * len(costs.BETWEEN_NODES)
+    assert len(one) == 2 * 2 * len(scale.predictable_exchanges(None))
     assert list(one["step_seconds"]) == pytest.approx(FIXED + PER_ROW * one["rows"])
     assert (one["speedup"] == 1).all() and (one["efficiency"] == 1).all()
     assert not one["pays"].any() and one[["gain", "best_exchange", "used_exchange"]].isna().all(
@@ -244,7 +244,7 @@ def test_more_ranks_pay_as_long_as_they_are_faster_than_all_layouts_of_fewer():
             fewer = [other for others, other, _ in speeds if others < ranks]
             assert pays == (bool(fewer) and speed > max(fewer, default=0) * (1 + 1e-9))
     ends = scale.limits(found)
-    assert len(ends) == 3 * 2 * len(costs.BETWEEN_NODES)
+    assert len(ends) == 3 * 2 * len(scale.predictable_exchanges(None))
     for row in ends.itertuples():
         same = (found[scale.SERIES] == [getattr(row, key) for key in scale.SERIES]).all(axis=1)
         paying = found[same & found["pays"]]
@@ -440,7 +440,7 @@ def test_the_figure_has_a_panel_for_each_scaling_and_network_and_measured_points
     assert not text_boxes.overlaps(boxes)
     assert not text_boxes.cut_off(drawn, boxes)
     words = "\n".join(box.text for box in boxes)
-    for name in (*costs.BETWEEN_NODES, "measured", "64x1", "rows per second"):
+    for name in (*scale.predictable_exchanges(None), "measured", "64x1", "rows per second"):
         assert name in words
     titles = [axes.get_title().replace("\n", " ") for axes in drawn.axes]
     assert titles == [
