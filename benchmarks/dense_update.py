@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from escala.analysis.statistics import median_interval
 from escala.strategies.shared.factors import Factors
+from escala.workloads.dense_operations.dense import input_gradient
 from escala.workloads.dense_operations.rmsprop import OnePassRMSprop
 
 LEARNING_RATE = 0.0001
@@ -58,6 +59,7 @@ def input_gradients(shape: tuple[int, int], rows: int) -> dict[str, Callable[[],
         "d Wᵀ": lambda: tf.matmul(d, kernel, transpose_b=True),
         "W dᵀ": lambda: tf.matmul(kernel, d, transpose_b=True),
         "(W dᵀ)ᵀ": lambda: tf.transpose(tf.matmul(kernel, d, transpose_b=True)),
+        "operation": lambda: input_gradient(d, kernel),
     }
     return {name: tf.function(way) for name, way in ways.items()}
 

@@ -1,6 +1,6 @@
 """Measure the parts of a training step with convolutions by lookup, on one core.
 
-Prints for each length the milliseconds of the same graph, cut after each part; each is the median
+Prints for each length and way of the lookups the milliseconds of the same graph, cut after each part; each is the median
 of some steps on the same random rows. What the lookups gain is told by `one_core.py`.
 """
 
@@ -82,11 +82,12 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     for length in arguments.lengths:
-        print(f"{length} letters, {arguments.batch} rows")
         codes, labels = map(tf.constant, rows(length, arguments.batch))
-        parts = training(virus_cnn.network(length, CLASSES, "lookup-table"), codes, labels)
-        for name, part in parts.items():
-            print(f"  {name}: {milliseconds(part, arguments.repetitions):.2f} ms", flush=True)
+        for way in ("lookup-table", "lookup-operation"):
+            print(f"{length} letters, {arguments.batch} rows, {way}")
+            parts = training(virus_cnn.network(length, CLASSES, way), codes, labels)
+            for name, part in parts.items():
+                print(f"  {name}: {milliseconds(part, arguments.repetitions):.2f} ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import threading
 import time
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,6 +101,11 @@ def test_threads_of_a_library_are_those_that_run_while_the_process_waits():
     finally:
         ended.set()
         running.join(), waiting.join()
+    # Python's join returns a moment before the system's thread has ended.
+    thread = Path("/proc/self/task") / str(running.native_id)
+    deadline = time.monotonic() + 10
+    while thread.exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
     assert _threads.core_seconds([running.native_id]) == 0
 
 
