@@ -59,6 +59,8 @@ rule gradients:
         "results/{experiment}/logs/gradients/{dataset}/{workload}/{variant}.log",
     conda:
         "../envs/train.yaml"
+    # It measures the time of some layers.
+    threads: whole_machine
     params:
         code=lambda wildcards: code("scripts.gradients", *model_code(wildcards)),
         training=lambda wildcards: json.dumps(of_model(wildcards)["training"]),

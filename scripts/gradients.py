@@ -1,14 +1,21 @@
-"""Build a workload's model, and write what a calibration needs to know of its gradients."""
+"""Build a workload's model, and write what a calibration needs to know of its gradients.
+
+Where ranks may compute the input of a dense layer again, this is timed, on the cores of a process.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 from escala import cli
 from escala.core.files import write_json
+from escala.core.hardware import available_cores
 from escala.data import KINDS, base
+from escala.record import key
+from escala.strategies.knobs import complete
 from escala.workloads import WORKLOADS
 
 
@@ -23,8 +30,13 @@ def main() -> None:
     declared = WORKLOADS[arguments.workload]
 
     def make() -> None:
+        knobs = complete(arguments.knobs, arguments.workload)
+        os.sched_setaffinity(0, available_cores()[: knobs["cores_per_process"]])
+
+        from escala.strategies.base import set_threads
         from escala.training.gradients import described
 
+        set_threads(knobs["threads"])
         found = described(arguments.workload, arguments.split, arguments.training, arguments.knobs)
         write_json(arguments.output, found)
 
@@ -38,6 +50,7 @@ def main() -> None:
             "training": arguments.training,
             "knobs": arguments.knobs,
         },
+        measurement=key.machine(),
         outputs={arguments.output.name: arguments.output},
         make=make,
     )

@@ -1,12 +1,16 @@
-"""Describe the gradients of a workload's model, without training it."""
+"""Describe the gradients of a workload's model, and time what ranks may compute again for them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import tensorflow as tf
+
 from escala.data import reader
-from escala.data.base import output_shape
+from escala.data.base import Arrays, output_shape
 from escala.strategies.base import tensor_names
 from escala.strategies.knobs import complete, of_model
 from escala.strategies.shared.factors import products
@@ -17,7 +21,11 @@ from escala.training import replicas
 from escala.training import step as steps
 from escala.training.contract import losses_of_rows
 from escala.workloads import workload
-from escala.workloads.graphs import function_of
+from escala.workloads.graphs import as_graph, function_of
+from escala.workloads.models import given
+
+#: Numbers of rows for which layers are timed, calls of each, and calls before them.
+ROWS, CALLS, WARM_UP = (16, 128), 20, 3
 
 
 def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list[dict]:
@@ -53,11 +61,12 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
 
     Single({}, None).trace(note, steps.step_signature(data, 1))
     of_dense = {layer.kernel.ref(): rows for layer, rows in products(model)}
-    input_of = getattr(work, "input_of", None)
-    of_data = {
-        layer.kernel.ref(): before and data_bytes(before)
+    again = {
+        layer.kernel.ref(): _again(before, data)
         for layer, rows in products(model)
-        for before in [layers_before(model, layer, input_of) if rows == 1 else None]
+        for before in [
+            layers_before(model, layer, getattr(work, "input_of", None)) if rows == 1 else None
+        ]
     }
     return [
         {
@@ -65,8 +74,31 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
             "shape": [*map(int, variable.shape)] or [1],
             "item_bytes": variable.dtype.size,
             "factor_rows": of_dense.get(variable.ref()),
-            "data_bytes": of_data.get(variable.ref()),
+            **again.get(variable.ref(), {}),
             "sparse_rows": reads and reads.reads,
         }
         for each, variable, reads in zip(tensor_names(variables), variables, traced, strict=True)
     ]
+
+
+def _again(before: tf.keras.Model | None, data: Arrays) -> dict:
+    """Return the bytes of a row of data, and the times of some layers for numbers of rows."""
+    if before is None or data_bytes(before) is None:
+        return {}
+    function = as_graph(input_signature=steps.row_signature(data)[: len(data.inputs)])(
+        lambda *inputs: before(given(inputs), training=True)
+    )
+    times = []
+    for rows in ROWS:
+        inputs, _ = data.gather("train", np.arange(rows) % data.rows("train"))
+        times.append({"rows": rows, "seconds": _median_seconds(function, inputs)})
+    return {"data_bytes": data_bytes(before), "recompute": times}
+
+
+def _median_seconds(function: Callable, inputs: Sequence[np.ndarray]) -> float:
+    tensors, found = [tf.constant(each) for each in inputs], []
+    for _ in range(WARM_UP + CALLS):
+        start = time.perf_counter()
+        function(*tensors)
+        found.append(time.perf_counter() - start)
+    return float(np.median(found[WARM_UP:]))

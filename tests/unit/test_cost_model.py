@@ -32,7 +32,7 @@ from escala.analysis.cost_model.messages import (
     copied_bytes,
     dense_exchange,
     messages,
-    recomputed_rows,
+    recomputed,
     updated_share,
 )
 from escala.analysis.cost_model.networks import PRESETS, Network
@@ -436,11 +436,11 @@ def test_the_data_that_a_layer_is_computed_from_are_known_at_the_beginning_of_a_
     exchange = Exchange(divided=costs.RECOMPUTE)
     found = [(each.operation, each.size, each.ready) for each in messages([kernel], 8, 4, exchange)]
     assert found == [(ALLGATHER, 8 * 500, 0.0), (ALLGATHER, 8 * 128 * 4, 0.5)]
-    assert recomputed_rows([kernel], 8, 4, exchange) == 32
+    assert recomputed([kernel], 8, 4, exchange) == [kernel]
     for other in ({"data_bytes": None}, {"factor_rows": 2}, {"factor_rows": None}):
         changed = replace(kernel, **other)
         assert dense_exchange(changed, 8, 4, exchange) == costs.ALLREDUCE
-        assert recomputed_rows([changed], 8, 4, exchange) == 0
+        assert recomputed([changed], 8, 4, exchange) == []
 
 
 @pytest.mark.parametrize(
@@ -838,6 +838,27 @@ def test_a_layers_input_is_computed_again_in_the_time_of_an_evaluation():
     assert any("evaluation" in phrase for phrase in other.extrapolated)
     product = 2 * 32 * 4000 * 128 / 50e9
     assert other.terms["update"] == pytest.approx(BOTH * UPDATE + product)
+
+
+def test_a_layers_input_is_computed_again_in_the_time_that_was_measured():
+    """On the line through the measured numbers of rows, for the rows of both ranks."""
+    changed = content()
+    for each in changed["works"]["cnn"]["gradients"]:
+        if each.get("factor_rows"):
+            times = [{"rows": 16, "seconds": 1e-3}, {"rows": 128, "seconds": 2.12e-3}]
+            each |= {"data_bytes": 500, "recompute": times}
+    changed["works"]["cnn"]["overheads"] = None
+    plans = [
+        Plan("cnn", Layout(1, 2), rows, exchange=Exchange(divided=costs.RECOMPUTE))
+        for rows in (64, 96)
+    ]
+    of_64, of_96 = (predict(parse(changed), plan, draws=2) for plan in plans)
+    data, outputs = (
+        transfers("1x2").seconds(ALLGATHER, size).seconds for size in (48 * 500, 48 * 128 * 4)
+    )
+    assert of_96.extrapolated == ()
+    longer = of_96.terms["exchange"] - of_64.terms["exchange"]
+    assert longer == pytest.approx(32e-5, abs=0.1 * (data + outputs))
 
 
 def test_copies_through_shared_memory_take_the_time_of_their_bytes():

@@ -134,6 +134,8 @@ class Gradient:
     sparse_rows : rows of the variable that one row of the model reads; None if it reads all.
     data_bytes : of the model's inputs for one of these rows; None if ranks cannot compute the
         layer's input again from them.
+    recompute : numbers of rows, and the seconds in which a process computes the layer's input again
+        for them; empty if not measured.
     """
 
     name: str
@@ -143,6 +145,7 @@ class Gradient:
     factor_rows: int | None = None
     sparse_rows: int | None = None
     data_bytes: float | None = None
+    recompute: tuple[tuple[int, float], ...] = ()
 
     @property
     def numbers(self) -> int:
@@ -340,10 +343,15 @@ def _collective(content: dict, where: object) -> CollectiveTimes:
     )
 
 
+def _gradient(content: dict) -> Gradient:
+    recompute = tuple((each["rows"], each["seconds"]) for each in content.get("recompute", ()))
+    return Gradient(**content | {"shape": tuple(content["shape"]), "recompute": recompute})
+
+
 def _work(content: dict) -> Work:
     overheads = content["overheads"]
     return Work(
-        tuple(Gradient(**each | {"shape": tuple(each["shape"])}) for each in content["gradients"]),
+        tuple(map(_gradient, content["gradients"])),
         tuple(_steps(each) for each in content["steps"]),
         tuple(
             Contention(**each | {name: np.array(each[name], float) for name in _OF_PAIRS})

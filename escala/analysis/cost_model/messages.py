@@ -253,17 +253,20 @@ def is_factored(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -
     return used in (costs.FACTORS, costs.RECOMPUTE)
 
 
-def recomputed_rows(
+def recomputed(
     gradients: Sequence[Gradient], rows: int, ranks: int, exchange: Exchange
-) -> int:
-    """Return the rows of the model for which a rank computes the input of a layer again.
+) -> list[Gradient]:
+    """Return the gradients for which a rank computes the input of a layer again, for all rows.
 
     Parameters
     ----------
     rows : of a rank.
     """
-    used = [dense_exchange(each, rows, ranks, exchange) for each in gradients]
-    return used.count(costs.RECOMPUTE) * rows * ranks
+    return [
+        each
+        for each in gradients
+        if dense_exchange(each, rows, ranks, exchange) == costs.RECOMPUTE
+    ]
 
 
 def updated_share(

@@ -39,7 +39,7 @@ from escala.analysis.cost_model.messages import (
     copied_bytes,
     messages,
     product_operations,
-    recomputed_rows,
+    recomputed,
     updated_share,
 )
 from escala.analysis.cost_model.overlap import exposed_seconds
@@ -349,20 +349,28 @@ def _expected_largest(shape: np.ndarray, ranks: int) -> float:
     return float(shape @ np.diff(steps**ranks) / shape.mean())
 
 
-def _recomputing(work: Work, rows: int, ranks: int, exchange: Exchange, notes: list[str]) -> float:
-    """Return the seconds in which a rank computes the inputs of layers again for all rows.
+def _recomputing(
+    work: Work, rows: int, ranks: int, exchange: Exchange, notes: list[str]
+) -> float:
+    """Return the seconds in which a rank computes the inputs of layers again, for all rows.
 
-    The calibrated evaluation of a row computes all layers, so this is an upper bound.
+    Where this was not measured, the evaluation of these rows stands for it, which computes all
+    layers.
     """
-    again = recomputed_rows(work.gradients, rows, ranks, exchange) if ranks > 1 else 0
-    if not again:
-        return 0.0
-    if work.overheads is None:
-        raise InputError(
-            "overheads", None, "are needed to predict dense_exchange recompute", "calibrate them"
-        )
-    notes.append("an evaluation of the rows stands for computing a layer's input again")
-    return again * float(work.overheads.evaluation_per_row.mean())
+    found, of_all = 0.0, rows * ranks
+    for gradient in recomputed(work.gradients, rows, ranks, exchange) if ranks > 1 else ():
+        if gradient.recompute:
+            known, seconds = map(np.array, zip(*gradient.recompute, strict=True))
+            slope = (seconds[-1] - seconds[0]) / (known[-1] - known[0])
+            found += max(float(seconds[0] + slope * (of_all - known[0])), 0.0)
+            continue
+        if work.overheads is None:
+            raise InputError(
+                "overheads", None, "are needed to predict dense_exchange recompute", "calibrate them"
+            )
+        notes.append("an evaluation of the rows stands for computing a layer's input again")
+        found += of_all * float(work.overheads.evaluation_per_row.mean())
+    return found
 
 
 def _products(
