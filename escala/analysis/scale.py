@@ -88,7 +88,7 @@ def exchange_of(name: str) -> Exchange:
             f"choose one of {', '.join(EXCHANGES)}, then "
             f"{', '.join(f'+{each}' for each in _MODIFIERS)} or +{_ACCUMULATION}N",
         )
-    return Exchange.by_name(dense, **options)
+    return Exchange(dense, **options)
 
 
 def predictable_exchanges(work: Work | None) -> list[str]:

@@ -160,7 +160,7 @@ def test_over_a_slow_link_it_is_advised_against_and_what_would_pay_is_named():
     assert "`compression: fp16`" in shown and "`dense_exchange: factors`" in shown
     assert "#SBATCH --nodes=1" in shown
     by_change = {each["change"]: each for each in answer["changes"]}
-    factors = replace(ACROSS, exchange=replace(ACROSS.exchange, factors=True))
+    factors = replace(ACROSS, exchange=replace(ACROSS.exchange, dense="factors"))
     expected = seconds(factors, SLOW) / seconds(BASELINE)
     assert by_change["factors"]["ratio"] == pytest.approx(expected)
     assert by_change["factors"]["pays"] == (expected <= PAYS)

@@ -525,7 +525,7 @@ def test_every_exchange_of_a_dense_layer_is_predicted_as_the_cost_model_computes
     rows = predictions.rows(calibration, planned(found), {"small": 640})
     by_name = {row["variant"]: row for row in rows}
     [work] = calibration.works
-    plan = Plan(work, Layout(1, 2), 32, exchange=Exchange.by_name(exchange))
+    plan = Plan(work, Layout(1, 2), 32, exchange=Exchange(exchange))
     expected = predict(calibration, plan)
     row = by_name["other"]
     assert row["step_seconds"] == pytest.approx(np.median(expected.steps))

@@ -411,20 +411,20 @@ def test_messages_of_each_exchange_in_the_order_in_which_they_are_known():
         output, dense, (ALLGATHER, 32 * 1000 * 8 * 4), (ALLGATHER, 32 * 1000 * 4),
     ]  # fmt: skip
     factors = [(ALLGATHER, 32 * 4000 * 4), (ALLGATHER, 32 * 128 * 4)]
-    assert sizes(factors=True) == [output, *factors, embedding]
-    assert sizes(factors=True, fp16=True) == [
+    assert sizes(dense=costs.FACTORS) == [output, *factors, embedding]
+    assert sizes(dense=costs.FACTORS, fp16=True) == [
         (ALLREDUCE, 1280), (ALLGATHER, 32 * 4000 * 2), factors[1], (ALLREDUCE, 80),
     ]  # fmt: skip
-    assert sizes(factors=True, sparse_as_dense=False, accumulation=2) == sizes()
+    assert sizes(dense=costs.FACTORS, sparse_as_dense=False, accumulation=2) == sizes()
     # All other gradients are few bytes, and are summed in memory too.
-    assert sizes(divided=costs.SHARED_MEMORY) == []
+    assert sizes(dense=costs.SHARED_MEMORY) == []
     assert sizes(ranks=1) == []
 
 
 def test_many_bytes_are_not_summed_in_shared_memory():
     large = calibrations.Gradient("convolution", (costs.MAX_SUM_BYTES // 8,))
     listed = [*GRADIENTS, large]
-    exchange = Exchange(divided=costs.SHARED_MEMORY)
+    exchange = Exchange(dense=costs.SHARED_MEMORY)
     assert [each.operation for each in messages(listed, 32, 2, exchange)] == [ALLREDUCE] * 3
     in_memory = copied_bytes(listed, 32, 2, exchange)
     sums = 4 * (2 + 2) * (5 * 8 + 128 * 5)
@@ -433,7 +433,7 @@ def test_many_bytes_are_not_summed_in_shared_memory():
 
 def test_the_data_that_a_layer_is_computed_from_are_known_at_the_beginning_of_a_step():
     kernel = calibrations.Gradient("dense", (4000, 128), 4, 0.5, factor_rows=1, data_bytes=500)
-    exchange = Exchange(divided=costs.RECOMPUTE)
+    exchange = Exchange(dense=costs.RECOMPUTE)
     found = [(each.operation, each.size, each.ready) for each in messages([kernel], 8, 4, exchange)]
     assert found == [(ALLGATHER, 8 * 500, 0.0), (ALLGATHER, 8 * 128 * 4, 0.5)]
     assert recomputed([kernel], 8, 4, exchange) == [kernel]
@@ -448,7 +448,7 @@ def test_the_data_that_a_layer_is_computed_from_are_known_at_the_beginning_of_a_
 )
 def test_only_single_rows_of_float32_are_exchanged_through_shared_memory(changed):
     kernel = calibrations.Gradient("dense", (4000, 128), factor_rows=1)
-    exchange = Exchange(divided=costs.SHARED_MEMORY)
+    exchange = Exchange(dense=costs.SHARED_MEMORY)
     assert dense_exchange(kernel, 8, 4, exchange) == costs.SHARED_MEMORY
     assert dense_exchange(replace(kernel, **changed), 8, 4, exchange) == costs.ALLREDUCE
 
@@ -475,7 +475,7 @@ def test_a_rank_receives_the_bytes_that_the_strategies_expect(ranks, rows, wante
     reads what it receives of the others and the same of its own rows.
     """
     kernel = calibrations.Gradient("dense", (15_936, 128), factor_rows=1, data_bytes=1000)
-    exchange = Exchange.by_name(wanted)
+    exchange = Exchange(wanted)
     received = {
         ALLREDUCE: lambda size: 2 * (ranks - 1) / ranks * size,
         ALLGATHER: lambda size: (ranks - 1) * size,
@@ -504,7 +504,7 @@ def test_what_a_layer_waits_for_is_not_hidden():
     """A kernel is gathered before the layer, and a layer in parts waits for each exchange."""
     kernel = calibrations.Gradient("dense", (15_936, 128), ready=0.5, factor_rows=1)
     sharded, in_parts, in_memory = (
-        messages([kernel], 32, 2, Exchange(divided=each)) for each in costs.OF_OWN_ROWS
+        messages([kernel], 32, 2, Exchange(dense=each)) for each in costs.OF_OWN_ROWS
     )
     assert [(each.operation, each.ready) for each in sharded] == [
         (ALLTOALL, 0.5), (ALLGATHER, 0.5), (ALLGATHER, 1.0),
@@ -518,14 +518,14 @@ def test_what_a_layer_waits_for_is_not_hidden():
 def test_only_the_sharded_inputs_are_rounded():
     kernel = calibrations.Gradient("dense", (15_936, 128), factor_rows=1)
     sharded, in_parts, in_memory = (
-        messages([kernel], 32, 2, Exchange(divided=each, fp16=True)) for each in costs.OF_OWN_ROWS
+        messages([kernel], 32, 2, Exchange(dense=each, fp16=True)) for each in costs.OF_OWN_ROWS
     )
     inputs = 32 * 15_936 * 4
     assert [each.size for each in sharded if each.operation == ALLTOALL] == [inputs / 2]
     assert [each.size for each in in_parts if each.operation == ALLTOALL] == [inputs] * 2
     assert sum(each.cast_bytes for each in [*sharded, *in_parts]) == 2 * 32 * 15_936 * 6
     rounded, plain = (
-        copied_bytes([kernel], 32, 2, Exchange(divided=costs.SHARED_MEMORY, fp16=fp16))
+        copied_bytes([kernel], 32, 2, Exchange(dense=costs.SHARED_MEMORY, fp16=fp16))
         for fp16 in (True, False)
     )
     assert in_memory == [] and rounded == plain > 0
@@ -534,11 +534,11 @@ def test_only_the_sharded_inputs_are_rounded():
 @pytest.mark.parametrize("dense", costs.EXCHANGES)
 def test_ranks_of_several_nodes_sum_what_they_cannot_exchange_through_shared_memory(dense):
     others = {"fp16": True, "sparse_as_dense": "auto", "fusion_bytes": 7.0}
-    exchange = Exchange.by_name(dense, **others)
+    exchange = Exchange(dense, **others)
     assert exchange.dense == dense
     assert exchange.between(1) == exchange
     expected = costs.ALLREDUCE if dense == costs.SHARED_MEMORY else dense
-    assert exchange.between(2) == Exchange.by_name(expected, **others)
+    assert exchange.between(2) == Exchange(expected, **others)
 
 
 def test_conversion_reads_and_writes_every_number_before_and_after():
@@ -809,7 +809,7 @@ def test_contention_is_that_of_the_library_and_the_median_of_its_pairs():
 
 
 def test_factors_make_the_update_longer_by_the_products_of_other_ranks():
-    with_factors = replace(PLAN, exchange=Exchange(factors=True))
+    with_factors = replace(PLAN, exchange=Exchange(dense=costs.FACTORS))
     found = [predict(EXACT, plan, draws=2).terms["update"] for plan in (PLAN, with_factors)]
     product = 2 * 32 * 4000 * 128 / 50e9
     assert found[1] - found[0] == pytest.approx(product)
@@ -823,7 +823,7 @@ def test_a_layers_input_is_computed_again_in_the_time_of_an_evaluation():
     gradients = tuple(
         replace(each, data_bytes=500) if each.factor_rows else each for each in GRADIENTS
     )
-    exchange = Exchange(divided=costs.RECOMPUTE)
+    exchange = Exchange(dense=costs.RECOMPUTE)
     plan = replace(PLAN, layout=Layout(1, 2), exchange=exchange)
 
     def found(per_row: float):
@@ -849,7 +849,7 @@ def test_a_layers_input_is_computed_again_in_the_time_that_was_measured():
             each |= {"data_bytes": 500, "recompute": times}
     changed["works"]["cnn"]["overheads"] = None
     plans = [
-        Plan("cnn", Layout(1, 2), rows, exchange=Exchange(divided=costs.RECOMPUTE))
+        Plan("cnn", Layout(1, 2), rows, exchange=Exchange(dense=costs.RECOMPUTE))
         for rows in (64, 96)
     ]
     of_64, of_96 = (predict(parse(changed), plan, draws=2) for plan in plans)
@@ -863,7 +863,7 @@ def test_a_layers_input_is_computed_again_in_the_time_that_was_measured():
 
 def test_copies_through_shared_memory_take_the_time_of_their_bytes():
     """The other gradients are summed there: each rank reads those of both."""
-    plan = replace(PLAN, layout=Layout(1, 2), exchange=Exchange(divided=costs.SHARED_MEMORY))
+    plan = replace(PLAN, layout=Layout(1, 2), exchange=Exchange(dense=costs.SHARED_MEMORY))
     found = predict(EXACT, plan, draws=2).terms
     weights, of_others = 4000 * 128, 5 * 8 + 128 * 5
     read, written = 32 * (4000 + 128) + 64 * (4000 / 2 + 128), 32 * (4000 + 128)
@@ -912,15 +912,15 @@ def test_an_update_that_was_not_measured_is_a_part_of_computing():
 @given(
     st.tuples(st.floats(1e7, 1e11), st.floats(1e7, 1e11)),
     st.sampled_from(["2x1", "3x2"]),
-    st.booleans(),
+    st.sampled_from(costs.EXCHANGES),
 )
-def test_a_step_is_never_longer_on_a_faster_network(rates, layout, factors):
+def test_a_step_is_never_longer_on_a_faster_network(rates, layout, dense):
     networks = {
         name: Network(name, rate, 1e-4, "")
         for name, rate in zip(("slow", "fast"), sorted(rates), strict=True)
     }
     of = replace(EXACT, networks=EXACT.networks | networks)
-    plan = replace(PLAN, layout=Layout.parse(layout), exchange=Exchange(factors=factors))
+    plan = replace(PLAN, layout=Layout.parse(layout), exchange=Exchange(dense))
     slow, fast = (
         predict(of, replace(plan, network=name), draws=1).steps for name in ("slow", "fast")
     )

@@ -119,7 +119,7 @@ def test_the_cost_model_expects_factors_where_ranks_exchange_them(rows, ranks):
             Gradient(layer.name, tuple(layer.kernel.shape), factor_rows=1),
             rows,
             ranks,
-            Exchange(factors=True),
+            Exchange(dense=costs.FACTORS),
         )
     ]
     assert factored_layers(model, rows * ranks, ranks) == expected

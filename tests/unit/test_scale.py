@@ -331,12 +331,12 @@ def test_a_calibrated_all_to_all_is_used():
     ("name", "expected", "knobs"),
     [
         ("allreduce", Exchange(), {}),
-        ("factors+fp16", Exchange(factors=True, fp16=True), {"compression": "fp16"}),
-        ("sharded", Exchange(divided="sharded"), {}),
-        ("shared-memory", Exchange(divided="shared-memory"), {}),
+        ("factors+fp16", Exchange(dense=costs.FACTORS, fp16=True), {"compression": "fp16"}),
+        ("sharded", Exchange(dense="sharded"), {}),
+        ("shared-memory", Exchange(dense="shared-memory"), {}),
         (
             "in-parts+sparse",
-            Exchange(divided="in-parts", sparse_as_dense=False),
+            Exchange(dense="in-parts", sparse_as_dense=False),
             {"sparse_as_dense": False},
         ),
         (

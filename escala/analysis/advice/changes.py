@@ -15,6 +15,7 @@ from escala.analysis.advice.candidates import Candidate
 from escala.analysis.cost_model.calibration import Calibration
 from escala.analysis.cost_model.networks import Network
 from escala.analysis.cost_model.predict import Plan, predict
+from escala.strategies import costs
 
 #: Ratio of the training times at which several ranks pay: 30 % less time.
 PAYS = 0.7
@@ -187,8 +188,9 @@ def _exchanges(each: Candidate, baseline: Candidate) -> Iterator[Change]:
         other[COMPRESSION] = replace(exchange, fp16=True)
     has_factors = any(gradient.factor_rows is not None for gradient in gradients)
     known = each.calibration.operations_per_second is not None
-    if has_factors and known and not exchange.factors and exchange.accumulation == 1:
-        other[FACTORS] = replace(exchange, factors=True)
+    summed = exchange.dense == costs.ALLREDUCE and exchange.accumulation == 1
+    if has_factors and known and summed:
+        other[FACTORS] = replace(exchange, dense=costs.FACTORS)
     for name, changed in other.items():
         plan = replace(each.plan, exchange=changed)
         ratio, notes = _ratio(

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.collectives import ALLGATHER, ALLREDUCE, ALLTOALL
@@ -55,37 +54,24 @@ class Exchange:
 
     Attributes
     ----------
-    divided : one of `costs.OF_OWN_ROWS` if each rank updates rows of its own of dense kernels, or
-        `costs.RECOMPUTE`; it replaces factors.
+    dense : of large dense layers, one of `costs.EXCHANGES`.
     fusion_bytes : largest size of tensors that are exchanged as one; 0 fuses none. Horovod's
         default is 128 MiB (`horovod/common/operations.cc`, version 0.28).
     cycle_seconds : between two moments at which Horovod looks for tensors. Its default is 1 ms (in
         the same file); without effect on TensorFlow's collectives, which have no cycle.
     """
 
-    factors: bool = False
+    dense: str = costs.ALLREDUCE
     fp16: bool = False
     sparse_as_dense: bool | str = True
     accumulation: int = 1
     fusion_bytes: float = 128 * 2**20
     cycle_seconds: float = 1e-3
-    divided: str | None = None
-
-    @classmethod
-    def by_name(cls, dense: str, **others: Any) -> Exchange:
-        """Return an exchange from the name of that of large dense layers, and other attributes."""
-        divided = None if dense in (costs.ALLREDUCE, costs.FACTORS) else dense
-        return cls(factors=dense == costs.FACTORS, divided=divided, **others)
 
     def between(self, nodes: int) -> Exchange:
         """Return the exchange that ranks on several nodes have with the same settings."""
         possible = nodes == 1 or self.dense in costs.BETWEEN_NODES
-        return self if possible else replace(self, divided=None)
-
-    @property
-    def dense(self) -> str:
-        """Return the exchange of large dense layers, one of `costs.EXCHANGES`."""
-        return self.divided or (costs.FACTORS if self.factors else costs.ALLREDUCE)
+        return self if possible else replace(self, dense=costs.ALLREDUCE)
 
 
 @dataclass(frozen=True)
@@ -263,9 +249,7 @@ def recomputed(
     rows : of a rank.
     """
     return [
-        each
-        for each in gradients
-        if dense_exchange(each, rows, ranks, exchange) == costs.RECOMPUTE
+        each for each in gradients if dense_exchange(each, rows, ranks, exchange) == costs.RECOMPUTE
     ]
 
 

@@ -349,9 +349,7 @@ def _expected_largest(shape: np.ndarray, ranks: int) -> float:
     return float(shape @ np.diff(steps**ranks) / shape.mean())
 
 
-def _recomputing(
-    work: Work, rows: int, ranks: int, exchange: Exchange, notes: list[str]
-) -> float:
+def _recomputing(work: Work, rows: int, ranks: int, exchange: Exchange, notes: list[str]) -> float:
     """Return the seconds in which a rank computes the inputs of layers again, for all rows.
 
     Where this was not measured, the evaluation of these rows stands for it, which computes all
@@ -366,7 +364,10 @@ def _recomputing(
             continue
         if work.overheads is None:
             raise InputError(
-                "overheads", None, "are needed to predict dense_exchange recompute", "calibrate them"
+                "overheads",
+                None,
+                "are needed to predict dense_exchange recompute",
+                "calibrate them",
             )
         notes.append("an evaluation of the rows stands for computing a layer's input again")
         found += of_all * float(work.overheads.evaluation_per_row.mean())

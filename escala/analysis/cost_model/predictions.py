@@ -100,7 +100,7 @@ def plan_of(calibration: Calibration, planned: Mapping, train_rows: int) -> Plan
     rows = min(planned["rows"], train_rows)
     work = calibration.works.get(planned["work"])
     gradients = work.gradients if work else ()
-    exchange = Exchange.by_name(
+    exchange = Exchange(
         _dense_exchange(gradients, planned, layout, rows),
         fp16=knobs["compression"] == "fp16",
         sparse_as_dense=knobs["sparse_as_dense"],
