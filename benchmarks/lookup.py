@@ -1,7 +1,8 @@
 """Measure the parts of a training step with convolutions by lookup, on one core.
 
-Prints for each length and way of the lookups the milliseconds of the same graph, cut after each part; each is the median
-of some steps on the same random rows. What the lookups gain is told by `one_core.py`.
+Prints for each length and way of the lookups the milliseconds of the same graph, cut after each
+part; each is the median of some steps on the same random rows. What the lookups gain is told by
+`one_core.py`.
 """
 
 from __future__ import annotations

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from escala.cache import store
 from escala.core import interrupts
-from escala.core.errors import InputError
+from escala.core.errors import InputError, Unavailable
 
 
 def main(command: Callable[[], int | None]) -> int:
-    """Run `command` and return its exit code: 0 done, 1 or 2 wrong input or a system's error.
+    """Run `command` and return its exit code.
+
+    It is 0 for done, 2 for wrong input, and 1 for an error of the system or what it lacks.
 
     Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so that `finally` clauses run and no
     child survives; the exit code is then 128 and the signal's number.
@@ -26,6 +28,9 @@ def main(command: Callable[[], int | None]) -> int:
     except InputError as error:
         print(f"escala: {error}", file=sys.stderr)
         return 2
+    except Unavailable as error:
+        print(f"escala: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         if error.filename is None and error.errno is None:
             raise

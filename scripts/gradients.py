@@ -33,10 +33,11 @@ def main() -> None:
         knobs = complete(arguments.knobs, arguments.workload)
         os.sched_setaffinity(0, available_cores()[: knobs["cores_per_process"]])
 
-        from escala.strategies.base import set_threads
+        from escala.strategies.base import set_products, set_threads
         from escala.training.gradients import described
 
         set_threads(knobs["threads"])
+        set_products(knobs["products"])
         found = described(arguments.workload, arguments.split, arguments.training, arguments.knobs)
         write_json(arguments.output, found)
 

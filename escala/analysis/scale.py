@@ -93,7 +93,9 @@ def exchange_of(name: str) -> Exchange:
 
 def predictable_exchanges(work: Work | None) -> list[str]:
     """Return the exchanges between nodes for which a work is calibrated."""
-    again = work and work.overheads and any(each.data_bytes for each in work.gradients)
+    again = work and any(
+        each.data_bytes and (each.recompute or work.overheads) for each in work.gradients
+    )
     return [each for each in BETWEEN_NODES if each != RECOMPUTE or again]
 
 

@@ -156,8 +156,8 @@ class Strategy(ABC):
         `Factors`, the factors of all ranks' rows are returned; for `OwnRows` among these, only the
         columns of inputs that belong to this rank's rows of the kernel (`own_columns`).
 
-        A strategy that `gathers` also takes `escala.strategies.shared.memory.Sums`, as `sums`. The
-        gradients of their variables are then summed by these.
+        A strategy that `gathers` also takes, as `sums`, an object
+        `escala.strategies.shared.shared_memory.Sums`. It then sums the gradients of its variables.
         """
         return list(gradients)
 

@@ -25,7 +25,7 @@ from escala.workloads.graphs import as_graph, function_of
 from escala.workloads.models import given
 
 #: Numbers of rows for which layers are timed, calls of each, and calls before them.
-ROWS, CALLS, WARM_UP = (16, 128), 20, 3
+ROWS, CALLS, WARM_UP = (16, 64, 256), 10, 3
 
 
 def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list[dict]:

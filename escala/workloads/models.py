@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from escala.core.errors import InputError
+from escala.core.errors import InputError, Unavailable
 from escala.core.files import read_json, sha256_file, write_json
 from escala.data.base import Spec, is_class_name, output_shape, specs
 
@@ -147,6 +147,10 @@ def load(folder: str | Path) -> Classifier:
     try:
         with np.load(file, allow_pickle=False) as stored:
             functions = restore(described, dict(stored))
+    except Unavailable as error:
+        raise InputError(
+            folder, None, f"cannot be used here: {error}", "use it where the model was trained"
+        ) from error
     # A file from an unknown source may raise any error.
     except Exception as error:
         raise InputError(

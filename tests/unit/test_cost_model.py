@@ -418,6 +418,10 @@ def test_messages_of_each_exchange_in_the_order_in_which_they_are_known():
     assert sizes(dense=costs.FACTORS, sparse_as_dense=False, accumulation=2) == sizes()
     # All other gradients are few bytes, and are summed in memory too.
     assert sizes(dense=costs.SHARED_MEMORY) == []
+    # Unless ranks may gather the rows of some.
+    assert sizes(dense=costs.SHARED_MEMORY, sparse_as_dense=False) == [
+        output, (ALLGATHER, 32 * 1000 * 8 * 4), (ALLGATHER, 32 * 1000 * 4),
+    ]  # fmt: skip
     assert sizes(ranks=1) == []
 
 
@@ -833,8 +837,11 @@ def test_a_layers_input_is_computed_again_in_the_time_of_an_evaluation():
         return predict(replace(EXACT, works={"cnn": changed}), plan, draws=2)
 
     one, other = found(1e-9), found(1e-4)
-    again = other.terms["exchange"] - one.terms["exchange"]
-    assert again == pytest.approx(64 * (1e-4 - 1e-9))
+    # Both ranks compute at the same time.
+    again = {name: other.terms[name] - one.terms[name] for name in one.terms}
+    assert again["compute"] == pytest.approx(64 * (1e-4 - 1e-9))
+    assert again["contention"] == pytest.approx((BOTH - 1) * again["compute"])
+    assert (again["exchange"] == 0).all()
     assert any("evaluation" in phrase for phrase in other.extrapolated)
     product = 2 * 32 * 4000 * 128 / 50e9
     assert other.terms["update"] == pytest.approx(BOTH * UPDATE + product)
@@ -842,23 +849,24 @@ def test_a_layers_input_is_computed_again_in_the_time_of_an_evaluation():
 
 def test_a_layers_input_is_computed_again_in_the_time_that_was_measured():
     """On the line through the measured numbers of rows, for the rows of both ranks."""
-    changed = content()
+    changed, dense = content(), Exchange(dense=costs.RECOMPUTE)
     for each in changed["works"]["cnn"]["gradients"]:
         if each.get("factor_rows"):
             times = [{"rows": 16, "seconds": 1e-3}, {"rows": 128, "seconds": 2.12e-3}]
             each |= {"data_bytes": 500, "recompute": times}
     changed["works"]["cnn"]["overheads"] = None
-    plans = [
-        Plan("cnn", Layout(1, 2), rows, exchange=Exchange(dense=costs.RECOMPUTE))
-        for rows in (64, 96)
-    ]
-    of_64, of_96 = (predict(parse(changed), plan, draws=2) for plan in plans)
-    data, outputs = (
-        transfers("1x2").seconds(ALLGATHER, size).seconds for size in (48 * 500, 48 * 128 * 4)
-    )
-    assert of_96.extrapolated == ()
-    longer = of_96.terms["exchange"] - of_64.terms["exchange"]
-    assert longer == pytest.approx(32e-5, abs=0.1 * (data + outputs))
+
+    def found(rows: int, exchange: Exchange):
+        plan = Plan("cnn", Layout(1, 2), rows, exchange=exchange)
+        return predict(parse(changed), plan, draws=2)
+
+    for rows, again in ((64, 1.48e-3), (96, 1.8e-3)):
+        with_others = found(rows, dense)
+        longer = with_others.terms["compute"] - found(rows, Exchange()).terms["compute"]
+        assert longer == pytest.approx(again)
+        assert with_others.extrapolated == ()
+    notes = "".join(found(160, dense).extrapolated)
+    assert "160 rows are outside those that were computed again" in notes
 
 
 def test_copies_through_shared_memory_take_the_time_of_their_bytes():

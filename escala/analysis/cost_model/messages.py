@@ -285,7 +285,12 @@ def _in_memory(
         for each in gradients
         if each not in factored and each.item_bytes == costs.SHARED_NUMBER_BYTES
     ]
-    summed = factored and costs.sums_in_memory(sum(each.numbers for each in others), ranks)
+    # With another value, ranks may gather the rows of some of them.
+    summed = (
+        factored
+        and exchange.sparse_as_dense is True
+        and costs.sums_in_memory(sum(each.numbers for each in others), ranks)
+    )
     return factored + (others if summed else [])
 
 

@@ -256,15 +256,16 @@ def _terms(calibration: Calibration, plan: Plan, notes: list[str]) -> dict[str, 
     notes += transfers.extrapolated
     moved = sum(message.cast_bytes for message in listed)
     moved += copied_bytes(work.gradients, rows, ranks, exchange) if ranks > 1 else 0.0
-    again = _recomputing(work, rows, ranks, exchange, notes)
+    again = _recomputing(work, rows, ranks, exchange, notes) * work.deviation
     updated = update * updated_share(work.gradients, rows, ranks, exchange)
     fixed = min(max(parts * (fixed - update), 0.0) * work.deviation, computing)
     return {
         "fixed": fixed,
-        "compute": computing - fixed,
-        "contention": with_others - computing,
+        # Ranks compute again at the same time, after the exchanges that computing may hide.
+        "compute": computing - fixed + again,
+        "contention": with_others - computing + again * (slower - 1),
         "skew": at_the_end - with_others,
-        "exchange": exposed + again + moved / calibration.bytes_per_second.mean(),
+        "exchange": exposed + moved / calibration.bytes_per_second.mean(),
         "update": updated * work.deviation * slower
         + _products(calibration, plan, work, rows, exchange),
     }
@@ -298,11 +299,12 @@ def _interpolated(alone: list[StepTimes], rows: int, notes: list[str]) -> tuple[
         notes.append(f"{rows} rows of a rank are outside those calibrated")
     if len(known) == 1:
         return 0.0, float(seconds[0] * rows / known[0])
+    return max(_on_line(known, seconds, 0, 0.0), 0.0), _between(known, seconds, rows)
+
+
+def _between(known: np.ndarray, seconds: np.ndarray, rows: float) -> float:
     segment = int(np.clip(np.searchsorted(known, rows) - 1, 0, len(known) - 2))
-    return (
-        max(_on_line(known, seconds, 0, 0.0), 0.0),
-        max(_on_line(known, seconds, segment, rows), 0.0),
-    )
+    return max(_on_line(known, seconds, segment, rows), 0.0)
 
 
 def _on_line(known: np.ndarray, seconds: np.ndarray, segment: int, rows: float) -> float:
@@ -358,9 +360,10 @@ def _recomputing(work: Work, rows: int, ranks: int, exchange: Exchange, notes: l
     found, of_all = 0.0, rows * ranks
     for gradient in recomputed(work.gradients, rows, ranks, exchange) if ranks > 1 else ():
         if gradient.recompute:
-            known, seconds = map(np.array, zip(*gradient.recompute, strict=True))
-            slope = (seconds[-1] - seconds[0]) / (known[-1] - known[0])
-            found += max(float(seconds[0] + slope * (of_all - known[0])), 0.0)
+            known, seconds = map(np.array, zip(*sorted(gradient.recompute), strict=True))
+            if not known[0] <= of_all <= known[-1]:
+                notes.append(f"{of_all} rows are outside those that were computed again")
+            found += _between(known, seconds, of_all)
             continue
         if work.overheads is None:
             raise InputError(

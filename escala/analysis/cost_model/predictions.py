@@ -127,6 +127,8 @@ def _dense_exchange(
 ) -> str:
     """Return the exchange of dense layers; for `auto`, the one that the formulas of runs choose.
 
+    Layers that are too small for another exchange than a sum are summed with any of them.
+
     Raises
     ------
     InputError : `auto` chooses different ones, which the model does not know together.
@@ -136,10 +138,23 @@ def _dense_exchange(
         return costs.ALLREDUCE
     if wanted != costs.AUTO:
         return wanted
-    chosen = {
-        _fastest(gradient, planned, layout, rows)
+    products = {
+        gradient: _product(gradient, rows)
         for gradient in gradients
         if gradient.factor_rows is not None
+    }
+    rates = costs.rates(
+        planned["library"] == "mpi",
+        layout.nodes,
+        planned["bits_per_second"],
+        planned["exchange"].get("cycle_time_ms"),
+        planned["exchange"]["exchange_rates"],
+    )
+    possible = {each: _possible(each, product, layout) for each, product in products.items()}
+    chosen = {
+        costs.fastest(exchanges, products[each], layout.ranks, rates)
+        for each, exchanges in possible.items()
+        if len(exchanges) > 1
     }
     if len(chosen) > 1:
         raise InputError(
@@ -151,18 +166,16 @@ def _dense_exchange(
     return next(iter(chosen), costs.ALLREDUCE)
 
 
-def _fastest(gradient: Gradient, planned: Mapping, layout: Layout, rows: int) -> str:
-    product = Product(
+def _product(gradient: Gradient, rows: int) -> Product:
+    return Product(
         *gradient.shape, rows * gradient.factor_rows, gradient.item_bytes, gradient.data_bytes
     )
-    rates = costs.rates(
-        planned["library"] == "mpi",
-        layout.nodes,
-        planned["bits_per_second"],
-        measured=planned["exchange"]["exchange_rates"],
-    )
+
+
+def _possible(gradient: Gradient, product: Product, layout: Layout) -> list[str]:
+    """Return the exchanges that a gradient may have, and that save enough bytes."""
     allreduced = costs.received_bytes(costs.ALLREDUCE, product, layout.ranks)
-    possible = [
+    return [
         each
         for each in (costs.EXCHANGES if layout.nodes == 1 else costs.BETWEEN_NODES)
         if each == costs.ALLREDUCE
@@ -172,7 +185,6 @@ def _fastest(gradient: Gradient, planned: Mapping, layout: Layout, rows: int) ->
             > costs.MIN_SAVED_BYTES
         )
     ]
-    return costs.fastest(possible, product, layout.ranks, rates)
 
 
 def epoch_seconds(

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from escala.strategies.base import Strategy
-from escala.strategies.shared.factors import Exchanged, Factors
+from escala.strategies.shared.factors import Exchanged
 
 #: The prefixes of the names of exchanges in the timeline: of the parts of a kernel, and of what a
 #: layer computes in parts. The variable's name follows.
@@ -103,10 +103,6 @@ class Divided:
     def gather(self, strategy: Strategy) -> None:
         """Set the kernel to the parts of all ranks."""
         self.kernel.assign(strategy.gathered(self.own, f"{WEIGHTS}{self.name}"))
-
-    def exchanged(self, gradient: Factors) -> Factors:
-        """Return the factors of all ranks, after the exchange of the strategy."""
-        return gradient
 
     def end_step(self) -> None:
         """End a step in which the part was updated."""

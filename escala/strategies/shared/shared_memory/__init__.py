@@ -163,8 +163,10 @@ def _opened(strategy: Strategy, operation: Callable, **attributes: Any) -> tf.Te
         raise Unavailable(f"no memory that ranks share: {error}") from error
     try:
         # The first rank gives the file its size.
-        handle = file and _handle(operation, f"/proc/self/fd/{file}", rank, attributes)
-        mine = [os.getpid(), file, *_identity(os.fstat(file))] if file else [0] * 4
+        handle = None
+        if file is not None:
+            handle = _handle(operation, f"/proc/self/fd/{file}", rank, attributes)
+        mine = [0] * 4 if file is None else [os.getpid(), file, *_identity(os.fstat(file))]
         process, number, *identity = map(int, strategy.total(np.array(mine, np.float64)))
         if handle is None:
             path = f"/proc/{process}/fd/{number}"

@@ -70,15 +70,9 @@ class Memory : public tensorflow::ResourceBase {
     bytes_ = Allot(RoundedUp(ranks_ * sizeof(Counters), kPage));
     const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (file < 0) return Failed("cannot open", path);
-    struct stat about;
-    const bool right = (rank_ > 0 || ftruncate(file, bytes_) == 0) && fstat(file, &about) == 0 &&
-                       about.st_size == bytes_;
-    void* base =
-        right ? mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    const Status status = Map(file, path);
     close(file);
-    if (base == MAP_FAILED) return Failed("cannot map", path);
-    base_ = static_cast<char*>(base);
-    return tensorflow::OkStatus();
+    return status;
   }
 
   std::string DebugString() const override { return "memory that ranks share"; }
@@ -121,6 +115,20 @@ class Memory : public tensorflow::ResourceBase {
   }
 
  private:
+  Status Map(int file, const std::string& path) {
+    struct stat about;
+    if (rank_ == 0 && ftruncate(file, bytes_) != 0) return Failed("cannot extend", path);
+    if (fstat(file, &about) != 0) return Failed("cannot read the size of", path);
+    if (about.st_size != bytes_) {
+      return errors::Unavailable("the memory that ranks share, ", path, ", has ", about.st_size,
+                                 " bytes instead of ", bytes_);
+    }
+    void* base = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (base == MAP_FAILED) return Failed("cannot map", path);
+    base_ = static_cast<char*>(base);
+    return tensorflow::OkStatus();
+  }
+
   static Status Failed(const char* what, const std::string& path) {
     return errors::Unavailable(what, " memory that ranks share, ", path, ": ", strerror(errno));
   }
