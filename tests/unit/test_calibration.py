@@ -473,6 +473,10 @@ def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_
     )
     found = Calibration(base)
     content, _ = document(write_runs(tmp_path, found))
+    # A layer beside it is so small that it is summed in any case.
+    [work] = content["works"].values()
+    [large] = [each for each in work["gradients"] if each["factor_rows"]]
+    work["gradients"].append(large | {"name": "0.small", "shape": [128, 3]})
     rows = list(predictions.rows(parse(content), planned(found), {"small": 640}))
     by_name = {(row["layout"], row["variant"], row["network"]): row for row in rows}
     assert by_name["1x2", "tuned", "native"]["basis"] == "predicted"

@@ -15,6 +15,7 @@ from escala.core.errors import Unavailable
 from escala.data.base import Spec
 from escala.strategies import costs
 from escala.strategies.shared import exchanges, factors
+from escala.training import step as steps
 from escala.workloads.dense_operations import dense
 from escala.workloads.mnist_mlp import model as mnist_mlp
 from escala.workloads.models import given
@@ -56,6 +57,23 @@ def gradients(model, factored, inputs, labels, input_gradient) -> tuple[tf.Tenso
         probabilities, seen = factors.forward(model, inputs, methods)
         loss = tf.reduce_sum(virus_cnn.row_losses(labels, probabilities, {}))
     return loss, factors.gradients(tape, loss, model.trainable_variables, seen)
+
+
+@pytest.mark.parametrize("knob", ["tensorflow", "operation"])
+def test_the_knob_chooses_what_computes_the_input_gradient(knob):
+    model = virus_model()
+    methods = steps.methods(model, {dense_layers(model)[0]: costs.FACTORS}, [], None, knob)
+
+    @tf.function
+    def step(inputs):
+        with tf.GradientTape() as tape:
+            probabilities, seen = factors.forward(model, inputs, methods)
+            loss = tf.reduce_sum(probabilities)
+        return factors.gradients(tape, loss, model.trainable_variables, seen)[0]
+
+    graph = step.get_concrete_function(tf.TensorSpec((6, 100), tf.uint8)).graph
+    kinds = {operation.type for operation in graph.get_operations()}
+    assert ("EscalaInputGradient" in kinds) == (knob == "operation")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The update of a dense layer's kernel in one pass, against NumPy and Keras."""
+"""The operations of dense layers, against NumPy and Keras."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from escala.training import memory
 from escala.training import step as steps
 from escala.training.state import State
 from escala.workloads import compiled
-from escala.workloads.dense_operations import rmsprop
+from escala.workloads.dense_operations import dense, rmsprop
 from escala.workloads.virus_cnn import model as virus_cnn
 from tests.conftest import ROOT
 
@@ -70,6 +70,14 @@ def expected(x, d, w, v) -> list[np.ndarray]:
     return [w - RATE * gradient / np.sqrt(v + EPSILON), v]
 
 
+def updated_by_gradient(gradient, w, v, instructions: str = "auto") -> list[np.ndarray]:
+    variable, squares = tf.Variable(w), tf.Variable(v)
+    rmsprop.update_by_gradient(
+        variable, squares, tf.constant(gradient), RATE, RHO, EPSILON, instructions
+    )
+    return [variable.numpy(), squares.numpy()]
+
+
 def assert_close(found, wanted, tolerance: float = TOLERANCE) -> None:
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
@@ -89,14 +97,55 @@ def test_a_kernel_of_any_shape_is_updated_as_in_float64(rows, inputs, outputs, s
     assert_close(updated(*given, instructions), expected(*given))
 
 
+@settings(max_examples=40)
+@given(
+    st.integers(1, 70),
+    st.integers(1, 70),
+    st.integers(1, 150),
+    st.integers(0, 999),
+    st.sampled_from(offered()),
+)
+@example(32, 13, 128, 0, "baseline")
+def test_an_input_gradient_of_any_shape_is_that_of_float64(
+    rows, inputs, outputs, seed, instructions
+):
+    _, d, w, _ = arrays(rows, inputs, outputs, seed)
+    found = dense.input_gradient(tf.constant(d), tf.constant(w), instructions)
+    assert_close([found.numpy()], [d.astype(np.float64) @ w.astype(np.float64).T])
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(1, 12), max_size=3), st.integers(0, 999), st.sampled_from(offered())
+)
+@example([3, 130], 0, "baseline")
+def test_a_variable_of_any_shape_is_updated_as_in_float64(shape, seed, instructions):
+    random = np.random.default_rng(seed)
+    gradient, w, v = (random.normal(size=shape).astype(np.float32) for _ in range(3))
+    found = updated_by_gradient(gradient, w, v**2, instructions)
+    squares = RHO * v.astype(np.float64) ** 2 + (1 - RHO) * gradient.astype(np.float64) ** 2
+    assert_close(found, [w - RATE * gradient / np.sqrt(squares + EPSILON), squares])
+
+
+def all_operations(rows: int, inputs: int, outputs: int, instructions: str = "auto") -> list:
+    """Return the results of each operation: of two updates and an input gradient."""
+    x, d, w, v = arrays(rows, inputs, outputs)
+    return [
+        *updated(x, d, w, v, instructions),
+        *updated_by_gradient(x[0] @ w * w, w, v, instructions),
+        dense.input_gradient(tf.constant(d), tf.constant(w), instructions).numpy(),
+    ]
+
+
 @pytest.mark.skipif("avx2" not in offered(), reason="this processor has no avx2")
 @pytest.mark.parametrize("outputs", [1, 70, 128])
 def test_wider_vectors_give_the_same_bits(outputs):
-    given = arrays(33, 50, outputs)
-    first, *others = [updated(*given, name) for name in offered() if name != "baseline"]
-    chosen = updated(*given)
-    for other in (*others, chosen):
-        np.testing.assert_array_equal(first, other)
+    first, *others = [
+        all_operations(33, 50, outputs, name) for name in offered() if name != "baseline"
+    ]
+    for other in (*others, all_operations(33, 50, outputs)):
+        for one, found in zip(first, other, strict=True):
+            np.testing.assert_array_equal(one, found)
 
 
 def test_the_number_of_threads_changes_no_bit():
@@ -124,9 +173,9 @@ def test_the_number_of_threads_changes_no_bit():
 
 
 def digest_of_large_update() -> str:
-    """Return a digest of an update that a pool of several threads divides."""
+    """Return a digest of results that a pool of several threads divides."""
     return hashlib.sha256(
-        b"".join(each.tobytes() for each in updated(*arrays(32, 4000, 128)))
+        b"".join(each.tobytes() for each in all_operations(32, 4000, 128))
     ).hexdigest()
 
 

@@ -7,10 +7,13 @@ import pytest
 import tensorflow as tf
 from tensorflow.keras import layers
 
+from escala.data.base import Arrays
 from escala.strategies import costs
 from escala.strategies.shared import exchanges
 from escala.strategies.shared.recompute import data_bytes, layers_before
+from escala.training.gradients import ROWS, described
 from escala.workloads.virus_cnn import model as virus_cnn
+from tests.conftest import KNOBS
 
 RATES = costs.rates(mpi=True, nodes=2)._replace(recomputed_rows_per_second=1e9)
 
@@ -116,3 +119,21 @@ def test_no_kernel_of_which_a_rank_holds_a_part_is_read_again(monkeypatch):
 
     monkeypatch.setattr(costs, "seconds", seconds)
     assert chosen(model, costs.AUTO) == {"first": costs.IN_PARTS, "second": costs.IN_PARTS}
+
+
+@pytest.mark.parametrize("convolution", ["layers", "lookup-table"])
+def test_a_calibration_times_the_layers_that_ranks_may_compute_again(
+    small_split, request_for, convolution
+):
+    training = request_for("single", "1x1")["training"]
+    listed = described("virus-cnn", small_split, training, KNOBS | {"convolution": convolution})
+    first, *others = [each for each in listed if each["factor_rows"]]
+    assert first["shape"][1] == 128 and first["data_bytes"] == small_length(small_split)
+    assert [each["rows"] for each in first["recompute"]] == [*ROWS]
+    assert all(each["seconds"] > 0 for each in first["recompute"])
+    assert others and all(each["data_bytes"] > 0 for each in others)
+
+
+def small_length(split) -> int:
+    """Return the bytes of a row: one for each letter."""
+    return Arrays(split).inputs[0].shape[0]

@@ -24,6 +24,7 @@ from escala.record.plan import make_plan, resumption
 from escala.record.run import lost, measure
 from escala.runtime import launch
 from escala.training.checkpoint import FOLDER, Checkpoint
+from escala.strategies.horovod import GRADIENT
 from tests.conftest import ROOT
 
 PATIENCE_SECONDS = 120
@@ -124,6 +125,7 @@ class Killed:
 
     folder: Path
     rank: int
+    dense_exchange: str
     outcome: Outcome | None = None
     listening: dict[str, set[str]] = field(
         default_factory=lambda: {"launcher": set(), "mpirun": set(), "ranks": set()}
@@ -139,17 +141,26 @@ class Killed:
                         self.listening[role].add(connection.laddr.ip)
 
 
-@pytest.fixture(scope="module", params=["horovod-mpi", "horovod-gloo"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("horovod-mpi", "allreduce"),
+        ("horovod-gloo", "allreduce"),
+        # Here ranks wait for each other in memory.
+        ("horovod-mpi", "shared-memory"),
+    ],
+    ids=" ".join,
+)
 def killed(request, small_split, request_for, tmp_path_factory) -> Killed:
     """A run whose timeline is captured, a rank of which is killed while it trains.
 
     Rank 1 does not join the other before that one is seen to listen, which Gloo's ranks do only
     while they connect; those of MPI do not listen at all.
     """
-    strategy, folder = request.param, tmp_path_factory.mktemp("killed")
+    (strategy, dense_exchange), folder = request.param, tmp_path_factory.mktemp("killed")
     joins = folder / "joins"
     (folder / "sitecustomize.py").write_text(LATE.format(joins=str(joins)))
-    run = Killed(folder, rank=0 if strategy == "horovod-gloo" else 1)
+    run = Killed(folder, 0 if strategy == "horovod-gloo" else 1, dense_exchange)
 
     def look() -> bool:
         run.look()
@@ -160,7 +171,14 @@ def killed(request, small_split, request_for, tmp_path_factory) -> Killed:
         return exchanged and says(folder, run.rank, TRAINING)()
 
     killer = when(look, lambda: kill_rank(folder, run.rank))
-    asked = request_for(strategy, "1x2", epochs=100_000, instrument="timeline", save_model=True)
+    asked = request_for(
+        strategy,
+        "1x2",
+        epochs=100_000,
+        instrument="timeline",
+        save_model=True,
+        knobs={"dense_exchange": dense_exchange},
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
         run.outcome = measure(asked, small_split, folder / "run.json", PATIENCE_SECONDS * 2)
@@ -186,6 +204,11 @@ def test_a_timeline_of_a_killed_run_is_valid_json(killed):
     events = read_json(killed.folder / "timeline.json")
     assert any("ALLREDUCE" in str(event.get("name")) for event in events)
     assert read_json(killed.folder / "trace.json")["traceEvents"]
+
+
+def test_gradients_in_memory_are_not_in_the_timeline(killed):
+    exchanged = GRADIENT in (killed.folder / "timeline.json").read_text()
+    assert exchanged == (killed.dense_exchange == "allreduce")
 
 
 def test_ports_of_a_run_listen_on_loopback(killed):
