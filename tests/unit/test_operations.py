@@ -115,9 +115,7 @@ def test_an_input_gradient_of_any_shape_is_that_of_float64(
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(st.integers(1, 12), max_size=3), st.integers(0, 999), st.sampled_from(offered())
-)
+@given(st.lists(st.integers(1, 12), max_size=3), st.integers(0, 999), st.sampled_from(offered()))
 @example([3, 130], 0, "baseline")
 def test_a_variable_of_any_shape_is_updated_as_in_float64(shape, seed, instructions):
     random = np.random.default_rng(seed)

@@ -23,8 +23,8 @@ from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, resumption
 from escala.record.run import lost, measure
 from escala.runtime import launch
-from escala.training.checkpoint import FOLDER, Checkpoint
 from escala.strategies.horovod import GRADIENT
+from escala.training.checkpoint import FOLDER, Checkpoint
 from tests.conftest import ROOT
 
 PATIENCE_SECONDS = 120
