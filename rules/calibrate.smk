@@ -60,7 +60,9 @@ rule gradients:
     conda:
         "../envs/train.yaml"
     # It measures the time of some layers.
-    threads: whole_machine
+    threads: whole_machine_for_one
+    resources:
+        slurm_extra="--exclusive",
     params:
         code=lambda wildcards: code("scripts.gradients", *model_code(wildcards)),
         training=lambda wildcards: json.dumps(of_model(wildcards)["training"]),

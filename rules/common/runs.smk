@@ -31,6 +31,12 @@ def whole_machine(wildcards):
     return workflow.cores if workflow.local_exec else cores_per_task(wildcards)
 
 
+def whole_machine_for_one(wildcards):
+    """Return the same for a job of one process."""
+    variant = experiment(wildcards).settings["variants"][wildcards.variant]
+    return workflow.cores if workflow.local_exec else variant["cores_per_process"]
+
+
 def tasks_per_node(wildcards):
     layout = Layout.parse(wildcards.layout)
     return processes_per_node(layout, STRATEGIES[run_of(wildcards).strategy])
