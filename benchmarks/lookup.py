@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 
 import tensorflow as tf
-from one_core import CLASSES, rows
 
+from benchmarks.one_core import CLASSES, rows
 from escala.workloads.virus_cnn import model as virus_cnn
 
 
