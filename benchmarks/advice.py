@@ -145,9 +145,12 @@ def main() -> None:
     )
     parser.add_argument("--draws", type=int, default=200, help="default: %(default)s")
     arguments = parser.parse_args()
-    outcomes = [
-        outcome(each, arguments.results, arguments.draws) for each in scenarios(arguments.scenarios)
-    ]
+    outcomes = []
+    for each in scenarios(arguments.scenarios):
+        try:
+            outcomes.append(outcome(each, arguments.results, arguments.draws))
+        except (InputError, FileNotFoundError) as error:
+            print(f"Not judged: {each.question}: {error}")
     print(f"Predictions have {LEVEL:.0%} intervals, measured amounts and ratios {MEASURED:.0%}.")
     _print_table(_HEADER, map(_cells, outcomes))
     _print_table(_OPTIONS, (row for each in outcomes for row in _options(each)))
@@ -228,6 +231,9 @@ def _plans(base: Experiment, scenario: Scenario, results: Path) -> dict:
         for name in names
         for path in (results / base.name / "data" / name).glob("split*/dataset.json")
     ]
+    if not files:
+        folder = results / base.name
+        raise InputError(folder, None, "has no runs", f"run {scenario.experiment} first")
     return with_rows(found, files)
 
 

@@ -15,7 +15,7 @@ from escala.core.files import write_json
 from escala.core.hardware import available_cores
 from escala.data import KINDS, base
 from escala.record import key
-from escala.strategies.knobs import complete
+from escala.strategies.knobs import complete, threads_of
 from escala.workloads import WORKLOADS
 
 
@@ -36,7 +36,7 @@ def main() -> None:
         from escala.strategies.base import set_products, set_threads
         from escala.training.gradients import described
 
-        set_threads(knobs["threads"])
+        set_threads(threads_of(knobs))
         set_products(knobs["products"])
         found = described(arguments.workload, arguments.split, arguments.training, arguments.knobs)
         write_json(arguments.output, found)

@@ -16,7 +16,7 @@ from escala.data import base
 from escala.record import key
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import complete
+from escala.strategies.knobs import complete, threads_of
 from escala.training import checkpoint
 from escala.training.shards import Shards
 from escala.workloads import WORKLOADS
@@ -59,14 +59,13 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
     layout = Layout.parse(request["layout"])
     knobs = complete(request["knobs"], request["workload"])
     together = STRATEGIES[request["strategy"]].one_process_per_node
-    cores = knobs["cores_per_process"] * (layout.processes if together else 1)
-    threads = dict.fromkeys(("intra_op", "inter_op"), cores)
+    threads = threads_of(knobs, layout.processes if together else 1)
     common = {
         "strategy": request["strategy"],
         "workload": request["workload"],
         "kind": WORKLOADS[request["workload"]].kind,
         "training": request["training"],
-        "knobs": knobs | {"threads": threads | knobs["threads"]},
+        "knobs": knobs | {"threads": threads},
         "ranks": layout.ranks,
         "data": str(data.resolve()),
         "train_counts": _counts(description),

@@ -22,6 +22,7 @@ import yaml
 from escala.analysis import attribution
 from escala.core.files import read_json
 from escala.experiment import Experiment, load
+from escala.experiment.calibration import Calibration
 from escala.lab import network
 from escala.record import steps
 from tests.cluster.conftest import eventually, output
@@ -329,6 +330,15 @@ def ended(folder: Path, job: str) -> dict:
     assert eventually(lambda: not ranks_of(folder))
     assert (folder / "run.json").exists(), (folder.parent / "job.out").read_text()
     return read_json(folder / "run.json")
+
+
+def test_layers_are_timed_in_a_job_of_one_process(lab, data, tmp_path):
+    found = Calibration(prepared(data, tmp_path, experiment()))
+    [work] = found.different_works
+    file = found.gradients_file(work)
+    done = through_sbatch(tmp_path, file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert any(gradient.get("recompute") for gradient in read_json(tmp_path / file))
 
 
 @pytest.fixture

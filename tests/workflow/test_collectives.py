@@ -57,12 +57,8 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
 
 
 @pytest.mark.parametrize("target", ["predictions", "advice"])
-@pytest.mark.parametrize("executor", ["local", "slurm"])
-def test_predictions_and_advice_are_targets_that_need_no_run_of_the_experiment(
-    dry_run, target, executor
-):
-    options = ["--executor", "slurm", "--jobs", "1"] if executor == "slurm" else []
-    code, text = dry_run(target, *options, experiment=experiment_of("small", SIMULATED))
+def test_predictions_and_advice_are_targets_that_need_no_run_of_the_experiment(dry_run, target):
+    code, text = dry_run(target, experiment=experiment_of("small", SIMULATED))
     assert code == 0, text
     assert "results/small-calibration/runs/" in text
     assert "results/small/runs/" not in text

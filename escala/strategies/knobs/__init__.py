@@ -164,6 +164,18 @@ def complete(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
     return {name: knob.omitted for name, knob in declared.items()} | dict(knobs)
 
 
+def threads_of(knobs: Mapping[str, Any], processes: int = 1) -> dict[str, int]:
+    """Return the threads of a process: those of the knobs, and otherwise one for each core.
+
+    Parameters
+    ----------
+    knobs : complete.
+    processes : of the layout whose cores one process has.
+    """
+    cores = knobs["cores_per_process"] * processes
+    return dict.fromkeys(("intra_op", "inter_op"), cores) | knobs["threads"]
+
+
 def set_knobs(knobs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the knobs that differ from their omitted values, or that are no longer declared."""
     known = all_knobs()
