@@ -17,7 +17,8 @@ from escala.core.errors import InputError, Unavailable
 def main(command: Callable[[], int | None]) -> int:
     """Run `command` and return its exit code.
 
-    It is 0 for done, 2 for wrong input, and 1 for an error of the system or what it lacks.
+    It is 0 for done, 2 for wrong input, and 1 for an error of the system, or if a program or device
+    is missing.
 
     Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so that `finally` clauses run and no
     child survives; the exit code is then 128 and the signal's number.

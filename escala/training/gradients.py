@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from escala.data import reader
 from escala.data.base import Arrays, output_shape
+from escala.strategies import costs
 from escala.strategies.base import tensor_names
 from escala.strategies.knobs import complete, of_model
 from escala.strategies.shared.factors import products
@@ -61,12 +62,11 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
 
     Single({}, None).trace(note, steps.step_signature(data, 1))
     of_dense = {layer.kernel.ref(): rows for layer, rows in products(model)}
+    input_of = getattr(work, "input_of", None)
     again = {
-        layer.kernel.ref(): _again(before, data)
+        layer.kernel.ref(): _again(layers_before(model, layer, input_of), data)
         for layer, rows in products(model)
-        for before in [
-            layers_before(model, layer, getattr(work, "input_of", None)) if rows == 1 else None
-        ]
+        if rows == 1 and _may_save_bytes(layer)
     }
     return [
         {
@@ -79,6 +79,15 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
         }
         for each, variable, reads in zip(tensor_names(variables), variables, traced, strict=True)
     ]
+
+
+def _may_save_bytes(layer: tf.keras.layers.Dense) -> bool:
+    """Return whether an allreduce of the kernel's gradient is more than `costs.MIN_SAVED_BYTES`.
+
+    However many ranks there are, each receives less than twice these bytes.
+    """
+    kernel = layer.kernel
+    return 2 * kernel.shape.num_elements() * kernel.dtype.size > costs.MIN_SAVED_BYTES
 
 
 def _again(before: tf.keras.Model | None, data: Arrays) -> dict:

@@ -32,7 +32,7 @@ def whole_machine(wildcards):
 
 
 def whole_machine_for_one(wildcards):
-    """Return the same for a job of one process."""
+    """Return all cores if jobs run on this machine, and otherwise those of one process."""
     variant = experiment(wildcards).settings["variants"][wildcards.variant]
     return workflow.cores if workflow.local_exec else variant["cores_per_process"]
 

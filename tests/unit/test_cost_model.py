@@ -712,7 +712,7 @@ def test_times_beside_computing_are_those_that_were_measured():
 
 
 def test_what_a_call_takes_of_a_core_is_what_delays_computing():
-    """Of the link and of the memory of a node together, if both were measured."""
+    """With two nodes, the times of the link and of a node's memory are added."""
     changed = content()
     for each in changed["collectives"]:
         for time in each["times"]:

@@ -80,32 +80,24 @@ def updated_by_gradient(gradient, w, v, instructions: str = "auto") -> list[np.n
 
 def assert_close(found, wanted, tolerance: float = TOLERANCE) -> None:
     for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+        largest = np.abs(other).max(initial=0)
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * largest)
 
 
-@settings(max_examples=40)
-@given(
-    st.integers(0, 40),
-    st.integers(1, 40),
-    st.integers(1, 150),
-    st.integers(0, 999),
-    st.sampled_from(offered()),
-)
-@example(32, 13, 128, 0, "baseline")
+def over_shapes(test):
+    """Run a test with rows, inputs, outputs, a seed and instructions."""
+    sizes = st.integers(0, 70), st.integers(1, 70), st.integers(1, 150)
+    given_all = given(*sizes, st.integers(0, 999), st.sampled_from(offered()))
+    return settings(max_examples=40)(given_all(example(32, 13, 128, 0, "baseline")(test)))
+
+
+@over_shapes
 def test_a_kernel_of_any_shape_is_updated_as_in_float64(rows, inputs, outputs, seed, instructions):
     given = arrays(rows, inputs, outputs, seed)
     assert_close(updated(*given, instructions), expected(*given))
 
 
-@settings(max_examples=40)
-@given(
-    st.integers(1, 70),
-    st.integers(1, 70),
-    st.integers(1, 150),
-    st.integers(0, 999),
-    st.sampled_from(offered()),
-)
-@example(32, 13, 128, 0, "baseline")
+@over_shapes
 def test_an_input_gradient_of_any_shape_is_that_of_float64(
     rows, inputs, outputs, seed, instructions
 ):

@@ -131,7 +131,8 @@ def test_a_calibration_times_the_layers_that_ranks_may_compute_again(
     assert first["shape"][1] == 128 and first["data_bytes"] == small_length(small_split)
     assert [each["rows"] for each in first["recompute"]] == [*ROWS]
     assert all(each["seconds"] > 0 for each in first["recompute"])
-    assert others and all(each["data_bytes"] > 0 for each in others)
+    # Smaller layers are always summed.
+    assert others and not any("recompute" in each for each in others)
 
 
 def small_length(split) -> int:
