@@ -29,7 +29,7 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.experiment.runs import Run, takes_steps
 from escala.probes import PROBES
-from escala.probes.collectives import library
+from escala.probes.collectives import Collectives, library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, complete, significant
@@ -185,6 +185,7 @@ class Calibration(Experiment):
             "ladders": {},
             **dict.fromkeys(PROBES, off),
             "clocks": {"enabled": True, "steps": STEPS},
+            "collectives": off | shared_rounds(len(works)),
         }
 
     def _refuse(self, reason: str) -> None:
@@ -279,6 +280,16 @@ class Calibration(Experiment):
             for work in self.different_works
         }
         return {"works": works, "collectives": [run.file for run in self.collectives(links)]}
+
+
+def shared_rounds(works: int) -> dict[str, float]:
+    """Return the settings of the probe's runs, one for each work, which share its usual rounds.
+
+    A calibration joins the repeats of these runs.
+    """
+    rounds, seconds = (Collectives.settings["properties"][name] for name in ("rounds", "seconds"))
+    shared = max(rounds["minimum"], math.ceil(rounds["default"] / works))
+    return {"rounds": shared, "seconds": seconds["default"] * shared / rounds["default"]}
 
 
 def variant_name(variant: str, rows: int) -> str:

@@ -510,13 +510,21 @@ def test_what_a_layer_waits_for_is_not_hidden():
     sharded, in_parts, in_memory = (
         messages([kernel], 32, 2, Exchange(dense=each)) for each in costs.OF_OWN_ROWS
     )
-    assert [(each.operation, each.ready) for each in sharded] == [
-        (ALLTOALL, 0.5), (ALLGATHER, 0.5), (ALLGATHER, 1.0),
+    assert [(each.operation, each.blocking) for each in sharded] == [
+        (ALLGATHER, True), (ALLTOALL, False), (ALLGATHER, False),
     ]  # fmt: skip
-    assert [(each.operation, each.ready) for each in in_parts] == [
-        (ALLTOALL, 1.0), (ALLREDUCE, 1.0), (ALLGATHER, 1.0), (ALLTOALL, 1.0),
+    assert [(each.operation, each.blocking) for each in in_parts] == [
+        (ALLTOALL, True), (ALLREDUCE, True), (ALLGATHER, True), (ALLTOALL, True),
     ]  # fmt: skip
     assert in_memory == []
+
+    def transfer(operation: str, size: float) -> Transfer:
+        return Transfer(size, 0.0, size)
+
+    early = [Message(ALLGATHER, 2.0, 0.0), Message(ALLGATHER, 3.0, 0.0, blocking=True)]
+    for cycle in (0.0, 1.0):
+        found = exposed_seconds(10.0, early, transfer, 1e9, cycle_seconds=cycle)
+        assert found == pytest.approx(3.0)
 
 
 def test_only_the_sharded_inputs_are_rounded():
@@ -553,24 +561,33 @@ def test_conversion_reads_and_writes_every_number_before_and_after():
 # Overlap.
 
 
-def stepped(computing, listed, transfer, fusion, spare, step=1e-4) -> float:
+def stepped(
+    computing, listed, transfer, fusion, spare, cycle=0.0, first_look=0.0, step=1e-4
+) -> float:
     """Advance by small steps of time: computing and a transfer share one core in equal parts.
 
     A transfer alternates so often between its core and the link that each moment is a mixture.
+    With a cycle, what is known at a look is sent, and the next look is a cycle later, or when all
+    of it is sent.
     """
     now = done = 0.0
-    waiting, active = list(listed), None
-    while waiting or active or done < computing - step / 2:
+    waiting, seen, active, look = list(listed), [], None, first_look
+    while waiting or seen or active or done < computing - step / 2:
         known = [each for each in waiting if each.ready * computing <= done + step / 2]
-        if active is None and known:
-            fused = [known[0]]
-            for each in known[1:]:
-                if sum(one.size for one in fused) + each.size > fusion:
-                    break
-                fused.append(each)
-            waiting = waiting[len(fused) :]
+        if active is None and not seen and now >= look - step / 2:
+            seen = known
+            waiting = waiting[len(seen) :]
+            look += cycle
+        elif not cycle and active is None:
+            seen += known
+            waiting = waiting[len(known) :]
+        if active is None and seen:
+            fused = [seen.pop(0)]
+            while seen and sum(one.size for one in fused) + seen[0].size <= fusion:
+                fused.append(seen.pop(0))
             cost = transfer("", sum(each.size for each in fused))
-            active = [cost.seconds, cost.core_seconds / cost.seconds]
+            beside = cost.seconds - cycle / 2
+            active = [beside, cost.core_seconds / beside]
         computes = done < computing - step / 2
         if active:
             slowed = 1 + active[1] if computes and not spare else 1
@@ -579,6 +596,7 @@ def stepped(computing, listed, transfer, fusion, spare, step=1e-4) -> float:
             done += step / slowed if computes else 0
             if active[0] <= 0:
                 active = None
+                look = look if seen else max(look, now + step)
         elif computes:
             done += step
         now += step
@@ -620,42 +638,27 @@ def test_an_exchange_costs_at_most_its_time_and_at_least_its_work(
     assert found >= total - computing - 1e-9
 
 
-def messages_of_a_loop(known: list[float], cycle: float, phase: float, seconds: float) -> int:
-    """Count the messages of a process that looks for tensors once in a cycle.
+@settings(deadline=None, max_examples=30)
+@given(
+    MESSAGES, st.floats(0, 0.5), st.floats(0, 1), st.floats(0.01, 0.4), st.sampled_from([0.0, 1.0])
+)
+def test_a_message_waits_for_the_next_look_of_the_loop(listed, computing, of_core, cycle, fusion):
+    """The calibrated times hold the mean wait, half a cycle."""
 
-    Parameters
-    ----------
-    phase : time of its first look.
-    seconds : of a transfer, after which it looks again at once, or at the end of its cycle.
-    """
-    waiting, now, count = sorted(known), phase, 0
-    while waiting:
-        left = [each for each in waiting if each > now]
-        if len(left) < len(waiting):
-            waiting, count = left, count + 1
-            now += max(seconds, cycle)
-        else:
-            now += cycle
-    return count
+    def transfer(operation: str, size: float) -> Transfer:
+        return Transfer(size + cycle / 2, of_core * size, size * (1 + of_core) + cycle / 2)
 
-
-@pytest.mark.parametrize("last", [0.0, 0.3, 0.5, 0.9, 1.6])
-def test_messages_are_as_many_as_those_of_a_loop_with_a_cycle(last):
-    """A transfer takes so long that the rest is known when it ends."""
-    cycle, seconds, computing = 1e-3, 1.0, 3e-3
-    known = [1e-3, 1e-3 + last * cycle / 2, 1e-3 + last * cycle]
-    listed = [Message("", 1.0, each / computing) for each in known]
-    looped = [
-        messages_of_a_loop(known, cycle, phase, seconds) for phase in np.linspace(0, cycle, 400)
+    found = exposed_seconds(computing, listed, transfer, fusion, cycle_seconds=cycle)
+    expected = [
+        stepped(computing, listed, transfer, fusion, False, cycle, look * cycle)
+        for look in (np.arange(40) + 0.5) / 40
     ]
-    found = exposed_seconds(
-        computing, listed, lambda *_: Transfer(seconds, 0.0, seconds), 1e9, cycle_seconds=cycle
-    )
-    assert (found + computing - known[0]) / seconds == pytest.approx(np.mean(looped), abs=0.13)
+    # At the edge of a look, a small step decides whether a message is one of it.
+    assert found == pytest.approx(np.mean(expected), abs=0.02)
 
 
 def test_only_horovod_waits_for_a_cycle():
-    """Two tensors that are known within a part of a cycle are one message of Horovod."""
+    """A tensor that is known at the end of a step waits half a cycle of Horovod on average."""
     gradients = tuple(
         calibrations.Gradient(name, (100,), ready=ready) for name, ready in (("a", 0.9), ("b", 1.0))
     )
@@ -667,9 +670,8 @@ def test_only_horovod_waits_for_a_cycle():
         plan = replace(PLAN, library=library, exchange=Exchange(cycle_seconds=cycle_seconds))
         return float(predict(known, plan, draws=1).terms["exchange"][0])
 
-    # They are known 1.5 ms apart, so a quarter of the cycles of 2 ms have both.
-    assert exchange(MPI, 2e-3) < 0.9 * exchange(MPI, 0.0)
-    assert exchange(TENSORFLOW, 2e-3) == exchange(TENSORFLOW, 0.0)
+    assert exchange(MPI, 4e-3) == pytest.approx(2e-3, rel=0.1)
+    assert exchange(TENSORFLOW, 4e-3) == exchange(TENSORFLOW, 0.0)
 
 
 def test_what_is_known_before_computing_ends_is_hidden_but_for_its_work():
@@ -743,12 +745,11 @@ def test_the_terms_of_a_step_are_those_of_the_machine():
     assert found.terms["fixed"] == pytest.approx(FIXED - UPDATE)
     assert found.terms["update"] == pytest.approx(UPDATE)
     assert not found.terms["skew"].any() and not found.terms["contention"].any()
-    # The dense gradient is known at half of the computing, and the last at its end.
-    last = true_seconds(MPI, ALLREDUCE, Layout(2, 1), 160)
-    hidden = alone / 2
-    core = 4000 * 128 * 4 * MEMORY[1]
-    tail = max(dense - hidden, 0) + core * min(hidden / dense, 1)
-    assert found.terms["exchange"] == pytest.approx(tail + last, rel=0.05)
+    # The dense gradient is known at half of the computing, and the last at its end. It waits for
+    # the dense one and not for a cycle. The node has a core that no rank computes on.
+    last = true_seconds(MPI, ALLREDUCE, Layout(2, 1), 160) - PLAN.exchange.cycle_seconds / 2
+    tail = dense - alone / 2
+    assert found.terms["exchange"] == pytest.approx(tail + last, rel=0.02)
     assert found.steps == pytest.approx(sum(found.terms[name] for name in TERMS))
     assert found.extrapolated == ()
 

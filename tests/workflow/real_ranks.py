@@ -50,7 +50,7 @@ def started(
     command = [sys.executable, script, *map(str, arguments)]
     with launch.command_line(nodes, strategy, at, command) as (whole, added):
         done = subprocess.run(
-            whole, env=environment | added, capture_output=True, text=True, timeout=300
+            whole, env=environment | added, capture_output=True, text=True, timeout=540
         )
     assert done.returncode == 0, done.stdout + done.stderr
 

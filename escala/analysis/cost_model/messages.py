@@ -44,8 +44,6 @@ from escala.strategies.shared import sparse
 #: Keras's `Embedding` casts the numbers that it looks up to int32.
 _INDEX_BYTES = 4
 _FP16_BYTES = 2
-#: A message that waits for all computing of a rank.
-_AT_THE_END = 1.0
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,14 @@ class Message:
     size : bytes, as in `collectives.algorithm`.
     ready : share of a rank's computing after which it is known.
     cast_bytes : bytes that are read and written to convert it, before and after.
+    blocking : whether the rank waits for it at once, so that computing hides nothing of it.
     """
 
     operation: str
     size: float
     ready: float
     cast_bytes: float = 0.0
+    blocking: bool = False
 
 
 def messages(
@@ -134,18 +134,17 @@ def _factors(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> l
 
 
 def _sharded(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> list[Message]:
-    gathered = replace(gradient, ready=_AT_THE_END)
+    kernel = _message(ALLGATHER, gradient.numbers / ranks, gradient, False)
     inputs, output_gradients = _factors(gradient, rows, ranks, exchange)
     return [
-        # Before the others: it is not fused with the output gradients of the same step.
-        _message(ALLGATHER, gradient.numbers / ranks, gathered, False),
+        replace(kernel, blocking=True),
         replace(inputs, operation=ALLTOALL),
         output_gradients,
     ]
 
 
 def _in_parts(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> list[Message]:
-    of_layer, waits = rows * gradient.factor_rows, replace(gradient, ready=_AT_THE_END)
+    of_layer = rows * gradient.factor_rows
     inputs, outputs = (of_layer * each for each in gradient.shape)
     in_turn = (
         (ALLTOALL, inputs),
@@ -153,7 +152,10 @@ def _in_parts(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> 
         (ALLGATHER, outputs),
         (ALLTOALL, inputs),
     )
-    return [_message(operation, numbers, waits, False) for operation, numbers in in_turn]
+    return [
+        replace(_message(operation, numbers, gradient, False), blocking=True)
+        for operation, numbers in in_turn
+    ]
 
 
 def _recomputed(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> list[Message]:

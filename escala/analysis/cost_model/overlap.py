@@ -1,11 +1,12 @@
 """Compute how much longer a step is by its exchange, of which computing hides a part.
 
-A background process transfers one fused message after the other, as Horovod does: when it is free,
-it takes all tensors that are known. Horovod looks for tensors once in a cycle (`RunLoopOnce` in
-`horovod/common/operations.cc`, version 0.28). So a tensor that is known while nothing is
-transferred waits for the next cycle, and those that are known by then go with it. Steps begin at
-any moment of a cycle, so the result is a mean over these moments. The calibrated time of a transfer
-holds the mean wait, half a cycle.
+A background process looks for tensors that are known, exchanges all of them in fused messages, one
+after the other, and looks again. Horovod looks once in a cycle (`RunLoopOnce` in
+`horovod/common/operations.cc`, version 0.28), or when its messages are sent if they take longer. So
+a tensor that is known after a look waits for the next one. Steps begin at any moment of a cycle, so
+the result is a mean over these moments. The calibrated time of a transfer holds the mean wait, half
+a cycle. It counts for a message that the rank waits for at once, and for the others the wait is
+that of the look.
 
 A transfer needs the core of its rank for a part of its time. So of a transfer that computing
 covers, the part on the core makes the step longer. A transfer takes longer while the rank computes
@@ -14,13 +15,15 @@ on the same core.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from escala.analysis.cost_model.messages import Message
 from escala.analysis.cost_model.transfers import Transfer
 
-#: Moments of a cycle of which the mean is taken: the middles of so many equal parts.
-_MOMENTS = 4
+#: Moments of a cycle of which the mean is taken: the middles of so many equal parts, counted from
+#: the end of computing. So what is known then waits half a cycle on average, exactly.
+_MOMENTS = 8
 
 
 def exposed_seconds(
@@ -45,13 +48,23 @@ def exposed_seconds(
     """
     moments = _MOMENTS if cycle_seconds else 1
     waits = [(moment + 0.5) / moments * cycle_seconds for moment in range(moments)]
+    blocking = sum(
+        transfer(each.operation, each.size).seconds for each in messages if each.blocking
+    )
+    others = [each for each in messages if not each.blocking]
     found = [
         _exposed_seconds(
-            computing, messages, transfer, fusion_bytes, spare_core, wait, cycle_seconds / 2
+            computing,
+            others,
+            transfer,
+            fusion_bytes,
+            spare_core,
+            (computing + wait) % cycle_seconds if cycle_seconds else 0.0,
+            cycle_seconds,
         )
         for wait in waits
     ]
-    return sum(found) / moments
+    return blocking + sum(found) / moments
 
 
 def _exposed_seconds(
@@ -60,34 +73,38 @@ def _exposed_seconds(
     transfer: Callable[[str, float], Transfer],
     fusion_bytes: float,
     spare_core: bool,
-    wait: float,
-    mean_wait: float,
+    look: float,
+    cycle: float,
 ) -> float:
-    """Return the same if the first tensor of a transfer waits for so many seconds.
-
-    A transfer that follows another begins at once. It takes the calibrated time nevertheless,
-    because the next cycle of a short transfer is late.
-    """
+    """Return the same if the background process looks for the first time after `look` seconds."""
     now = done = 0.0  # the time, and the computing that is done
+    began, found = 0.0, -1.0  # the last look, and the computing that was done by then
     waiting = list(messages)
     while waiting:
-        known = waiting[0].ready * computing
-        begins, later, least = done, 0.0, 0.0
-        if known >= done:
-            now, done = now + known - done, known
-            begins, later, least = known + wait, wait - mean_wait, wait
-        fused = _fused(waiting, begins, computing, fusion_bytes)
+        if (known := waiting[0].ready * computing) > found:
+            began = _first_look(look, now + max(known - done, 0.0), cycle)
+            found = done = max(min(done + began - now, computing), known)
+            now = began
+        fused = _fused(waiting, found, computing, fusion_bytes)
         waiting = waiting[len(fused) :]
         each = transfer(fused[0].operation, sum(message.size for message in fused))
-        after = max(each.seconds + later, least)
-        beside = after if spare_core else max(each.computing_seconds + later, least)
+        after = max(each.seconds - cycle / 2, 0.0)
+        beside = after if spare_core else max(each.computing_seconds - cycle / 2, 0.0)
         # While both are active, computing advances by what the transfer does not take of the core.
         advance = max(beside - (0.0 if spare_core else each.core_seconds), 0.0)
         hidden = min(computing - done, advance)
         share = hidden / advance if advance else 0.0
         now += share * beside + (1 - share) * after
         done += hidden
+        look = max(began + cycle, now)
     return now - done
+
+
+def _first_look(look: float, known: float, cycle: float) -> float:
+    """Return the first look at or after a moment, from one look on."""
+    if known <= look or not cycle:
+        return max(known, look)
+    return look + math.ceil((known - look) / cycle) * cycle
 
 
 def _fused(
