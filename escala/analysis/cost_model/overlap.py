@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from escala.analysis.cost_model.messages import Message
 from escala.analysis.cost_model.transfers import Transfer
@@ -46,6 +47,7 @@ def exposed_seconds(
     cycle_seconds : between two moments at which the background process looks for tensors; 0 if it
         always does.
     """
+    transfer = cache(transfer)
     moments = _MOMENTS if cycle_seconds else 1
     waits = [(moment + 0.5) / moments * cycle_seconds for moment in range(moments)]
     blocking = sum(
