@@ -36,8 +36,9 @@ from escala.strategies.knobs import all_knobs, complete, significant
 
 SUFFIX = "-calibration"
 REPEATS = 3
-#: Steps that a calibrating run takes at least, and the most epochs of a small dataset.
-STEPS, MOST_EPOCHS = 40, 50
+#: Steps that a calibrating run takes at least, those with clocks, and the most epochs of a small
+#: dataset.
+STEPS, CLOCK_STEPS, MOST_EPOCHS = 20, 40, 50
 #: Rows that a run takes at least if they have up to so many numbers; longer rows are fewer.
 ROWS, NUMBERS = 8000, 1000
 #: The calibrated numbers of rows reach from this share of the fewest that are predicted to this
@@ -184,7 +185,7 @@ class Calibration(Experiment):
             "references": [{"strategy": strategy, "layout": layout}],
             "ladders": {},
             **dict.fromkeys(PROBES, off),
-            "clocks": {"enabled": True, "steps": STEPS},
+            "clocks": {"enabled": True, "steps": CLOCK_STEPS},
             "collectives": off | shared_rounds(len(works)),
         }
 

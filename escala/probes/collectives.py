@@ -12,6 +12,9 @@ ranks lose by each other. After each step at the same time as the others, one of
 timed again, because its threads wait for the cores of a real step. In the end all ranks get the
 weights of rank 0.
 
+A step of training calls its collectives from within TensorFlow. So the time of a call is read there
+too, and leaves out the time that Python takes to call TensorFlow.
+
 Where ranks exchange through MPI, its own sum of the same bytes is timed beside Horovod's. The
 method of repeats in turns is that of ReproMPI (S. Hunold, A. Carpen-Amarie, Reproducible MPI
 benchmarking is still not as easy as you think, IEEE TPDS 27 (2016), 3617-3630).
@@ -60,8 +63,9 @@ _SHARES = 4
 _COPIED = 2**24
 _ROWS, _INPUTS, _OUTPUTS = 64, 8192, 128
 _COMPUTED = 256
-#: Time in which the speed of products without calls is measured.
-_USUAL_SECONDS = 0.2
+#: Time in which the speed of products without calls is measured, and calls of TensorFlow that do
+#: nothing, by which they become slower too.
+_USUAL_SECONDS, _EMPTY_CALLS = 0.2, 200
 
 
 def library(strategy: type[Strategy]) -> str | None:
@@ -94,17 +98,21 @@ _TIMES = {
         "minimum": 1,
         "unit": "bytes",
     },
-    ALONE: _times("Mean time of a call"),
+    ALONE: _times("Mean time of a call, from within TensorFlow"),
     COMPUTING: _times("The same while each rank computes"),
     SHARES: {
         "description": "Speed at which a rank computes during these calls, divided by its speed "
-        "without them, one for each repeat.",
+        "without them, one for each repeat. It leaves out what calls of TensorFlow that do nothing "
+        "take of the core.",
         "type": "array",
         "items": {"type": "number", "minimum": 0},
         "unit": "1",
     },
     AFTER: _times("Time of a call right after a step that exchanged nothing"),
-    PLAIN: _times("The same by MPI without Horovod; empty where this was not timed"),
+    PLAIN: _times(
+        "Mean time of a call of MPI's own sum, without Horovod and from Python; empty where this "
+        "was not timed"
+    ),
 }
 _CORE = {
     "bytes_per_second": _times("Rate at which a core copies memory") | {"unit": "bytes/s"},
@@ -350,16 +358,11 @@ class _Horovod:
 
         self._hvd = hvd
 
-    def compiled(self, operation: str, name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Return a function that performs an operation; every rank must call it."""
-        import tensorflow as tf
-
-        def call(values):
-            if operation == ALLREDUCE:
-                return self._hvd.allreduce(values, op=self._hvd.Sum, name=name)
-            return self._hvd.allgather(values, name=name)
-
-        return tf.function(call, autograph=False)
+    def call(self, operation: str, name: str, values: tf.Tensor) -> tf.Tensor:
+        """Return the result of an operation within a `tf.function`; every rank must call it."""
+        if operation == ALLREDUCE:
+            return self._hvd.allreduce(values, op=self._hvd.Sum, name=name)
+        return self._hvd.allgather(values, name=name)
 
 
 class _TensorFlow:
@@ -370,8 +373,8 @@ class _TensorFlow:
 
         self._strategy = tf.distribute.get_strategy()
 
-    def compiled(self, operation: str, name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Return a function that performs an operation; every rank must call it."""
+    def call(self, operation: str, name: str, values: tf.Tensor) -> tf.Tensor:
+        """Return the result of an operation within a `tf.function`; every rank must call it."""
         import tensorflow as tf
 
         def of_replica(values):
@@ -381,10 +384,34 @@ class _TensorFlow:
                 return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
             return context.all_gather(values, axis=0)
 
-        def call(values):
-            return self._strategy.run(of_replica, args=(values,))
+        return self._strategy.run(of_replica, args=(values,))
 
-        return tf.function(call, autograph=False)
+
+class Call:
+    """A collective that is called with the same values each time; every rank must call it."""
+
+    def __init__(self, collective: Callable[[tf.Tensor], tf.Tensor], values: tf.Tensor):
+        import tensorflow as tf
+
+        def between(values):
+            began = tf.timestamp()
+            with tf.control_dependencies([began]):
+                result = collective(tf.identity(values))
+            with tf.control_dependencies([result]):
+                # Without a use of the result, TensorFlow may leave out the collective.
+                return tf.timestamp() - began, result[0]
+
+        self._call, self._values = tf.function(between, autograph=False), values
+
+    def seconds(self) -> float:
+        """Return the time of a call from within TensorFlow.
+
+        If the clock is corrected meanwhile, the time from without stands for it.
+        """
+        before = time.perf_counter()
+        within = float(self._call(self._values)[0])
+        outside = time.perf_counter() - before
+        return within if 0 < within <= outside else outside
 
 
 class Timings:
@@ -411,17 +438,19 @@ class Timings:
         share = seconds / (repeats * len(OPERATIONS) * len(sizes) * 2)
         self._repeats, self._agree = repeats, _agreement(collectives)
         self._entries: list[dict] = []
-        self._calls: list[tuple[Callable, tf.Tensor, int]] = []
+        self._calls: list[tuple[Call, int]] = []
+        self._empty = Call(lambda values: values, tf.zeros(1))
         self._after: list[float] = []
         for operation in OPERATIONS:
             for number, size in enumerate(ordered := sorted(sizes)):
+                name = f"collectives/{operation}/{size}"
                 values = tf.zeros(size // 4, tf.float32)
-                call = collectives.compiled(operation, f"collectives/{operation}/{size}")
-                call(values)  # Connects the ranks.
-                once = self._agree(_seconds(call, values))
+                call = Call(partial(collectives.call, operation, name), values)
+                call.seconds()  # Connects the ranks.
+                once = self._agree(_seconds(Call.seconds, call))
                 count = max(1, min(MOST_CALLS, math.floor(share / once)))
                 self._entries.append({"operation": operation, "bytes": size})
-                self._calls.append((call, values, count))
+                self._calls.append((call, count))
                 larger = ordered[number + 1 : number + 2]
                 if larger and once * larger[0] / size > _SHARES * share:
                     break
@@ -440,26 +469,25 @@ class Timings:
             entry |= {way: [] for way in (ALONE, COMPUTING, SHARES, PLAIN)}
         for _ in range(self._repeats):
             with _Computing() as computing:
-                usual = computing.rate(lambda: time.sleep(_USUAL_SECONDS))
-            for entry, (call, values, count) in zip(self._entries, self._calls, strict=True):
-
-                def calls(way, call=call, values=values, count=count, entry=entry):
-                    entry[way].append([_seconds(call, values) for _ in range(count)])
-
-                call(values)
-                calls(ALONE)
+                usual = computing.rate(_USUAL_SECONDS)
+                self._empty.seconds()
+                _, by_calling = computing.beside(self._empty, _EMPTY_CALLS, usual)
+            for entry, (call, count) in zip(self._entries, self._calls, strict=True):
+                call.seconds()
+                entry[ALONE].append([call.seconds() for _ in range(count)])
                 with _Computing() as computing:
-                    call(values)
-                    rate = computing.rate(partial(calls, COMPUTING))
-                entry[SHARES].append(rate / usual)
+                    call.seconds()
+                    found, lost = computing.beside(call, count, usual)
+                entry[COMPUTING].append(found)
+                entry[SHARES].append(max(1 - (lost - by_calling) * count / sum(found), 0.0))
                 if by_mpi and entry["operation"] == ALLREDUCE:
                     by_mpi(entry["bytes"])
                     entry[PLAIN].append([_seconds(by_mpi, entry["bytes"]) for _ in range(count)])
 
     def after_step(self) -> None:
         """Time one call: that of the next entry."""
-        call, values, _ = self._calls[len(self._after) % len(self._calls)]
-        self._after.append(_seconds(call, values))
+        call, _ = self._calls[len(self._after) % len(self._calls)]
+        self._after.append(call.seconds())
 
     def meet(self) -> None:
         """Return when every rank has called it as often as this one."""
@@ -479,7 +507,9 @@ def _agreement(collectives: _Horovod | _TensorFlow) -> Callable[[float], float]:
     """Return a function to the mean of a number over the ranks, so that all decide the same."""
     import tensorflow as tf
 
-    total = collectives.compiled(ALLREDUCE, "collectives/agreement")
+    @tf.function(autograph=False)
+    def total(values):
+        return collectives.call(ALLREDUCE, "collectives/agreement", values)
 
     def agree(value: float) -> float:
         both = total(tf.constant([value, 1.0], tf.float64)).numpy()
@@ -515,11 +545,23 @@ class _Computing:
             np.dot(values, values)
             self._done += 1
 
-    def rate(self, during: Callable[[], None]) -> float:
-        """Return the products per second during a call."""
+    def rate(self, seconds: float) -> float:
+        """Return the products per second in some time without calls."""
         done, start = self._done, time.perf_counter()
-        during()
+        time.sleep(seconds)
         return (self._done - done) / (time.perf_counter() - start)
+
+    def beside(self, call: Call, count: int, usual: float) -> tuple[list[float], float]:
+        """Return the times of so many calls, and the seconds that computing loses by each.
+
+        Parameters
+        ----------
+        usual : products per second without calls.
+        """
+        done, start = self._done, time.perf_counter()
+        found = [call.seconds() for _ in range(count)]
+        lost = time.perf_counter() - start - (self._done - done) / usual
+        return found, lost / count
 
 
 def _plain_sum() -> Callable[[int], None] | None:

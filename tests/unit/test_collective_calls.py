@@ -1,0 +1,90 @@
+"""The time of a collective is read within TensorFlow, and what Python takes is no part of it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from escala.probes import collectives
+from escala.probes.collectives import Call
+
+SLEEP = 0.02
+
+
+@pytest.fixture
+def sleeping():
+    """A call that sleeps, and how often it did; TensorFlow may move or leave out what it calls."""
+    calls = []
+
+    def sleep(values):
+        calls.append(1)
+        time.sleep(SLEEP)
+        return values
+
+    def collective(values):
+        return tf.numpy_function(sleep, [values], tf.float32, stateful=False)
+
+    return Call(collective, tf.zeros(4)), calls
+
+
+def test_every_call_is_made_and_its_time_is_inside_that_of_python(sleeping):
+    call, calls = sleeping
+    for number in range(1, 4):
+        before = time.perf_counter()
+        found = call.seconds()
+        assert SLEEP <= found <= time.perf_counter() - before
+        assert len(calls) == number
+
+
+def test_what_python_takes_is_no_part_of_a_time(sleeping):
+    call, _ = sleeping
+    call.seconds()  # Compiles.
+    called = call._call
+
+    def slowly(values):
+        time.sleep(20 * SLEEP)
+        return called(values)
+
+    call._call = slowly
+    assert SLEEP <= call.seconds() < 20 * SLEEP
+
+
+@pytest.mark.parametrize("corrected", [-3600.0, 3600.0])
+def test_a_corrected_clock_does_not_change_a_time(monkeypatch, sleeping, corrected):
+    stamps = itertools.cycle([0.0, corrected])
+    monkeypatch.setattr(tf, "timestamp", lambda: tf.constant(next(stamps), tf.float64))
+    before = time.perf_counter()
+    found = sleeping[0].seconds()
+    assert SLEEP <= found <= time.perf_counter() - before
+
+
+class Known:
+    """A call that takes known seconds of a clock, and computing so much of the core."""
+
+    def __init__(self, clock, computing, within, outside, speed):
+        self._clock, self._computing = clock, computing
+        self._within, self._outside, self._speed = within, outside, speed
+
+    def seconds(self):
+        self._clock[0] += self._within + self._outside
+        self._computing._done += self._speed * self._within * USUAL
+        return self._within
+
+
+USUAL = 40.0
+
+
+@pytest.mark.parametrize("speed", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("outside", [0.0, 0.5])
+def test_what_computing_loses_by_a_call_is_known(monkeypatch, speed, outside):
+    clock = [100.0]
+    monkeypatch.setattr(collectives.time, "perf_counter", lambda: clock[0])
+    computing = collectives._Computing()
+    computing._done = 7.0
+    times, lost = computing.beside(Known(clock, computing, 2.0, outside, speed), 3, USUAL)
+    assert times == [2.0] * 3
+    np.testing.assert_allclose(lost, (1 - speed) * 2 + outside)
