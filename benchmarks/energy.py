@@ -14,7 +14,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-from escala.analysis.statistics import median_interval
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, median_interval
+from escala.core.arguments import above_zero, whole_number
 from escala.core.files import read_json
 from escala.core.hardware import available_cores
 from escala.experiment import Experiment, read
@@ -79,13 +80,24 @@ def train(wanted: dict, split: Path, sampled: bool, folder: Path) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("split", type=Path, help="folder of a split, with train.npy")
-    parser.add_argument("--strategy", default="single")
+    parser.add_argument("--strategy", default="single", help="default: %(default)s")
     parser.add_argument("--layout", type=Layout.parse, default=Layout(1, 1), help="such as 1x2")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=energy.SAMPLE_SECONDS)
+    parser.add_argument(
+        "--epochs", type=whole_number, default=3, help="of a run; default: %(default)s"
+    )
+    parser.add_argument(
+        "--pairs", type=whole_number, default=7, help="six or more; default: %(default)s"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=above_zero,
+        default=energy.SAMPLE_SECONDS,
+        help="between two samples; default: %(default)s",
+    )
     parser.add_argument("--sysfs", type=Path, help="default: made-up counters")
     arguments = parser.parse_args()
+    if arguments.pairs < VALUES_FOR_INTERVAL:
+        parser.error(f"an interval needs {VALUES_FOR_INTERVAL} pairs")
     os.sched_setaffinity(0, available_cores()[: arguments.layout.ranks])
     with tempfile.TemporaryDirectory() as tree:
         sysfs = arguments.sysfs or MadeUp(Path(tree)).root

@@ -36,7 +36,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from escala.analysis.measurements import read_run
-from escala.analysis.statistics import LEVEL, Interval, median_interval
+from escala.analysis.statistics import LEVEL, VALUES_FOR_INTERVAL, Interval, median_interval
 from escala.analysis.verdicts import (
     FASTER,
     SLOWER,
@@ -185,17 +185,22 @@ def real(session: str, found: Runs) -> Iterator[tuple[str, bool | None, bool | N
         by_name[(*(run[key] for key in CONFIGURATION), run["pair"])].append(run)
     moved = _drift(found)
     for (*names, pair), second in by_name.items():
-        if pair != AGAIN:
+        first = by_name.get((*names, None))
+        if pair != AGAIN or not first:
             continue
-        first = by_name[(*names, None)]
         of_itself = _ratio(second, first)
-        yield _line(session, names, "itself", of_itself, moved), is_false(*of_itself, None), None
+        yield _line(session, names, "itself", of_itself, moved), _false(*of_itself, None), None
         floor = noise_floor(of_itself[0]) if of_itself[1] > 1 else None
         for (*others, side), runs_of in by_name.items():
             if side is None and others != names and _equal(runs_of[0], second[0]):
                 ratio = _ratio(runs_of, first)
                 line = _line(session, names, " ".join(others[2:]), ratio, moved)
-                yield line, is_false(*ratio, None), is_false(*ratio, floor)
+                yield line, _false(*ratio, None), _false(*ratio, floor)
+
+
+def _false(ratio: Interval, pairs: int, floor: float | None) -> bool | None:
+    """Return whether equal runs get a verdict; None if there are too few pairs for any."""
+    return None if pairs < VALUES_FOR_INTERVAL else is_false(ratio, pairs, floor)
 
 
 def _ratio(mine: Runs, theirs: Runs) -> tuple[Interval, int]:
@@ -275,8 +280,10 @@ def main() -> None:
     parser.add_argument("--sessions", nargs="+", type=Path, default=[], metavar="FOLDER",
                         help="judge the real sessions in these folders results/NAME")  # fmt: skip
     arguments = parser.parse_args()
-    if arguments.pairs < 2 or arguments.verdicts < 1 or arguments.configurations < 1:
+    if arguments.verdicts < 1 or arguments.configurations < 1:
         parser.error("there is nothing to judge with these numbers")
+    if arguments.pairs < VALUES_FOR_INTERVAL:
+        parser.error(f"fewer than {VALUES_FOR_INTERVAL} pairs get no verdict")
     machine = machine_of(timed(arguments.measured).values()) if arguments.measured else ASSUMED
     given = {
         name: getattr(arguments, name)
@@ -318,7 +325,7 @@ def _print_real(sessions: Mapping[str, Runs]) -> None:
     for session, found in sessions.items():
         for line, by_interval, with_floor in real(session, found):
             print(line)
-            alone.append(by_interval)
+            alone += [] if by_interval is None else [by_interval]
             floored += [] if with_floor is None else [with_floor]
     if not alone:
         raise SystemExit("no session has second runs of a reference; set noise_floor: true")

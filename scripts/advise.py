@@ -69,7 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     limits.add_argument("--cores", type=whole_number, help="the most cores of all nodes together")
     limits.add_argument("--memory-gib", type=above_zero, metavar="GIB", help="memory of a node")
     limits.add_argument(
-        "--minutes", type=above_zero, help="in which the job ends; with a queue, from now"
+        "--minutes",
+        type=above_zero,
+        help="in which the job ends, from its start; with --goal deadline and --partition or "
+        "--jobs, from now",
     )
     queue = parser.add_argument_group(
         "queue", "Waits are those of your own jobs, which sacct lists."

@@ -1,4 +1,7 @@
-"""Print where the time of a step goes, from a Horovod timeline of any training."""
+"""Print where the time of a step goes, from a Horovod timeline of any training.
+
+The bounds of what the exchange adds assume Horovod's default cycle of 1 ms (HOROVOD_CYCLE_TIME).
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from escala.workloads import WORKLOADS
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workload", required=True)
+    parser.add_argument("--workload", required=True, choices=sorted(WORKLOADS))
     parser.add_argument("--training", required=True, type=json.loads, metavar="JSON")
     parser.add_argument("--knobs", required=True, type=json.loads, metavar="JSON")
     parser.add_argument("--split", required=True, type=Path, help="folder of the split")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.analysis.cost_model.collectives import LIBRARIES, MPI
+from escala.core.arguments import whole_number
 from escala.runtime.layout import Layout
 from escala.strategies.costs import BETWEEN_NODES
 
@@ -24,14 +25,14 @@ def main() -> None:
         "scaling", "One of these at least. ROWS are those of a step of one rank."
     )
     scaling.add_argument(
-        "--strong", type=int, metavar="ROWS", help="the ranks divide these rows: the same updates"
+        "--strong", type=whole_number, metavar="ROWS", help="the ranks divide these rows: the same updates"
     )
     scaling.add_argument(
-        "--weak", type=int, metavar="ROWS", help="each rank has these rows: larger, fewer steps"
+        "--weak", type=whole_number, metavar="ROWS", help="each rank has these rows: larger, fewer steps"
     )
     scaling.add_argument(
         "--unsharded",
-        type=int,
+        type=whole_number,
         metavar="ROWS",
         help="each rank has these rows, and trains on all data (shard: false)",
     )
@@ -54,9 +55,13 @@ def main() -> None:
         "embeddings are gathered) or +accumulation4 (a step in 4 parts)",
     )
     parser.add_argument("--library", choices=LIBRARIES, default=MPI, help="default: %(default)s")
-    parser.add_argument("--cores", type=int, default=1, help="of a process; default: %(default)s")
     parser.add_argument(
-        "--cores-per-node", type=int, help="of the nodes; default: those of the calibrated node"
+        "--cores", type=whole_number, default=1, help="of a process; default: %(default)s"
+    )
+    parser.add_argument(
+        "--cores-per-node",
+        type=whole_number,
+        help="of the nodes; default: those of the calibrated node",
     )
     parser.add_argument(
         "--measured",
@@ -66,7 +71,9 @@ def main() -> None:
         metavar="run.json",
         help="timing runs of this work, to stand beside predictions",
     )
-    parser.add_argument("--draws", type=int, default=100, help="for the intervals; default: 100")
+    parser.add_argument(
+        "--draws", type=whole_number, default=100, help="for the intervals; default: %(default)s"
+    )
     parser.add_argument("--csv", type=Path, help="table to write")
     parser.add_argument("--figure", nargs="+", type=Path, help="files to write, .svg or .png")
     arguments = parser.parse_args()

@@ -227,7 +227,7 @@ def _waits(ready: pd.DataFrame, tensors: Collection[str]) -> pd.DataFrame:
 
 
 def _unfinished(events: list[dict]) -> Iterator[Unfinished]:
-    """Yield the outermost phase of each tensor that did not end."""
+    """Yield the innermost phase of each tensor that did not end, in the order of their begins."""
     names, begun, ready = timeline.tensors(events), defaultdict(list), defaultdict(list)
     for event in events:
         number = event.get("pid")
@@ -240,14 +240,14 @@ def _unfinished(events: list[dict]) -> Iterator[Unfinished]:
         elif event["ph"] == "X" and event["name"].isdigit():
             ready[number].append(int(event["name"]))
     end = max((event["ts"] for event in events if "ts" in event), default=0)
-    for number, stack in sorted(begun.items(), key=lambda each: each[1][0]["ts"] if each[1] else 0):
-        if stack:
-            yield Unfinished(
-                names.get(number, str(number)),
-                stack[-1]["name"],
-                tuple(sorted(ready[number])),
-                (end - stack[0]["ts"]) * timeline.MICROSECONDS,
-            )
+    innermost = {number: stack[-1] for number, stack in begun.items() if stack}
+    for number, event in sorted(innermost.items(), key=lambda each: each[1]["ts"]):
+        yield Unfinished(
+            names.get(number, str(number)),
+            event["name"],
+            tuple(sorted(ready[number])),
+            (end - event["ts"]) * timeline.MICROSECONDS,
+        )
 
 
 def lines(diagnosis: Diagnosis) -> Iterator[str]:

@@ -17,6 +17,7 @@ variants that differ only in the exchange of the ranks are one work.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -294,8 +295,15 @@ def shared_rounds(works: int) -> dict[str, float]:
 
 
 def variant_name(variant: str, rows: int) -> str:
-    """Return the name of a variant with another number of rows of a rank."""
-    return f"rows{rows}-{variant}"[:_NAME_LETTERS]
+    """Return the name of a variant with another number of rows of a rank.
+
+    A long one is cut, and ends with a digest of the whole.
+    """
+    name = f"rows{rows}-{variant}"
+    if len(name) <= _NAME_LETTERS:
+        return name
+    digest = hashlib.sha256(variant.encode()).hexdigest()[:8]
+    return f"{name[: _NAME_LETTERS - len(digest) - 1]}-{digest}"
 
 
 def _least_rows(size: Size) -> float:

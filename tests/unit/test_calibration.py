@@ -30,6 +30,7 @@ from escala.experiment.calibration import (
     planned,
     predictable,
     unsupported,
+    variant_name,
 )
 from escala.probes import PROBES
 from escala.probes._turns import Blocks
@@ -417,19 +418,35 @@ def test_the_start_of_several_ranks_is_that_beyond_one_process(tmp_path):
     assert content["starts"][0]["seconds"] == [pytest.approx(1.5 + 0.25 + 0.5)]
 
 
-def test_times_of_back_to_back_calls_count_where_no_step_was_without_exchange():
+def test_times_of_back_to_back_calls_count_where_few_steps_were_without_exchange():
     def entry(after: list[float]) -> dict:
         times = {"bytes": 8, "operation": "allreduce", "seconds": [1.0] * 2}
         times |= {"computing_seconds": [2.0] * 2, "after_step_seconds": after}
+        times |= {"computing_shares": [0.75] * 2}
         of_run = {"library": "mpi", "times": [times]}
         return {"layout": "1x2", "network": "native", "collectives": of_run}
 
     for runs, seconds in (
         ([entry([3.0] * 5), entry([4.0])], [3.0] * 5 + [4.0]),
         ([entry([3.0] * 5), entry([])], [1.0] * 4),
+        ([entry([3.0])], [1.0] * 2),
     ):
         [found] = entries(runs)
-        assert found["times"] == [{"bytes": 8, "seconds": seconds, "computing_seconds": [2.0] * 4}]
+        [times] = found["times"]
+        computing = {name: times.pop(name) for name in ("computing_seconds", "computing_shares")}
+        assert times == {"bytes": 8, "seconds": seconds}
+        repeats = 2 * len(runs)
+        assert computing == {
+            "computing_seconds": [2.0] * repeats,
+            "computing_shares": [0.75] * repeats,
+        }
+
+
+def test_variants_with_long_names_are_calibrated_each_by_itself():
+    long = "a-name-that-is-as-long-as-a-name-of-a-variant-may-be-with-digit-"
+    names = {variant_name(f"{long}{last}"[-64:], 32) for last in "12"}
+    assert len(names) == 2 and all(len(name) <= 64 for name in names)
+    assert variant_name("tuned", 32) == "rows32-tuned"
 
 
 def test_short_steps_of_a_calibrating_run_are_many():
@@ -438,7 +455,7 @@ def test_short_steps_of_a_calibrating_run_are_many():
         settings = found.settings_of(run)
         rows = settings["training"]["batch"]["rows"] * Layout.parse(run.layout).ranks
         steps = settings["training"]["epochs"] * settings["max_steps"]
-        least = {None: max(40, 8000 / rows), "clocks": 40, "collectives": 200}[run.instrument]
+        least = {None: max(20, 8000 / rows), "clocks": 40, "collectives": 200}[run.instrument]
         assert least <= steps <= 1.2 * least + settings["training"]["epochs"]
 
 

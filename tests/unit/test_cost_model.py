@@ -271,7 +271,7 @@ def test_open_mpi_chooses_by_ranks_and_bytes(operation, ranks, size, name):
 
 def test_more_ranks_than_are_known_are_refused():
     collectives.algorithm(MPI, ALLREDUCE, MAX_RANKS, 10)
-    with pytest.raises(ValueError, match=str(MAX_RANKS)):
+    with pytest.raises(InputError, match=str(MAX_RANKS)):
         collectives.algorithm(GLOO, ALLREDUCE, MAX_RANKS + 1, 10)
 
 
@@ -940,12 +940,13 @@ def test_epochs_runs_and_times_to_a_score():
     found = predict(EXACT, PLAN, draws=3)
     assert found.epoch(1000) == pytest.approx(16 * found.steps)
     run = 7.0 + 2 * found.epoch(1000) + 300 / 2 * 1e-4 + 0.5
-    assert found.run(1000, 2, 300) == pytest.approx(run)
-    assert found.run(1000, 2, 300, divided=False) == pytest.approx(run + 150 * 1e-4)
+    seconds = 2 * found.epoch(1000)
+    assert found.run(seconds, 300) == pytest.approx(run)
+    assert found.run(seconds, 300, divided=False) == pytest.approx(run + 150 * 1e-4)
     assert found.time_to_score(1000, [3, 3]) == pytest.approx(3 * found.epoch(1000))
     works = {"cnn": replace(EXACT.works["cnn"], overheads=None)}
     with pytest.raises(InputError, match="overheads"):
-        predict(replace(EXACT, works=works), PLAN, draws=1).run(1000, 2, 300)
+        predict(replace(EXACT, works=works), PLAN, draws=1).run(seconds, 300)
 
 
 def test_several_ranks_start_later_by_what_was_calibrated():
@@ -965,6 +966,8 @@ def test_several_ranks_start_later_by_what_was_calibrated():
     assert later(Layout(2, 1)) == (pytest.approx(5.0), "")
     seconds, note = later(Layout(2, 4))
     assert seconds == pytest.approx(5.0) and "start of 2x4 was not calibrated" in note
+    seconds, note = later(Layout(2, 1), network="1gbit")
+    assert seconds == pytest.approx(5.0) and "over 1gbit was not calibrated: that over native" in note
     seconds, note = later(Layout(1, 2), library=GLOO)
     assert (
         seconds == pytest.approx(0, abs=1e-9)

@@ -169,6 +169,19 @@ def test_a_rank_that_is_missing_at_the_end_is_named(tmp_path):
     assert "Horovod did not end the file" in text and "rank 0 was ready" in text
 
 
+def test_an_operation_that_hangs_is_named_with_the_time_since_it_began(tmp_path):
+    run = Horovod({"output": 0.1, "kernel": 0.4, "embedding": 1.0}).run(6)
+    last = max(i for i, event in enumerate(run.events) if event.get("name") == "MPI_ALLREDUCE")
+    hangs = run.events[last]
+    # Something else happens a second later.
+    later = {"ph": "i", "pid": 0, "name": "CYCLE_START", "ts": hangs["ts"] + 1e6}
+    run.events = [*run.events[: last + 1], later]
+    names = {event["pid"]: event["args"]["name"] for event in run.events if event["ph"] == "M"}
+    found = diagnose(written(tmp_path, run, closed=False))
+    [hanging] = [each for each in found.unfinished if each.tensor == names[hangs["pid"]]]
+    assert hanging.phase == "MPI_ALLREDUCE" and hanging.seconds == pytest.approx(1.0)
+
+
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 1000))
 def test_a_file_that_ends_anywhere_gives_the_steps_before_its_end(tmp_path_factory, per_mille):

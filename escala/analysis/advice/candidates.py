@@ -129,13 +129,7 @@ def candidate(
     if found.overheads is None:
         notes.append(ONLY_STEPS)
     else:
-        evaluation = training.evaluated_rows / plan.layout.ranks
-        job = (
-            found.overheads["start"]
-            + seconds
-            + evaluation * found.overheads["evaluation_per_row"]
-            + found.overheads["end"]
-        )
+        job = found.run(seconds, training.evaluated_rows)
     names = (planned[name] for name in Configuration._fields)
     return Candidate(
         Configuration(*names),

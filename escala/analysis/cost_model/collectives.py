@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from escala.core.errors import InputError
 from escala.probes.collectives import (
     ALLGATHER,
     ALLREDUCE,
@@ -266,7 +267,12 @@ def _chosen(library: str, operation: str, ranks: int) -> tuple[tuple[int, ...], 
     for most, sizes, algorithms in _CHOICES[library, operation]:
         if ranks <= most:
             return sizes, algorithms
-    raise ValueError(f"{ranks} ranks: the algorithms of at most {MAX_RANKS} are known")
+    raise InputError(
+        "layout",
+        f"{ranks} ranks",
+        f"the algorithms of at most {MAX_RANKS} are known",
+        "take fewer ranks",
+    )
 
 
 def switch_points(library: str, operation: str, ranks: int) -> tuple[int, ...]:
@@ -284,7 +290,7 @@ def algorithm(library: str, operation: str, ranks: int, size: float) -> Algorith
 
     Raises
     ------
-    ValueError : more than `MAX_RANKS` ranks.
+    InputError : more than `MAX_RANKS` ranks.
     """
     sizes, algorithms = _chosen(library, operation, ranks)
     return algorithms[bisect_right(sizes, size)]

@@ -156,9 +156,11 @@ def entries(runs: Sequence[Mapping]) -> list[dict]:
 
 
 def _joined(of_runs: Sequence[Mapping[int, dict]]) -> list[dict]:
-    """Return the times of the sizes that all runs have: after a step, if they all have these."""
+    """Return the times of the sizes that all runs have: after a step, if there are enough of them."""
     sizes = sorted(set.intersection(*map(set, of_runs)))
-    after = all(by_size[size][AFTER] for by_size in of_runs for size in sizes)
+    after = all(by_size[size][AFTER] for by_size in of_runs for size in sizes) and all(
+        sum(len(by_size[size][AFTER]) for by_size in of_runs) >= LEAST_REPEATS for size in sizes
+    )
     ways = {ALONE: AFTER if after else ALONE, COMPUTING: COMPUTING}
     if all(SHARES in by_size[size] for by_size in of_runs for size in sizes):
         ways[SHARES] = SHARES

@@ -48,6 +48,8 @@ from escala.analysis.statistics import Interval
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
 
+#: Most of a core that threads of a library may take of a rank's computing in the model.
+_MOST_OF_LIBRARY = 0.9
 DRAWS = 400
 TERMS = ("fixed", "compute", "contention", "skew", "exchange", "update")
 
@@ -105,12 +107,13 @@ class Prediction:
         return -(-train_rows // self.plan.rows) * self.steps
 
     def run(
-        self, train_rows: int, epochs: int, evaluated_rows: int, *, divided: bool = True
+        self, train_seconds: np.ndarray, evaluated_rows: int, *, divided: bool = True
     ) -> np.ndarray:
         """Return the seconds of a whole run, of shape (draws,).
 
         Parameters
         ----------
+        train_seconds : of all training steps, of shape (draws,).
         evaluated_rows : of all evaluations of the run together.
         divided : whether the ranks divide the rows that are evaluated.
 
@@ -128,7 +131,7 @@ class Prediction:
         rows = evaluated_rows / (self.plan.layout.ranks if divided else 1)
         return (
             self.overheads["start"]
-            + epochs * self.epoch(train_rows)
+            + train_seconds
             + rows * self.overheads["evaluation_per_row"]
             + self.overheads["end"]
         )
@@ -223,6 +226,11 @@ def _later_start(starts: Sequence[StartTimes], plan: Plan, notes: list[str]) -> 
     if nearest.layout != layout:
         notes.append(
             f"the start of {layout} was not calibrated: that of {nearest.layout} stands for it"
+        )
+    elif layout.nodes > 1 and nearest.network != plan.network:
+        notes.append(
+            f"the start of {layout} over {plan.network} was not calibrated: that over "
+            f"{nearest.network} stands for it"
         )
     return float(nearest.seconds.mean())
 
@@ -338,7 +346,8 @@ def _contention(
     if processes > fitting:
         notes.append("more ranks than cores")
     shares = [each.library_shares.mean() for each in of_library if len(each.library_shares)]
-    computing = 1 - float(np.mean(shares)) / plan.cores if shares else 1.0
+    taken = float(np.mean(shares)) / plan.cores if shares else 0.0
+    computing = 1 - min(taken, _MOST_OF_LIBRARY)
     return float(np.interp(fitting, known, means)) / computing * processes / fitting
 
 
