@@ -15,9 +15,7 @@ from escala.workloads.models import FILES
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", required=True, choices=sorted(KINDS), help="of the data")
-    parser.add_argument(
-        "--workload", required=True, choices=sorted(WORKLOADS), help="of the run"
-    )
+    parser.add_argument("--workload", required=True, choices=sorted(WORKLOADS), help="of the run")
     parser.add_argument("--query", required=True, type=Path, help="file to classify")
     parser.add_argument("--run", required=True, type=Path, help="folder of a run that ended ok")
     parser.add_argument(

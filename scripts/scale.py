@@ -25,10 +25,16 @@ def main() -> None:
         "scaling", "One of these at least. ROWS are those of a step of one rank."
     )
     scaling.add_argument(
-        "--strong", type=whole_number, metavar="ROWS", help="the ranks divide these rows: the same updates"
+        "--strong",
+        type=whole_number,
+        metavar="ROWS",
+        help="the ranks divide these rows: the same updates",
     )
     scaling.add_argument(
-        "--weak", type=whole_number, metavar="ROWS", help="each rank has these rows: larger, fewer steps"
+        "--weak",
+        type=whole_number,
+        metavar="ROWS",
+        help="each rank has these rows: larger, fewer steps",
     )
     scaling.add_argument(
         "--unsharded",

@@ -124,9 +124,14 @@ class State:
         return exchanged
 
     def update(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices | Factors]) -> list:
-        """Apply the sums of the gradients over all ranks, and return the variables updated."""
-        own = map(self._own_gradient, gradients, self._of_updated, self.updated)
-        self.optimizer.apply_gradients(zip(own, self.updated, strict=True))
+        """Apply the sums of the gradients over all ranks, and return the variables updated.
+
+        An update waits for all gradients. Before the last one, it would take the core from the
+        backward pass, and copy variables that are still read.
+        """
+        own = list(map(self._own_gradient, gradients, self._of_updated, self.updated))
+        with tf.control_dependencies(tf.nest.flatten(own, expand_composites=True)):
+            self.optimizer.apply_gradients(zip(own, self.updated, strict=True))
         for gradient, part in zip(gradients, self._of_updated, strict=True):
             if part and isinstance(gradient, Factors):
                 part.end_step()

@@ -967,7 +967,9 @@ def test_several_ranks_start_later_by_what_was_calibrated():
     seconds, note = later(Layout(2, 4))
     assert seconds == pytest.approx(5.0) and "start of 2x4 was not calibrated" in note
     seconds, note = later(Layout(2, 1), network="1gbit")
-    assert seconds == pytest.approx(5.0) and "over 1gbit was not calibrated: that over native" in note
+    assert (
+        seconds == pytest.approx(5.0) and "over 1gbit was not calibrated: that over native" in note
+    )
     seconds, note = later(Layout(1, 2), library=GLOO)
     assert (
         seconds == pytest.approx(0, abs=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -138,3 +139,39 @@ def test_control_flow_of_a_workload_may_depend_on_tensors():
     for variable, value in zip(model.variables, reference.variables, strict=True):
         np.testing.assert_allclose(variable, value, rtol=1e-5)
     assert {large for _, large in taken} == {small for small, _ in taken} == {False, True}
+
+
+class Noting(tf.keras.optimizers.SGD):
+    """Notes when it updates a variable."""
+
+    def __init__(self, events: list):
+        super().__init__(RATE)
+        self.events = events
+
+    def apply_gradients(self, grads_and_vars):
+        for gradient, variable in grads_and_vars:
+            tf.numpy_function(lambda: self.events.append("update"), [], [])
+            variable.assign_sub(RATE * gradient)
+
+
+def test_an_update_waits_for_the_last_gradient():
+    """Otherwise it takes the core from the backward pass that computes the others."""
+    model = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(2)])
+    events: list[str] = []
+    state = State(model, Noting(events), [], Single(KNOBS, None))
+
+    def last(ones):
+        time.sleep(0.2)
+        events.append("last gradient")
+        return ones
+
+    @tf.function(autograph=False)
+    def step(ones):
+        kernel, bias = model.trainable_variables
+        late = tf.numpy_function(last, [ones], tf.float32, stateful=False)
+        late.set_shape(bias.shape)
+        state.update([tf.ones(kernel.shape), late])
+
+    for _ in range(3):
+        step(tf.ones(2))
+    assert events == ["last gradient", "update", "update"] * 3

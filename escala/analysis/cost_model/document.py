@@ -156,7 +156,7 @@ def entries(runs: Sequence[Mapping]) -> list[dict]:
 
 
 def _joined(of_runs: Sequence[Mapping[int, dict]]) -> list[dict]:
-    """Return the times of the sizes that all runs have: after a step, if there are enough of them."""
+    """Return the times of the sizes that all runs have: after a step, if there are enough."""
     sizes = sorted(set.intersection(*map(set, of_runs)))
     after = all(by_size[size][AFTER] for by_size in of_runs for size in sizes) and all(
         sum(len(by_size[size][AFTER]) for by_size in of_runs) >= LEAST_REPEATS for size in sizes

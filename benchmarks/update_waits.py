@@ -1,0 +1,105 @@
+"""Measure what it saves that an update waits for the last gradient, in blocks of steps in turns.
+
+One process trains `virus-cnn` on one core with random sequences. A block of steps with the wait
+and a block without it are a pair, now one first and now the other. Prints the ratio with : without
+of the pairs, with its 95 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import time
+
+import numpy as np
+
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, median_interval
+from escala.core.arguments import whole_number
+from escala.core.hardware import available_cores
+from escala.strategies.knobs import complete
+
+LENGTH, CLASSES, RATE = 1000, 5, 0.001
+#: The layers and the optimiser of a step, as knobs.
+KINDS = {
+    "plain": {"convolution": "layers", "optimizer": "keras"},
+    "fused": {"convolution": "lookup-table", "optimizer": "fused"},
+    "one-pass": {"convolution": "lookup-operation", "optimizer": "one-pass"},
+}
+
+
+def steps(kind: str, rows: int):
+    """Return functions that make a step with and without the wait, of models of their own."""
+    import tensorflow as tf
+
+    from escala.workloads.virus_cnn import model as virus_cnn
+
+    knobs = complete(KINDS[kind], "virus-cnn")
+    random = np.random.default_rng(0)
+    codes = tf.constant(random.integers(0, 5, (rows, LENGTH)), tf.uint8)
+    classes = tf.constant(random.integers(0, CLASSES, rows))
+
+    def make(waits: bool):
+        model = virus_cnn.network(LENGTH, CLASSES, knobs["convolution"])
+        variables = model.trainable_variables
+        optimizer = virus_cnn.optimizer({}, RATE, knobs)
+        optimizer.build(variables)
+
+        @tf.function(autograph=False)
+        def step():
+            with tf.GradientTape() as tape:
+                loss = virus_cnn.row_losses(classes, model(codes, training=True), {})
+            gradients = tape.gradient(loss, variables)
+            computed = tf.nest.flatten(gradients, expand_composites=True)
+            with tf.control_dependencies(computed) if waits else contextlib.nullcontext():
+                optimizer.apply_gradients(zip(gradients, variables, strict=True))
+            return loss
+
+        return step
+
+    return {waits: make(waits) for waits in (True, False)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("kind", choices=sorted(KINDS))
+    parser.add_argument("--rows", type=whole_number, default=64, help="default: %(default)s")
+    parser.add_argument(
+        "--inter-op", type=whole_number, default=2, help="threads; default: %(default)s"
+    )
+    parser.add_argument(
+        "--pairs", type=whole_number, default=20, help="six or more; default: %(default)s"
+    )
+    parser.add_argument(
+        "--block", type=whole_number, default=8, help="steps of a block; default: %(default)s"
+    )
+    arguments = parser.parse_args()
+    if arguments.pairs < VALUES_FOR_INTERVAL:
+        parser.error(f"an interval needs {VALUES_FOR_INTERVAL} pairs")
+    os.sched_setaffinity(0, available_cores()[:1])
+
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(arguments.inter_op)
+    both = steps(arguments.kind, arguments.rows)
+    for step in both.values():
+        for _ in range(arguments.block):
+            step()
+    spent: dict[bool, list[float]] = {True: [], False: []}
+    for pair in range(arguments.pairs):
+        for waits in (True, False)[:: 1 if pair % 2 else -1]:
+            began = time.perf_counter()
+            for _ in range(arguments.block):
+                both[waits]()
+            spent[waits].append((time.perf_counter() - began) / arguments.block)
+    ratio = median_interval(np.divide(spent[True], spent[False]))
+    print(
+        f"{arguments.kind}, {arguments.rows} rows: {1e3 * np.median(spent[False]):.1f} ms a step "
+        f"without, {1e3 * np.median(spent[True]):.1f} ms with; ratio {ratio.estimate:.3f} "
+        f"({ratio.low:.3f} to {ratio.high:.3f}, {arguments.pairs} pairs)"
+    )
+
+
+if __name__ == "__main__":
+    main()
