@@ -120,10 +120,10 @@ def test_every_finding_is_one_short_sentence_with_its_evidence(findings):
     check(findings)
 
 
-def test_a_comparison_of_scores_begins_with_a_chance(findings):
+def test_a_comparison_of_scores_begins_with_what_it_covers(findings):
     compared = [each for each in findings if each.table in ("mean_scores", "score_differences")]
-    chances = {each.text.partition(",")[0].removeprefix("With the chance of ") for each in compared}
-    assert chances <= {"seeds only", "seeds and splits", "test rows only"}
+    covered = {each.text.partition(",")[0].removeprefix("Over ") for each in compared}
+    assert covered <= {"seeds only", "seeds and splits", "test rows only"}
     assert all(("seeds" in each.text) == (each.table == "mean_scores") for each in compared)
 
 

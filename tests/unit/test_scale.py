@@ -268,7 +268,7 @@ def test_more_ranks_pay_on_a_fast_network_and_not_on_a_slow_one():
 
 
 def test_what_is_not_certain_does_not_pay():
-    """The interval of the gain holds the chance of the calibration: with much of it, less pays."""
+    """The interval of the gain covers the spread of the calibration: with much of it, less pays."""
     noisy = of(parse(machine(0.6)), {STRONG: 64}, layouts=[Layout(2, 1)], draws=60)
     for row in noisy[noisy["ranks"] == 2].itertuples():
         assert row.pays == (row.gain_low > 1)

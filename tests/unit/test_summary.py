@@ -226,39 +226,39 @@ def _with_accuracies(folder: Path, differences: list[float]) -> FakeExperiment:
 
 
 @pytest.mark.parametrize("repeats", [5, 6])
-def test_the_chance_of_seeds_takes_as_many_repeats_as_a_verdict(tmp_path, repeats):
+def test_a_comparison_over_seeds_takes_as_many_repeats_as_a_verdict(tmp_path, repeats):
     differences = ACCURACIES["different accuracy"][:repeats]
     frames = _tables(_with_accuracies(tmp_path, differences), references=REFERENCES)
     found = read(frames)
     assert ("with different accuracy" in found["answer"][0]) == (repeats == 6)
     bounds = stats.ttest_1samp(differences, 0).confidence_interval()
     texts = [
-        "With the chance of seeds only, no mean score differs from that of `single 1x1 tuned` by "
+        "Over seeds only, no mean score differs from that of `single 1x1 tuned` by "
         f"more than {-bounds.low:.3g}.",
-        "With the chance of seeds only, the mean `accuracy` under `horovod-mpi 1x2 tuned` differs "
+        "Over seeds only, the mean `accuracy` under `horovod-mpi 1x2 tuned` differs "
         f"from that under `single 1x1 tuned` ({bounds.low:.3g} to {bounds.high:.3g}).",
     ]
     for text in texts:
         assert (text in found["scores"]) == (repeats == 6)
     of_rows = [text for text in found["scores"] if "no class differs" in text]
     assert len(of_rows) == (repeats == 5)
-    assert all(text.startswith("With the chance of test rows only, ") for text in of_rows)
+    assert all(text.startswith("Over test rows only, ") for text in of_rows)
 
 
-def test_several_splits_are_a_chance_too(tmp_path):
+def test_several_splits_are_named_too(tmp_path):
     experiment = FakeExperiment(tmp_path, seeds=(4, 5)).add_dataset()
     experiment.add("single", "1x1", 5.0, 6).add("horovod-mpi", "1x2", 4.0, 6, accuracy=0.7)
     experiment.add("horovod-gloo", "1x2", 4.0, 3, accuracy=0.7)
     found = _read(experiment)["scores"]
-    expected = r"With the chance of seeds and splits, the mean `accuracy` under `horovod-mpi 1x2` "
+    expected = r"Over seeds and splits, the mean `accuracy` under `horovod-mpi 1x2` "
     assert any(re.match(expected, text) for text in found)
-    expected = r"With the chance of test rows only, the \w+ of `\w+` under `horovod-gloo 1x2` "
+    expected = r"Over test rows only, the \w+ of `\w+` under `horovod-gloo 1x2` "
     assert any(re.match(expected, text) for text in found)
 
 
 def test_scores_of_a_workload_that_brings_its_own_are_compared_over_repeats(tmp_path):
     experiment = regression(tmp_path)
-    assert not any("With the chance" in text for text in read(_tables(experiment))["scores"])
+    assert not any(text.startswith("Over ") for text in read(_tables(experiment))["scores"])
     experiment = FakeExperiment(tmp_path / "more", leaky=True)
     experiment.add("single", "1x1", 5.0, 6, rows=64).add("horovod-mpi", "1x2", 4.0, 6, rows=64)
     errors = [500, 400, 600, 500, 450, 550, 1750, 1500, 1550, 1600, 1650, 1650]
@@ -268,10 +268,9 @@ def test_scores_of_a_workload_that_brings_its_own_are_compared_over_repeats(tmp_
     bounds = stats.ttest_rel(errors[6:], errors[:6]).confidence_interval()
     low, high = (f"{round(end, -1):.0f}" for end in bounds)
     found = read(_tables(experiment))
-    assert [text for text in found["scores"] if "With the chance" in text] == [
-        "With the chance of seeds only, no mean score differs from that of `single 1x1` by more "
-        f"than {high}.",
-        "With the chance of seeds only, the mean `rmse` under `horovod-mpi 1x2` differs from that "
+    assert [text for text in found["scores"] if text.startswith("Over ")] == [
+        f"Over seeds only, no mean score differs from that of `single 1x1` by more than {high}.",
+        "Over seeds only, the mean `rmse` under `horovod-mpi 1x2` differs from that "
         f"under `single 1x1` (+{low} to +{high}), like 1 further score.",
     ]
     assert found["answer"][0].endswith(" 6 pairs).")
@@ -359,8 +358,7 @@ def test_it_says_where_the_time_goes_outside_the_steps(three_tables, three):
 def test_it_says_how_good_the_models_are(three):
     assert any("lowest precision of a class is" in text for text in three["scores"])
     assert (
-        "With the chance of test rows only, the intervals of all configurations overlap for every "
-        "class."
+        "Over test rows only, the intervals of all configurations overlap for every class."
     ) in three["scores"]
     assert not any("leaky" in text for text in three["scores"])
 
@@ -410,7 +408,7 @@ def test_different_quality_is_told(tmp_path):
     found = _read(experiment)["scores"]
     assert any("do not all overlap for the precision of `COVID` (`demo-1000`)" in t for t in found)
     differs = (
-        r"With the chance of test rows only, the (precision|recall) of `\w+` under "
+        r"Over test rows only, the (precision|recall) of `\w+` under "
         r"`horovod-mpi 1x2` differs from that under `single 1x1` \(-0\.\d+ to -0\.\d+\), like "
         r"\d+ further rates\."
     )
@@ -458,7 +456,7 @@ def test_it_says_how_far_scores_can_differ(three_tables, three):
         f"{rate}_difference_{end}" for rate in ("precision", "recall") for end in ("low", "high")
     ]
     assert (
-        "With the chance of test rows only, no class differs from `single 1x1` by more than "
+        "Over test rows only, no class differs from `single 1x1` by more than "
         f"{scores[ends].abs().max(axis=None):.3g} in precision or recall."
     ) in three["scores"]
 

@@ -263,12 +263,12 @@ def test_without_a_baseline_the_ratio_is_unavailable(tmp_path, baseline, said):
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
-def test_a_table_with_intervals_tells_which_chance_they_hold(name):
+def test_a_table_with_intervals_tells_what_they_cover(name):
     described = tables.schema(name)
     has_intervals = any(
         "Lower end" in column["description"] for column in described["properties"].values()
     )
-    assert ("the chance of" in described["description"]) == has_intervals
+    assert (" cover" in described["description"]) == has_intervals
 
 
 @pytest.mark.parametrize(("batch", "decides"), [(64, "ratio"), (128, "time_to_target_ratio")])

@@ -147,9 +147,7 @@ def _reading(means: pd.DataFrame) -> str:
         "single value).",
     ]
     if (means["splits"] == 1).any():
-        sentences.append(
-            "With one split, bars hold the chance of weights and order, but not that of the rows."
-        )
+        sentences.append("With one split, bars cover other weights and orders, but not other rows.")
     if (means["splits"] > 1).any():
         sentences.append("Several splits share rows, so bars are rather too narrow.")
     if len(compared):

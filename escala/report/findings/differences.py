@@ -18,16 +18,16 @@ from escala.report.findings.words import Tables, quoted, with_labels
 
 #: The columns that name a configuration and a reference.
 COMPARED = (*CONFIGURATION, "reference")
-#: What varies by chance in intervals of models as trained.
+#: What intervals of models as trained cover.
 TEST_ROWS = "test rows only"
 
 
 class Differences(NamedTuple):
-    """Differences of scores whose intervals hold the same chance.
+    """Differences of scores whose intervals cover the same.
 
     Attributes
     ----------
-    chance : what varies by chance in the intervals.
+    varied : what the intervals cover.
     bounded : a clause on the largest difference, to be formatted with `references` and `bound`.
     one : the word for a difference of the table.
     table, figure : the evidence.
@@ -35,7 +35,7 @@ class Differences(NamedTuple):
         `high`.
     """
 
-    chance: str
+    varied: str
     bounded: str
     one: str
     table: str
@@ -44,15 +44,15 @@ class Differences(NamedTuple):
 
 
 def differences(tables: Tables) -> Iterator[Differences]:
-    """Yield the differences from references, in groups of the same chance that are not empty."""
+    """Yield the differences from references, in groups that cover the same and are not empty."""
     repeats = over_repeats(tables)
-    for chance, of_chance in (
+    for varied, of_varied in (
         ("seeds only", repeats[repeats["splits"] == 1]),
         ("seeds and splits", repeats[repeats["splits"] > 1]),
     ):
-        if len(of_chance):
+        if len(of_varied):
             bounded = "no mean score differs from that of {references} by more than {bound}"
-            yield Differences(chance, bounded, "score", "mean_scores", "mean_scores", of_chance)
+            yield Differences(varied, bounded, "score", "mean_scores", "mean_scores", of_varied)
     rest = _over_rows(tables, set(_names(repeats)))
     if len(rest):
         bounded = "no class differs from {references} by more than {bound} in precision or recall"
@@ -61,9 +61,9 @@ def differences(tables: Tables) -> Iterator[Differences]:
         )
 
 
-def with_chance(chance: str, clause: str) -> str:
-    """Return a sentence that begins with the chance that its intervals hold."""
-    return f"With the chance of {chance}, {clause}."
+def over(varied: str, clause: str) -> str:
+    """Return a sentence that begins with what its intervals cover."""
+    return f"Over {varied}, {clause}."
 
 
 def over_repeats(tables: Tables) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.report.findings.differences import TEST_ROWS, differences, with_chance
+from escala.report.findings.differences import TEST_ROWS, differences, over
 from escala.report.findings.words import (
     Finding,
     Tables,
@@ -71,7 +71,7 @@ def _of_classes(tables: Tables) -> Iterator[Finding]:
             else f"the intervals of configurations do not all overlap for {apart[0]}"
             + f" and {count(len(apart) - 1, 'further rate')}" * (len(apart) > 1)
         )  # fmt: skip
-        yield Finding(with_chance(TEST_ROWS, clause), "pooled", "classification_reports")
+        yield Finding(over(TEST_ROWS, clause), "pooled", "classification_reports")
 
 
 def _of_pairs(tables: Tables) -> Iterator[Finding]:
@@ -88,7 +88,7 @@ def _of_pairs(tables: Tables) -> Iterator[Finding]:
             others = f", like {count(len(excluded) - 1, f'further {found.one}')}"
             clauses.append(_differs(known.loc[excluded.idxmax()]) + others * (len(excluded) > 1))
         for clause in clauses:
-            yield Finding(with_chance(found.chance, clause), found.table, found.figure)
+            yield Finding(over(found.varied, clause), found.table, found.figure)
 
 
 def _differs(row: pd.Series) -> str:

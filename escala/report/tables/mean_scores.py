@@ -2,7 +2,7 @@
 
 A repeat has one split and one seed of weights and order, so that the runs of a repeat differ by
 their configuration only. The intervals are Student's (1908, *The probable error of a mean*,
-Biometrika 6), over repeats. If all repeats have one split, they do not include the chance of the
+Biometrika 6), over repeats. If all repeats have one split, they do not include the effect of the
 test rows or of the training rows. Several splits share rows, so the intervals are then rather too
 narrow.
 """
