@@ -318,7 +318,7 @@ def test_the_panel_of_differences_tells_which_reference_each_row_has(tmp_path):
     words = _drawn("mean_scores", _tables(experiment)).replace("\n", " ")
     assert "difference from the reference of the same variant" in words
     assert "rows and seeds (1 pair). References: single 1x1 tuned, single 1x1 threads." in words
-    assert "With one split, bars hold" in words and "(1 run for each" in words
+    assert "With one split, bars cover" in words and "(1 run for each" in words
 
 
 def test_configurations_whose_reference_has_no_runs_are_named(tmp_path):
