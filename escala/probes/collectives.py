@@ -63,6 +63,9 @@ _SHARES = 4
 _COPIED = 2**24
 _ROWS, _INPUTS, _OUTPUTS = 64, 8192, 128
 _COMPUTED = 256
+#: Time in which calls are made before their rate is measured. In the first ones, the system gives
+#: the memory of the result page by page.
+_WARM_SECONDS = 0.3
 #: Time in which the speed of products without calls is measured, and calls of TensorFlow that do
 #: nothing, by which they become slower too.
 _USUAL_SECONDS, _EMPTY_CALLS = 0.2, 200
@@ -624,5 +627,8 @@ def core_rates(repeats: int, threads: int) -> dict[str, list[float]]:
 
 
 def _rates(work: Callable, amount: float, repeats: int) -> list[float]:
-    work(None)
+    """Return rates of a call when its memory is in use already, as in a training step."""
+    ready = time.perf_counter() + _WARM_SECONDS
+    while time.perf_counter() < ready:
+        work(None)
     return [amount / _seconds(work, None) for _ in range(repeats)]

@@ -88,3 +88,14 @@ def test_what_computing_loses_by_a_call_is_known(monkeypatch, speed, outside):
     times, lost = computing.beside(Known(clock, computing, 2.0, outside, speed), 3, USUAL)
     assert times == [2.0] * 3
     np.testing.assert_allclose(lost, (1 - speed) * 2 + outside)
+
+
+def test_a_rate_is_that_of_calls_after_the_first_ones(monkeypatch):
+    clock, calls = [0.0], []
+    monkeypatch.setattr(collectives.time, "perf_counter", lambda: clock[0])
+
+    def work(_):
+        calls.append(1)
+        clock[0] += 0.05 if len(calls) <= 5 else 0.01
+
+    np.testing.assert_allclose(collectives._rates(work, 20.0, 3), [2000.0] * 3)
