@@ -84,3 +84,9 @@ def test_real_sessions_are_judged_with_what_is_equal(tmp_path):
     itself, other = false_verdicts.real(SESSION, sessions[SESSION])
     assert "itself: 1.000 (0.980 to 1.030), 7 pairs" in itself[0] and itself[1:] == (False, None)
     assert "same native: 0.97" in other[0] and other[1:] == (True, False)
+    # Fewer than six pairs get no verdict, and second runs without a first one none either.
+    few = [run for run in sessions[SESSION] if run["repeat"] <= 5]
+    judged = list(false_verdicts.real(SESSION, few))
+    assert [each[1:] for each in judged] == [(None, None)] * 2
+    alone = [run for run in few if run["pair"] or run["strategy"] != "single"]
+    assert list(false_verdicts.real(SESSION, alone)) == []

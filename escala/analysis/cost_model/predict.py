@@ -48,7 +48,8 @@ from escala.analysis.statistics import Interval
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
 
-#: Most of a core that threads of a library may take of a rank's computing in the model.
+#: Largest share of a rank's cores that the model gives to threads of a library: without any rest,
+#: a step would never end.
 _MOST_OF_LIBRARY = 0.9
 DRAWS = 400
 TERMS = ("fixed", "compute", "contention", "skew", "exchange", "update")
