@@ -187,7 +187,7 @@ class Calibration(Experiment):
             "ladders": {},
             **dict.fromkeys(PROBES, off),
             "clocks": {"enabled": True, "steps": CLOCK_STEPS},
-            "collectives": off | shared_rounds(len(works)),
+            "collectives": off | shared(len(works)),
         }
 
     def _refuse(self, reason: str) -> None:
@@ -284,14 +284,20 @@ class Calibration(Experiment):
         return {"works": works, "collectives": [run.file for run in self.collectives(links)]}
 
 
-def shared_rounds(works: int) -> dict[str, float]:
-    """Return the settings of the probe's runs, one for each work, which share its usual rounds.
+def shared(works: int) -> dict[str, float]:
+    """Return the settings of the probe's runs, one for each work, which share its usual time.
 
-    A calibration joins the repeats of these runs.
+    A calibration joins what these runs repeat: rounds of collectives, and collectives after steps.
     """
-    rounds, seconds = (Collectives.settings["properties"][name] for name in ("rounds", "seconds"))
-    shared = max(rounds["minimum"], math.ceil(rounds["default"] / works))
-    return {"rounds": shared, "seconds": seconds["default"] * shared / rounds["default"]}
+    of_probe = Collectives.settings["properties"]
+    usual = {name: of_probe[name]["default"] for name in ("rounds", "seconds", "steps")}
+    rounds = max(of_probe["rounds"]["minimum"], math.ceil(usual["rounds"] / works))
+    share = rounds / usual["rounds"]
+    return {
+        "rounds": rounds,
+        "seconds": usual["seconds"] * share,
+        "steps": math.ceil(usual["steps"] * share),
+    }
 
 
 def variant_name(variant: str, rows: int) -> str:
