@@ -59,9 +59,12 @@ SIZES = tuple(2**10 * kib for kib in (1, 2, 8, 32, 128, 256, 1024, 4096, 16384, 
 MOST_CALLS = 20
 #: A size is left out if one call of it would take longer than this many shares of the time.
 _SHARES = 4
-#: Numbers that are copied to measure the memory, and the shape of a product of two factors.
+#: Numbers that are copied to measure the memory.
 _COPIED = 2**24
-_ROWS, _INPUTS, _OUTPUTS = 64, 8192, 128
+#: Shape of a product of two factors. Its rows are many, because the model asks for the time of
+#: further rows, without that of writing the result. A power of two inputs would take twice as long:
+#: their numbers compete for the same lines of the cache.
+_ROWS, _INPUTS, _OUTPUTS = 256, 8000, 128
 _COMPUTED = 256
 #: Time in which calls are made before their rate is measured. In the first ones, the system gives
 #: the memory of the result page by page.
