@@ -384,6 +384,9 @@ def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool:
         for path in sorted(_folder(store, key).glob("*.json"), reverse=True):
             try:
                 entry = read(path)
+                # The same work, stored by a call that named its outputs differently.
+                if entry.outputs.keys() != outputs.keys():
+                    continue
                 _restore(store, entry, outputs)
             except Damaged as error:
                 _say(f"store: damaged, not served: {error}")
@@ -399,8 +402,6 @@ def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool:
 
 def _restore(store: Path, entry: Entry, outputs: Mapping[str, Path]) -> None:
     """Copy all outputs to temporary paths beside their own, and rename them if none is damaged."""
-    if entry.outputs.keys() != outputs.keys():
-        raise Damaged(f"{entry.path}: holds the outputs {', '.join(entry.outputs)}")
     with ExitStack() as finished:
         for name, path in outputs.items():
             stored = entry.outputs[name]

@@ -29,6 +29,7 @@ from escala.experiment.calibration import (
     first_repeats,
     planned,
     predictable,
+    shared,
     unsupported,
     variant_name,
 )
@@ -457,6 +458,14 @@ def test_short_steps_of_a_calibrating_run_are_many():
         steps = settings["training"]["epochs"] * settings["max_steps"]
         least = {None: max(20, 8000 / rows), "clocks": 40, "collectives": 200}[run.instrument]
         assert least <= steps <= 1.2 * least + settings["training"]["epochs"]
+
+
+@pytest.mark.parametrize("works", range(1, 8))
+def test_the_runs_of_several_works_share_what_one_repeats(works):
+    one, of_each = shared(1), shared(works)
+    assert one == {"rounds": 5, "seconds": 30, "steps": 200}
+    for name, usual in one.items():
+        assert usual <= works * of_each[name] < usual + 2 * works * usual / one["rounds"]
 
 
 def test_a_run_that_failed_is_named_or_left_out(tmp_path):

@@ -939,14 +939,12 @@ def test_a_step_is_never_longer_on_a_faster_network(rates, layout, dense):
     assert fast <= slow * (1 + 1e-12)
 
 
-def test_epochs_runs_and_times_to_a_score():
+def test_the_seconds_of_a_whole_run():
     found = predict(EXACT, PLAN, draws=3)
-    assert found.epoch(1000) == pytest.approx(16 * found.steps)
-    run = 7.0 + 2 * found.epoch(1000) + 300 / 2 * 1e-4 + 0.5
-    seconds = 2 * found.epoch(1000)
+    seconds = 2 * 16 * found.steps
+    run = 7.0 + seconds + 300 / 2 * 1e-4 + 0.5
     assert found.run(seconds, 300) == pytest.approx(run)
     assert found.run(seconds, 300, divided=False) == pytest.approx(run + 150 * 1e-4)
-    assert found.time_to_score(1000, [3, 3]) == pytest.approx(3 * found.epoch(1000))
     works = {"cnn": replace(EXACT.works["cnn"], overheads=None)}
     with pytest.raises(InputError, match="overheads"):
         predict(replace(EXACT, works=works), PLAN, draws=1).run(seconds, 300)

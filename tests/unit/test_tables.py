@@ -31,6 +31,7 @@ from sentences import check
 
 from escala.analysis.verdicts import stein_interval
 from escala.core.files import read_json, write_json
+from escala.record.comparable import CONFIGURATION
 from escala.record.schema import validate_run
 from escala.report import pilot, tables
 from escala.report.findings import baselines
@@ -379,6 +380,45 @@ def test_times_to_accuracy_are_compared_in_pairs(tmp_path, single, parallel, fou
     assert [None if pd.isna(value) else value for value in row[names]] == list(found)
     assert (row["time_to_target_kind"], row["time_to_target_pairs"]) == (kind, 3)
     assert row["target_accuracy"] == 0.95
+
+
+@pytest.mark.parametrize(
+    ("single", "batch", "expected"),
+    [
+        ([1, 2, 3], 32, (2.0, 16.0, 7.0, 27.0)),
+        ([2, 2, None], 32, (2.0, 16.0, 14.0, None)),
+        ([2, None, None], 32, (None, None, None, None)),
+        # One process made other updates.
+        ([1, 2, 3], 64, (None, None, None, None)),
+    ],
+)
+def test_the_time_to_a_target_is_predicted_from_the_epochs_of_one_process(
+    tmp_path, single, batch, expected
+):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 10.0)
+    accuracies = [
+        [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
+        for epoch in (*single, 3, 3, 3)
+    ]
+    _with_validation_accuracy(experiment, accuracies)
+    run = read_json(experiment.runs[-1])
+    row = {name: run[name] for name in CONFIGURATION} | {"ranks": 2, "global_batch": batch}
+    row |= {"basis": "predicted", "reason": None}
+    row |= {
+        f"predicted{end}_seconds_per_epoch": seconds
+        for end, seconds in (("", 8.0), ("_low", 7.0), ("_high", 9.0))
+    }
+    file = tmp_path / "predictions.json"
+    write_json(file, {"machine": run["ranks"]["machines"][0], "configurations": [row]})
+    frames = tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, predictions_file=file
+    )
+    [found] = frames["predictions"].to_dict("records")
+    names = [f"predicted{end}_seconds_to_target" for end in ("", "_low", "_high")]
+    values = [found[name] for name in ("epochs_to_target", *names)]
+    assert [None if pd.isna(value) else value for value in values] == list(expected)
+    assert found["measured_seconds_to_target"] == pytest.approx(30.0)
 
 
 def test_predictions_are_compared_row_by_row(tmp_path):

@@ -100,13 +100,6 @@ class Prediction:
         """Return the seconds of a step, of shape (draws,)."""
         return sum(self.terms.values())
 
-    def epoch(self, train_rows: int) -> np.ndarray:
-        """Return the seconds of the training steps of an epoch, of shape (draws,).
-
-        The last step counts as a whole one.
-        """
-        return -(-train_rows // self.plan.rows) * self.steps
-
     def run(
         self, train_seconds: np.ndarray, evaluated_rows: int, *, divided: bool = True
     ) -> np.ndarray:
@@ -136,17 +129,6 @@ class Prediction:
             + rows * self.overheads["evaluation_per_row"]
             + self.overheads["end"]
         )
-
-    def time_to_score(self, train_rows: int, epochs: Sequence[float], seed: int = 0) -> np.ndarray:
-        """Return the training seconds until a score is reached, of shape (draws,).
-
-        Parameters
-        ----------
-        epochs : that runs with this number of rows in a step needed. They do not depend on the
-            layout, because the updates are the same.
-        """
-        drawn = np.random.default_rng(seed).choice(epochs, size=len(self.steps))
-        return drawn * self.epoch(train_rows)
 
 
 def interval(draws: np.ndarray) -> Interval:

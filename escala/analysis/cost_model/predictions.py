@@ -58,6 +58,7 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
     return {
         "basis": EXTRAPOLATED if notes else PREDICTED,
         "reason": "; ".join(notes) or None,
+        "global_batch": plan.rows,
         **interval(seconds).columns("predicted", "_seconds_per_epoch"),
         **interval(found.steps).columns("step", "_seconds"),
         **{f"{term}_seconds": float(np.median(found.terms[term])) for term in TERMS},

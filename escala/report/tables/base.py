@@ -143,6 +143,18 @@ def is_cut(run: Measurement) -> bool:
     return whole is not None and any(epoch["steps"] < whole for epoch in run["epochs"])
 
 
+def epochs_to_target(run: Measurement) -> int | None:
+    """Return after how many epochs a run reached its target accuracy; None if it did not."""
+    target = run["training"].get("target_accuracy")
+    if target is None:
+        return None
+    for number, epoch in enumerate(run["epochs"], start=1):
+        accuracy = epoch["validation_accuracy"]
+        if accuracy is not None and accuracy >= target:
+            return number
+    return None
+
+
 def is_timed(run: Measurement) -> bool:
     """Return whether the time of a measurement counts: ok, not resumed, and comparable today."""
     resumed = run["training"].get("resumed_after", [])

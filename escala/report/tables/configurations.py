@@ -40,7 +40,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
             **over(timed, "step_median_seconds").columns("step", "_seconds"),
             **over(timed, "samples_per_second").columns("samples_per_second"),
             **over(scored, "accuracy").columns("accuracy"),
-            **_configuration_target(timed),
+            **to_target(timed),
             "epoch_wall_seconds_per_epoch": over(timed, "epoch_wall_seconds_per_epoch").estimate,
             **{f"{p}_seconds": over(timed, f"{p}_seconds").estimate for p in PARTS},
             "wall_seconds": over(timed, "wall_seconds").estimate,
@@ -49,8 +49,8 @@ def rows(evidence: Evidence) -> Iterator[dict]:
         }
 
 
-def _configuration_target(timed: pd.DataFrame) -> dict:
-    """Return the median time to the target accuracy.
+def to_target(timed: pd.DataFrame) -> dict:
+    """Return the median time to the target accuracy of the runs of a configuration.
 
     Runs that did not reach it would have taken longer than they ran. If the median is then
     unknown, the value is a lower bound and the kind `censored`.

@@ -15,6 +15,7 @@ from escala.report.tables.base import (
     Evidence,
     by_configuration,
     dtypes,
+    epochs_to_target,
     is_cut,
     is_timed,
     over,
@@ -231,21 +232,14 @@ def _to_target(
     A run that did not reach it counts as one that never does.
     """
     target = next((run["training"].get("target_accuracy") for run in timed), None)
-    epochs = [_epochs_to(target, run) for run in timed if not is_cut(run)] if target else []
+    whole = [run for run in timed if not is_cut(run)] if target else []
+    epochs = [epochs_to_target(run) or np.inf for run in whole]
     needed = float(np.median(epochs)) if epochs else np.inf
     return {
         "target_accuracy": target,
         "epochs_to_target": needed if np.isfinite(needed) else None,
         "joules_to_target": row["joules_per_epoch"] * needed if np.isfinite(needed) else None,
     }
-
-
-def _epochs_to(target: float, run: Measurement) -> float:
-    for number, epoch in enumerate(run["epochs"], start=1):
-        accuracy = epoch["validation_accuracy"]
-        if accuracy is not None and accuracy >= target:
-            return number
-    return np.inf
 
 
 def _main_reference(names: tuple, evidence: Evidence) -> tuple[int, tuple]:

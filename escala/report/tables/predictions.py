@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from escala.core.files import read_json
 from escala.record.comparable import CONFIGURATION, Measurement, alike_machines
-from escala.report.tables.base import Evidence, by_configuration, over
+from escala.report.tables.base import Evidence, by_configuration, epochs_to_target, over
+from escala.report.tables.configurations import to_target
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:
@@ -20,7 +23,11 @@ def rows(evidence: Evidence) -> Iterator[dict]:
     found = by_configuration(evidence.found)
     for row in content["configurations"]:
         measured = found.get(tuple(row[name] for name in CONFIGURATION), [])
-        yield row | _measured(evidence, row, measured, content["machine"])
+        yield (
+            row
+            | _measured(evidence, row, measured, content["machine"])
+            | _predicted_to_target(evidence, row)
+        )
 
 
 def _measured(
@@ -36,8 +43,11 @@ def _measured(
     timed = table[is_timed & table["file"].isin(files)]
     seconds = over(timed, "train_seconds_per_epoch")
     reasons = [verdict.reason for _, verdict in verdicts if not verdict.ok]
+    target = to_target(timed)
+    reached = target["time_to_target_kind"] == "measured"
     found = {
         "runs": len(timed),
+        "measured_seconds_to_target": target["time_to_target_seconds"] if reached else None,
         **seconds.columns("measured", "_seconds_per_epoch"),
         "uncompared": "; ".join(dict.fromkeys(reasons)) or None,
     }
@@ -49,3 +59,38 @@ def _measured(
         "error": predicted / seconds.estimate - 1,
         "covered": int(timed["train_seconds_per_epoch"].between(low, high).sum()),
     }
+
+
+def _predicted_to_target(evidence: Evidence, row: Mapping) -> dict:
+    """Return the predicted seconds until the target accuracy.
+
+    The epochs are those of the runs of one process with the same rows in a step. They make the same
+    updates, so several ranks need as many.
+    """
+    epochs = [
+        epochs_to_target(run) or np.inf for run in evidence.evaluated if _makes_same_updates(run, row)
+    ]
+    needed = float(np.median(epochs)) if epochs else np.inf
+    if row.get("predicted_seconds_per_epoch") is None or np.isinf(needed):
+        return {}
+    return {
+        "epochs_to_target": needed,
+        "predicted_seconds_to_target": needed * row["predicted_seconds_per_epoch"],
+        "predicted_low_seconds_to_target": min(epochs) * row["predicted_low_seconds_per_epoch"],
+        "predicted_high_seconds_to_target": (
+            max(epochs) * row["predicted_high_seconds_per_epoch"]
+            if np.isfinite(max(epochs))
+            else None
+        ),
+    }
+
+
+def _makes_same_updates(run: Measurement, row: Mapping) -> bool:
+    """Return whether a run of one process, with a target, has the steps of a prediction."""
+    training = run["training"]
+    return (
+        run["ranks"]["asked"] == 1
+        and training.get("target_accuracy") is not None
+        and training["global_batch"] == row.get("global_batch")
+        and all(run[name] == row[name] for name in ("dataset", "workload", "variant"))
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from escala.record.comparable import Measurement
-from escala.report.tables.base import PARTS, Evidence, data_of, is_cut, names_of
+from escala.report.tables.base import PARTS, Evidence, data_of, epochs_to_target, is_cut, names_of
 
 _TRAINING = (
     "global_batch", "rows_per_rank", "learning_rate", "optimizer", "epochs_asked", "epochs_done",
@@ -83,10 +83,8 @@ def _time_to_target(run: Measurement) -> dict:
     row = {"target_accuracy": target, "time_to_target_seconds": None}
     if run["status"] != "ok" or target is None:
         return row | {"time_to_target_kind": "unavailable"}
-    spent = 0.0
-    for epoch in run["epochs"]:
-        spent += epoch["train_seconds"]
-        accuracy = epoch["validation_accuracy"]
-        if accuracy is not None and accuracy >= target:
-            return row | {"time_to_target_seconds": spent, "time_to_target_kind": "measured"}
-    return row | {"time_to_target_seconds": spent, "time_to_target_kind": "censored"}
+    needed = epochs_to_target(run)
+    return row | {
+        "time_to_target_seconds": sum(epoch["train_seconds"] for epoch in run["epochs"][:needed]),
+        "time_to_target_kind": "censored" if needed is None else "measured",
+    }
