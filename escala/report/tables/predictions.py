@@ -68,7 +68,9 @@ def _predicted_to_target(evidence: Evidence, row: Mapping) -> dict:
     updates, so several ranks need as many.
     """
     epochs = [
-        epochs_to_target(run) or np.inf for run in evidence.evaluated if _makes_same_updates(run, row)
+        epochs_to_target(run) or np.inf
+        for run in evidence.evaluated
+        if _makes_same_updates(run, row)
     ]
     needed = float(np.median(epochs)) if epochs else np.inf
     if row.get("predicted_seconds_per_epoch") is None or np.isinf(needed):
