@@ -571,6 +571,20 @@ def test_means_of_resources_are_drawn_by_nodes_and_network(on_nodes):
     }  # fmt: skip
 
 
+def test_every_row_of_resources_fits_on_the_axes_that_rows_share(on_nodes):
+    resources = on_nodes["resources"]
+    larger = resources.assign(variant="zz", strategy="multiworker-mirrored")
+    for column in ("rss_bytes_max", "sent_bytes_per_second"):
+        larger[column] *= 8
+    both = pd.concat([resources, larger[larger["layout"] != "1x1"]], ignore_index=True)
+    with common.style():
+        axes = figure("resources_by_nodes").draw(on_nodes | {"resources": both}).axes
+    assert len(axes) == 8
+    for part in axes:
+        values = [value for line in part.lines for value in line.get_ydata()]
+        assert all(value <= part.get_ylim()[1] for value in values if not pd.isna(value))
+
+
 @pytest.mark.parametrize("change", [dict, _hard])
 def test_resources_by_nodes_name_networks_units_and_gaps(on_nodes, change, tmp_path):
     words = _drawn("resources_by_nodes", change(on_nodes))

@@ -60,15 +60,18 @@ def draw(tables: Tables) -> Figure:
             _panel(axes, frame, one_node, names, column, unit)
         # It stands above both panels of its row.
         row[0].set_title(wrap(heading, 4.6, PANEL_TITLE), loc="left")
-        for axes, first, (_, what, _) in zip(row, by_part[0], _MEANS, strict=True):
-            axes.set_ylabel(wrap(what, _PANEL, LABEL))
-            if axes is not first:
-                axes.sharey(first)
-    for axes, (column, _, _) in zip(by_part[0], _MEANS, strict=True):
+    for column_axes, (column, what, _) in zip(by_part.T, _MEANS, strict=True):
+        first, *others = column_axes
+        # Axes that share take the limits of the first, and not those of the row with the most.
+        top = max(axes.get_ylim()[1] for axes in column_axes)
+        for axes in others:
+            axes.sharey(first)
         if column in NETWORK:
-            axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
-            axes.yaxis.set_major_formatter("{x:g}")
-        axes.set_ylim(0, _ABOVE * axes.get_ylim()[1])
+            first.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+            first.yaxis.set_major_formatter("{x:g}")
+        first.set_ylim(0, _ABOVE * top)
+        for axes in column_axes:
+            axes.set_ylabel(wrap(what, _PANEL, LABEL))
     for axes in grid[-1]:
         axes.set(xlabel="nodes", xticks=sorted({1, *across["nodes"]}))
     title(figure, WHAT, sampled)
