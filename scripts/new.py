@@ -24,7 +24,12 @@ def main() -> int | None:
     force = given.pop("force")
     if "data" not in given:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise InputError("--data", None, "is missing", f"name your data, or {SIMULATED}")
+            raise InputError(
+                "--data",
+                None,
+                "is missing, and there is no terminal to ask in",
+                f"name your data, or {SIMULATED}",
+            )
         try:
             given = _asked(given, force)
         except EOFError:

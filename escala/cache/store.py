@@ -384,7 +384,8 @@ def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool:
         for path in sorted(_folder(store, key).glob("*.json"), reverse=True):
             try:
                 entry = read(path)
-                # The same work, stored by a call that named its outputs differently.
+                # The same work, stored by a call that named its outputs differently. The digest in
+                # the entry's name tells that it is as it was written.
                 if entry.outputs.keys() != outputs.keys():
                     continue
                 _restore(store, entry, outputs)

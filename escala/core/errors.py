@@ -9,14 +9,15 @@ class InputError(ValueError):
     Parameters
     ----------
     where : the file or the key of the config that holds it, as the user wrote it.
-    value : its present content.
+    value : its present content; None if it has none.
     reason : why it cannot be used.
     remedy : what to do about it.
     """
 
     def __init__(self, where: object, value: object, reason: str, remedy: str):
         self.where, self.value, self.reason, self.remedy = where, value, reason, remedy
-        super().__init__(f"{where}: {_shown(value)}: {reason}. Remedy: {remedy}.")
+        shown = "" if value is None else f" {_shown(value)}:"
+        super().__init__(f"{where}:{shown} {reason}. Remedy: {remedy}.")
 
     def __reduce__(self):
         return type(self), (self.where, self.value, self.reason, self.remedy)

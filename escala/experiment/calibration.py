@@ -288,6 +288,8 @@ def shared(works: int) -> dict[str, float]:
     """Return the settings of the probe's runs, one for each work, which share its usual time.
 
     A calibration joins what these runs repeat: rounds of collectives, and collectives after steps.
+    Contention is of each work by itself, so a work has fewer pairs of blocks: 4 of 10 steps, if
+    there are three works or more.
     """
     of_probe = Collectives.settings["properties"]
     usual = {name: of_probe[name]["default"] for name in ("rounds", "seconds", "steps")}

@@ -62,8 +62,8 @@ _SHARES = 4
 #: Numbers that are copied to measure the memory.
 _COPIED = 2**24
 #: Shape of a product of two factors. Its rows are many, because the model asks for the time of
-#: further rows, without that of writing the result. A power of two inputs would take twice as long:
-#: their numbers compete for the same lines of the cache.
+#: further rows, without that of writing the result. If the number of inputs were a power of two,
+#: they would compete for the same lines of the cache, and the product would take twice as long.
 _ROWS, _INPUTS, _OUTPUTS = 256, 8000, 128
 _COMPUTED = 256
 #: Time in which calls are made before their rate is measured. In the first ones, the system gives

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sentences import check
 
 from escala.analysis.cost_model import predictions
-from escala.analysis.cost_model.calibration import parse
+from escala.analysis.cost_model.calibration import LEAST_REPEATS, parse
 from escala.analysis.cost_model.collectives import MPI, OPERATIONS, work
 from escala.analysis.cost_model.document import document, entries, in_turns, moments
 from escala.analysis.cost_model.messages import Exchange
@@ -459,6 +459,9 @@ def test_short_steps_of_a_calibrating_run_are_many():
         steps = settings["training"]["epochs"] * settings["max_steps"]
         least = {None: max(20, 8000 / rows), "clocks": 40, "collectives": of_probe}[run.instrument]
         assert least <= steps <= 1.2 * least + settings["training"]["epochs"]
+        if run.instrument == "collectives":
+            pairs = Blocks.of(settings["max_steps"], 10).pairs * settings["training"]["epochs"]
+            assert pairs >= LEAST_REPEATS
 
 
 @pytest.mark.parametrize("works", range(1, 8))

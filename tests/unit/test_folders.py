@@ -103,7 +103,7 @@ def test_a_setting_is_refused_as_one_of_a_workload_of_the_project(own_workload):
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("workload.yaml", "trained_by: steps\n", "", "yaml: trained_by: None: the key is missing"),
+        ("workload.yaml", "trained_by: steps\n", "", "yaml: trained_by: the key is missing"),
         ("workload.yaml", "trained_by: steps", "trained_by: step", "use one of steps, fit"),
         ("workload.yaml", "data_kind", "datakind", "datakind: 'genomes': unknown key"),
         ("workload.yaml", "additionalProperties: false", "additionalProperties: true", "misspelt"),

@@ -486,7 +486,7 @@ def test_other_weights_than_those_of_the_training_features_are_refused(
 def test_a_users_pictures_get_features_of_the_same_network(files, tmp_path, monkeypatch):
     description = of_flickr(files, tmp_path / "split")
     monkeypatch.delenv("ESCALA_VGG16", raising=False)
-    with pytest.raises(InputError, match="ESCALA_VGG16: None: names no file of weights"):
+    with pytest.raises(InputError, match="ESCALA_VGG16: names no file of weights"):
         list(queries(files["pictures"], description))
     monkeypatch.setenv("ESCALA_VGG16", str(files["weights"]))
     found = list(queries(files["pictures"], description))

@@ -383,42 +383,53 @@ def test_times_to_accuracy_are_compared_in_pairs(tmp_path, single, parallel, fou
 
 
 @pytest.mark.parametrize(
-    ("single", "batch", "expected"),
+    ("single", "parallel", "batch", "expected", "measured"),
     [
-        ([1, 2, 3], 32, (2.0, 16.0, 7.0, 27.0)),
-        ([2, 2, None], 32, (2.0, 16.0, 14.0, None)),
-        ([2, None, None], 32, (None, None, None, None)),
+        ([1, 2, 3], [3, 3, 3], 32, (2.0, 16.0, 7.0, 27.0), 30.0),
+        ([2, 2, None], [1, 2, None], 32, (2.0, 16.0, 14.0, None), 20.0),
+        ([2, None, None], [1, None, None], 32, (None, None, None, None), None),
+        ([1, None], [1, None], 32, (None, None, None, None), None),
         # One process made other updates.
-        ([1, 2, 3], 64, (None, None, None, None)),
+        ([1, 2, 3], [3, 3, 3], 64, (None, None, None, None), 30.0),
     ],
 )
 def test_the_time_to_a_target_is_predicted_from_the_epochs_of_one_process(
-    tmp_path, single, batch, expected
+    tmp_path, single, parallel, batch, expected, measured
 ):
     experiment = FakeExperiment(tmp_path).add_dataset()
-    experiment.add("single", "1x1", 10.0).add("horovod-mpi", "1x2", 10.0)
+    experiment.add("single", "1x1", 10.0, len(single))
+    experiment.add("horovod-mpi", "1x2", 10.0, len(parallel))
+    # The epochs of another variant do not count, nor those of runs that failed.
+    experiment.add("single", "1x1", 10.0, 5, variant="other")
     accuracies = [
         [0.96 if epoch is not None and number >= epoch else 0.9 for number in (1, 2, 3)]
-        for epoch in (*single, 3, 3, 3)
+        for epoch in (*single, *parallel, *[1] * 5)
     ]
     _with_validation_accuracy(experiment, accuracies)
-    run = read_json(experiment.runs[-1])
+    changed(experiment.runs[-5:-2], variant="tuned", status="failed", reason="no luck")
+    run = read_json(experiment.runs[len(single)])
+    assert run["strategy"] == "horovod-mpi"
     row = {name: run[name] for name in CONFIGURATION} | {"ranks": 2, "global_batch": batch}
     row |= {"basis": "predicted", "reason": None}
     row |= {
         f"predicted{end}_seconds_per_epoch": seconds
         for end, seconds in (("", 8.0), ("_low", 7.0), ("_high", 9.0))
     }
+    one = row | {"strategy": "single", "layout": "1x1", "ranks": 1, "global_batch": 32}
     file = tmp_path / "predictions.json"
-    write_json(file, {"machine": run["ranks"]["machines"][0], "configurations": [row]})
+    machine = run["ranks"]["machines"][0]
+    write_json(file, {"machine": machine, "configurations": [row, one]})
     frames = tables.tables(
         experiment.runs, experiment.dataset_files, experiment.class_files, predictions_file=file
     )
-    [found] = frames["predictions"].to_dict("records")
+    found, of_one = frames["predictions"].to_dict("records")
     names = [f"predicted{end}_seconds_to_target" for end in ("", "_low", "_high")]
     values = [found[name] for name in ("epochs_to_target", *names)]
     assert [None if pd.isna(value) else value for value in values] == list(expected)
-    assert found["measured_seconds_to_target"] == pytest.approx(30.0)
+    seconds = found["measured_seconds_to_target"]
+    assert pd.isna(seconds) if measured is None else seconds == pytest.approx(measured)
+    # Its own runs predict nothing.
+    assert pd.isna(of_one["epochs_to_target"])
 
 
 def test_predictions_are_compared_row_by_row(tmp_path):

@@ -117,7 +117,7 @@ def test_what_is_wrong_is_refused_with_one_message_and_nothing_is_written(clone,
     table(tmp_path)
     data = str(tmp_path / "rows.csv")
     for options, said in (
-        ([], "--data: None: is missing"),
+        ([], "--data: is missing"),
         (["--data", str(tmp_path / "none")], "there is no such file or folder"),
         (["--data", data, "--strategies", "horovod"], "no such strategy"),
         (["--data", data, "--layouts", "2"], "NODESxPROCS"),

@@ -236,10 +236,13 @@ def read(path: Path) -> Calibration:
 
     Raises
     ------
-    InputError : the file is no JSON, or not of the form of a calibration.
+    InputError : there is no such file, it is no JSON, or not of the form of a calibration.
     """
     try:
         content = read_json(path)
+    except FileNotFoundError:
+        remedy = "name another one, or make it: snakemake calibration"
+        raise InputError(path, None, "no such file", remedy) from None
     except ValueError as error:
         raise InputError(path, str(error), "is no JSON", "calibrate again") from error
     return parse(content, path)

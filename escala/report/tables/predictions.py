@@ -62,11 +62,14 @@ def _measured(
 
 
 def _predicted_to_target(evidence: Evidence, row: Mapping) -> dict:
-    """Return the predicted seconds until the target accuracy.
+    """Return the predicted seconds of several ranks until the target accuracy.
 
-    The epochs are those of the runs of one process with the same rows in a step. They make the same
-    updates, so several ranks need as many.
+    The epochs are those of the runs of one process with the same rows in a step. With the same
+    updates, several ranks need as many. With dropout, with normalisation of each rank's rows or
+    with fp16, they make other ones.
     """
+    if row["ranks"] == 1:
+        return {}
     epochs = [
         epochs_to_target(run) or np.inf
         for run in evidence.evaluated
