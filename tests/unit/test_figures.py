@@ -507,6 +507,20 @@ def test_networks_are_in_the_order_of_their_rates(tmp_path):
     assert words.index("slow: 95.5") < words.index("fast: 950")
 
 
+def test_a_speed_up_of_almost_nothing_stands_on_its_panel(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 0.1, repeats=1)
+    for layout in ("1x2", "1x4"):
+        experiment.add("horovod-mpi", layout, 8.0, repeats=1)
+    with common.style():
+        drawn = figure("speedup").draw(_tables(experiment))
+        drawn.draw_without_rendering()
+    numbers = [(axes, text) for axes in drawn.axes for text in axes.texts]
+    assert {text.get_text() for _, text in numbers} == {"0.01", "0.00"}
+    for axes, text in numbers:
+        assert text.get_window_extent().x0 >= axes.get_window_extent().x0
+
+
 @pytest.mark.parametrize("change", [dict, _hard])
 def test_resources_are_drawn_for_each_process_and_gaps_are_named(tmp_path, change):
     frames = change(tables.tables([], [], [], sampled(tmp_path)))

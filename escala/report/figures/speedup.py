@@ -35,6 +35,8 @@ CATEGORY = "Time"
 WHAT = "Speed-up and efficiency"
 # The width of a panel and the height of its axis, in inches.
 _PANEL, _AXIS = 2.1, 1.0
+# The ends of the horizontal axes, as multiples of what lies farthest. A value near 0 needs room.
+_ENDS = -0.12, 1.15
 
 
 def draw(tables: Tables) -> Figure:
@@ -115,7 +117,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str) -> None:
             fontsize=8,
         )  # fmt: skip
         farthest = max(farthest, ideal, middle if pd.isna(high) else high)
-    axes.set_xlim(0, 1.15 * farthest)
+    axes.set_xlim(*(end * farthest for end in _ENDS))
     axes.locator_params(axis="x", nbins=4)
     axes.grid(axis="y", visible=False)
 
