@@ -82,16 +82,7 @@ def make(call: list[str]) -> NoReturn:
 
 
 def run_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
-    """Return the call of Snakemake that makes targets, by default a whole experiment.
-
-    Raises
-    ------
-    InputError : a target is the name of an experiment's file.
-    """
-    for target in arguments.targets:
-        if file := next((each for each in experiments() if Path(each).stem == target), None):
-            remedy = f"run the experiment: escala {arguments.command} --experiment {file}"
-            raise InputError("target", target, "is no target, but an experiment", remedy)
+    """Return the call of Snakemake that makes targets, by default a whole experiment."""
     cores = arguments.cores or (None if arguments.profile else "all")
     return [
         "snakemake",

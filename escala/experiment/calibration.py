@@ -187,7 +187,7 @@ class Calibration(Experiment):
             "ladders": {},
             **dict.fromkeys(PROBES, off),
             "clocks": {"enabled": True, "steps": CLOCK_STEPS},
-            "collectives": off | shared(len(works)),
+            "collectives": off | shared_settings(len(works)),
         }
 
     def _refuse(self, reason: str) -> None:
@@ -284,7 +284,7 @@ class Calibration(Experiment):
         return {"works": works, "collectives": [run.file for run in self.collectives(links)]}
 
 
-def shared(works: int) -> dict[str, float]:
+def shared_settings(works: int) -> dict[str, float]:
     """Return the settings of the probe's runs, one for each work, which share its usual time.
 
     A calibration joins what these runs repeat: rounds of collectives, and collectives after steps.

@@ -29,7 +29,7 @@ from escala.experiment.calibration import (
     first_repeats,
     planned,
     predictable,
-    shared,
+    shared_settings,
     unsupported,
     variant_name,
 )
@@ -452,7 +452,7 @@ def test_variants_with_long_names_are_calibrated_each_by_itself():
 
 def test_short_steps_of_a_calibrating_run_are_many():
     found = Calibration(experiment())
-    of_probe = shared(len(found.different_works))["steps"]
+    of_probe = shared_settings(len(found.different_works))["steps"]
     for run in found.runs_needed(links=False):
         settings = found.settings_of(run)
         rows = settings["training"]["batch"]["rows"] * Layout.parse(run.layout).ranks
@@ -466,7 +466,7 @@ def test_short_steps_of_a_calibrating_run_are_many():
 
 @pytest.mark.parametrize("works", range(1, 8))
 def test_the_runs_of_several_works_share_what_one_repeats(works):
-    one, of_each = shared(1), shared(works)
+    one, of_each = shared_settings(1), shared_settings(works)
     assert one == {"rounds": 5, "seconds": 30, "steps": 200}
     for name, usual in one.items():
         assert usual <= works * of_each[name] < usual + 2 * works * usual / one["rounds"]

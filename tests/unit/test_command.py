@@ -114,13 +114,6 @@ def test_an_experiment_that_does_not_exist_has_one_message_with_a_near_name():
     assert LADDER in line
 
 
-def test_the_name_of_an_experiment_as_a_target_is_answered_by_its_option():
-    done = escala("run", "ladder")
-    assert (done.returncode, done.stdout) == (2, "")
-    [line] = done.stderr.splitlines()
-    assert f"escala run --experiment {LADDER}" in line
-
-
 @pytest.mark.parametrize("arguments", [["run"], ["lab", "status"], ["new"], ["check"]])
 def test_elsewhere_the_folder_of_the_project_is_named(arguments, tmp_path):
     inside = escala(*arguments, cwd=ROOT / "docs" / "how-to")

@@ -71,9 +71,7 @@ def _predicted_to_target(evidence: Evidence, row: Mapping) -> dict:
     if row["ranks"] == 1:
         return {}
     epochs = [
-        epochs_to_target(run) or np.inf
-        for run in evidence.evaluated
-        if _makes_same_updates(run, row)
+        epochs_to_target(run) or np.inf for run in evidence.evaluated if _has_same_steps(run, row)
     ]
     needed = float(np.median(epochs)) if epochs else np.inf
     if row.get("predicted_seconds_per_epoch") is None or np.isinf(needed):
@@ -90,7 +88,7 @@ def _predicted_to_target(evidence: Evidence, row: Mapping) -> dict:
     }
 
 
-def _makes_same_updates(run: Measurement, row: Mapping) -> bool:
+def _has_same_steps(run: Measurement, row: Mapping) -> bool:
     """Return whether a run of one process, with a target, has the steps of a prediction."""
     training = run["training"]
     return (
