@@ -132,6 +132,10 @@ def _configfile(experiment: str | None) -> list[str]:
         near = difflib.get_close_matches(experiment, known, 1) or known[:1]
         remedy = f"name a file such as {near[0]}, or write one by `escala new`"
         raise InputError("--experiment", experiment, "no such file", remedy)
+    from escala.experiment.plain import read
+
+    # Snakemake reads the file before any rule is, and its message does not name it.
+    read(experiment)
     return ["--configfile", experiment]
 
 

@@ -114,6 +114,16 @@ def test_an_experiment_that_does_not_exist_has_one_message_with_a_near_name():
     assert LADDER in line
 
 
+def test_an_experiment_that_is_not_yaml_has_one_message_with_its_file_and_line(tmp_path):
+    file = tmp_path / "broken.yaml"
+    file.write_text("experiment: broken\nrepeats: [1, 2\ntitle: x\n")
+    done = escala("run", "-e", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert f"{file}: " in line
+    assert "line 3" in line
+
+
 @pytest.mark.parametrize("arguments", [["run"], ["lab", "status"], ["new"], ["check"]])
 def test_elsewhere_the_folder_of_the_project_is_named(arguments, tmp_path):
     inside = escala(*arguments, cwd=ROOT / "docs" / "how-to")

@@ -19,7 +19,7 @@ from escala.report import tables
 from escala.report.findings import of_section
 from escala.report.page import FIGURE_BYTES, marked, page, plain
 from escala.report.page.svg import Drawings
-from escala.report.page.times import runtime
+from escala.report.vega import script
 
 DRAWN = ("speedup", "confusion_matrices")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -153,7 +153,7 @@ def test_nothing_is_loaded_and_no_element_runs_code(text, parsed):
     addresses = [a["href"] for _, a in parsed.elements if "href" in a]
     allowed = ("#", "figures/", "tables/", "data:image/png;base64,")
     assert addresses and all(address.startswith(allowed) for address in addresses)
-    text = text.replace(runtime(), "")
+    text = text.replace(script(), "")
     assert not re.findall(r"""(?:url\(|@import|href=|src=)["']?\s*(?:https?:)?//""", text)
 
 

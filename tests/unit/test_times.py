@@ -21,7 +21,7 @@ from pages import HOSTILE, failed, hostile
 from escala.core.files import read_json
 from escala.report import tables
 from escala.report.page import times as module
-from escala.report.page.times import chart, runtime
+from escala.report.page.times import chart
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -216,9 +216,3 @@ def test_names_are_data_and_never_expressions_or_addresses(frames, tmp_path):
         "svg", "g", "path", "line", "text", "rect", "defs", "clipPath",
     }  # fmt: skip
     assert HOSTILE["tuned"] not in {each.tag for each in svg.iter()}
-
-
-def test_the_script_ends_no_element_and_defines_what_the_page_calls():
-    script = runtime()
-    assert "</script" not in script.lower() and "<!--" not in script and "vegaEmbed" in script
-    assert len(script.encode()) < 1_000_000

@@ -26,7 +26,8 @@ from escala.report.overview import explanation, overview
 from escala.report.page.provenance import provenance
 from escala.report.page.runs import COLUMNS, rows
 from escala.report.page.svg import Drawings
-from escala.report.page.times import chart, runtime
+from escala.report.page.times import chart
+from escala.report.vega import script
 from escala.strategies.base import TRACE
 
 #: Bytes of figures in a page. Those beyond are links to their files.
@@ -81,7 +82,7 @@ def page(
     )
     drawn = dict(_drawn(figures, captions, found, drawings))
     style = _text("page.css") + drawings.rules
-    scripts = [*[runtime()] * bool(times), _text("page.js")]
+    scripts = [*[script()] * bool(times), _text("page.js")]
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,

@@ -7,7 +7,6 @@ allows it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -91,14 +90,6 @@ def chart(tables: Tables) -> Chart | None:
     )  # fmt: skip
     specification = whole.to_dict()
     return Chart(specification, vl_convert.vegalite_to_svg(specification), _caption(shown))
-
-
-def runtime() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, which defines `vegaEmbed`."""
-    import vl_convert
-
-    # A script in a page ends at the first end tag of its name, wherever it stands.
-    return re.sub("</(?=script)", r"<\\/", vl_convert.javascript_bundle(), flags=re.IGNORECASE)
 
 
 def _panels(tables: Tables) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, int]]:
