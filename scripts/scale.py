@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
+from tqdm import tqdm
 
 from escala import cli
 from escala.analysis.cost_model.collectives import LIBRARIES, MPI
@@ -111,6 +114,7 @@ def main() -> None:
         arguments.library,
         arguments.cores,
         arguments.draws,
+        progress=partial(tqdm, desc="predict", unit=" series", delay=2, leave=False, disable=None),
     )
     runs = scale.measured(arguments.measured, arguments.library, arguments.cores)
     beside = scale.beside(table, runs)

@@ -24,7 +24,7 @@ The model does not know:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -122,6 +122,7 @@ def simulated(
     cores: int = 1,
     draws: int = DRAWS,
     seed: int = 0,
+    progress: Callable[[Sequence], Iterable] = iter,
 ) -> pd.DataFrame:
     """Predict a step of each layout, by scaling, network and exchange.
 
@@ -133,6 +134,7 @@ def simulated(
     networks : calibrated or preset ones; without effect within one node.
     exchanges : names as in `exchange_of`; by default those of `predictable_exchanges`.
     library, cores : as in `Plan`.
+    progress : shows the progress of a long loop, like tqdm.
 
     Returns
     -------
@@ -159,9 +161,8 @@ def simulated(
         )
     predicted = cache(lambda plan: predict(calibration, plan, draws, seed))
     found: list[dict] = []
-    for (scaling, of_one), network, (name, exchange) in product(
-        rows.items(), networks, chosen.items()
-    ):
+    series = list(product(rows.items(), networks, chosen.items()))
+    for (scaling, of_one), network, (name, exchange) in progress(series):
         plans = [Plan(work, ONE, of_one, library, cores)]
         for layout in ordered[1:]:
             of_step = of_one if scaling == STRONG else of_one * layout.ranks
@@ -170,8 +171,8 @@ def simulated(
         names = dict(zip(SERIES, (scaling, network, name), strict=True))
         names["network_calibrated"] = network in calibration.networks
         used = [{"used_exchange": _used(calibration, plan)} for plan in plans]
-        series = _series([predicted(plan) for plan in plans], scaling)
-        found += (names | one | row for one, row in zip(used, series, strict=True))
+        columns = _series([predicted(plan) for plan in plans], scaling)
+        found += (names | one | row for one, row in zip(used, columns, strict=True))
     return _with_best(pd.DataFrame(found))
 
 

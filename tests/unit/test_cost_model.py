@@ -1153,3 +1153,19 @@ def test_a_file_that_is_no_json_is_refused(tmp_path):
 def test_the_presets_are_in_order_of_their_rates():
     rates = [network.bits_per_second for network in PRESETS.values()]
     assert all(one < other for one, other in pairwise(rates))
+
+
+def test_plans_of_one_work_and_library_share_their_resamples(monkeypatch):
+    drawn = []
+
+    def counted(calibration, random):
+        drawn.append(calibration)
+        return resampled(calibration, random)
+
+    monkeypatch.setattr("escala.analysis.cost_model.predict.resampled", counted)
+    known = parse(content())
+    for layout in (Layout(1, 1), Layout(2, 1), Layout(4, 1)):
+        predict(known, replace(PLAN, layout=layout), draws=3)
+    assert len(drawn) == 3
+    predict(parse(content()), PLAN, draws=3)
+    assert len(drawn) == 6

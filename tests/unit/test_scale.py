@@ -296,6 +296,19 @@ def test_processes_of_one_node_use_no_network_and_lose_by_each_other():
     assert copied["update_seconds"] == pytest.approx(share * UPDATE * BOTH, rel=1e-6)
 
 
+def test_progress_is_shown_of_every_series():
+    shown = []
+
+    def progress(series):
+        for each in series:
+            shown.append(each)
+            yield each
+
+    exchanges = [costs.ALLREDUCE, costs.FACTORS]
+    table = of(layouts=[Layout(2, 1)], exchanges=exchanges, progress=progress)
+    assert len(shown) == len(table.groupby(scale.SERIES)) == len(exchanges)
+
+
 def test_fewer_rows_than_ranks_cannot_be_divided():
     with pytest.raises(InputError, match="cannot be divided among 64 ranks"):
         of(rows={STRONG: 63})

@@ -45,7 +45,8 @@ LEAST_CORE_SECONDS = 1e-6
 LOCAL = "local"
 
 
-@dataclass(frozen=True)
+# Equal by identity, so that what is computed from it can be kept by it.
+@dataclass(frozen=True, eq=False)
 class CollectiveTimes:
     """Times of one operation of a library.
 
@@ -204,7 +205,7 @@ class StartTimes:
     seconds: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Calibration:
     """Measured times of a machine and its networks.
 

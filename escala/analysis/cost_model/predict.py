@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -52,6 +53,8 @@ from escala.runtime.layout import Layout
 #: a step would never end.
 _MOST_OF_LIBRARY = 0.9
 DRAWS = 400
+#: Sets of resamples that are kept.
+_KEPT = 8
 TERMS = ("fixed", "compute", "contention", "skew", "exchange", "update")
 
 
@@ -153,25 +156,36 @@ def predict(calibration: Calibration, plan: Plan, draws: int = DRAWS, seed: int 
         raise InputError(
             "work", plan.work, "was not calibrated", f"choose one of {', '.join(calibration.works)}"
         )
+    samples = _samples(calibration, plan.work, plan.library, draws, seed)
     notes: list[str] = []
-    randoms = np.random.default_rng(seed).spawn(draws)
-    used = replace(
-        calibration,
-        works={plan.work: work},
-        collectives=tuple(each for each in calibration.collectives if each.library == plan.library),
-    )
-    samples = [resampled(used, random) for random in randoms]
     about_start: list[str] = []
-    rows = [_terms(sample, plan, notes) for sample in samples]
+    rows = [_terms(sample, plan, notes) for sample, _ in samples]
     deviation = calibration.model_deviation if plan.layout.ranks > 1 else 0.0
-    errors = np.array([random.lognormal(0.0, deviation) for random in randoms])
+    errors = np.exp([deviation * error for _, error in samples])
     return Prediction(
         plan,
         {name: errors * np.array([row[name] for row in rows]) for name in TERMS},
-        work.overheads and _overheads(samples, plan, about_start),
+        work.overheads and _overheads([sample for sample, _ in samples], plan, about_start),
         tuple(dict.fromkeys(notes)),
         tuple(dict.fromkeys(about_start)),
     )
+
+
+@lru_cache(_KEPT)
+def _samples(
+    calibration: Calibration, work: str, library: str, draws: int, seed: int
+) -> list[tuple[Calibration, float]]:
+    """Return resamples of what a work and a library need, each with an error of the model.
+
+    The error is that of a standard normal distribution. Plans of one work share their resamples.
+    """
+    used = replace(
+        calibration,
+        works={work: calibration.works[work]},
+        collectives=tuple(each for each in calibration.collectives if each.library == library),
+    )
+    randoms = np.random.default_rng(seed).spawn(draws)
+    return [(resampled(used, random), random.standard_normal()) for random in randoms]
 
 
 def _overheads(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,8 @@ from escala.runtime.layout import Layout
 
 #: A piece has two parameters, so fewer sizes than this are fitted with those of a neighbour.
 _MIN_SIZES = 2
+#: Fits that are kept: those of all draws of some operations and networks.
+_KEPT = 2**13
 
 
 @dataclass(frozen=True)
@@ -160,20 +163,20 @@ def _leg(
     seconds_per_byte: float = 0.0,
     measured: bool = False,
 ) -> _Leg:
+    return _Leg(
+        *_fits(times, calibrated_latency), latency, seconds_per_byte, times.deviation, measured
+    )
+
+
+@lru_cache(_KEPT)
+def _fits(times: CollectiveTimes, latency: float) -> tuple[Fit, Fit | None, Fit | None]:
+    """Return the first three attributes of a `_Leg`."""
     computing = core = None
     if times.computing_seconds is not None:
-        computing = fit(replace(times, seconds=times.computing_seconds), calibrated_latency)
+        computing = fit(replace(times, seconds=times.computing_seconds), latency)
     if times.core_seconds is not None:
         core = fit(replace(times, seconds=times.core_seconds))
-    return _Leg(
-        fit(times, calibrated_latency),
-        computing,
-        core,
-        latency,
-        seconds_per_byte,
-        times.deviation,
-        measured,
-    )
+    return fit(times, latency), computing, core
 
 
 class Transfers:
