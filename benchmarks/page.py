@@ -51,7 +51,8 @@ def _page(folder: Path, runs: int, repeats: int, profile: bool) -> Path:
     """Make up runs, write their page, and print what each part took."""
     experiment = _experiment(folder, runs, repeats)
     frames = _timed(f"{runs} runs: tables", lambda: _tables(experiment, folder / "tables"))
-    names = [*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs == "classes")]
+    has = ("classes", "comparisons")
+    names = [*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs in has)]
     drawn = _timed(
         f"{runs} runs: {len(names)} figures", lambda: _draw(frames, folder / "figures", names)
     )

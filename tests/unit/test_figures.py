@@ -45,7 +45,8 @@ from escala.report.tables.views import MOST
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 #: Those of an experiment on rows of classes.
-DRAWN = (*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs == "classes"))
+HAS = ("classes", "comparisons")
+DRAWN = (*FIGURES, *(name for name in SOME_FIGURES if DECLARED[name].needs in HAS))
 TIMELINES = ("timeline_run", "timeline_allreduce")
 FAILED = "horovod-gloo 1x2 rep 3 (failed)"
 

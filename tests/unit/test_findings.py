@@ -227,6 +227,15 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
         "largest, `from slower to fast`, leaves 0.40."
     ]
     assert {(each.table, each.figure) for each in found} == {("ladder", "ladder")}
+    assert next(of_section("why", alone, "demo")).text.startswith(
+        "Of the changes of `way`, the largest is `from slower to fast`: 0.40 of the time"
+    )
+    pairs = alone["ladder"]["pairs"].max()
+    text = f"Each ratio of a ladder is from {pairs:.0f} pairs of runs; an interval needs 6."
+    assert next(of_section("sure", alone, "demo")).text == text
+    many = alone | {"ladder": alone["ladder"].assign(pairs=[6, *[7] * (len(alone["ladder"]) - 1)])}
+    text = "Each ratio of a ladder is from 6 to 7 pairs of runs."
+    assert next(of_section("sure", many, "demo")).text == text
     short = alone["ladder"].iloc[:1]
     failed = short.assign(kind="unavailable", reason="no pair")
     for ladder, text in (

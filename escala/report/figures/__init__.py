@@ -4,7 +4,8 @@ A module declares itself by constants, which are read without an import (`escala
 
 - `CATEGORY`: its heading in the report, one of `CATEGORIES`;
 - `NEEDS`: a condition on the experiment, one of `OCCASIONS`; without it, the figure is always
-  drawn. The name of a probe stands for runs of this probe, and `resources by nodes` for runs of
+  drawn. `comparisons` are those of a configuration with a reference; pairs of ladders are none.
+  The name of a probe stands for runs of this probe, and `resources by nodes` for runs of
   the probe `resources` on several numbers of nodes;
 - `BESIDE`: the name of the file beside `run.json` that a figure of one run shows;
 - `MEASUREMENT`, with `BESIDE`: the runs that have this file, `repeat` for timing runs or the name
@@ -33,7 +34,7 @@ CATEGORIES = ("Data", "Quality", "Examples", "Time", "Resources", "Timelines")
 #: The value of `MEASUREMENT` for timing runs.
 REPEAT = "repeat"
 #: Conditions that not every experiment meets.
-OCCASIONS = ("classes", "several nodes", "resources by nodes", "ladders", *PROBES)
+OCCASIONS = ("classes", "comparisons", "several nodes", "resources by nodes", "ladders", *PROBES)
 
 
 class Figure(NamedTuple):

@@ -32,6 +32,7 @@ from escala.report.figures.looks import described, in_order, strategy_look
 from escala.report.tables.views import fastest, labelled, trained_by_steps
 
 CATEGORY = "Time"
+NEEDS = "comparisons"
 WHAT = "Speed-up and efficiency"
 # The width of a panel and the height of its axis, in inches.
 _PANEL, _AXIS = 2.1, 1.0

@@ -29,6 +29,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     for row in answering(tables):
         if row.kind != "unavailable":
             yield from (Finding(text, "speedup", "speedup") for text in _limits(row))
+    yield from (Finding(text, "ladder", "ladder") for text in _ladders(tables))
     yield from (Finding(text, "runs", "seconds_per_epoch") for text in _spread(tables))
     for label, parts in clocked(tables):
         yield from (Finding(text, "attribution", "attribution") for text in _clocks(label, parts))
@@ -49,6 +50,19 @@ def _limits(row) -> Iterator[str]:
         yield f"Ranks of {label} shared cores."
     if row.other_hosts:
         yield f"{label} and its reference ran on different hosts of one kind."
+
+
+def _ladders(tables: Tables) -> Iterator[str]:
+    """Yield a sentence on how many pairs the ratios of ladders rest on."""
+    pairs = tables["ladder"]["pairs"]
+    if not (pairs > 0).any():
+        return
+    fewest, most = pairs.min(), pairs.max()
+    number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
+    text = f"Each ratio of a ladder is from {number} pairs of runs"
+    if fewest < VALUES_FOR_INTERVAL:
+        text += f"; an interval needs {VALUES_FOR_INTERVAL}"
+    yield f"{text}."
 
 
 def _confidence(row) -> str:

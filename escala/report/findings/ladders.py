@@ -24,18 +24,16 @@ RUNGS_NAMED = 3
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
-    """Describe each ladder: the ratio of its ends, and whether its rungs explain it."""
-    ladders = tables["ladder"].groupby(["dataset", "workload", "ladder"], sort=False)
-    for (dataset, workload, ladder), rows in ladders:
+    """Describe each ladder: its largest changes, whether they explain it, the ratio of its ends."""
+    for (dataset, workload, ladder), rows in _ladders(tables):
         way = f"On the ladder {quoted(ladder)} ({quoted(f'{workload} on {dataset}')})"
-        for text in (_ends(way, rows.iloc[-1]), *_changes(quoted(ladder), rows)):
+        for text in (*_changes(quoted(ladder), rows), _ends(way, rows.iloc[-1])):
             yield Finding(text, "ladder", "ladder")
 
 
 def answers(tables: Tables) -> Iterator[str]:
-    """Yield what the changes of each ladder leave of the time, ladders of several changes first."""
-    ladders = tables["ladder"].groupby(["dataset", "workload", "ladder"], sort=False)
-    for (_, _, ladder), rows in sorted(ladders, key=lambda each: len(each[1]) == 1):
+    """Yield what the changes of each ladder leave of the time."""
+    for (_, _, ladder), rows in _ladders(tables):
         whole, rungs = rows.iloc[-1], rows[rows["part"] == RUNG]
         if whole.kind == "unavailable":
             yield f"unavailable: the ladder {quoted(ladder)} has no ratio: {quoted(whole.reason)}"
@@ -51,6 +49,12 @@ def answers(tables: Tables) -> Iterator[str]:
                 largest = known.iloc[0]
                 text += f"; the largest, {quoted(largest.change)}, leaves {largest.ratio:.2f}"
             yield text
+
+
+def _ladders(tables: Tables) -> list[tuple[tuple, pd.DataFrame]]:
+    """Return the rows of each ladder by its dataset, workload and name, several changes first."""
+    ladders = tables["ladder"].groupby(["dataset", "workload", "ladder"], sort=False)
+    return sorted(ladders, key=lambda each: len(each[1]) == 1)
 
 
 def _by_size(rungs: pd.DataFrame, saving: bool) -> pd.DataFrame:
@@ -75,12 +79,6 @@ def _changes(ladder: str, rows: pd.DataFrame) -> Iterator[str]:
     if product.kind == "unavailable":
         yield f"The product of the changes of {ladder} is unavailable: {quoted(product.reason)}."
         return
-    yield (
-        f"The {count(len(rungs), 'change')} of {ladder}, each measured by itself, multiply to "
-        f"{_ratio(product)}."
-    )
-    if not pd.isna(product.of_direct):
-        yield f"That product of {ladder} {_agreement(product)}."
     most = _by_size(rungs, saving=product.ratio <= 1).head(RUNGS_NAMED)
     for place, row in enumerate(most.itertuples(), start=1):
         rank = "the largest" if place == 1 else f"number {in_words(place)}"
@@ -89,6 +87,12 @@ def _changes(ladder: str, rows: pd.DataFrame) -> Iterator[str]:
             f"the time, {'saving' if row.cost_seconds >= 0 else 'adding'} "
             f"{abs(row.cost_seconds):.2f} s an epoch."
         )
+    yield (
+        f"The {count(len(rungs), 'change')} of {ladder}, each measured by itself, multiply to "
+        f"{_ratio(product)}."
+    )
+    if not pd.isna(product.of_direct):
+        yield f"That product of {ladder} {_agreement(product)}."
 
 
 def _agreement(product) -> str:
