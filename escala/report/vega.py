@@ -19,12 +19,12 @@ def script() -> str:
         path = Path(folder, "vega.js")
 
         def make() -> None:
-            path.write_text(_bundled())
+            path.write_text(_bundled(), encoding="utf-8")
 
         store.get_or_compute(
             "vega", code=__name__, inputs={}, parameters={}, outputs={"script": path}, make=make
         )
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
 
 
 def _bundled() -> str:

@@ -1169,3 +1169,19 @@ def test_plans_of_one_work_and_library_share_their_resamples(monkeypatch):
     assert len(drawn) == 3
     predict(parse(content()), PLAN, draws=3)
     assert len(drawn) == 6
+
+
+def test_plans_share_the_fits_of_their_resamples(monkeypatch):
+    fitted = []
+
+    def counted(times, latency=0.0):
+        fitted.append(times)
+        return fit(times, latency)
+
+    monkeypatch.setattr("escala.analysis.cost_model.transfers.fit", counted)
+    known = parse(content())
+    first = predict(known, PLAN, draws=3)
+    number = len(fitted)
+    second = predict(known, replace(PLAN, rows=2 * PLAN.rows), draws=3)
+    assert len(fitted) == number > 0
+    assert (second.steps > first.steps).all()

@@ -230,12 +230,6 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
     assert next(of_section("why", alone, "demo")).text.startswith(
         "Of the changes of `way`, the largest is `from slower to fast`: 0.40 of the time"
     )
-    pairs = alone["ladder"]["pairs"].max()
-    text = f"Each ratio of a ladder is from {pairs:.0f} pairs of runs; an interval needs 6."
-    assert next(of_section("sure", alone, "demo")).text == text
-    many = alone | {"ladder": alone["ladder"].assign(pairs=[6, *[7] * (len(alone["ladder"]) - 1)])}
-    text = "Each ratio of a ladder is from 6 to 7 pairs of runs."
-    assert next(of_section("sure", many, "demo")).text == text
     short = alone["ladder"].iloc[:1]
     failed = short.assign(kind="unavailable", reason="no pair")
     for ladder, text in (
@@ -243,6 +237,35 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
         (failed, "Unavailable: the ladder `way` has no ratio: `no pair`."),
     ):
         assert next(of_section("answer", alone | {"ladder": ladder}, "demo")).text == text
+
+
+@pytest.mark.parametrize(
+    ("pairs", "text"),
+    [
+        ([2, 2, 2], "2 pairs of runs; its interval needs six."),
+        ([4, 5, 4], "4 to 5 pairs of runs; its interval needs six."),
+        ([6, 7, 7], "6 to 7 pairs of runs."),
+        ([0, 7, 7], "7 pairs of runs."),
+    ],
+)
+def test_a_ladder_says_how_many_pairs_each_change_was_measured_in(tmp_path, pairs, text):
+    frames = _laddered(tmp_path)
+    ladder = frames["ladder"]
+    first, second, _, direct = ladder.index
+    assert list(ladder["part"]) == ["rung", "rung", "product", "direct"]
+    changed = ladder.assign(pairs=0)
+    changed.loc[[first, second, direct], "pairs"] = pairs
+    changed.loc[changed["pairs"] == 0, "kind"] = "unavailable"
+    found = [
+        each
+        for each in of_section("sure", frames | {"ladder": changed}, "demo")
+        if each.figure == "ladder"
+    ]
+    check(found)
+    assert [each.text for each in found] == [f"Each change of a ladder is measured in {text}"]
+    none = ladder.assign(kind="unavailable", pairs=0)
+    found = of_section("sure", frames | {"ladder": none}, "demo")
+    assert not [each for each in found if each.figure == "ladder"]
 
 
 def test_what_was_not_measured_is_the_first_reason(tmp_path):

@@ -85,7 +85,11 @@ def test_a_kind_of_datasets_stands_in_a_folder_of_its_own(tmp_path, snakemake, d
     assert _figures(dry_run(shown, experiment=settings)) >= OF_CLASSES
     (tmp_path / "dense" / "scores.py").write_text("def score(targets, predictions, description): 1")
     figures = _figures(dry_run(shown, experiment=settings))
-    assert "speedup" in figures and not figures & OF_CLASSES
+    assert "seconds_per_epoch" in figures and not figures & OF_CLASSES
+    # Nothing is compared with a single configuration.
+    assert "speedup" not in figures
+    settings["configurations"] += [{"strategy": "horovod-mpi", "layouts": ["1x2"]}]
+    assert "speedup" in _figures(dry_run(shown, experiment=settings))
 
 
 def _figures(made: tuple[int, str]) -> set[str]:

@@ -45,7 +45,7 @@ LEAST_CORE_SECONDS = 1e-6
 LOCAL = "local"
 
 
-# Equal by identity, so that what is computed from it can be kept by it.
+# Compared by identity, so that it can be a key of `functools.lru_cache`.
 @dataclass(frozen=True, eq=False)
 class CollectiveTimes:
     """Times of one operation of a library.
@@ -205,6 +205,7 @@ class StartTimes:
     seconds: np.ndarray
 
 
+# As `CollectiveTimes`.
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """Measured times of a machine and its networks.

@@ -174,10 +174,11 @@ def predict(calibration: Calibration, plan: Plan, draws: int = DRAWS, seed: int 
 @lru_cache(_KEPT)
 def _samples(
     calibration: Calibration, work: str, library: str, draws: int, seed: int
-) -> list[tuple[Calibration, float]]:
+) -> tuple[tuple[Calibration, float], ...]:
     """Return resamples of what a work and a library need, each with an error of the model.
 
-    The error is that of a standard normal distribution. Plans of one work share their resamples.
+    The error is that of a standard normal distribution. Plans of one work share their resamples, if
+    they are predicted from one calibration object.
     """
     used = replace(
         calibration,
@@ -185,7 +186,7 @@ def _samples(
         collectives=tuple(each for each in calibration.collectives if each.library == library),
     )
     randoms = np.random.default_rng(seed).spawn(draws)
-    return [(resampled(used, random), random.standard_normal()) for random in randoms]
+    return tuple((resampled(used, random), random.standard_normal()) for random in randoms)
 
 
 def _overheads(

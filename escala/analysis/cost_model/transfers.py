@@ -38,7 +38,8 @@ from escala.runtime.layout import Layout
 
 #: A piece has two parameters, so fewer sizes than this are fitted with those of a neighbour.
 _MIN_SIZES = 2
-#: Fits that are kept: those of all draws of some operations and networks.
+#: Fits that are kept: as many as draws times calibrated operations and networks, or they are
+#: computed again for each plan.
 _KEPT = 2**13
 
 

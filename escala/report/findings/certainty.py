@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.attribution import UNEXPLAINED, WHOLE
+from escala.analysis.ladder import PRODUCT
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, SLOWER
 from escala.report.findings.steps import clocked
@@ -15,6 +16,7 @@ from escala.report.findings.words import (
     Finding,
     Tables,
     count,
+    in_words,
     quoted,
     with_labels,
 )
@@ -53,15 +55,16 @@ def _limits(row) -> Iterator[str]:
 
 
 def _ladders(tables: Tables) -> Iterator[str]:
-    """Yield a sentence on how many pairs the ratios of ladders rest on."""
-    pairs = tables["ladder"]["pairs"]
-    if not (pairs > 0).any():
+    """Yield a sentence on how many pairs the measured changes of ladders rest on."""
+    rows = tables["ladder"]
+    pairs = rows.loc[(rows["kind"] == "measured") & (rows["part"] != PRODUCT), "pairs"]
+    if pairs.empty:
         return
     fewest, most = pairs.min(), pairs.max()
     number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
-    text = f"Each ratio of a ladder is from {number} pairs of runs"
+    text = f"Each change of a ladder is measured in {number} pairs of runs"
     if fewest < VALUES_FOR_INTERVAL:
-        text += f"; an interval needs {VALUES_FOR_INTERVAL}"
+        text += f"; its interval needs {in_words(VALUES_FOR_INTERVAL)}"
     yield f"{text}."
 
 
