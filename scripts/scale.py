@@ -16,6 +16,7 @@ from tqdm import tqdm
 from escala import cli
 from escala.analysis.cost_model.collectives import LIBRARIES, MPI
 from escala.core.arguments import whole_number
+from escala.core.errors import InputError
 from escala.runtime.layout import Layout
 from escala.strategies.costs import BETWEEN_NODES
 
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument(
         "--layouts",
         nargs="+",
-        type=Layout.parse,
+        type=_layout,
         metavar="NODESxPROCS",
         help="default: 2x1 4x1 8x1 16x1 32x1 64x1",
     )
@@ -103,6 +104,9 @@ def main() -> None:
     if arguments.work is None and len(calibrated.works) > 1:
         parser.error(f"--work is needed, one of {', '.join(calibrated.works)}")
     work = arguments.work or next(iter(calibrated.works))
+    if work not in calibrated.works:
+        known = ", ".join(calibrated.works)
+        raise InputError("--work", work, "was not calibrated", f"choose one of {known}")
     known = [name for name in calibrated.networks if name != calibration.LOCAL]
     table = scale.simulated(
         calibrated,
@@ -125,6 +129,13 @@ def main() -> None:
     if arguments.figure:
         with common.style():
             common.save(report.draw(table, beside, f"Predicted speed of {work}"), *arguments.figure)
+
+
+def _layout(text: str) -> Layout:
+    try:
+        return Layout.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -223,8 +223,8 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
     found = list(of_section("answer", alone, "demo"))
     check(found)
     assert [each.text for each in found] == [
-        "The changes of `way` together leave 0.50 (range 0.50–0.50) of the time per epoch; the "
-        "largest, `from slower to fast`, leaves 0.40."
+        "Together, the changes of `way` shorten an epoch to 0.50 (range 0.50–0.50) of its time; "
+        "the largest, `from slower to fast`, to 0.40."
     ]
     assert {(each.table, each.figure) for each in found} == {("ladder", "ladder")}
     assert next(of_section("why", alone, "demo")).text.startswith(
@@ -266,6 +266,34 @@ def test_a_ladder_says_how_many_pairs_each_change_was_measured_in(tmp_path, pair
     none = ladder.assign(kind="unavailable", pairs=0)
     found = of_section("sure", frames | {"ladder": none}, "demo")
     assert not [each for each in found if each.figure == "ladder"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "differ"), [(0.26, 0.28, True), (0.19, 0.35, False), (0.10, 0.15, True)]
+)
+def test_ladders_with_the_same_ends_that_disagree_are_named(tmp_path, low, high, differ):
+    frames = _laddered(tmp_path)
+    ladder = frames["ladder"].copy()
+    whole = ladder["part"] == "direct"
+    ladder.loc[whole, ["ratio", "ratio_low", "ratio_high"]] = 0.17, 0.16, 0.20
+    other = ladder.assign(ladder="back")
+    other.loc[whole, ["ratio", "ratio_low", "ratio_high"]] = (low + high) / 2, low, high
+    both = frames | {"ladder": pd.concat([ladder, other], ignore_index=True)}
+    found = [each for each in of_section("sure", both, "demo") if "same ends" in each.text]
+    check(found)
+    assert len(found) == differ
+    if differ:
+        ends = sorted([(0.17, "`way`"), ((low + high) / 2, "`back`")])
+        assert found[0].text.startswith(f"{ends[0][1]} and {ends[1][1]} have the same ends, but ")
+        assert f"do not overlap: {ends[0][0]:.2f} and {ends[1][0]:.2f}." in found[0].text
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.0032, "0.3 %"), (0.52, "52 %")])
+def test_a_few_rows_with_near_duplicates_are_not_none(tmp_path, share, text):
+    frames = _twice(tmp_path, 0.0)
+    leakage = frames["leakage"].assign(similar_share=share)
+    found = [each.text for each in of_section("scores", frames | {"leakage": leakage}, "demo")]
+    assert any(f", {text} of the test rows have a near-duplicate in training." in t for t in found)
 
 
 def test_what_was_not_measured_is_the_first_reason(tmp_path):

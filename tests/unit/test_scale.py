@@ -296,6 +296,26 @@ def test_processes_of_one_node_use_no_network_and_lose_by_each_other():
     assert copied["update_seconds"] == pytest.approx(share * UPDATE * BOTH, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (["--work", "foo"], "--work: 'foo': was not calibrated. Remedy: choose one of cnn"),
+        (["--layouts", "0x1"], "argument --layouts: '0x1' is not of the form NODESxPROCS"),
+    ],
+)
+def test_wrong_arguments_have_one_message(tmp_path, changed, message):
+    file = tmp_path / "calibration.json"
+    write_json(file, machine())
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.scale", str(file), "--strong", "64", *changed],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr and "Traceback" not in done.stderr
+
+
 def test_progress_is_shown_of_every_series():
     shown = []
 

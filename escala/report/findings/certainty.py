@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.attribution import UNEXPLAINED, WHOLE
-from escala.analysis.ladder import PRODUCT
+from escala.analysis.ladder import DIRECT, PRODUCT
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, SLOWER
 from escala.report.findings.steps import clocked
@@ -55,11 +55,19 @@ def _limits(row) -> Iterator[str]:
 
 
 def _ladders(tables: Tables) -> Iterator[str]:
-    """Yield a sentence on how many pairs the measured changes of ladders rest on."""
+    """Yield sentences on ladders that disagree, and on the pairs of all their changes."""
     rows = tables["ladder"]
     pairs = rows.loc[(rows["kind"] == "measured") & (rows["part"] != PRODUCT), "pairs"]
     if pairs.empty:
         return
+    whole = rows[(rows["kind"] == "measured") & (rows["part"] == DIRECT)]
+    for _, same in whole.groupby(["dataset", "workload", "before", "after"], sort=False):
+        low, high = same.loc[same["ratio"].idxmin()], same.loc[same["ratio"].idxmax()]
+        if low["ratio_high"] < high["ratio_low"]:
+            yield (
+                f"{quoted(low['ladder'])} and {quoted(high['ladder'])} have the same ends, but "
+                f"their ratios do not overlap: {low['ratio']:.2f} and {high['ratio']:.2f}."
+            )
     fewest, most = pairs.min(), pairs.max()
     number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
     text = f"Each change of a ladder is measured in {number} pairs of runs"

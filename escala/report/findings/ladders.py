@@ -40,14 +40,15 @@ def answers(tables: Tables) -> Iterator[str]:
         elif whole.part == RUNG:
             yield f"with {quoted(whole.change)}, an epoch takes {_ratio(whole)} of the time"
         else:
+            changed = "shorten" if whole.ratio <= 1 else "lengthen"
             text = (
-                f"the changes of {quoted(ladder)} together leave {_ratio(whole)} of the time per "
-                "epoch"
+                f"together, the changes of {quoted(ladder)} {changed} an epoch to {_ratio(whole)} "
+                "of its time"
             )
             known = _by_size(rungs.dropna(subset=["ratio"]), saving=whole.ratio <= 1)
             if not known.empty:
                 largest = known.iloc[0]
-                text += f"; the largest, {quoted(largest.change)}, leaves {largest.ratio:.2f}"
+                text += f"; the largest, {quoted(largest.change)}, to {largest.ratio:.2f}"
             yield text
 
 

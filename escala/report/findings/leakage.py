@@ -31,8 +31,10 @@ def _finding(text: str) -> Finding:
 def _split_by(dataset: str, group: pd.DataFrame) -> Iterator[str]:
     """Describe one dataset: its test rows, what is not scored, and every workload's accuracy."""
     first, share = group.iloc[0], 100 * group["similar_share"].median()
+    # A few rows are not none.
+    number = f"{share:.0f} %" if share == 0 or share >= 1 else f"{share:.1g} %"
     yield (
-        f"On {dataset}, split by {quoted(first['split_by'])}, {share:.0f} % of the test rows have "
+        f"On {dataset}, split by {quoted(first['split_by'])}, {number} of the test rows have "
         "a near-duplicate in training."
     )
     for workload, runs in group.groupby("workload", sort=False):
@@ -43,7 +45,7 @@ def _split_by(dataset: str, group: pd.DataFrame) -> Iterator[str]:
         )  # fmt: skip
         yield (
             f"On {dataset}, the accuracy of {quoted(workload)} is {runs['accuracy'].median():.3f} "
-            f"{of_rest}."
+            f"on all test rows, {of_rest}."
         )
     whole = sorted(set(";".join(group["not_separable"].dropna()).split(";")) - {""})
     if whole:
