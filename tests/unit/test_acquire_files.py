@@ -122,11 +122,12 @@ PACKED = gzip.compress(b"".join(b">A%d\nACGT\n" % n for n in range(99)))
         ("X.fasta", TWO_LINES + b">+1 a\nACGT\n", "begins with \\+: a spreadsheet"),
         ("X.fasta", TWO_LINES + b">-1 a\nACGT\n", "begins with -: a spreadsheet"),
         ("X.fasta", TWO_LINES + b">@A1\nACGT\n", "begins with @: a spreadsheet"),
+        ("X.fasta", TWO_LINES + b">P1\nMKVLAAGLLALLAACEEF\n", "not nucleotides"),
     ],
     ids=[
         *("nothing", "blank lines", "nothing, packed", "table", "page", "packed without suffix"),
         *("cut", "wrong checksum", "damaged", "not packed", "accession twice", "no accession"),
-        *("formula", "plus", "minus", "at"),
+        *("formula", "plus", "minus", "at", "protein"),
     ],
 )
 @pytest.mark.parametrize("kind", ["files", "virusurf"])
