@@ -11,12 +11,16 @@ import csv
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from escala import cli
 from escala.core.arguments import from_zero, subcommands, whole_number
 from escala.core.errors import InputError
 from escala.core.readable import aligned, counted
 from escala.record import history
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 def main() -> int | None:
@@ -79,8 +83,13 @@ def _add(folder: Path, arguments: argparse.Namespace) -> int:
     return 1 if added.unreadable else 0
 
 
-def _read(folder: Path, where: str):
-    """Read a history that is there."""
+def _read(folder: Path, where: str) -> tuple[duckdb.DuckDBPyConnection, int]:
+    """Read a history that is there.
+
+    Returns
+    -------
+    Its database, and the exit code of a command that reads it: 1 if a file is damaged.
+    """
     if not folder.is_dir():
         raise InputError(
             history.LOCATION,
@@ -88,42 +97,52 @@ def _read(folder: Path, where: str):
             "is no folder of a history",
             "add an experiment: uv run python scripts/history.py add results/NAME",
         )
-    return history.read(folder, where, warn=_warn)
+    warnings: list[str] = []
+    database = history.read(folder, where, warn=warnings.append)
+    for text in warnings:
+        _warn(text)
+    return database, 1 if warnings else 0
 
 
-def _query(folder: Path, arguments: argparse.Namespace) -> None:
+def _query(folder: Path, arguments: argparse.Namespace) -> int:
     if (arguments.name is None) == (arguments.sql is None):
         if arguments.name:
             raise InputError("--sql", arguments.sql, "is given beside a name", "leave one out")
         for name in history.QUERIES:
             print(f"{name}: {history.describe_query(name)}")
-        return
+        return 0
     sql = arguments.sql or history.named_query(arguments.name)
-    with _read(folder, arguments.where) as database:
+    database, code = _read(folder, arguments.where)
+    with database:
         table = history.query(database, sql)
     if arguments.csv:
         csv.writer(sys.stdout).writerows([table.columns, *table.rows])
     else:
         print("\n".join(aligned([table.columns, *table.rows])))
+    return code
 
 
-def _changes(folder: Path, arguments: argparse.Namespace) -> None:
+def _changes(folder: Path, arguments: argparse.Namespace) -> int:
     from escala.report.history import series
 
-    with _read(folder, arguments.where) as database:
+    database, code = _read(folder, arguments.where)
+    with database:
         found = series.series(database, arguments.quantity)
     print("\n".join(series.lines(found, arguments.quantity, **_limits(arguments))))
+    return code
 
 
-def _plot(folder: Path, arguments: argparse.Namespace) -> None:
+def _plot(folder: Path, arguments: argparse.Namespace) -> int:
     from escala.report.figures import common
     from escala.report.history import figure, series
 
-    with _read(folder, arguments.where) as database:
+    database, code = _read(folder, arguments.where)
+    with database:
         found = series.series(database, arguments.quantity)
     with common.style():
         drawn = figure.draw(found, arguments.quantity, **_limits(arguments))
         common.save(drawn, *arguments.output)
+    return code
 
 
 def _limits(arguments: argparse.Namespace) -> dict:
@@ -133,7 +152,7 @@ def _limits(arguments: argparse.Namespace) -> dict:
 
 
 def _export(folder: Path, arguments: argparse.Namespace) -> int:
-    _read(folder, "true").close()
+    _read(folder, "true")[0].close()
     moved = history.export(folder, arguments.output, arguments.session)
     print(f"{arguments.output}: {counted(len(moved.copied), 'file')} exported")
     return 1 if moved.refused else 0

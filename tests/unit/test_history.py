@@ -616,6 +616,19 @@ def test_the_figure_shows_configurations_machines_and_changes(folder, tmp_path):
         figure.draw(many)
 
 
+def test_a_command_that_skips_a_damaged_file_shows_the_rest_and_ends_with_1(
+    folder, tmp_path, run_command
+):
+    filled(folder, 2)
+    FAULTS["cut off"](history.files(folder).intact[0])
+    drawing = tmp_path / "history.svg"
+    done = run_process("query", "sessions", "--csv")
+    assert done.returncode == 1 and len(done.stdout.splitlines()) == 2
+    assert "not read: " in done.stderr
+    assert run_command("changes").returncode == 1
+    assert run_command("plot", drawing).returncode == 1 and drawing.exists()
+
+
 def test_the_command_adds_queries_and_draws(folder, tmp_path, run_command):
     made = experiment(tmp_path)
     missing = run_process("query", "sessions")
