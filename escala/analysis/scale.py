@@ -170,8 +170,8 @@ def simulated(
             plans.append(Plan(work, layout, of_step, library, cores, exchange=exchange, **between))
         names = dict(zip(SERIES, (scaling, network, name), strict=True))
         names["network_calibrated"] = network in calibration.networks
-        used = [{"used_exchange": _used(calibration, plan)} for plan in plans]
         columns = _series([predicted(plan) for plan in plans], scaling)
+        used = [{"used_exchange": _used(calibration, plan)} for plan in plans]
         found += (names | one | row for one, row in zip(used, columns, strict=True))
     return _with_best(pd.DataFrame(found))
 

@@ -285,7 +285,7 @@ def test_ladders_with_the_same_ends_that_disagree_are_named(tmp_path, low, high,
     if differ:
         ends = sorted([(0.17, "`way`"), ((low + high) / 2, "`back`")])
         assert found[0].text.startswith(f"{ends[0][1]} and {ends[1][1]} have the same ends, but ")
-        assert f"do not overlap: {ends[0][0]:.2f} and {ends[1][0]:.2f}." in found[0].text
+        assert f"ratios {ends[0][0]:.2f} and {ends[1][0]:.2f} do not overlap." in found[0].text
 
 
 @pytest.mark.parametrize(("share", "text"), [(0.0, "0 %"), (0.0032, "0.3 %"), (0.52, "52 %")])

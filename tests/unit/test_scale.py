@@ -299,7 +299,7 @@ def test_processes_of_one_node_use_no_network_and_lose_by_each_other():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (["--work", "foo"], "--work: 'foo': was not calibrated. Remedy: choose one of cnn"),
+        (["--work", "foo"], "work: 'foo': was not calibrated. Remedy: choose one of cnn"),
         (["--layouts", "0x1"], "argument --layouts: '0x1' is not of the form NODESxPROCS"),
     ],
 )

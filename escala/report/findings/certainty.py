@@ -65,8 +65,8 @@ def _ladders(tables: Tables) -> Iterator[str]:
         low, high = same.loc[same["ratio"].idxmin()], same.loc[same["ratio"].idxmax()]
         if low["ratio_high"] < high["ratio_low"]:
             yield (
-                f"{quoted(low['ladder'])} and {quoted(high['ladder'])} have the same ends, but "
-                f"their ratios do not overlap: {low['ratio']:.2f} and {high['ratio']:.2f}."
+                f"{quoted(low['ladder'])} and {quoted(high['ladder'])} have the same ends, but the "
+                f"ranges of their ratios {low['ratio']:.2f} and {high['ratio']:.2f} do not overlap."
             )
     fewest, most = pairs.min(), pairs.max()
     number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"

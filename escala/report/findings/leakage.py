@@ -31,7 +31,7 @@ def _finding(text: str) -> Finding:
 def _split_by(dataset: str, group: pd.DataFrame) -> Iterator[str]:
     """Describe one dataset: its test rows, what is not scored, and every workload's accuracy."""
     first, share = group.iloc[0], 100 * group["similar_share"].median()
-    # A few rows are not none.
+    # A share below 1 % is not shown as 0 %.
     number = f"{share:.0f} %" if share == 0 or share >= 1 else f"{share:.1g} %"
     yield (
         f"On {dataset}, split by {quoted(first['split_by'])}, {number} of the test rows have "
