@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from escala import cli
@@ -26,16 +27,23 @@ def main() -> None:
     captions = {name: arguments.captions / f"{name}.rst" for name in figures}
 
     def text(tables: dict) -> str:
-        from escala.report.page import page
+        from escala.report import vega
 
-        return page(
-            tables,
-            arguments.experiment,
-            arguments.title,
-            _texts(figures),
-            _texts(captions),
-            documents.links(arguments),
-        )
+        # To bundle the script takes seconds and does not give way to other threads.
+        with ProcessPoolExecutor(1) as another:
+            bundled = another.submit(vega.script)
+
+            from escala.report.page import page
+
+            return page(
+                tables,
+                arguments.experiment,
+                arguments.title,
+                _texts(figures),
+                _texts(captions),
+                documents.links(arguments),
+                bundled.result,
+            )
 
     documents.serve_or_write(
         "page",

@@ -185,7 +185,7 @@ def test_new_content_of_the_genomes_is_seen(snakemake, tmp_path):
     folder = tmp_path / "genomes"
     folder.mkdir()
     for name in CLASSES:
-        (folder / f"{name}.fasta").write_text(f">{name}\n{name[0]}CGT\n".replace("C", "A"))
+        (folder / f"{name}.fasta").write_text(f">{name}\nACGT\n")
     source = {"type": "files", "folder": str(folder)}
     lock = "results/small/data/small/lock.tsv"
     assert snakemake(lock, experiment=experiment_of("small", source)).returncode == 0

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +62,7 @@ def page(
     figures: Mapping[str, str],
     captions: Mapping[str, str],
     files: Collection[str] = (),
+    chart_script: Callable[[], str] = script,
 ) -> str:
     """Write the page.
 
@@ -72,6 +73,7 @@ def page(
     figures : the experiment's figures as SVG, by name.
     captions : a caption in reStructuredText for each of them.
     files : figures, tables and traces of runs to link to, relative to the page.
+    chart_script : returns the script that adds values to the chart; called if there is a chart.
     """
     found = {section: list(of_section(section, tables, name)) for section in SECTIONS}
     drawings = Drawings()
@@ -82,7 +84,7 @@ def page(
     )
     drawn = dict(_drawn(figures, captions, found, drawings))
     style = _text("page.css") + drawings.rules
-    scripts = [*[script()] * bool(times), _text("page.js")]
+    scripts = [*([chart_script()] if times else []), _text("page.js")]
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
