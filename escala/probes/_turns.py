@@ -1,4 +1,4 @@
-"""Steps that all ranks make at the same time, steps that they make in turns, and steps that exchange.
+"""Steps that ranks make at the same time, in turns, and with an exchange.
 
 The speed of a machine drifts within seconds, and differs between runs. So these kinds of steps
 alternate within one run, in blocks. A block of each kind is a round. Within a round, the ratio of a
@@ -39,7 +39,7 @@ class Blocks(NamedTuple):
         return cls(max(steps - 1, 0) // of_epoch, of_epoch)
 
     def number(self, epoch: int, step: int) -> int | None:
-        """Return the number of a step's block, from 0 in the first epoch; None outside of blocks."""
+        """Return the number of a step's block, from 0 on over all epochs; None outside of them."""
         if not 2 <= step <= self.length * self.of_epoch + 1:
             return None
         return (epoch - 1) * self.of_epoch + (step - 2) // self.length
@@ -123,9 +123,7 @@ def slowdowns(of_ranks: OfRanks) -> list[float]:
     step of a block is left out if there are others, because the cores were idle or exchanged
     before it.
     """
-    return [
-        _mean(of_round, TOGETHER) / _mean(of_round, IN_TURNS) for of_round in _whole(of_ranks)
-    ]
+    return [_mean(of_round, TOGETHER) / _mean(of_round, IN_TURNS) for of_round in _whole(of_ranks)]
 
 
 def exchanges(of_ranks: OfRanks) -> list[float]:

@@ -11,7 +11,7 @@ The terms of a step:
 - `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
   independent draws from the calibrated steps.
 - `exchange`: what the exchange adds (`overlap.exposed_seconds`), the conversion to 16 bits, and
-  copies through shared memory. Also what calibrated steps that exchange took beyond these terms.
+  copies through shared memory. It is corrected by how much longer steps with an exchange were.
 - `update`: what is calibrated after the last gradient, in proportion to the weights that a rank
   updates, and the product of the factors of the other ranks' rows.
 """
@@ -161,14 +161,14 @@ def predict(calibration: Calibration, plan: Plan, draws: int = DRAWS, seed: int 
     samples = _samples(calibration, plan.work, plan.library, draws, seed)
     notes: list[str] = []
     about_start: list[str] = []
-    number, explained = _explained(calibration, plan)
+    number, explained = _nearest_exchange(calibration, plan)
     rows = []
     for sample, _ in samples:
         terms = _terms(sample, plan, notes)
         if number is not None:
-            of_sample = sample.works[plan.work]
-            beyond = float(of_sample.exchanges[number].seconds.mean()) - explained
-            terms["exchange"] = max(terms["exchange"] + beyond * of_sample.deviation, 0.0)
+            of_work = sample.works[plan.work]
+            measured = float(of_work.exchanges[number].seconds.mean())
+            terms["exchange"] = _as_measured(terms, explained, measured, of_work.deviation)
         rows.append(terms)
     deviation = calibration.model_deviation if plan.layout.ranks > 1 else 0.0
     errors = np.exp([deviation * error for _, error in samples])
@@ -212,21 +212,22 @@ def _overheads(
     return found | {"start": found["start"] + later}
 
 
-def _explained(calibration: Calibration, plan: Plan) -> tuple[int | None, float]:
-    """Return which measured exchange is nearest to a plan, and its seconds by the model.
+def _nearest_exchange(
+    calibration: Calibration, plan: Plan
+) -> tuple[int | None, Mapping[str, float]]:
+    """Return which measured exchange is nearest to a plan, and the terms of its step by the model.
 
-    What was measured beyond these seconds is added to the plan's exchange. It is what a step loses
-    after it waited, for example because other processes used the caches
-    (`docs/decisions/037-calibration.md`). The number is None if there is none, or one rank.
+    The number is None if none was measured with the library and cores of the plan, or if the plan
+    has one rank.
     """
-    work, layout = calibration.works[plan.work], plan.layout
+    work = calibration.works[plan.work]
     fitting = [
         number
         for number, each in enumerate(work.exchanges)
         if each.library == plan.library and each.cores == plan.cores
     ]
-    if layout.ranks == 1 or not fitting:
-        return None, 0.0
+    if plan.layout.ranks == 1 or not fitting:
+        return None, {}
     number = min(fitting, key=lambda number: _distance(work.exchanges[number], plan))
     each = work.exchanges[number]
     given = {name: getattr(each, name) for name in ("fusion_bytes", "cycle_seconds")}
@@ -237,8 +238,28 @@ def _explained(calibration: Calibration, plan: Plan) -> tuple[int | None, float]
         network=each.network,
         exchange=Exchange(**{name: value for name, value in given.items() if value is not None}),
     )
-    terms = _terms(middle(calibration), measured, [])
-    return number, terms["exchange"] + terms["skew"]
+    return number, _terms(middle(calibration), measured, [])
+
+
+def _as_measured(
+    terms: Mapping[str, float], explained: Mapping[str, float], measured: float, deviation: float
+) -> float:
+    """Return the seconds of an exchange, corrected by one that was measured.
+
+    What a step lost beyond the exchange and skew that explain it is added. Such is the time that
+    computing takes longer after a wait, which hardly depends on how long the wait was
+    (`docs/decisions/037-calibration.md`). If a step lost less, the exchange is shorter in
+    proportion.
+
+    Parameters
+    ----------
+    terms, explained : of the step that is predicted, and of the one that was measured.
+    deviation : how many times longer steps take in the predicted run.
+    """
+    beyond = measured - explained["skew"] - explained["exchange"]
+    if beyond >= 0 or not explained["exchange"]:
+        return terms["exchange"] + max(beyond, 0.0) * deviation
+    return terms["exchange"] * max(0.0, 1 + beyond / explained["exchange"])
 
 
 def _distance(each: StartTimes | ExchangeTimes, plan: Plan) -> tuple[bool, bool, int]:
