@@ -8,8 +8,8 @@ experiment.
 |---|---|
 | `single` `1x1` with three numbers of rows, `REPEATS` times in turns | times of steps |
 | clocks of `single` `1x1` | when each gradient is known, and the time of the update |
-| collectives on `1x2` | collectives within a node, rates of a core, contention of two processes |
-| collectives on `2x1` of each network | collectives between nodes |
+| collectives on `1x2` | collectives and steps with exchange, rates of a core, contention |
+| collectives on `2x1` of each network | collectives and steps with exchange between nodes |
 
 A *work* is what one process computes: dataset, workload, and the knobs that `single` reads. So
 variants that differ only in the exchange of the ranks are one work.

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-#: Kinds of blocks, in the order of a round, and what is recorded besides of steps in turns. Steps
-#: at the same time follow those that exchange, so that neighbours are compared.
+#: Kinds of blocks, in the order of a round. Steps at the same time follow those that exchange, so
+#: that neighbours are compared.
 EXCHANGING, TOGETHER, IN_TURNS = KINDS = (
     "exchanging_seconds",
     "together_seconds",
     "in_turns_seconds",
 )
+#: What is also recorded of steps in turns.
 LIBRARY = "library_seconds"
 
 
@@ -129,7 +130,7 @@ def slowdowns(of_ranks: OfRanks) -> list[float]:
 def exchanges(of_ranks: OfRanks) -> list[float]:
     """Return for each round how many seconds longer a step takes if it exchanges.
 
-    It is the mean of the steps that exchange, without that of the steps at the same time. First
+    It is the mean of the steps that exchange, minus that of the steps at the same time. First
     steps are left out, as in `slowdowns`. It is negative if something disturbed the latter.
     """
     return [

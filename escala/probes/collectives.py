@@ -213,7 +213,7 @@ class Collectives(Probe):
                 "unit": "1",
             },
             "exchange_seconds": {
-                "description": "Time of a step that exchanges gradients as in training, without "
+                "description": "Time of a step that exchanges gradients as in training, minus "
                 "that of a step that does not, one for each round of blocks. Empty where "
                 "`contention` is.",
                 "type": "array",

@@ -17,7 +17,13 @@ from sentences import check
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.calibration import LEAST_REPEATS, parse
 from escala.analysis.cost_model.collectives import MPI, OPERATIONS, work
-from escala.analysis.cost_model.document import document, entries, in_turns, moments
+from escala.analysis.cost_model.document import (
+    blocks_of,
+    document,
+    entries,
+    in_turns,
+    moments,
+)
 from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.predict import Plan, predict
 from escala.core.errors import InputError
@@ -404,6 +410,13 @@ def test_steps_in_turns_are_those_after_the_first_of_their_blocks():
     found = in_turns([table, table], 8, Blocks(6, 2))
     assert found == pytest.approx((1 + 1 + 9 + 2) / 4)
     assert in_turns([table], 8, Blocks(3, 4)) is None
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(50, Blocks(9, 5)), (54, Blocks(10, 5))])
+def test_blocks_are_those_of_the_steps_that_a_run_made(steps, expected):
+    """Of 54 steps of an epoch, 53 have all rows, and a run may make fewer."""
+    training = {"train_rows": 5120, "global_batch": 96, "steps_per_epoch": 54}
+    assert blocks_of({"training": training, "epochs": [{"steps": steps}]}) == expected
 
 
 def test_drift_is_that_of_runs_of_other_minutes(tmp_path):

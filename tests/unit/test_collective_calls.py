@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from escala.probes import collectives
-from escala.probes.collectives import Call
+from escala.probes._turns import Blocks
+from escala.probes.collectives import Call, Timed
 
 SLEEP = 0.02
 
@@ -102,3 +103,50 @@ def test_a_rate_is_that_of_calls_after_the_first_ones(monkeypatch):
         clock[0] += 0.05 if len(calls) <= 5 else 0.01
 
     np.testing.assert_allclose(collectives._rates(work, 20.0, 3), [2000.0] * 3)
+
+
+class Counted:
+    """Stands for what times collectives after steps, and for turns."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def after_step(self) -> None:
+        self.calls += 1
+
+    def note(self, *step) -> None: ...
+
+    def wait(self, *step) -> None: ...
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_steps_exchange_in_the_blocks_that_say_so_and_only_there(sparse):
+    """An exchange of two ranks with equal gradients doubles them, and makes sparse ones dense."""
+    variable = tf.Variable(tf.zeros((3, 1)))
+    timed, counted = Timed.__new__(Timed), Counted()
+    timed._exchanging, timed._record = tf.Variable(False, trainable=False), {"alone": True}
+    timed._blocks, timed._timed, timed._turns = Blocks(2, 3), counted, counted
+
+    def compute():
+        ones = tf.ones((3, 1))
+        return [tf.IndexedSlices(ones, [0, 1, 2], (3, 1)) if sparse else ones], tf.constant(0.0)
+
+    def exchange(gradients):
+        return [2 * tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def apply(gradients):
+        [gradient] = gradients
+        variable.assign_add(tf.convert_to_tensor(gradient))
+        return [variable]
+
+    step, steps = tf.function(timed.step(compute, None, exchange, apply)), []
+    for epoch in (1, 2):
+        for number in range(1, 9):
+            before = variable.numpy()
+            step()
+            timed.note(epoch, number, 0.0, 0.0, 0.0)
+            [made] = np.unique(variable.numpy() - before)
+            steps.append(made)
+    # The first step of an epoch and those after its blocks are made at the same time.
+    assert steps == 2 * [1, 2, 2, 1, 1, 1, 1, 1]
+    assert counted.calls == 2 * (1 + 2 + 1)

@@ -234,20 +234,25 @@ def _of_other_minutes(run: Mapping) -> float | None:
     if run["instrument"] == "clocks":
         return float(np.mean(_full_steps(run)))
     result = run["collectives"]
-    if not (result["contention"] and result["library_shares"]):
+    # Runs of an earlier version have blocks of two kinds only.
+    measured = ("contention", "exchange_seconds", "library_shares")
+    if not all(result.get(name) for name in measured):
         return None
-    seconds = in_turns(_tables(run["file"]), _rows(run), _blocks(run))
+    seconds = in_turns(_tables(run["file"]), _rows(run), blocks_of(run))
     # Threads of the library run beside the process on its cores.
     share = float(np.mean(result["library_shares"])) / run["knobs"]["cores_per_process"]
     return None if seconds is None else seconds * (1 - share)
 
 
-def _blocks(run: Mapping) -> Blocks:
-    """Return the blocks of a run of collectives, which has the probe's default settings."""
+def blocks_of(run: Mapping) -> Blocks:
+    """Return the blocks of a run of collectives, which has the probe's default settings.
+
+    Its epochs may end before all rows were used, so the steps that were made count.
+    """
     training = run["training"]
     whole_steps = training["train_rows"] // training["global_batch"]
     length = Collectives.settings["properties"]["block"]["default"]
-    return Blocks.of(min(whole_steps, training["steps_per_epoch"]), length)
+    return Blocks.of(min(whole_steps, run["epochs"][0]["steps"]), length)
 
 
 def in_turns(tables: Sequence[pd.DataFrame], rows: int, blocks: Blocks) -> float | None:

@@ -245,12 +245,19 @@ def _as_measured(
     long the wait was (`docs/decisions/037-calibration.md`). A shorter one, for example through
     shared memory, loses less in proportion. Both steps are predicted from one resample, so its
     error cancels where they are alike.
+
+    Parameters
+    ----------
+    terms : of the predicted step.
+    sample : a resampled calibration.
+    number : of the measured exchange.
+    measured : the plan of its step.
     """
     work, exchange = sample.works[measured.work], terms["exchange"]
     explained = _terms(undisturbed(sample), measured, [])
     seconds = float(work.exchanges[number].seconds.mean())
     beyond = seconds - explained["skew"] - explained["exchange"]
-    share = min(1.0, exchange / explained["exchange"]) if explained["exchange"] else 0.0
+    share = min(1.0, exchange / explained["exchange"]) if explained["exchange"] else 1.0
     return max(0.0, exchange + beyond * share * work.deviation)
 
 
