@@ -2,9 +2,9 @@
 
 The runs are made up: repeats of configurations whose times vary by a tenth. Tables are built from
 their files, and figures drawn from the tables, as the workflow does. The page is then written by
-`scripts/page.py`, as a process of its own: once as the first page of a store, which also bundles the
-script of the chart, and once as a further one. All stand in a temporary folder and are removed. Run
-it as `python -m benchmarks.page` in the project.
+`scripts/page.py`, as a process of its own: once as the first page of a store, which also bundles
+the script of the chart, and once as a further one. All stand in a temporary folder and are removed.
+Run it as `python -m benchmarks.page` in the project.
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ def shared_settings(works: int) -> dict[str, float]:
     """Return the settings of the probe's runs, one for each work, which share its usual time.
 
     A calibration joins what these runs repeat: rounds of collectives, and collectives after steps.
-    Contention is of each work by itself, so a work has fewer pairs of blocks: 4 of 10 steps, if
+    Contention is of each work by itself, so a work has fewer rounds of blocks: 4 of 30 steps, if
     there are three works or more.
     """
     of_probe = Collectives.settings["properties"]

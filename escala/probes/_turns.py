@@ -1,46 +1,63 @@
-"""Steps that all ranks make at the same time, and steps that they make in turns.
+"""Steps that ranks make at the same time, in turns, and with an exchange.
 
-The speed of a machine drifts within seconds, and differs between runs. So both kinds of steps
-alternate within one run, in blocks. A block of each kind is a pair, and the time of a step in one,
-divided by that in the other, is what the ranks lose by each other.
+The speed of a machine drifts within seconds, and differs between runs. So these kinds of steps
+alternate within one run, in blocks. A block of each kind is a round. Within a round, the ratio of a
+step at the same time to one in turns is what the ranks lose by each other, and the difference of a
+step that exchanges to one at the same time is what they lose by the exchange.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+#: Kinds of blocks, in the order of a round, and what is recorded besides of steps in turns. Steps
+#: at the same time follow those that exchange, so that neighbours are compared.
+EXCHANGING, TOGETHER, IN_TURNS = KINDS = (
+    "exchanging_seconds",
+    "together_seconds",
+    "in_turns_seconds",
+)
+LIBRARY = "library_seconds"
 
 
 class Blocks(NamedTuple):
-    """The blocks of an epoch: pairs of `length` steps at the same time and `length` in turns.
+    """Blocks of `length` steps, whose kinds alternate over the epochs of a run.
 
-    Steps after the last pair are made at the same time. A step has a number from 1.
+    Epochs and their steps have numbers from 1. In an epoch, the first step is in no block, nor are
+    those after its `of_epoch` blocks. So no turn goes on over the end of an epoch, where all ranks
+    exchange.
     """
 
     length: int
-    pairs: int
+    of_epoch: int
 
     @classmethod
     def of(cls, steps: int, length: int) -> Blocks:
-        """Return the blocks of nearly a length that fill so many steps."""
-        pairs = max(1, round(steps / (2 * length)))
-        return cls(steps // (2 * pairs), pairs)
+        """Return the blocks of nearly a length that fill so many steps of an epoch."""
+        of_epoch = max(1, round((steps - 1) / length))
+        return cls(max(steps - 1, 0) // of_epoch, of_epoch)
 
-    def pair(self, step: int) -> int | None:
-        """Return the number of the step's pair, from 0; None after the last one."""
-        if not 1 <= step <= 2 * self.length * self.pairs:
+    def number(self, epoch: int, step: int) -> int | None:
+        """Return the number of a step's block, from 0 on over all epochs; None outside of them."""
+        if not 2 <= step <= self.length * self.of_epoch + 1:
             return None
-        return (step - 1) // (2 * self.length)
+        return (epoch - 1) * self.of_epoch + (step - 2) // self.length
 
-    def in_turns(self, step: int) -> bool:
-        """Return whether only one rank makes this step at a time."""
-        return self.pair(step) is not None and (step - 1) // self.length % 2 == 1
+    def kind(self, epoch: int, step: int) -> str | None:
+        """Return one of `KINDS`, None outside of blocks."""
+        number = self.number(epoch, step)
+        return None if number is None else KINDS[number % len(KINDS)]
 
-    def begins_turn(self, step: int) -> bool:
-        return self.in_turns(step) and not self.in_turns(step - 1)
+    def begins(self, epoch: int, step: int, kind: str) -> bool:
+        """Return whether a block of a kind begins with this step."""
+        changed = self.number(epoch, step) != self.number(epoch, step - 1)
+        return changed and self.kind(epoch, step) == kind
 
-    def ends_turn(self, step: int) -> bool:
-        return self.in_turns(step) and not self.in_turns(step + 1)
+    def ends(self, epoch: int, step: int, kind: str) -> bool:
+        """Return whether a block of a kind ends with this step."""
+        changed = self.number(epoch, step) != self.number(epoch, step + 1)
+        return changed and self.kind(epoch, step) == kind
 
 
 class Turns:
@@ -54,8 +71,8 @@ class Turns:
 
     Attributes
     ----------
-    pairs : of each pair of blocks, the seconds of its steps, at the same time and in turns, and
-        those that the library ran since the step before, in turns.
+    rounds : of each round, the seconds of its steps by `KINDS`, and those that the library ran
+        since the step before, in turns.
     """
 
     def __init__(
@@ -68,66 +85,79 @@ class Turns:
     ):
         self._rank, self._ranks, self._blocks, self._meet = rank, ranks, blocks, meet
         self._library_seconds, self._before = library_seconds, 0.0
-        self.pairs: list[dict[str, list[float]]] = []
+        self.rounds: list[dict[str, list[float]]] = []
 
-    def note(self, step: int, seconds: float) -> None:
-        """Record the time of a step of an epoch."""
-        if self._blocks.pair(step) is None:
+    def note(self, epoch: int, step: int, seconds: float) -> None:
+        """Record the time of a step."""
+        kind = self._blocks.kind(epoch, step)
+        if kind is None:
             return
-        if self._blocks.pair(step) != self._blocks.pair(step - 1):
-            self.pairs.append({TOGETHER: [], IN_TURNS: [], LIBRARY: []})
-        if not self._blocks.in_turns(step):
-            self.pairs[-1][TOGETHER].append(seconds)
-            return
-        before, self._before = self._before, self._library_seconds()
-        self.pairs[-1][IN_TURNS].append(seconds)
-        self.pairs[-1][LIBRARY].append(self._before - before)
+        if self._blocks.begins(epoch, step, KINDS[0]):
+            self.rounds.append({name: [] for name in (*KINDS, LIBRARY)})
+        self.rounds[-1][kind].append(seconds)
+        if kind == IN_TURNS:
+            before, self._before = self._before, self._library_seconds()
+            self.rounds[-1][LIBRARY].append(self._before - before)
 
-    def wait(self, step: int) -> None:
+    def wait(self, epoch: int, step: int) -> None:
         """Return when this rank may go on after a step.
 
         Of n ranks, rank r begins its turn when all ranks have met r + 1 times, and ends it before
         they meet the next time. Each rank has met n + 1 times when the last turn has ended.
         """
         blocks = self._blocks
-        before = self._rank + 1 if blocks.begins_turn(step + 1) else 0
-        after = self._ranks - self._rank if blocks.ends_turn(step) else 0
+        before = self._rank + 1 if blocks.begins(epoch, step + 1, IN_TURNS) else 0
+        after = self._ranks - self._rank if blocks.ends(epoch, step, IN_TURNS) else 0
         for _ in range(before + after):
             self._meet()
 
 
-#: What is recorded of a pair.
-TOGETHER, IN_TURNS, LIBRARY = "together_seconds", "in_turns_seconds", "library_seconds"
-#: The pairs of each rank, as `Turns` records them.
+#: The rounds of each rank, as `Turns` records them.
 OfRanks = Sequence[Sequence[Mapping[str, Sequence[float]]]]
 
 
 def slowdowns(of_ranks: OfRanks) -> list[float]:
-    """Return for each pair of blocks how many times longer a step takes beside the other ranks.
+    """Return for each round how many times longer a step takes beside the other ranks.
 
     It is the mean of the steps at the same time, divided by that of the steps in turns. The first
     step of a block is left out if there are others, because the cores were idle or exchanged
     before it.
     """
+    return [_mean(of_round, TOGETHER) / _mean(of_round, IN_TURNS) for of_round in _whole(of_ranks)]
+
+
+def exchanges(of_ranks: OfRanks) -> list[float]:
+    """Return for each round how many seconds longer a step takes if it exchanges.
+
+    It is the mean of the steps that exchange, without that of the steps at the same time. First
+    steps are left out, as in `slowdowns`. It is negative if something disturbed the latter.
+    """
     return [
-        _mean(each[TOGETHER] for each in of_pair) / _mean(each[IN_TURNS] for each in of_pair)
-        for of_pair in zip(*of_ranks, strict=True)
+        _mean(of_round, EXCHANGING) - _mean(of_round, TOGETHER) for of_round in _whole(of_ranks)
     ]
 
 
 def library_shares(of_ranks: OfRanks) -> list[float]:
-    """Return for each pair of blocks the share of a core that threads of the library take.
+    """Return for each round the share of a core that threads of the library take.
 
     It is that of steps in turns, without the first one of a block, before which the rank waits. So
     a block of one step has none.
     """
     return [
-        _mean(each[LIBRARY] for each in of_pair) / _mean(each[IN_TURNS] for each in of_pair)
-        for of_pair in zip(*of_ranks, strict=True)
-        if len(of_pair[0][IN_TURNS]) > 1
+        _mean(of_round, LIBRARY) / _mean(of_round, IN_TURNS)
+        for of_round in _whole(of_ranks)
+        if len(of_round[0][IN_TURNS]) > 1
     ]
 
 
-def _mean(blocks: Iterable[Sequence[float]]) -> float:
+def _whole(of_ranks: OfRanks) -> Iterator[Sequence[Mapping[str, Sequence[float]]]]:
+    """Yield the ranks of each round, without a round that the run ended before its last block."""
+    for of_round in zip(*of_ranks, strict=True):
+        if of_round[0][IN_TURNS]:
+            yield of_round
+
+
+def _mean(of_round: Iterable[Mapping[str, Sequence[float]]], name: str) -> float:
+    blocks = [of_rank[name] for of_rank in of_round]
     seconds = [each for block in blocks for each in (block[1:] or block)]
     return sum(seconds) / len(seconds)

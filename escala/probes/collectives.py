@@ -1,4 +1,4 @@
-"""Time the collectives of a run's library inside its ranks, and steps that exchange nothing.
+"""Time the collectives of a run's library inside its ranks, and steps with and without exchange.
 
 A collective inside TensorFlow and Horovod may take ten times as long as the same one in a program
 of its own (horovod#2378). So the ranks time them before their first step, with all threads alive:
@@ -6,11 +6,13 @@ each size alone, and while a further thread of the rank computes. How much slowe
 is tells what the library takes of the cores. A rank that is ready early waits for the others. So
 the time of a call is the shortest of all ranks.
 
-The steps of such a run exchange nothing, where the library allows it: each rank trains by itself,
+Most steps of such a run exchange nothing, where the library allows it: each rank trains by itself,
 in blocks of steps at the same time as the others, and in turns with them. Their ratio is what the
 ranks lose by each other. After each step at the same time as the others, one of the collectives is
-timed again, because its threads wait for the cores of a real step. In the end all ranks get the
-weights of rank 0.
+timed again, because its threads wait for the cores of a real step. A third kind of block exchanges
+gradients as training does. How much longer its steps are is what the cost model explains by the
+collectives, and more, because a step after a wait is slower. In the end all ranks get the weights
+of rank 0.
 
 A step of training calls its collectives from within TensorFlow. So the time of a call is read there
 too, and leaves out the time that Python takes to call TensorFlow.
@@ -33,7 +35,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from escala.core.files import read_json, write_json
 from escala.probes import _threads
-from escala.probes._turns import Blocks, Turns, library_shares, slowdowns
+from escala.probes._turns import (
+    EXCHANGING,
+    IN_TURNS,
+    Blocks,
+    Turns,
+    exchanges,
+    library_shares,
+    slowdowns,
+)
 from escala.probes.base import Probe, section
 from escala.strategies import STRATEGIES, Strategy
 
@@ -128,12 +138,12 @@ _CORE = {
 
 
 class Collectives(Probe):
-    """Times of the collectives of a library, and of steps of ranks that exchange nothing."""
+    """Times of the collectives of a library, and of steps of ranks with and without exchange."""
 
     scope = "rank"
     settings = section(
         "A separate run of each configuration of several ranks, which times the collectives of its "
-        "library, and steps without exchange. A calibration is made from such runs.",
+        "library, and steps with and without exchange. A calibration is made from such runs.",
         enabled=False,
         sizes={
             "description": "Sizes that are exchanged. Those that would take too long are left out.",
@@ -163,11 +173,12 @@ class Collectives(Probe):
             "description": "Training steps of such a run, of one epoch.",
             "type": "integer",
             "minimum": 1,
-            "default": 200,
+            "default": 300,
         },
         block={
-            "description": "Steps that all ranks make at the same time, before each of them makes "
-            "as many in its turn. An epoch is divided into blocks of about this length.",
+            "description": "Steps of one kind that follow each other: with exchange, without it at "
+            "the same time, or without it in turns. An epoch is divided into blocks of about this "
+            "length.",
             "type": "integer",
             "minimum": 1,
             "default": 10,
@@ -178,24 +189,40 @@ class Collectives(Probe):
         "captured.",
         "type": ["object", "null"],
         "additionalProperties": False,
-        "required": ["library", "alone", "contention", "library_shares", "core", "times"],
+        "required": [
+            "library",
+            "alone",
+            "contention",
+            "exchange_seconds",
+            "library_shares",
+            "core",
+            "times",
+        ],
         "properties": {
             "library": {"description": "The library.", "enum": list(LIBRARIES)},
             "alone": {
-                "description": "Whether the ranks exchanged nothing in their steps.",
+                "description": "Whether the ranks made steps that exchanged nothing.",
                 "type": "boolean",
             },
             "contention": {
                 "description": "Time of a step while all ranks compute, divided by that of a step "
-                "while the other ranks wait, one for each pair of blocks. Empty where the ranks "
-                "exchanged in their steps, or made fewer than two whole ones in an epoch.",
+                "while the other ranks wait, one for each round of blocks. Empty where the ranks "
+                "exchanged in all their steps, or made fewer than two whole ones in an epoch.",
                 "type": "array",
                 "items": {"type": "number", "exclusiveMinimum": 0},
                 "unit": "1",
             },
+            "exchange_seconds": {
+                "description": "Time of a step that exchanges gradients as in training, without "
+                "that of a step that does not, one for each round of blocks. Empty where "
+                "`contention` is, or where gradients are sparse.",
+                "type": "array",
+                "items": {"type": "number"},
+                "unit": "s",
+            },
             "library_shares": {
                 "description": "Share of a core that threads of the library take while a rank "
-                "computes and exchanges nothing, one for each pair of blocks.",
+                "computes and exchanges nothing, one for each round of blocks.",
                 "type": "array",
                 "items": {"type": "number", "minimum": 0},
                 "unit": "1",
@@ -259,12 +286,13 @@ def summary(records: Sequence[Mapping]) -> dict:
         for number, entry in enumerate(first["times"])
     ]
     core = {name: _means([record["core"][name] for record in records]) for name in _CORE}
-    pairs = [record["pairs"] for record in records]
+    rounds = [record["rounds"] for record in records]
     return {
         "library": first["library"],
         "alone": first["alone"],
-        "contention": slowdowns(pairs),
-        "library_shares": library_shares(pairs),
+        "contention": slowdowns(rounds),
+        "exchange_seconds": exchanges(rounds) if first["exchanging"] else [],
+        "library_shares": library_shares(rounds),
         "core": core,
         "times": times,
     }
@@ -285,7 +313,7 @@ def _of_repeats(of_ranks: Sequence[Sequence[Sequence[float]]]) -> list[float]:
 
 
 class Timed:
-    """Times the collectives of one process when it is made; its steps exchange nothing.
+    """Times the collectives of one process when it is made, and its steps of each kind.
 
     Parameters
     ----------
@@ -311,7 +339,10 @@ class Timed:
         ranks: int,
         blocks: Blocks,
     ):
+        import tensorflow as tf
+
         self._path, self._variables, self._blocks = path, variables, blocks
+        self._exchanging = tf.Variable(False, trainable=False)
         calls = _TensorFlow() if library == TENSORFLOW else _Horovod()
         core = core_rates(values["rounds"], threads)
         self._timed = Timings(calls, values["sizes"], values["rounds"], values["seconds"])
@@ -321,18 +352,32 @@ class Timed:
         self._turns = Turns(
             rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, of_library)
         )
-        self._record = {"library": library, "alone": inside, "core": core}
+        self._record = {"library": library, "alone": inside, "exchanging": inside, "core": core}
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
-        """Return a step that applies a rank's own gradients; see `Recorder.step`."""
+        """Return a step that applies a rank's own gradients, or exchanges them before.
+
+        See `Recorder.step`.
+        """
+        import tensorflow as tf
+
         from escala.strategies.shared.factors import Factors
 
         def by_itself(*arguments):
             gradients, *sums = compute(*arguments)
             if any(isinstance(gradient, Factors) for gradient in gradients):
                 # Each rank updates a part of the weights, so the ranks need each other.
-                self._record["alone"] = False
+                self._record |= {"alone": False, "exchanging": False}
                 gradients = exchange(gradients)
+            elif all(isinstance(gradient, tf.Tensor) for gradient in gradients):
+                gradients = tf.cond(
+                    self._exchanging,
+                    lambda: list(exchange(gradients)),
+                    lambda: list(map(tf.identity, gradients)),
+                )
+            else:
+                # Both branches must have one form, and an exchange may gather or sum sparse rows.
+                self._record["exchanging"] = False
             apply(gradients)
             return tuple(sums)
 
@@ -342,17 +387,18 @@ class Timed:
         """Record the time of a step, and wait for the turn of the next one."""
         if not self._record["alone"]:
             return
-        self._turns.note(step, returned - began)
-        if not self._blocks.in_turns(step):
+        self._turns.note(epoch, step, returned - began)
+        if self._blocks.kind(epoch, step) not in (EXCHANGING, IN_TURNS):
             self._timed.after_step()
-        self._turns.wait(step)
+        self._exchanging.assign(self._blocks.kind(epoch, step + 1) == EXCHANGING)
+        self._turns.wait(epoch, step)
 
     def write(self) -> None:
         if self._record["alone"]:
             import horovod.tensorflow as hvd
 
             hvd.broadcast_variables(self._variables, root_rank=0)
-        record = self._record | {"pairs": self._turns.pairs, "times": self._timed.entries}
+        record = self._record | {"rounds": self._turns.rounds, "times": self._timed.entries}
         write_json(self._path, record, durable=False)
 
 

@@ -789,11 +789,11 @@ def test_threads_of_the_library_take_a_share_of_the_cores_of_each_rank():
     assert slower(Layout(1, 2), GLOO) == pytest.approx(BOTH)
 
 
-def test_contention_is_that_of_the_library_and_the_median_of_its_pairs():
+def test_contention_is_that_of_the_library_and_the_median_of_its_rounds():
     changed = content()
     work = changed["works"]["cnn"]
     [of_mpi, of_gloo] = work["contention"]
-    # A pair that something disturbed.
+    # A round that something disturbed.
     of_mpi["ratios"] = [BOTH] * 20 + [3.0]
     of_gloo["ratios"] = [2.0] * 2
 
@@ -814,6 +814,91 @@ def test_contention_is_that_of_the_library_and_the_median_of_its_pairs():
     assert ratio == pytest.approx(BOTH) and notes == ("contention was not calibrated with gloo",)
     work["contention"] = []
     assert slower(MPI) == (1.0, ("2 processes at a time on a node were not calibrated",))
+
+
+def _with_exchange(seconds: dict[str, float], library: str = MPI, **changes):
+    """A calibration that measured how much longer steps are that exchange, by network."""
+    changed = content()
+    changed["works"]["cnn"]["exchanges"] = [
+        {
+            "library": library,
+            "network": network,
+            "layout": "1x2" if network == "local" else "2x1",
+            "rows": 32,
+            "cores": 1,
+            # A round that something disturbed.
+            "seconds": [*[each] * 20, 9.0],
+        }
+        | changes
+        for network, each in seconds.items()
+    ]
+    return parse(changed)
+
+
+def _exchange(calibration, plan) -> float:
+    return float(np.median(predict(calibration, plan, draws=20).terms["exchange"]))
+
+
+@pytest.mark.parametrize("layout", [Layout(1, 2), Layout(2, 1), Layout(2, 2)])
+@pytest.mark.parametrize("fp16", [False, True])
+def test_what_a_step_lost_beyond_the_explained_exchange_is_added(layout, fp16):
+    """The nearest measurement stands for other numbers of ranks, and for other exchanges."""
+    nearest = Layout(1, 2) if layout.nodes == 1 else Layout(2, 1)
+    explained = _exchange(EXACT, replace(PLAN, layout=nearest))
+    names = {1: ("local", "native"), 2: ("native", "local")}[layout.nodes]
+    calibration = _with_exchange({names[0]: explained + 0.7e-3, names[1]: 1e6})
+    plan = replace(PLAN, layout=layout, rows=32 * layout.ranks, exchange=Exchange(fp16=fp16))
+    expected = _exchange(EXACT, plan) + 0.7e-3
+    assert _exchange(calibration, plan) == pytest.approx(expected)
+
+
+def test_a_step_that_lost_less_than_explained_shortens_exchanges_in_proportion():
+    explained = _exchange(EXACT, PLAN)
+    calibration = _with_exchange({"native": 0.8 * explained})
+    for exchange in (Exchange(), Exchange(fp16=True), Exchange(dense=costs.FACTORS)):
+        plan = replace(PLAN, exchange=exchange)
+        assert _exchange(calibration, plan) == pytest.approx(0.8 * _exchange(EXACT, plan))
+    assert _exchange(_with_exchange({"native": -1.0}), PLAN) == 0
+
+
+def test_a_measured_exchange_counts_for_its_library_cores_and_knobs():
+    measured = {"native": 1.0}
+    unchanged = _exchange(EXACT, PLAN)
+    assert _exchange(_with_exchange(measured, library=GLOO), PLAN) == unchanged
+    assert _exchange(_with_exchange(measured, cores=2), PLAN) == unchanged
+    one = replace(PLAN, layout=Layout(1, 1))
+    assert _exchange(_with_exchange(measured), one) == 0
+    # What was measured with short cycles is explained by short cycles.
+    knobs = {"cycle_seconds": 0.1e-3, "fusion_bytes": 0.0}
+    often = _exchange(EXACT, replace(PLAN, exchange=Exchange(**knobs)))
+    assert often != pytest.approx(unchanged)
+    calibration = _with_exchange({"native": often}, **knobs)
+    assert _exchange(calibration, PLAN) == pytest.approx(unchanged)
+
+
+def test_skew_is_a_part_of_what_a_step_that_exchanges_lost():
+    """Steps of unequal times make the ranks wait for each other."""
+    slower = content()
+    for each in slower["works"]["cnn"]["steps"]:
+        each["seconds"] = [
+            [second * factor for second in of_run for factor in (0.9, 1.1)]
+            for of_run in each["seconds"]
+        ]
+    found = predict(parse(slower), PLAN, draws=20)
+    skew, exchange = (float(np.median(found.terms[name])) for name in ("skew", "exchange"))
+    assert skew > 0
+    measured = {
+        "library": MPI,
+        "network": "native",
+        "layout": "2x1",
+        "rows": 32,
+        "cores": 1,
+        "seconds": [skew + exchange + 0.7e-3] * 5,
+    }
+    slower["works"]["cnn"]["exchanges"] = [measured]
+    again = predict(parse(slower), PLAN, draws=20).terms
+    assert np.median(again["skew"]) == pytest.approx(skew)
+    assert np.median(again["exchange"]) == pytest.approx(exchange + 0.7e-3, rel=0.02)
 
 
 def test_factors_make_the_update_longer_by_the_products_of_other_ranks():

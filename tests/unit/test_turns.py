@@ -16,70 +16,92 @@ from hypothesis import strategies as st
 
 from escala.probes import _threads
 from escala.probes._turns import (
+    EXCHANGING,
     IN_TURNS,
+    KINDS,
     LIBRARY,
     TOGETHER,
     Blocks,
     Turns,
+    exchanges,
     library_shares,
     slowdowns,
 )
 
-EPOCHS, STEPS, LENGTH = 2, 26, 4
+#: An epoch has seven blocks, so its first block is of another kind than that of the epoch before.
+EPOCHS, STEPS, LENGTH, ROUNDS = 3, 29, 4, 7
 
 
-@given(st.integers(0, 400), st.integers(1, 50))
-def test_blocks_fill_an_epoch_in_pairs_of_equal_length(steps, length):
+@given(st.integers(0, 400), st.integers(1, 50), st.integers(1, 4))
+def test_blocks_of_equal_length_alternate_over_the_epochs(steps, length, epochs):
     blocks = Blocks.of(steps, length)
-    kinds = [(blocks.pair(step), blocks.in_turns(step)) for step in range(1, steps + 1)]
-    for pair in range(blocks.pairs if blocks.length else 0):
-        of_pair = [in_turns for number, in_turns in kinds if number == pair]
-        assert of_pair == [False] * blocks.length + [True] * blocks.length
-    # What is left is shorter than one step in each block of each pair.
-    assert sum(pair is None for pair, _ in kinds) < 2 * max(blocks.pairs, 1)
+    of_epoch = blocks.of_epoch if blocks.length else 0
+    numbers = [(epoch, step) for epoch in range(1, epochs + 1) for step in range(1, steps + 1)]
+    kinds = [blocks.kind(*number) for number in numbers]
+    found = [kind for kind in kinds if kind is not None]
+    expected = [KINDS[number % len(KINDS)] for number in range(epochs * of_epoch)]
+    assert found == [kind for kind in expected for _ in range(blocks.length)]
+    # Besides the first step of an epoch, what is left is shorter than one step in each block.
+    assert len(kinds) - len(found) <= epochs * max(of_epoch, 1)
     assert blocks.length <= 2 * length
-    assert blocks.length == 0 or blocks.length >= length / 2 or blocks.pairs == 1
-    ends = [step for step in range(steps + 1) if blocks.ends_turn(step)]
-    begins = [step for step in range(steps + 1) if blocks.begins_turn(step)]
-    assert len(begins) == len(ends) == (blocks.pairs if blocks.length else 0)
-    assert [end - begin + 1 for begin, end in zip(begins, ends, strict=True)] == [
-        blocks.length
-    ] * len(ends)
+    assert blocks.length == 0 or blocks.length >= length / 2 or of_epoch == 1
+    for kind in KINDS:
+        begins = [at for at, number in enumerate(numbers) if blocks.begins(*number, kind)]
+        ends = [at for at, number in enumerate(numbers) if blocks.ends(*number, kind)]
+        assert len(begins) == len(ends) == expected.count(kind)
+        for first, last in zip(begins, ends, strict=True):
+            assert kinds[first : last + 1] == [kind] * blocks.length
 
 
-@given(st.integers(0, 100), st.integers(1, 12), st.integers(1, 4))
-def test_all_ranks_meet_as_often_within_every_epoch(steps, length, ranks):
+@given(st.integers(0, 100), st.integers(1, 12), st.integers(1, 4), st.integers(1, 4))
+def test_all_ranks_meet_as_often_within_every_epoch(steps, length, ranks, epochs):
     """So no rank waits for one that goes on to the exchange at the end of the epoch."""
     met = []
     for rank in range(ranks):
         calls = []
         turns = Turns(rank, ranks, Blocks.of(steps, length), partial(calls.append, 1), float)
-        for step in range(1, steps + 1):
-            turns.wait(step)
-        met.append(len(calls))
+        of_epochs = []
+        for epoch in range(1, epochs + 1):
+            for step in range(1, steps + 1):
+                turns.wait(epoch, step)
+            of_epochs.append(len(calls))
+        met.append(tuple(of_epochs))
     assert len(set(met)) == 1
 
 
-def test_a_ratio_leaves_the_first_step_of_a_block_out():
-    def pair(together: list[float], in_turns: list[float]) -> dict:
-        return {TOGETHER: together, IN_TURNS: in_turns}
+def test_what_is_compared_leaves_the_first_step_of_a_block_out():
+    def of_round(*seconds: list[float]) -> dict:
+        return dict(zip(KINDS, seconds, strict=True))
 
-    ranks = [[pair([9.0, 2.0, 4.0], [8.0, 2.0, 2.0])], [pair([9.0, 3.0, 3.0], [0.5, 2.0, 2.0])]]
+    ranks = [
+        [of_round([9.0, 5.0, 5.0], [9.0, 2.0, 4.0], [8.0, 2.0, 2.0])],
+        [of_round([0.5, 7.0, 5.0], [9.0, 3.0, 3.0], [0.5, 2.0, 2.0])],
+    ]
     assert slowdowns(ranks) == [12 / 8]
-    assert slowdowns([[pair([3.0], [2.0])]]) == [1.5]
-    assert slowdowns([[], []]) == library_shares([[], []]) == []
+    assert exchanges(ranks) == [pytest.approx((22 - 12) / 4)]
+    assert slowdowns([[of_round([4.5], [3.0], [2.0])]]) == [1.5]
+    assert exchanges([[of_round([2.5], [3.0], [2.0])]]) == [-0.5]
+    # The run ended before the steps in turns.
+    whole, ended = of_round([4.5], [3.0], [2.0]), of_round([4.5], [3.0], [])
+    assert len(exchanges([[whole, ended]])) == len(slowdowns([[whole, ended]])) == 1
+    assert slowdowns([[], []]) == exchanges([[], []]) == library_shares([[], []]) == []
 
 
 def test_the_share_of_a_library_is_that_of_steps_that_follow_each_other():
     """Before the first step of a turn, the rank waits, and threads of the library run."""
     clock = iter([5.0, 5.25, 5.75])
-    turns = Turns(0, 1, Blocks(3, 1), int, lambda: next(clock))
-    for step in range(1, 7):
-        turns.note(step, 1.0 if step <= 3 else 0.5)
-    [pair] = turns.pairs
-    assert pair == {TOGETHER: [1.0] * 3, IN_TURNS: [0.5] * 3, LIBRARY: [5.0, 0.25, 0.5]}
-    other = pair | {LIBRARY: [9.0, 0.0, 0.0]}
-    assert library_shares([[pair], [other]]) == [0.75 / 4 / 0.5]
+    turns = Turns(0, 1, Blocks(3, 3), int, lambda: next(clock))
+    for step in range(1, 12):
+        turns.note(1, step, {1: 7.0, 11: 8.0}.get(step, (step - 2) // 3))
+    [of_round] = turns.rounds
+    assert of_round == {
+        EXCHANGING: [0] * 3,
+        TOGETHER: [1] * 3,
+        IN_TURNS: [2] * 3,
+        LIBRARY: [5.0, 0.25, 0.5],
+    }
+    other = of_round | {LIBRARY: [9.0, 0.0, 0.0]}
+    assert library_shares([[of_round], [other]]) == [0.75 / 4 / 2]
     assert library_shares([[{TOGETHER: [1.0], IN_TURNS: [1.0], LIBRARY: [7.0]}]]) == []
 
 
@@ -109,8 +131,8 @@ def test_threads_of_a_library_are_those_that_run_while_the_process_waits():
     assert _threads.core_seconds([running.native_id]) == 0
 
 
-#: Seconds of a step by itself, and how many times longer it is beside another one.
-ALONE, SLOWER = 0.016, 1.5
+#: Seconds of a step by itself, how many times longer it is beside another one, and of an exchange.
+ALONE, SLOWER, EXCHANGE = 0.016, 1.5, 0.008
 
 
 def compute(rank: int, ranks: int, barrier, active, results) -> None:
@@ -118,27 +140,30 @@ def compute(rank: int, ranks: int, barrier, active, results) -> None:
     blocks = Blocks.of(STEPS, LENGTH)
     turns = Turns(rank, ranks, blocks, lambda: barrier.wait(60), float)
     steps = []
-    for epoch in range(EPOCHS):
+    for epoch in range(1, EPOCHS + 1):
         barrier.wait(60)  # Ranks begin an epoch together.
         for step in range(1, STEPS + 1):
+            kind = blocks.kind(epoch, step)
             began = time.monotonic()
             active[rank] = 1
             time.sleep(ALONE / 2)
             beside = sum(active) > 1
             time.sleep(ALONE / 2 + beside * ALONE * (SLOWER - 1))
+            if kind == EXCHANGING:
+                time.sleep(EXCHANGE)
             active[rank] = 0
             ended = time.monotonic()
-            steps.append((epoch, blocks.pair(step), blocks.in_turns(step), began, ended))
-            turns.note(step, ended - began)
-            if not blocks.in_turns(step):
+            steps.append((kind == IN_TURNS, began, ended))
+            turns.note(epoch, step, ended - began)
+            if kind != IN_TURNS:
                 barrier.wait(60)  # The exchange after a step.
-            turns.wait(step)
-    results.put((rank, steps, turns.pairs))
+            turns.wait(epoch, step)
+    results.put((rank, steps, turns.rounds))
 
 
 @pytest.fixture(scope="module", params=[2, 3])
 def ranks(request):
-    """The steps and pairs of real processes."""
+    """The steps and rounds of real processes."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(request.param), context.Queue()
     active = context.Array("i", request.param)
@@ -157,17 +182,17 @@ def ranks(request):
 
 def test_a_rank_computes_in_its_turn_only_while_the_others_wait(ranks):
     steps = [(rank, *step) for rank, of_rank, _ in ranks for step in of_rank]
-    in_turns = [step for step in steps if step[3]]
-    pairs = Blocks.of(STEPS, LENGTH).pairs
-    assert len(in_turns) == len(ranks) * EPOCHS * pairs * Blocks.of(STEPS, LENGTH).length
+    in_turns = [step for step in steps if step[1]]
+    assert len(in_turns) == len(ranks) * ROUNDS * LENGTH
     for one, other in combinations(steps, 2):
-        if one[0] != other[0] and (one[3] or other[3]):
+        if one[0] != other[0] and (one[1] or other[1]):
             *_, began, ended = one
             *_, other_began, other_ended = other
             assert ended <= other_began or other_ended <= began
 
 
 def test_the_known_loss_of_real_processes_is_recovered(ranks):
-    ratios = slowdowns([pairs for _, _, pairs in ranks])
-    assert len(ratios) == EPOCHS * Blocks.of(STEPS, LENGTH).pairs
-    assert np.median(ratios) == pytest.approx(SLOWER, rel=0.1)
+    of_ranks = [rounds for _, _, rounds in ranks]
+    assert len(slowdowns(of_ranks)) == len(exchanges(of_ranks)) == ROUNDS
+    assert np.median(slowdowns(of_ranks)) == pytest.approx(SLOWER, rel=0.1)
+    assert np.median(exchanges(of_ranks)) == pytest.approx(EXCHANGE, rel=0.25)

@@ -10,8 +10,8 @@ of repeats (T. C. Hesterberg, What teachers should know about the bootstrap, The
 Statistician 69 (2015), 371-386: expanded percentile intervals). Steps of all numbers of rows of a
 work have the same spread, so their deviations are drawn from all of them. The predicted run is one
 more repeat, so it deviates like one. It is also made in other minutes, so its steps are slower or
-faster by what is drawn from the drift that the calibration measured. Contention is the median of
-what is drawn, because some pairs are disturbed.
+faster by what is drawn from the drift that the calibration measured. What was measured in rounds of
+blocks is the median of what is drawn, because some blocks are disturbed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Contention:
     library : by which the processes could exchange.
     rows, cores : as of `StepTimes`.
     processes : that compute at the same time on the node.
-    ratios : one for each pair of measurements, shape (pairs,).
+    ratios : one for each round of blocks, shape (rounds,).
     library_shares : of a core, that threads of the library take meanwhile, shape (shares,); empty
         if not measured.
     """
@@ -119,6 +119,29 @@ class Contention:
     processes: int
     ratios: np.ndarray
     library_shares: np.ndarray
+
+
+@dataclass(frozen=True)
+class ExchangeTimes:
+    """How much longer a step takes if ranks sum their gradients in it.
+
+    Attributes
+    ----------
+    library : by which they sum.
+    network : between nodes; `LOCAL` on one node.
+    rows, cores : of a rank, as of `StepTimes`.
+    fusion_bytes, cycle_seconds : as of `messages.Exchange`; None stands for its default.
+    seconds : one for each round of blocks, shape (rounds,).
+    """
+
+    library: str
+    network: str
+    layout: Layout
+    rows: int
+    cores: int
+    fusion_bytes: float | None
+    cycle_seconds: float | None
+    seconds: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -183,6 +206,7 @@ class Work:
     gradients: tuple[Gradient, ...]
     steps: tuple[StepTimes, ...]
     contention: tuple[Contention, ...] = ()
+    exchanges: tuple[ExchangeTimes, ...] = ()
     update: np.ndarray | None = None
     overheads: Overheads | None = None
     deviation: float = 1.0
@@ -359,9 +383,10 @@ def _work(content: dict) -> Work:
         tuple(map(_gradient, content["gradients"])),
         tuple(_steps(each) for each in content["steps"]),
         tuple(
-            Contention(**each | {name: np.array(each[name], float) for name in _OF_PAIRS})
+            Contention(**each | {name: np.array(each[name], float) for name in _OF_ROUNDS})
             for each in content["contention"]
         ),
+        tuple(map(_exchange, content.get("exchanges", ()))),
         _optional(content["update_seconds"]),
         None
         if overheads is None
@@ -369,7 +394,14 @@ def _work(content: dict) -> Work:
     )
 
 
-_OF_PAIRS = ("ratios", "library_shares")
+def _exchange(content: dict) -> ExchangeTimes:
+    names = ("fusion_bytes", "cycle_seconds")
+    found = {name: content.get(name) for name in names}
+    found |= {"layout": Layout.parse(content["layout"]), "seconds": np.array(content["seconds"])}
+    return ExchangeTimes(**content | found)
+
+
+_OF_ROUNDS = ("ratios", "library_shares")
 _OVERHEADS = ("start", "evaluation_per_row", "end")
 _KINDS_OF_TIMES = ("seconds", "computing_seconds", "computing_shares")
 
@@ -401,8 +433,11 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
             content,
             steps=tuple(_drawn(each, deviations, random) for each in content.steps),
             contention=tuple(
-                replace(each, **{name: _median(getattr(each, name), random) for name in _OF_PAIRS})
+                replace(each, **{name: _median(getattr(each, name), random) for name in _OF_ROUNDS})
                 for each in content.contention
+            ),
+            exchanges=tuple(
+                replace(each, seconds=_median(each.seconds, random)) for each in content.exchanges
             ),
             update=None if content.update is None else one(content.update),
             overheads=overheads
@@ -435,6 +470,30 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
         collectives=tuple(map(collective, calibration.collectives)),
         starts=starts,
     )
+
+
+def middle(calibration: Calibration) -> Calibration:
+    """Return a calibration with the median of the rounds of blocks, and other repeats as they are.
+
+    Repeats count as their mean where a time is predicted.
+    """
+
+    def of_rounds(each: Contention) -> Contention:
+        values = (getattr(each, name) for name in _OF_ROUNDS)
+        medians = (np.median(value)[None] if len(value) else value for value in values)
+        return replace(each, **dict(zip(_OF_ROUNDS, medians, strict=True)))
+
+    works = {
+        name: replace(
+            work,
+            contention=tuple(map(of_rounds, work.contention)),
+            exchanges=tuple(
+                replace(each, seconds=np.median(each.seconds)[None]) for each in work.exchanges
+            ),
+        )
+        for name, work in calibration.works.items()
+    }
+    return replace(calibration, works=works)
 
 
 def _of_minutes(drift: np.ndarray, random: np.random.Generator) -> float:
@@ -493,11 +552,11 @@ def _resampled(seconds: np.ndarray, random: np.random.Generator) -> tuple[np.nda
     return np.exp(means + drawn[:, None] * _widening(repeats)), _deviations(seconds)
 
 
-def _median(of_pairs: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _median(of_rounds: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return the median of a resample, of shape (1,), or nothing of nothing."""
-    if not len(of_pairs):
-        return of_pairs
-    return np.median(random.choice(of_pairs, of_pairs.shape))[None]
+    if not len(of_rounds):
+        return of_rounds
+    return np.median(random.choice(of_rounds, of_rounds.shape))[None]
 
 
 def _of_run(deviations: np.ndarray, random: np.random.Generator) -> float:

@@ -18,7 +18,7 @@ from escala.analysis.cost_model.calibration import FORMAT, LEAST_REPEATS, LOCAL
 from escala.analysis.measurements import read_run
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.probes._turns import Blocks
+from escala.probes._turns import IN_TURNS, Blocks
 from escala.probes.clocks import GATHER_BEGINS, GRADIENT_READY, RETURNED
 from escala.probes.collectives import AFTER, ALONE, COMPUTING, SHARES, Collectives
 from escala.record.comparable import alike
@@ -117,6 +117,10 @@ def _nodes(run: Mapping) -> int:
     return Layout.parse(run["layout"]).nodes
 
 
+def _network(run: Mapping) -> str:
+    return run["network"] if _nodes(run) > 1 else LOCAL
+
+
 def _require_alike(one: Mapping, other: Mapping) -> None:
     verdict = alike(one, other)
     if not verdict.ok:
@@ -144,9 +148,8 @@ def entries(runs: Sequence[Mapping]) -> list[dict]:
         found: dict[str, dict[int, dict]] = defaultdict(dict)
         for time in run["collectives"]["times"]:
             found[time["operation"]][time["bytes"]] = time
-        network = run["network"] if _nodes(run) > 1 else LOCAL
         for operation, by_size in found.items():
-            key = (run["collectives"]["library"], operation, network, run["layout"])
+            key = (run["collectives"]["library"], operation, _network(run), run["layout"])
             joined[key].append(by_size)
     names = ("library", "operation", "network", "layout")
     return [
@@ -207,6 +210,7 @@ def _work(files: Mapping, runs: _Runs) -> dict:
         ],
         "steps": _of_one_process(runs.steps),
         "contention": _contention([run for run in runs.collectives if _nodes(run) == 1]),
+        "exchanges": list(_exchanges(runs.collectives)),
         "update_seconds": update,
         "overheads": _overheads(runs.steps),
     }
@@ -258,8 +262,10 @@ def in_turns(tables: Sequence[pd.DataFrame], rows: int, blocks: Blocks) -> float
     if blocks.length < _LEAST_BLOCK:
         return None
     seconds = _of_full_steps(tables, rows)
-    numbers = seconds.index.get_level_values("step")
-    counted = [blocks.in_turns(step) and not blocks.begins_turn(step) for step in numbers]
+    counted = [
+        blocks.kind(*number) == IN_TURNS and not blocks.begins(*number, IN_TURNS)
+        for number in seconds.index
+    ]
     return float(seconds[counted].mean()) if any(counted) else None
 
 
@@ -272,8 +278,7 @@ def _starts(works: Sequence[_Runs]) -> list[dict]:
     joined: dict[tuple, list[float]] = defaultdict(list)
     for runs in works:
         for run in runs.collectives:
-            network = run["network"] if _nodes(run) > 1 else LOCAL
-            key = (run["collectives"]["library"], network, run["layout"])
+            key = (run["collectives"]["library"], _network(run), run["layout"])
             alone = np.mean([_around_steps(each) for each in runs.of_same_rows(run)])
             joined[key].append(float(_around_steps(run) - alone))
     names = ("library", "network", "layout")
@@ -331,6 +336,26 @@ def _contention(runs: Sequence[Mapping]) -> list[dict]:
         for key, results in by_kind.items()
     ]
     return [each for each in found if len(each["ratios"]) >= LEAST_REPEATS]
+
+
+def _exchanges(runs: Sequence[Mapping]) -> Iterator[dict]:
+    """Yield how much longer steps are that exchange, of each run that measured it."""
+    for run in runs:
+        seconds = run["collectives"].get("exchange_seconds", ())
+        if len(seconds) < LEAST_REPEATS:
+            continue
+        knobs = run["knobs"]
+        fusion, cycle = knobs["fusion_threshold_mib"], knobs["cycle_time_ms"]
+        yield {
+            "library": run["collectives"]["library"],
+            "network": _network(run),
+            "layout": run["layout"],
+            "rows": _rows(run),
+            "cores": knobs["cores_per_process"],
+            "fusion_bytes": None if fusion is None else fusion * 2**20,
+            "cycle_seconds": None if cycle is None else cycle / 1e3,
+            "seconds": seconds,
+        }
 
 
 def _full_steps(run: Mapping) -> list[float]:

@@ -11,7 +11,7 @@ The terms of a step:
 - `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
   independent draws from the calibrated steps.
 - `exchange`: what the exchange adds (`overlap.exposed_seconds`), the conversion to 16 bits, and
-  copies through shared memory. Also the time to compute the input of a layer again.
+  copies through shared memory. It is corrected by how much longer steps with an exchange were.
 - `update`: what is calibrated after the last gradient, in proportion to the weights that a rank
   updates, and the product of the factors of the other ranks' rows.
 """
@@ -28,10 +28,12 @@ from escala.analysis.cost_model.calibration import (
     LEVEL,
     Calibration,
     Contention,
+    ExchangeTimes,
     Overheads,
     StartTimes,
     StepTimes,
     Work,
+    middle,
     resampled,
 )
 from escala.analysis.cost_model.collectives import TENSORFLOW
@@ -159,7 +161,15 @@ def predict(calibration: Calibration, plan: Plan, draws: int = DRAWS, seed: int 
     samples = _samples(calibration, plan.work, plan.library, draws, seed)
     notes: list[str] = []
     about_start: list[str] = []
-    rows = [_terms(sample, plan, notes) for sample, _ in samples]
+    number, explained = _nearest_exchange(calibration, plan)
+    rows = []
+    for sample, _ in samples:
+        terms = _terms(sample, plan, notes)
+        if number is not None:
+            of_work = sample.works[plan.work]
+            measured = float(of_work.exchanges[number].seconds.mean())
+            terms["exchange"] = _as_measured(terms, explained, measured, of_work.deviation)
+        rows.append(terms)
     deviation = calibration.model_deviation if plan.layout.ranks > 1 else 0.0
     errors = np.exp([deviation * error for _, error in samples])
     return Prediction(
@@ -202,6 +212,63 @@ def _overheads(
     return found | {"start": found["start"] + later}
 
 
+def _nearest_exchange(
+    calibration: Calibration, plan: Plan
+) -> tuple[int | None, Mapping[str, float]]:
+    """Return which measured exchange is nearest to a plan, and the terms of its step by the model.
+
+    The number is None if none was measured with the library and cores of the plan, or if the plan
+    has one rank.
+    """
+    work = calibration.works[plan.work]
+    fitting = [
+        number
+        for number, each in enumerate(work.exchanges)
+        if each.library == plan.library and each.cores == plan.cores
+    ]
+    if plan.layout.ranks == 1 or not fitting:
+        return None, {}
+    number = min(fitting, key=lambda number: _distance(work.exchanges[number], plan))
+    each = work.exchanges[number]
+    given = {name: getattr(each, name) for name in ("fusion_bytes", "cycle_seconds")}
+    measured = replace(
+        plan,
+        layout=each.layout,
+        rows=each.rows * each.layout.ranks,
+        network=each.network,
+        exchange=Exchange(**{name: value for name, value in given.items() if value is not None}),
+    )
+    return number, _terms(middle(calibration), measured, [])
+
+
+def _as_measured(
+    terms: Mapping[str, float], explained: Mapping[str, float], measured: float, deviation: float
+) -> float:
+    """Return the seconds of an exchange, corrected by one that was measured.
+
+    What a step lost beyond the exchange and skew that explain it is added. Such is the time that
+    computing takes longer after a wait, which hardly depends on how long the wait was
+    (`docs/decisions/037-calibration.md`). If a step lost less, the exchange is shorter in
+    proportion.
+
+    Parameters
+    ----------
+    terms, explained : of the step that is predicted, and of the one that was measured.
+    deviation : how many times longer steps take in the predicted run.
+    """
+    beyond = measured - explained["skew"] - explained["exchange"]
+    if beyond >= 0 or not explained["exchange"]:
+        return terms["exchange"] + max(beyond, 0.0) * deviation
+    return terms["exchange"] * max(0.0, 1 + beyond / explained["exchange"])
+
+
+def _distance(each: StartTimes | ExchangeTimes, plan: Plan) -> tuple[bool, bool, int]:
+    """Return how far the layout of a measurement is from that of a plan, to be compared."""
+    other_kind = (each.layout.nodes > 1) != (plan.layout.nodes > 1)
+    other_network = plan.layout.nodes > 1 and each.network != plan.network
+    return other_kind, other_network, abs(each.layout.ranks - plan.layout.ranks)
+
+
 def _later_start(starts: Sequence[StartTimes], plan: Plan, notes: list[str]) -> float:
     """Return the seconds by which ranks start and end later than one process.
 
@@ -215,12 +282,7 @@ def _later_start(starts: Sequence[StartTimes], plan: Plan, notes: list[str]) -> 
         notes.append("the start of several ranks was not calibrated: it is taken for that of one")
         return 0.0
 
-    def distance(each: StartTimes) -> tuple:
-        other_kind = (each.layout.nodes > 1) != (layout.nodes > 1)
-        other_network = layout.nodes > 1 and each.network != plan.network
-        return other_kind, other_network, abs(each.layout.ranks - layout.ranks)
-
-    nearest = min(of_library, key=distance)
+    nearest = min(of_library, key=lambda each: _distance(each, plan))
     if nearest.layout != layout:
         notes.append(
             f"the start of {layout} was not calibrated: that of {nearest.layout} stands for it"
