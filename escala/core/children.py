@@ -85,6 +85,8 @@ def stop(processes: Sequence[subprocess.Popen], grace_seconds: float = 3.0) -> N
             process.kill()
     for process in processes:
         process.wait()
+    # What SIGKILL goes to still runs for a moment.
+    psutil.wait_procs(listed, timeout=grace_seconds)
 
 
 def _descendants(processes: Sequence[psutil.Process]) -> list[psutil.Process]:

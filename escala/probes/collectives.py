@@ -215,7 +215,7 @@ class Collectives(Probe):
             "exchange_seconds": {
                 "description": "Time of a step that exchanges gradients as in training, without "
                 "that of a step that does not, one for each round of blocks. Empty where "
-                "`contention` is, or where gradients are sparse.",
+                "`contention` is.",
                 "type": "array",
                 "items": {"type": "number"},
                 "unit": "s",
@@ -291,7 +291,7 @@ def summary(records: Sequence[Mapping]) -> dict:
         "library": first["library"],
         "alone": first["alone"],
         "contention": slowdowns(rounds),
-        "exchange_seconds": exchanges(rounds) if first["exchanging"] else [],
+        "exchange_seconds": exchanges(rounds),
         "library_shares": library_shares(rounds),
         "core": core,
         "times": times,
@@ -352,7 +352,7 @@ class Timed:
         self._turns = Turns(
             rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, of_library)
         )
-        self._record = {"library": library, "alone": inside, "exchanging": inside, "core": core}
+        self._record = {"library": library, "alone": inside, "core": core}
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
         """Return a step that applies a rank's own gradients, or exchanges them before.
@@ -367,18 +367,15 @@ class Timed:
             gradients, *sums = compute(*arguments)
             if any(isinstance(gradient, Factors) for gradient in gradients):
                 # Each rank updates a part of the weights, so the ranks need each other.
-                self._record |= {"alone": False, "exchanging": False}
-                gradients = exchange(gradients)
-            elif all(isinstance(gradient, tf.Tensor) for gradient in gradients):
-                gradients = tf.cond(
-                    self._exchanging,
-                    lambda: list(exchange(gradients)),
-                    lambda: list(map(tf.identity, gradients)),
-                )
+                self._record["alone"] = False
+                apply(exchange(gradients))
             else:
-                # Both branches must have one form, and an exchange may gather or sum sparse rows.
-                self._record["exchanging"] = False
-            apply(gradients)
+                # Each branch applies its gradients, because an exchange may make sparse ones dense.
+                tf.cond(
+                    self._exchanging,
+                    lambda: _done(apply(exchange(gradients))),
+                    lambda: _done(apply(gradients)),
+                )
             return tuple(sums)
 
         return by_itself
@@ -400,6 +397,13 @@ class Timed:
             hvd.broadcast_variables(self._variables, root_rank=0)
         record = self._record | {"rounds": self._turns.rounds, "times": self._timed.entries}
         write_json(self._path, record, durable=False)
+
+
+def _done(updated: Sequence[tf.Variable]) -> tf.Tensor:
+    """Return a tensor of a branch that updates variables, which must return one."""
+    import tensorflow as tf
+
+    return tf.constant(len(updated))
 
 
 class _Horovod:
