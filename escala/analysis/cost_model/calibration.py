@@ -472,28 +472,16 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     )
 
 
-def middle(calibration: Calibration) -> Calibration:
-    """Return a calibration with the median of the rounds of blocks, and other repeats as they are.
+def undisturbed(calibration: Calibration) -> Calibration:
+    """Return a resampled calibration without what a predicted run adds to it.
 
-    Repeats count as their mean where a time is predicted.
+    So its times are those of the minutes in which it was measured.
     """
-
-    def of_rounds(each: Contention) -> Contention:
-        values = (getattr(each, name) for name in _OF_ROUNDS)
-        medians = (np.median(value)[None] if len(value) else value for value in values)
-        return replace(each, **dict(zip(_OF_ROUNDS, medians, strict=True)))
-
-    works = {
-        name: replace(
-            work,
-            contention=tuple(map(of_rounds, work.contention)),
-            exchanges=tuple(
-                replace(each, seconds=np.median(each.seconds)[None]) for each in work.exchanges
-            ),
-        )
-        for name, work in calibration.works.items()
-    }
-    return replace(calibration, works=works)
+    return replace(
+        calibration,
+        works={name: replace(each, deviation=1.0) for name, each in calibration.works.items()},
+        collectives=tuple(replace(each, deviation=1.0) for each in calibration.collectives),
+    )
 
 
 def _of_minutes(drift: np.ndarray, random: np.random.Generator) -> float:
@@ -544,12 +532,15 @@ def _widening(repeats: int, means: int = 1) -> float:
 
 
 def _resampled(seconds: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means of drawn repeats, of shape (measurements, 1), and the deviations of all."""
+    """Return the means of drawn repeats, of shape (measurements, 1), and the deviations of all.
+
+    A repeat may be a single call, and some calls take many times as long as others. A run makes
+    many, so their arithmetic mean counts.
+    """
     repeats = seconds.shape[1]
-    logarithms = np.log(seconds)
-    means = logarithms.mean(axis=1, keepdims=True)
-    drawn = (logarithms - means)[:, random.integers(repeats, size=repeats)].mean(axis=1)
-    return np.exp(means + drawn[:, None] * _widening(repeats)), _deviations(seconds)
+    means = seconds.mean(axis=1, keepdims=True)
+    drawn = seconds[:, random.integers(repeats, size=repeats)].mean(axis=1, keepdims=True)
+    return means * (drawn / means) ** _widening(repeats), _deviations(seconds)
 
 
 def _median(of_rounds: np.ndarray, random: np.random.Generator) -> np.ndarray:

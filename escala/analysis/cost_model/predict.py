@@ -33,8 +33,8 @@ from escala.analysis.cost_model.calibration import (
     StartTimes,
     StepTimes,
     Work,
-    middle,
     resampled,
+    undisturbed,
 )
 from escala.analysis.cost_model.collectives import TENSORFLOW
 from escala.analysis.cost_model.messages import (
@@ -161,14 +161,12 @@ def predict(calibration: Calibration, plan: Plan, draws: int = DRAWS, seed: int 
     samples = _samples(calibration, plan.work, plan.library, draws, seed)
     notes: list[str] = []
     about_start: list[str] = []
-    number, explained = _nearest_exchange(calibration, plan)
+    nearest = _nearest_exchange(calibration, plan)
     rows = []
     for sample, _ in samples:
         terms = _terms(sample, plan, notes)
-        if number is not None:
-            of_work = sample.works[plan.work]
-            measured = float(of_work.exchanges[number].seconds.mean())
-            terms["exchange"] = _as_measured(terms, explained, measured, of_work.deviation)
+        if nearest:
+            terms["exchange"] = _as_measured(terms, sample, *nearest)
         rows.append(terms)
     deviation = calibration.model_deviation if plan.layout.ranks > 1 else 0.0
     errors = np.exp([deviation * error for _, error in samples])
@@ -212,13 +210,10 @@ def _overheads(
     return found | {"start": found["start"] + later}
 
 
-def _nearest_exchange(
-    calibration: Calibration, plan: Plan
-) -> tuple[int | None, Mapping[str, float]]:
-    """Return which measured exchange is nearest to a plan, and the terms of its step by the model.
+def _nearest_exchange(calibration: Calibration, plan: Plan) -> tuple[int, Plan] | None:
+    """Return the number of the measured exchange nearest to a plan, and the plan of its step.
 
-    The number is None if none was measured with the library and cores of the plan, or if the plan
-    has one rank.
+    None if none was measured with the library and cores of the plan, or if the plan has one rank.
     """
     work = calibration.works[plan.work]
     fitting = [
@@ -227,38 +222,36 @@ def _nearest_exchange(
         if each.library == plan.library and each.cores == plan.cores
     ]
     if plan.layout.ranks == 1 or not fitting:
-        return None, {}
+        return None
     number = min(fitting, key=lambda number: _distance(work.exchanges[number], plan))
     each = work.exchanges[number]
     given = {name: getattr(each, name) for name in ("fusion_bytes", "cycle_seconds")}
-    measured = replace(
+    return number, replace(
         plan,
         layout=each.layout,
         rows=each.rows * each.layout.ranks,
         network=each.network,
         exchange=Exchange(**{name: value for name, value in given.items() if value is not None}),
     )
-    return number, _terms(middle(calibration), measured, [])
 
 
 def _as_measured(
-    terms: Mapping[str, float], explained: Mapping[str, float], measured: float, deviation: float
+    terms: Mapping[str, float], sample: Calibration, number: int, measured: Plan
 ) -> float:
-    """Return the seconds of an exchange, corrected by one that was measured.
+    """Return the seconds of the exchange among terms, corrected by one that was measured.
 
-    What a step lost beyond the exchange and skew that explain it is added. Such is the time that
-    computing takes longer after a wait, which hardly depends on how long the wait was
-    (`docs/decisions/037-calibration.md`). If a step lost less, the exchange is shorter in
-    proportion.
-
-    Parameters
-    ----------
-    terms, explained : of the step that is predicted, and of the one that was measured.
-    deviation : how many times longer steps take in the predicted run.
+    What the measured step lost beyond the exchange and skew that explain it is added. Such is the
+    time that computing takes longer after a wait, which hardly depends on how long the wait was
+    (`docs/decisions/037-calibration.md`). If the step lost less, the exchange is shorter in
+    proportion. Both steps are predicted from one resample, so its error cancels where they are
+    alike.
     """
-    beyond = measured - explained["skew"] - explained["exchange"]
+    work = sample.works[measured.work]
+    explained = _terms(undisturbed(sample), measured, [])
+    seconds = float(work.exchanges[number].seconds.mean())
+    beyond = seconds - explained["skew"] - explained["exchange"]
     if beyond >= 0 or not explained["exchange"]:
-        return terms["exchange"] + max(beyond, 0.0) * deviation
+        return terms["exchange"] + max(beyond, 0.0) * work.deviation
     return terms["exchange"] * max(0.0, 1 + beyond / explained["exchange"])
 
 
