@@ -387,7 +387,11 @@ class Timed:
         self._turns.note(epoch, step, returned - began)
         if self._blocks.kind(epoch, step) not in (EXCHANGING, IN_TURNS):
             self._timed.after_step()
-        self._exchanging.assign(self._blocks.kind(epoch, step + 1) == EXCHANGING)
+        # Only at changes: a call of TensorFlow between two short steps makes them longer.
+        if self._blocks.begins(epoch, step + 1, EXCHANGING):
+            self._exchanging.assign(True)
+        elif self._blocks.ends(epoch, step, EXCHANGING):
+            self._exchanging.assign(False)
         self._turns.wait(epoch, step)
 
     def write(self) -> None:

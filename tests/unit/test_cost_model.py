@@ -901,6 +901,41 @@ def test_skew_is_a_part_of_what_a_step_that_exchanges_lost():
     assert np.median(again["exchange"]) == pytest.approx(exchange + 0.7e-3, rel=0.02)
 
 
+def test_the_step_that_was_measured_is_predicted_as_it_was_however_much_calls_differ():
+    """Both are computed from one resample, so what calls differ by cancels."""
+    changed = content()
+    random = np.random.default_rng(0)
+    for each in changed["collectives"]:
+        for time in each["times"]:
+            time["seconds"] = list(time["seconds"][0] * np.exp(random.normal(0, 1, 5)))
+    [work] = changed["works"].values()
+    work["exchanges"] = [
+        {
+            "library": MPI,
+            "network": "native",
+            "layout": "2x1",
+            "rows": 32,
+            "cores": 1,
+            "seconds": [0.04] * 5,
+        }
+    ]
+    changed["model_deviation"] = 0.0
+    found = predict(parse(changed), PLAN, draws=200).terms
+    assert np.median(found["exchange"] + found["skew"]) == pytest.approx(0.04, rel=0.03)
+
+
+def test_calls_count_by_their_arithmetic_mean():
+    """One call of ten takes a hundred times as long as the others; a run makes many of both."""
+    changed = content()
+    [time, *_] = changed["collectives"][0]["times"]
+    for each in changed["collectives"][0]["times"]:
+        each["seconds"] = [each["seconds"][0]] * 90 + [100 * each["seconds"][0]] * 10
+    calibration, random = parse(changed), np.random.default_rng(0)
+    drawn = [resampled(calibration, random).collectives[0].seconds[0].mean() for _ in range(400)]
+    assert np.mean(drawn) == pytest.approx(np.mean(time["seconds"]), rel=0.05)
+    assert np.median(drawn) == pytest.approx(np.mean(time["seconds"]), rel=0.05)
+
+
 def test_factors_make_the_update_longer_by_the_products_of_other_ranks():
     with_factors = replace(PLAN, exchange=Exchange(dense=costs.FACTORS))
     found = [predict(EXACT, plan, draws=2).terms["update"] for plan in (PLAN, with_factors)]
