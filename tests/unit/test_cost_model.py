@@ -842,14 +842,24 @@ def _exchange(calibration, plan) -> float:
 @pytest.mark.parametrize("layout", [Layout(1, 2), Layout(2, 1), Layout(2, 2)])
 @pytest.mark.parametrize("fp16", [False, True])
 def test_what_a_step_lost_beyond_the_explained_exchange_is_added(layout, fp16):
-    """The nearest measurement stands for other numbers of ranks, and for other exchanges."""
+    """A longer exchange loses as much as the nearest that was measured, a shorter one a share."""
     nearest = Layout(1, 2) if layout.nodes == 1 else Layout(2, 1)
     explained = _exchange(EXACT, replace(PLAN, layout=nearest))
     names = {1: ("local", "native"), 2: ("native", "local")}[layout.nodes]
     calibration = _with_exchange({names[0]: explained + 0.7e-3, names[1]: 1e6})
     plan = replace(PLAN, layout=layout, rows=32 * layout.ranks, exchange=Exchange(fp16=fp16))
-    expected = _exchange(EXACT, plan) + 0.7e-3
+    exchange = _exchange(EXACT, plan)
+    expected = exchange + 0.7e-3 * min(1, exchange / explained)
     assert _exchange(calibration, plan) == pytest.approx(expected)
+
+
+def test_an_exchange_that_is_shorter_than_the_measured_one_gets_a_share_of_what_it_lost():
+    explained = _exchange(EXACT, PLAN)
+    plan = replace(PLAN, exchange=Exchange(fp16=True))
+    exchange = _exchange(EXACT, plan)
+    assert exchange < 0.9 * explained
+    found = _exchange(_with_exchange({"native": 1.5 * explained}), plan)
+    assert found == pytest.approx(1.5 * exchange)
 
 
 def test_a_step_that_lost_less_than_explained_shortens_exchanges_in_proportion():

@@ -240,19 +240,18 @@ def _as_measured(
 ) -> float:
     """Return the seconds of the exchange among terms, corrected by one that was measured.
 
-    What the measured step lost beyond the exchange and skew that explain it is added. Such is the
-    time that computing takes longer after a wait, which hardly depends on how long the wait was
-    (`docs/decisions/037-calibration.md`). If the step lost less, the exchange is shorter in
-    proportion. Both steps are predicted from one resample, so its error cancels where they are
-    alike.
+    What the measured step lost beyond the exchange and skew that explain it is added. A longer
+    exchange loses as much, because computing takes longer after a wait, which hardly depends on how
+    long the wait was (`docs/decisions/037-calibration.md`). A shorter one, for example through
+    shared memory, loses less in proportion. Both steps are predicted from one resample, so its
+    error cancels where they are alike.
     """
-    work = sample.works[measured.work]
+    work, exchange = sample.works[measured.work], terms["exchange"]
     explained = _terms(undisturbed(sample), measured, [])
     seconds = float(work.exchanges[number].seconds.mean())
     beyond = seconds - explained["skew"] - explained["exchange"]
-    if beyond >= 0 or not explained["exchange"]:
-        return terms["exchange"] + max(beyond, 0.0) * work.deviation
-    return terms["exchange"] * max(0.0, 1 + beyond / explained["exchange"])
+    share = min(1.0, exchange / explained["exchange"]) if explained["exchange"] else 0.0
+    return max(0.0, exchange + beyond * share * work.deviation)
 
 
 def _distance(each: StartTimes | ExchangeTimes, plan: Plan) -> tuple[bool, bool, int]:
