@@ -121,7 +121,7 @@ def slowdowns(of_ranks: OfRanks) -> list[float]:
     """Return for each round how many times longer a step takes beside the other ranks.
 
     It is the mean of the steps at the same time, divided by that of the steps in turns. The first
-    step of a block is left out if there are others, because the cores were idle or exchanged
+    step of a block is left out if there are others, because the cores did something else
     before it.
     """
     return [_mean(of_round, TOGETHER) / _mean(of_round, IN_TURNS) for of_round in _whole(of_ranks)]

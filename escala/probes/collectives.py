@@ -207,7 +207,7 @@ class Collectives(Probe):
             "contention": {
                 "description": "Time of a step while all ranks compute, divided by that of a step "
                 "while the other ranks wait, one for each round of blocks. Empty where the ranks "
-                "exchanged in all their steps, or made fewer than two whole ones in an epoch.",
+                "exchanged in all their steps, or made no whole round.",
                 "type": "array",
                 "items": {"type": "number", "exclusiveMinimum": 0},
                 "unit": "1",

@@ -397,7 +397,7 @@ def test_a_document_of_a_known_machine_predicts_its_times(tmp_path):
 
 
 def test_steps_in_turns_are_those_after_the_first_of_their_blocks():
-    """Of two epochs of thirteen steps in two blocks, six steps are in turns, and six exchange."""
+    """Two epochs have four blocks of six steps: exchange, same time, in turns, exchange."""
     seconds = [[5.0] * 13, [7.0, 3.0, 1.0, 1.0, 9.0, 2.0, 4.0, *[5.0] * 6]]
     columns = {"rows": 8, "input_seconds": 0.0}
     of_epochs = [
@@ -414,7 +414,7 @@ def test_steps_in_turns_are_those_after_the_first_of_their_blocks():
 
 @pytest.mark.parametrize(("steps", "expected"), [(50, Blocks(9, 5)), (54, Blocks(10, 5))])
 def test_blocks_are_those_of_the_steps_that_a_run_made(steps, expected):
-    """Of 54 steps of an epoch, 53 have all rows, and a run may make fewer."""
+    """The last of the 54 steps of an epoch has fewer rows, and is in no block."""
     training = {"train_rows": 5120, "global_batch": 96, "steps_per_epoch": 54}
     assert blocks_of({"training": training, "epochs": [{"steps": steps}]}) == expected
 

@@ -123,11 +123,11 @@ class Contention:
 
 @dataclass(frozen=True)
 class ExchangeTimes:
-    """How much longer a step takes if ranks sum their gradients in it.
+    """How much longer a step takes if ranks exchange their gradients in it.
 
     Attributes
     ----------
-    library : by which they sum.
+    library : by which they exchange.
     network : between nodes; `LOCAL` on one node.
     rows, cores : of a rank, as of `StepTimes`.
     fusion_bytes, cycle_seconds : as of `messages.Exchange`; None stands for its default.
