@@ -11,8 +11,10 @@ in blocks of steps at the same time as the others, and in turns with them. Their
 ranks lose by each other. After each step at the same time as the others, one of the collectives is
 timed again, because its threads wait for the cores of a real step. A third kind of block exchanges
 gradients as training does. How much longer its steps are is what the cost model explains by the
-collectives, and more, because a step after a wait is slower. In the end all ranks get the weights
-of rank 0.
+collectives, and more, because a step after a wait is slower. Steps at the same time follow a
+collective, and some of them are slower too. So a little of what an exchange costs is counted as
+what ranks lose by each other, and their sum is right. In the end all ranks get the weights of rank
+0.
 
 A step of training calls its collectives from within TensorFlow. So the time of a call is read there
 too, and leaves out the time that Python takes to call TensorFlow.
@@ -252,7 +254,7 @@ class Collectives(Probe):
         several = run.layout != "1x1"
         return several and super().applies(run, strategy) and library(strategy) is not None
 
-    def recorder(self, process, variables, inside):
+    def recorder(self, process, variables, inside, apart):
         plan = read_json(self.folder / "request.json")
         measured = library(STRATEGIES[plan["strategy"]])
         threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
@@ -261,7 +263,15 @@ class Collectives(Probe):
         steps = min(whole_steps, plan["max_steps"] or whole_steps)
         blocks = Blocks.of(steps, self.values["block"])
         return Timed(
-            path, self.values, measured, threads, variables, inside, process, plan["ranks"], blocks
+            path,
+            self.values,
+            measured,
+            threads,
+            variables,
+            inside and apart,
+            process,
+            plan["ranks"],
+            blocks,
         )
 
     def read(self, processes):
@@ -322,7 +332,7 @@ class Timed:
     library : one of `LIBRARIES`.
     threads : of a product in this process.
     variables : the trained variables.
-    inside : whether steps can be made without exchange.
+    alone : whether steps can be made without exchange.
     rank : of `ranks` in all.
     blocks : of the steps of an epoch.
     """
@@ -334,15 +344,12 @@ class Timed:
         library: str,
         threads: int,
         variables: Sequence[tf.Variable],
-        inside: bool,
+        alone: bool,
         rank: int,
         ranks: int,
         blocks: Blocks,
     ):
-        import tensorflow as tf
-
         self._path, self._variables, self._blocks = path, variables, blocks
-        self._exchanging = tf.Variable(False, trainable=False)
         calls = _TensorFlow() if library == TENSORFLOW else _Horovod()
         core = core_rates(values["rounds"], threads)
         self._timed = Timings(calls, values["sizes"], values["rounds"], values["seconds"])
@@ -352,7 +359,7 @@ class Timed:
         self._turns = Turns(
             rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, of_library)
         )
-        self._record = {"library": library, "alone": inside, "core": core}
+        self._record = {"library": library, "alone": alone, "core": core}
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
         """Return a step that applies a rank's own gradients, or exchanges them before.
@@ -363,11 +370,14 @@ class Timed:
 
         from escala.strategies.shared.factors import Factors
 
+        self._exchanging = tf.Variable(False, trainable=False)
+
         def by_itself(*arguments):
             gradients, *sums = compute(*arguments)
             if any(isinstance(gradient, Factors) for gradient in gradients):
                 # Each rank updates a part of the weights, so the ranks need each other.
                 self._record["alone"] = False
+            if not self._record["alone"]:
                 apply(exchange(gradients))
             else:
                 # Each branch applies its gradients, because an exchange may make sparse ones dense.

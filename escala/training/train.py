@@ -30,6 +30,7 @@ from escala.training.stopping import EarlyStopping
 from escala.training.warmup import shares_by_speed, stated_shares, unchanged, warm_up
 from escala.workloads import models, scores_module, workload
 from escala.workloads.graphs import function_of
+from escala.workloads.normalisation import synchronised
 
 log = logging.getLogger("escala")
 
@@ -106,7 +107,10 @@ def train(
         )
         compute = steps.with_gathered(state, compute)
         recorder = probe and probe.recorder(
-            strategy.place.process, model.trainable_variables, strategy.can_time_inside_step
+            strategy.place.process,
+            model.trainable_variables,
+            strategy.can_time_inside_step,
+            apart=not synchronised(model),
         )
         # A probe looks at single steps.
         at_once = 1 if probe else request["knobs"]["steps_per_call"]

@@ -396,6 +396,26 @@ def test_a_document_of_a_known_machine_predicts_its_times(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("knobs", "expected"),
+    [
+        ({"fusion_threshold_mib": 2.0, "cycle_time_ms": 0.5}, (2 * 2**20, 0.5e-3)),
+        ({"fusion_threshold_mib": None, "cycle_time_ms": None}, (None, None)),
+    ],
+)
+def test_a_measured_exchange_has_the_knobs_of_its_run(tmp_path, knobs, expected):
+    found = Calibration(experiment(**ON_ONE_NODE))
+    example = FakeExperiment(tmp_path / "example").add_dataset().add("single", "1x1", 5.0)
+    knobs = read_json(example.runs[0])["knobs"] | knobs
+    sources = write_runs(tmp_path, found, collectives={"knobs": knobs})
+    content, _ = document(sources)
+    parse(content)
+    measured = [each for work in content["works"].values() for each in work["exchanges"]]
+    assert measured
+    for each in measured:
+        assert (each["fusion_bytes"], each["cycle_seconds"]) == expected
+
+
 def test_steps_in_turns_are_those_after_the_first_of_their_blocks():
     """Two epochs have four blocks of six steps: exchange, same time, in turns, exchange."""
     seconds = [[5.0] * 13, [7.0, 3.0, 1.0, 1.0, 9.0, 2.0, 4.0, *[5.0] * 6]]

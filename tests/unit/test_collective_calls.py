@@ -120,11 +120,12 @@ class Counted:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_steps_exchange_in_the_blocks_that_say_so_and_only_there(sparse):
+@pytest.mark.parametrize("alone", [False, True])
+def test_steps_exchange_in_the_blocks_that_say_so_and_only_there(sparse, alone):
     """An exchange of two ranks with equal gradients doubles them, and makes sparse ones dense."""
     variable = tf.Variable(tf.zeros((3, 1)))
     timed, counted = Timed.__new__(Timed), Counted()
-    timed._exchanging, timed._record = tf.Variable(False, trainable=False), {"alone": True}
+    timed._record = {"alone": alone}
     timed._blocks, timed._timed, timed._turns = Blocks(2, 3), counted, counted
 
     def compute():
@@ -147,6 +148,9 @@ def test_steps_exchange_in_the_blocks_that_say_so_and_only_there(sparse):
             timed.note(epoch, number, 0.0, 0.0, 0.0)
             [made] = np.unique(variable.numpy() - before)
             steps.append(made)
+    if not alone:
+        assert steps == [2] * 16 and counted.calls == 0
+        return
     # The first step of an epoch and those after its blocks are made at the same time.
     assert steps == 2 * [1, 2, 2, 1, 1, 1, 1, 1]
     assert counted.calls == 2 * (1 + 2 + 1)

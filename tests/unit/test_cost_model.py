@@ -871,6 +871,22 @@ def test_a_step_that_lost_less_than_explained_shortens_exchanges_in_proportion()
     assert _exchange(_with_exchange({"native": -1.0}), PLAN) == 0
 
 
+@pytest.mark.parametrize(
+    ("measured", "layout", "phrase"),
+    [
+        ("native", Layout(4, 1), None),
+        ("local", Layout(1, 2), None),
+        ("local", Layout(2, 1), "measured on one node only"),
+        ("native", Layout(1, 2), "measured on several nodes over native only"),
+    ],
+)
+def test_steps_with_exchange_of_another_kind_of_layout_are_named(measured, layout, phrase):
+    plan = replace(PLAN, layout=layout, rows=32 * layout.ranks)
+    notes = predict(_with_exchange({measured: 1.0}), plan, draws=2).extrapolated
+    found = [each for each in notes if "steps with exchange" in each]
+    assert [phrase in each for each in found] == ([] if phrase is None else [True])
+
+
 def test_a_measured_exchange_counts_for_its_library_cores_and_knobs():
     measured = {"native": 1.0}
     unchanged = _exchange(EXACT, PLAN)
@@ -912,26 +928,90 @@ def test_skew_is_a_part_of_what_a_step_that_exchanges_lost():
 
 
 def test_the_step_that_was_measured_is_predicted_as_it_was_however_much_calls_differ():
-    """Both are computed from one resample, so what calls differ by cancels."""
+    """Both are computed from one resample, so what single calls differ by cancels in each draw."""
+    changed = _with_repeats([1.0] * 5, content(spread=1.0))
+    for name in ("steps", "contention"):
+        changed["works"]["cnn"][name] = content()["works"]["cnn"][name]
+    _measured(changed, 0.04)
+    found = predict(parse(changed), PLAN, draws=50).terms
+    assert found["exchange"] + found["skew"] == pytest.approx(0.04)
+
+
+def test_a_predicted_run_differs_from_the_measured_one_as_repeats_of_many_calls_do():
+    """The measured exchange is explained without what the other run adds, so only this is left."""
+    repeats = [0.8, 1.0, 1.1, 0.9, 1.2]
+
+    def exchanges(repeats, seconds: float | None = None) -> np.ndarray:
+        changed = _with_repeats(repeats, content())
+        if seconds:
+            _measured(changed, seconds)
+        found = predict(parse(changed), PLAN, draws=100).terms["exchange"]
+        return np.unique(np.round(found, 8))
+
+    [explained] = exchanges([1.0] * 5)
+    different = exchanges(repeats)
+    assert len(different) == len(repeats)
+    expected = different + (0.04 - explained) * np.minimum(1, different / explained)
+    assert exchanges(repeats, 0.04) == pytest.approx(expected, abs=1e-7)
+
+
+def test_what_a_step_lost_by_waiting_differs_as_steps_do():
     changed = content()
-    random = np.random.default_rng(0)
+    for each in changed["works"]["cnn"]["steps"]:
+        each["seconds"] = [[s * factor for s in each["seconds"][0]] for factor in (0.9, 1.1)]
+    for each in changed["works"]["cnn"]["gradients"]:
+        each["ready"] = 1.0  # Computing hides nothing.
+    _measured(changed, seconds := 9.0)
+    found = predict(parse(changed), PLAN, draws=200).terms["exchange"]
+    # The exchange itself is short beside these nine seconds.
+    factors = np.exp(calibrations._deviations_of(parse(changed).works["cnn"].steps))
+    expected = seconds * np.array([factors.min(), factors.max()])
+    assert [found.min(), found.max()] == pytest.approx(expected, rel=0.01)
+
+
+def test_without_an_exchange_to_explain_it_all_that_a_step_lost_is_added():
+    changed = content()
+    changed["works"]["cnn"]["gradients"] = []
+    _measured(changed, 0.7e-3)
+    found = predict(parse(changed), PLAN, draws=20).terms
+    assert found["exchange"] + found["skew"] == pytest.approx(0.7e-3)
+
+
+def _with_repeats(repeats: list[float], changed: dict) -> dict:
+    """A calibration in which repeats of many calls differ by factors."""
     for each in changed["collectives"]:
         for time in each["times"]:
-            time["seconds"] = list(time["seconds"][0] * np.exp(random.normal(0, 1, 5)))
-    [work] = changed["works"].values()
-    work["exchanges"] = [
-        {
-            "library": MPI,
-            "network": "native",
-            "layout": "2x1",
-            "rows": 32,
-            "cores": 1,
-            "seconds": [0.04] * 5,
-        }
-    ]
-    changed["model_deviation"] = 0.0
-    found = predict(parse(changed), PLAN, draws=200).terms
-    assert np.median(found["exchange"] + found["skew"]) == pytest.approx(0.04, rel=0.03)
+            time["computing_seconds"] = list(np.mean(time["seconds"]) * np.array(repeats))
+    return changed
+
+
+def _measured(content: dict, seconds: float) -> None:
+    """Add steps of `PLAN` that are so much longer with an exchange."""
+    names = {"library": MPI, "network": "native", "layout": "2x1", "rows": 32, "cores": 1}
+    content["works"]["cnn"]["exchanges"] = [names | {"seconds": [seconds] * 5}]
+
+
+def test_operations_of_one_library_differ_together_by_what_all_calls_of_a_repeat_have_in_common():
+    """In the third repeat, allgathers take twice as long, and allreduces as long as ever."""
+    changed = content(repeats=3)
+    for each in changed["collectives"]:
+        for time in each["times"]:
+            time["computing_seconds"] = list(time["seconds"])
+            if each["operation"] == ALLGATHER:
+                time["computing_seconds"][2] *= 2
+    calibration, random = parse(changed), np.random.default_rng(0)
+    of_repeat = np.array([0, 0, np.log(2) / 2])
+    expected = (of_repeat - of_repeat.mean()) * calibrations._widening(3)
+    found = set()
+    for _ in range(30):
+        drawn = resampled(calibration, random).collectives
+        by_kind = {}
+        for each in drawn:
+            by_kind.setdefault(each.measured_with, set()).add(each.deviation)
+        for [deviation] in by_kind.values():
+            found.add(deviation)
+    found, expected = (np.unique(np.round(each, 9)) for each in (list(found), np.exp(expected)))
+    assert found == pytest.approx(expected)
 
 
 def test_calls_count_by_their_arithmetic_mean():
@@ -1215,7 +1295,7 @@ def test_few_repeats_are_widened_to_the_interval_of_student():
     """For normal deviations, drawn means spread like a mean, times t over z."""
     random = np.random.default_rng(0)
     seconds = np.exp(random.normal(0, 0.01, (1, 6)))
-    drawn = [calibrations._resampled(seconds, random)[0][0, 0] for _ in range(4000)]
+    drawn = [calibrations._resampled(seconds, random)[0, 0] for _ in range(4000)]
     of_mean = np.log(seconds).std(ddof=1) / np.sqrt(6)
     assert np.log(drawn).std() == pytest.approx(of_mean * 2.015 / 1.645, rel=0.05)
 

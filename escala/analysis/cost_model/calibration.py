@@ -9,7 +9,9 @@ from repeat to repeat. Deviations are those of logarithms, and they are widened 
 of repeats (T. C. Hesterberg, What teachers should know about the bootstrap, The American
 Statistician 69 (2015), 371-386: expanded percentile intervals). Steps of all numbers of rows of a
 work have the same spread, so their deviations are drawn from all of them. The predicted run is one
-more repeat, so it deviates like one. It is also made in other minutes, so its steps are slower or
+more repeat, so it deviates like one. A repeat of collectives deviates by what its calls of all
+operations and sizes have in common, because a run makes many calls, and what is of single ones
+evens out. It is also made in other minutes, so its steps are slower or
 faster by what is drawn from the drift that the calibration measured. What was measured in rounds of
 blocks is the median of what is drawn, because some blocks are disturbed.
 """
@@ -69,6 +71,11 @@ class CollectiveTimes:
     computing_seconds: np.ndarray | None = None
     computing_shares: np.ndarray | None = None
     deviation: float = 1.0
+
+    @property
+    def measured_with(self) -> tuple[str, str, Layout]:
+        """Return the library, network and layout, which operations of the same repeats share."""
+        return self.library, self.network, self.layout
 
     @property
     def core_seconds(self) -> np.ndarray | None:
@@ -425,7 +432,7 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     """
 
     def one(values: np.ndarray) -> np.ndarray:
-        return _resampled(values[None], random)[0][0]
+        return _resampled(values[None], random)[0]
 
     def work(content: Work) -> Work:
         overheads, deviations = content.overheads, _deviations_of(content.steps)
@@ -446,14 +453,13 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
         )
 
     def collective(content: CollectiveTimes) -> CollectiveTimes:
-        seconds, deviations = _resampled(content.seconds, random)
         busy, shares = content.computing_seconds, content.computing_shares
         return replace(
             content,
-            seconds=seconds,
-            computing_seconds=None if busy is None else _resampled(busy, random)[0],
+            seconds=_resampled(content.seconds, random),
+            computing_seconds=None if busy is None else _resampled(busy, random),
             computing_shares=None if shares is None else shares.mean(axis=1, keepdims=True),
-            deviation=_of_run(deviations, random),
+            deviation=of_runs[content.measured_with],
         )
 
     operations = calibration.operations_per_second
@@ -462,6 +468,10 @@ def resampled(calibration: Calibration, random: np.random.Generator) -> Calibrat
     starts = tuple(
         replace(each, seconds=random.choice(each.seconds, 1)) for each in calibration.starts
     )
+    of_runs = {
+        kind: _of_run(_deviations(repeats), random)
+        for kind, repeats in _repeats(calibration.collectives).items()
+    }
     return replace(
         calibration,
         bytes_per_second=of_core[0],
@@ -500,6 +510,24 @@ def _deviations_of(steps: Sequence[StepTimes]) -> np.ndarray:
     return deviations * _widening(len(deviations), len(steps))
 
 
+def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
+    """Return the seconds of all operations, of shape (measurements, repeats), by `measured_with`.
+
+    What all of them have in common in a repeat is the speed of the machine and its library in a
+    moment. These are the repeats while ranks compute, if there are any. Those of `seconds` may be
+    single calls after a step, and a run makes many.
+    """
+    joined: dict[tuple, list[np.ndarray]] = {}
+    for each in collectives:
+        busy = each.computing_seconds
+        joined.setdefault(each.measured_with, []).append(each.seconds if busy is None else busy)
+    fewest = {kind: min(seconds.shape[1] for seconds in found) for kind, found in joined.items()}
+    return {
+        kind: np.concatenate([seconds[:, : fewest[kind]] for seconds in found])
+        for kind, found in joined.items()
+    }
+
+
 def _drawn(steps: StepTimes, deviations: np.ndarray, random: np.random.Generator) -> StepTimes:
     """Return steps with one mean, which deviates like the mean of so many repeats."""
     drawn = random.choice(deviations, steps.means.shape).mean()
@@ -531,8 +559,8 @@ def _widening(repeats: int, means: int = 1) -> float:
     return float(student * np.sqrt(repeats / freedom))
 
 
-def _resampled(seconds: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means of drawn repeats, of shape (measurements, 1), and the deviations of all.
+def _resampled(seconds: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return the means of drawn repeats, of shape (measurements, 1).
 
     A repeat may be a single call, and some calls take many times as long as others. A run makes
     many, so their arithmetic mean counts.
@@ -540,7 +568,7 @@ def _resampled(seconds: np.ndarray, random: np.random.Generator) -> tuple[np.nda
     repeats = seconds.shape[1]
     means = seconds.mean(axis=1, keepdims=True)
     drawn = seconds[:, random.integers(repeats, size=repeats)].mean(axis=1, keepdims=True)
-    return means * (drawn / means) ** _widening(repeats), _deviations(seconds)
+    return means * (drawn / means) ** _widening(repeats)
 
 
 def _median(of_rounds: np.ndarray, random: np.random.Generator) -> np.ndarray:

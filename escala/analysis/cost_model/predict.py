@@ -161,7 +161,7 @@ def predict(calibration: Calibration, plan: Plan, draws: int = DRAWS, seed: int 
     samples = _samples(calibration, plan.work, plan.library, draws, seed)
     notes: list[str] = []
     about_start: list[str] = []
-    nearest = _nearest_exchange(calibration, plan)
+    nearest = _nearest_exchange(calibration, plan, notes)
     rows = []
     for sample, _ in samples:
         terms = _terms(sample, plan, notes)
@@ -210,7 +210,9 @@ def _overheads(
     return found | {"start": found["start"] + later}
 
 
-def _nearest_exchange(calibration: Calibration, plan: Plan) -> tuple[int, Plan] | None:
+def _nearest_exchange(
+    calibration: Calibration, plan: Plan, notes: list[str]
+) -> tuple[int, Plan] | None:
     """Return the number of the measured exchange nearest to a plan, and the plan of its step.
 
     None if none was measured with the library and cores of the plan, or if the plan has one rank.
@@ -225,6 +227,9 @@ def _nearest_exchange(calibration: Calibration, plan: Plan) -> tuple[int, Plan] 
         return None
     number = min(fitting, key=lambda number: _distance(work.exchanges[number], plan))
     each = work.exchanges[number]
+    *elsewhere, _ = _distance(each, plan)
+    if any(elsewhere):
+        notes.append(f"steps with exchange were measured on {_place(each)} only")
     given = {name: getattr(each, name) for name in ("fusion_bytes", "cycle_seconds")}
     return number, replace(
         plan,
@@ -266,6 +271,10 @@ def _distance(each: StartTimes | ExchangeTimes, plan: Plan) -> tuple[bool, bool,
     other_kind = (each.layout.nodes > 1) != (plan.layout.nodes > 1)
     other_network = plan.layout.nodes > 1 and each.network != plan.network
     return other_kind, other_network, abs(each.layout.ranks - plan.layout.ranks)
+
+
+def _place(each: ExchangeTimes) -> str:
+    return "one node" if each.layout.nodes == 1 else f"several nodes over {each.network}"
 
 
 def _later_start(starts: Sequence[StartTimes], plan: Plan, notes: list[str]) -> float:
