@@ -36,8 +36,7 @@ class Blocks(NamedTuple):
     @classmethod
     def of(cls, steps: int, length: int) -> Blocks:
         """Return the blocks of nearly a length that fill so many steps of an epoch."""
-        # Also a short epoch has a block of each kind, if it has enough steps.
-        of_epoch = max(1, min(len(KINDS), steps - 1), round((steps - 1) / length))
+        of_epoch = max(1, round((steps - 1) / length))
         return cls(max(steps - 1, 0) // of_epoch, of_epoch)
 
     def number(self, epoch: int, step: int) -> int | None:
