@@ -134,7 +134,7 @@ class Probe:
         return nullcontext()
 
     def recorder(
-        self, process: int, variables: Sequence[tf.Variable], inside: bool, apart: bool
+        self, process: int, variables: Sequence[tf.Variable], inside: bool, independent: bool
     ) -> Recorder | None:
         """Return the recorder of the steps of a process, or None.
 
@@ -142,8 +142,8 @@ class Probe:
         ----------
         variables : the trained variables.
         inside : whether moments inside the step can be read, see `Strategy.can_time_inside_step`.
-        apart : whether a rank can compute its gradients without the other ranks. Layers that
-            normalise over the rows of all ranks cannot.
+        independent : whether a rank can compute its gradients without the other ranks. It cannot
+            if a layer normalises over the rows of all ranks.
         """
         return None
 

@@ -56,7 +56,7 @@ class Clocks(Probe):
         # The clocks record when each rank was ready.
         return strategy.timeline_environment(self.folder / RAW_TIMELINE, negotiation=False)
 
-    def recorder(self, process, variables, inside, apart):
+    def recorder(self, process, variables, inside, independent):
         return Moments(self.folder / f"rank{process}.clocks.csv", variables, inside)
 
 

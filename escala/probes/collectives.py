@@ -11,10 +11,10 @@ in blocks of steps at the same time as the others, and in turns with them. Their
 ranks lose by each other. After each step at the same time as the others, one of the collectives is
 timed again, because its threads wait for the cores of a real step. A third kind of block exchanges
 gradients as training does. How much longer its steps are is what the cost model explains by the
-collectives, and more, because a step after a wait is slower. Steps at the same time follow a
-collective, and some of them are slower too. So a little of what an exchange costs is counted as
-what ranks lose by each other, and their sum is right. In the end all ranks get the weights of rank
-0.
+collectives, and more, because a step after a wait is slower. A step at the same time follows one of
+the collectives, and is slower if this one was long. So a small part of the cost of an exchange
+counts as contention instead, which leaves the sum of both as it is. In the end all ranks get the
+weights of rank 0.
 
 A step of training calls its collectives from within TensorFlow. So the time of a call is read there
 too, and leaves out the time that Python takes to call TensorFlow.
@@ -254,7 +254,7 @@ class Collectives(Probe):
         several = run.layout != "1x1"
         return several and super().applies(run, strategy) and library(strategy) is not None
 
-    def recorder(self, process, variables, inside, apart):
+    def recorder(self, process, variables, inside, independent):
         plan = read_json(self.folder / "request.json")
         measured = library(STRATEGIES[plan["strategy"]])
         threads = plan["knobs"]["threads"]["intra_op"] or plan["knobs"]["cores_per_process"]
@@ -268,7 +268,7 @@ class Collectives(Probe):
             measured,
             threads,
             variables,
-            inside and apart,
+            inside and independent,
             process,
             plan["ranks"],
             blocks,
@@ -332,7 +332,7 @@ class Timed:
     library : one of `LIBRARIES`.
     threads : of a product in this process.
     variables : the trained variables.
-    alone : whether steps can be made without exchange.
+    independent : whether a rank can make steps without the other ranks.
     rank : of `ranks` in all.
     blocks : of the steps of an epoch.
     """
@@ -344,7 +344,7 @@ class Timed:
         library: str,
         threads: int,
         variables: Sequence[tf.Variable],
-        alone: bool,
+        independent: bool,
         rank: int,
         ranks: int,
         blocks: Blocks,
@@ -359,7 +359,7 @@ class Timed:
         self._turns = Turns(
             rank, ranks, blocks, self._timed.meet, partial(_threads.core_seconds, of_library)
         )
-        self._record = {"library": library, "alone": alone, "core": core}
+        self._record = {"library": library, "alone": independent, "core": core}
 
     def step(self, compute: Callable, local: Callable, exchange: Callable, apply: Callable):
         """Return a step that applies a rank's own gradients, or exchanges them before.

@@ -110,7 +110,7 @@ def train(
             strategy.place.process,
             model.trainable_variables,
             strategy.can_time_inside_step,
-            apart=not synchronised(model),
+            independent=not synchronised(model),
         )
         # A probe looks at single steps.
         at_once = 1 if probe else request["knobs"]["steps_per_call"]

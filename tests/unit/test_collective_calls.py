@@ -120,12 +120,12 @@ class Counted:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("alone", [False, True])
-def test_steps_exchange_in_the_blocks_that_say_so_and_only_there(sparse, alone):
+@pytest.mark.parametrize("independent", [False, True])
+def test_steps_exchange_in_the_blocks_that_say_so_and_only_there(sparse, independent):
     """An exchange of two ranks with equal gradients doubles them, and makes sparse ones dense."""
     variable = tf.Variable(tf.zeros((3, 1)))
     timed, counted = Timed.__new__(Timed), Counted()
-    timed._record = {"alone": alone}
+    timed._record = {"alone": independent}
     timed._blocks, timed._timed, timed._turns = Blocks(2, 3), counted, counted
 
     def compute():
@@ -148,7 +148,7 @@ def test_steps_exchange_in_the_blocks_that_say_so_and_only_there(sparse, alone):
             timed.note(epoch, number, 0.0, 0.0, 0.0)
             [made] = np.unique(variable.numpy() - before)
             steps.append(made)
-    if not alone:
+    if not independent:
         assert steps == [2] * 16 and counted.calls == 0
         return
     # The first step of an epoch and those after its blocks are made at the same time.

@@ -876,14 +876,14 @@ def test_a_step_that_lost_less_than_explained_shortens_exchanges_in_proportion()
     [
         ("native", Layout(4, 1), None),
         ("local", Layout(1, 2), None),
-        ("local", Layout(2, 1), "measured on one node only"),
-        ("native", Layout(1, 2), "measured on several nodes over native only"),
+        ("local", Layout(2, 1), "between nodes over native: that on one node stands for it"),
+        ("native", Layout(1, 2), "on one node: that between nodes over native stands for it"),
     ],
 )
 def test_steps_with_exchange_of_another_kind_of_layout_are_named(measured, layout, phrase):
     plan = replace(PLAN, layout=layout, rows=32 * layout.ranks)
     notes = predict(_with_exchange({measured: 1.0}), plan, draws=2).extrapolated
-    found = [each for each in notes if "steps with exchange" in each]
+    found = [each for each in notes if "loses by its exchange" in each]
     assert [phrase in each for each in found] == ([] if phrase is None else [True])
 
 

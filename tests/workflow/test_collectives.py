@@ -7,7 +7,7 @@ import pytest
 from escala.core.files import read_json
 from escala.experiment import Experiment
 from escala.record.run import measure
-from tests.workflow.conftest import SIMULATED, experiment_of
+from tests.workflow.conftest import SIMULATED, add_workload, experiment_of
 
 SIZES = [1024, 65536, 2**20]
 #: Of 37 steps in blocks of 3, the first and 12 more are made at the same time without exchange. A
@@ -56,6 +56,27 @@ def test_collectives_are_timed_inside_the_ranks(small_split, tmp_path, strategy,
     for name in ("contention", "exchange_seconds", "library_shares"):
         assert len(found[name]) == (ROUNDS if alone else 0)
     assert all(0 < share < 1 for share in found["library_shares"])
+
+
+def test_ranks_whose_layers_need_each_other_exchange_in_every_step(
+    small_split, tmp_path, monkeypatch
+):
+    """A rank in its turn would wait for the others' rows, and they for the end of its turn."""
+    add_workload("normalised", tmp_path / "site", monkeypatch)
+    settings = experiment_of(
+        "timed",
+        SIMULATED,
+        configurations=[{"strategy": "horovod-gloo", "layouts": ["1x2"]}],
+        workloads={"normalised": {"epochs": 1, "batch": {"rows": 2, "per": "global"}}},
+        variants={"tuned": {"batch_norm": "synchronised"}},
+        collectives={"sizes": SIZES[:2], "rounds": 2, "seconds": 1, **BLOCKS},
+    )
+    experiment = Experiment(settings, "timed.yaml")
+    [run] = experiment.of_instrument("collectives")
+    outcome = measure(experiment.request(run), small_split, tmp_path / "run.json", 120)
+    assert outcome.status == "ok", outcome
+    found = read_json(tmp_path / "run.json")["collectives"]
+    assert not found["alone"] and found["contention"] == []
 
 
 @pytest.mark.parametrize("target", ["predictions", "advice"])

@@ -9,11 +9,11 @@ from repeat to repeat. Deviations are those of logarithms, and they are widened 
 of repeats (T. C. Hesterberg, What teachers should know about the bootstrap, The American
 Statistician 69 (2015), 371-386: expanded percentile intervals). Steps of all numbers of rows of a
 work have the same spread, so their deviations are drawn from all of them. The predicted run is one
-more repeat, so it deviates like one. A repeat of collectives deviates by what its calls of all
-operations and sizes have in common, because a run makes many calls, and what is of single ones
-evens out. It is also made in other minutes, so its steps are slower or
-faster by what is drawn from the drift that the calibration measured. What was measured in rounds of
-blocks is the median of what is drawn, because some blocks are disturbed.
+more repeat, so it deviates like one. The deviation of a repeat of collectives is the mean over all
+operations and sizes of a library. A run makes many calls, so differences between single calls do
+not count. The predicted run is also made in other minutes, so its steps are slower or faster by
+what is drawn from the drift that the calibration measured. What was measured in rounds of blocks is
+the median of what is drawn, because some blocks are disturbed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CollectiveTimes:
 
     @property
     def measured_with(self) -> tuple[str, str, Layout]:
-        """Return the library, network and layout, which operations of the same repeats share."""
+        """Return what operations share whose repeats were measured together."""
         return self.library, self.network, self.layout
 
     @property
@@ -513,9 +513,8 @@ def _deviations_of(steps: Sequence[StepTimes]) -> np.ndarray:
 def _repeats(collectives: Sequence[CollectiveTimes]) -> dict[tuple, np.ndarray]:
     """Return the seconds of all operations, of shape (measurements, repeats), by `measured_with`.
 
-    What all of them have in common in a repeat is the speed of the machine and its library in a
-    moment. These are the repeats while ranks compute, if there are any. Those of `seconds` may be
-    single calls after a step, and a run makes many.
+    They are those while ranks compute, if these were measured, because the others may be single
+    calls after a step. If operations have unequal numbers of repeats, the first ones count.
     """
     joined: dict[tuple, list[np.ndarray]] = {}
     for each in collectives:

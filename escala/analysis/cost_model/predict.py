@@ -229,7 +229,10 @@ def _nearest_exchange(
     each = work.exchanges[number]
     *elsewhere, _ = _distance(each, plan)
     if any(elsewhere):
-        notes.append(f"steps with exchange were measured on {_place(each)} only")
+        notes.append(
+            f"what a step loses by its exchange was not measured {_where(plan)}: that "
+            f"{_where(each)} stands for it"
+        )
     given = {name: getattr(each, name) for name in ("fusion_bytes", "cycle_seconds")}
     return number, replace(
         plan,
@@ -273,8 +276,8 @@ def _distance(each: StartTimes | ExchangeTimes, plan: Plan) -> tuple[bool, bool,
     return other_kind, other_network, abs(each.layout.ranks - plan.layout.ranks)
 
 
-def _place(each: ExchangeTimes) -> str:
-    return "one node" if each.layout.nodes == 1 else f"several nodes over {each.network}"
+def _where(each: ExchangeTimes | Plan) -> str:
+    return "on one node" if each.layout.nodes == 1 else f"between nodes over {each.network}"
 
 
 def _later_start(starts: Sequence[StartTimes], plan: Plan, notes: list[str]) -> float:
