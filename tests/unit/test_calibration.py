@@ -250,15 +250,17 @@ def seconds_of_collective(operation: str, size: int) -> float:
     return WAIT + np.dot(MEMORY, [each.local_messages, each.local_bytes])
 
 
-def write_runs(root: Path, found: Calibration, slower_clocks: float = 1.0, **changes) -> dict:
+def write_runs(
+    root: Path, found: Calibration, slower_clocks: float = 1.0, links: bool = False, **changes
+) -> dict:
     """Write the files of the runs that calibrate, as a machine of known times leaves them.
 
     Steps with clocks are slower by a factor.
     """
     fake = FakeExperiment(root / "fake").add_dataset().add("single", "1x1", 5.0, repeats=1)
     example = read_json(fake.runs[0])
-    sources = found.sources(links=False)
-    for run in found.runs_needed(links=False):
+    sources = found.sources(links)
+    for run in found.runs_needed(links):
         layout, rows = Layout.parse(run.layout), int(run.variant.partition("-")[0][4:])
         content = example | {
             **{name: getattr(run, name) for name in ("strategy", "layout", "variant", "network")},
@@ -414,6 +416,23 @@ def test_a_measured_exchange_has_the_knobs_of_its_run(tmp_path, knobs, expected)
     assert measured
     for each in measured:
         assert (each["fusion_bytes"], each["cycle_seconds"]) == expected
+
+
+def test_contention_is_by_the_processes_of_a_node_over_all_networks(tmp_path):
+    """Runs of one node, and of two nodes over two links, each with ten rounds."""
+    found = Calibration(experiment())
+    content, _ = document(write_runs(tmp_path, found, links=True))
+    parse(content)
+    for of_work in content["works"].values():
+        expected: dict[tuple, int] = {}
+        for each in of_work["exchanges"]:
+            kind = each["library"], Layout.parse(each["layout"]).processes
+            expected[kind] = expected.get(kind, 0) + len(each["seconds"])
+        assert {processes for _, processes in expected} == {1, 2}
+        assert {
+            (each["library"], each["processes"]): len(each["ratios"])
+            for each in of_work["contention"]
+        } == expected
 
 
 def test_steps_in_turns_are_those_after_the_first_of_their_blocks():

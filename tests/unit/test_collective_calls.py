@@ -57,6 +57,26 @@ def test_what_python_takes_is_no_part_of_a_time(sleeping):
     assert SLEEP <= found <= outside - SLEEP
 
 
+def test_a_call_that_takes_long_once_leaves_no_larger_size_out(monkeypatch):
+    """Calls of 10 ms, of which one waits a second, as for a packet that is lost."""
+    calls = itertools.count()
+
+    def seconds(_, call):
+        return 1.0 if next(calls) % 4 == 2 else 0.01
+
+    class Alone:
+        def call(self, operation, name, values):
+            return values
+
+    monkeypatch.setattr(collectives, "_seconds", seconds)
+    sizes = [1024, 2048, 4096]
+    timed = collectives.Timings(Alone(), sizes, 2, 6.0)
+    assert [each["bytes"] for each in timed._entries] == sizes * 2
+    monkeypatch.setattr(collectives, "_seconds", lambda _, call: 1.0)
+    timed = collectives.Timings(Alone(), sizes, 2, 6.0)
+    assert [each["bytes"] for each in timed._entries] == [1024, 1024]
+
+
 @pytest.mark.parametrize("corrected", [-3600.0, 3600.0])
 def test_a_corrected_clock_does_not_change_a_time(monkeypatch, sleeping, corrected):
     stamps = itertools.cycle([0.0, corrected])

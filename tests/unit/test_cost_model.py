@@ -323,6 +323,54 @@ def test_large_and_small_messages_weigh_the_same_in_a_fit():
     assert np.abs(fitted / disturbed.mean(axis=1) - 1).max() < 0.3
 
 
+def test_what_was_measured_at_a_size_is_predicted_there_and_only_for_its_layout():
+    """From 1 MiB on, each further byte takes twice as long, which two parameters do not follow."""
+    changed = content()
+    bends = 2**20
+    for each in changed["collectives"]:
+        for time in each["times"]:
+            factor = 2 if time["bytes"] >= bends else 1
+            time["seconds"] = [factor * seconds for seconds in time["seconds"]]
+            time["computing_seconds"] = [3 * seconds for seconds in time["seconds"]]
+            time["computing_shares"] = [0.75] * len(time["seconds"])
+    bent = parse(changed)
+    for layout, operation in (("1x2", ALLGATHER), ("2x1", ALLGATHER), ("2x1", ALLREDUCE)):
+        found = transfers(layout, of=bent)
+        for size in SIZES:
+            expected = true_seconds(MPI, operation, Layout.parse(layout), size)
+            expected *= 2 if size >= bends else 1
+            each = found.seconds(operation, size)
+            assert each.seconds == pytest.approx(expected)
+            assert each.computing_seconds == pytest.approx(3 * expected)
+            assert each.core_seconds == pytest.approx(3 / 4 * expected)
+        largest, beyond = (found.seconds(operation, size).seconds for size in (SIZES[-1], 2**30))
+        assert beyond == pytest.approx(largest * 2**30 / SIZES[-1], rel=0.05)
+    other = transfers("4x1", of=bent).seconds(ALLGATHER, SIZES[0]).seconds
+    of = next(
+        each
+        for each in bent.collectives
+        if (each.library, each.operation, str(each.layout)) == (MPI, ALLGATHER, "2x1")
+    )
+    sent = work(MPI, ALLGATHER, Layout(4, 1), SIZES[0])
+    overhead, per_byte = fit(of, LINK[0]).at(SIZES[0])
+    assert other == pytest.approx(
+        overhead + LINK[0] * sent.link_messages + per_byte * sent.link_bytes
+    )
+
+
+def test_a_larger_size_that_seems_faster_is_noise():
+    """Two sizes whose times were exchanged have their mean, weighted as in the fit."""
+    changed = content()
+    for each in changed["collectives"]:
+        for number, time in enumerate(each["times"]):
+            seconds = {0: 3e-3, 1: 2e-3}.get(number, 4e-3 + time["bytes"] * 1e-8)
+            time["seconds"] = [seconds] * len(time["seconds"])
+    found = transfers("2x1", of=parse(changed))
+    mean = np.average([3e-3, 2e-3], weights=[3e-3**-2, 2e-3**-2])
+    for size in SIZES[:2]:
+        assert found.seconds(ALLGATHER, size).seconds == pytest.approx(mean)
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     st.tuples(st.floats(1e6, 1e12), st.floats(1e6, 1e12)),
@@ -787,6 +835,32 @@ def test_threads_of_the_library_take_a_share_of_the_cores_of_each_rank():
     assert slower(Layout(2, 1)) == pytest.approx(1 / 0.8)
     assert slower(Layout(1, 2)) == pytest.approx(BOTH / 0.8)
     assert slower(Layout(1, 2), GLOO) == pytest.approx(BOTH)
+
+
+def test_ranks_on_nodes_of_their_own_are_slower_as_they_were_measured():
+    """Nodes of a laboratory may share a machine."""
+    changed = content()
+    [of_mpi, of_gloo] = changed["works"]["cnn"]["contention"]
+    between = of_mpi | {"processes": 1, "ratios": [1.2] * 3}
+    changed["works"]["cnn"]["contention"] = [of_mpi, between, of_gloo]
+
+    def slower(layout: Layout, library: str = MPI, cores: int = 1) -> float:
+        plan = replace(PLAN, library=library, layout=layout, rows=32 * layout.ranks, cores=cores)
+        terms = predict(parse(changed), plan, draws=2).terms
+        return 1 + terms["contention"][0] / (terms["fixed"] + terms["compute"])[0]
+
+    assert slower(Layout(1, 1)) == 1
+    assert slower(Layout(1, 2)) == slower(Layout(2, 2)) == pytest.approx(BOTH)
+    assert slower(Layout(2, 1)) == slower(Layout(4, 1)) == pytest.approx(1.2)
+    # Runs of this library were on one node only.
+    assert slower(Layout(2, 1), GLOO) == 1
+    # Two processes on a node with cores for one of them share these, as on a single machine.
+    for each in changed["works"]["cnn"]["steps"]:
+        each["cores"] = 2
+    for each in changed["works"]["cnn"]["contention"]:
+        each["cores"] = 2
+    assert slower(Layout(1, 2), cores=2) == pytest.approx(2)
+    assert slower(Layout(2, 2), cores=2) == pytest.approx(2 * 1.2)
 
 
 def test_contention_is_that_of_the_library_and_the_median_of_its_rounds():

@@ -108,13 +108,15 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Contention:
-    """How many times longer a step takes while other processes of the node compute theirs.
+    """How many times longer a step takes while the other ranks compute theirs.
+
+    Ranks with a node to themselves have a contention too, if nodes share cores, memory or a cache.
 
     Attributes
     ----------
     library : by which the processes could exchange.
     rows, cores : as of `StepTimes`.
-    processes : that compute at the same time on the node.
+    processes : that compute at the same time on each node.
     ratios : one for each round of blocks, shape (rounds,).
     library_shares : of a core, that threads of the library take meanwhile, shape (shares,); empty
         if not measured.

@@ -209,7 +209,7 @@ def _work(files: Mapping, runs: _Runs) -> dict:
             for each in read_json(Path(files["gradients"]))
         ],
         "steps": _of_one_process(runs.steps),
-        "contention": _contention([run for run in runs.collectives if _nodes(run) == 1]),
+        "contention": _contention(runs.collectives),
         "exchanges": list(_exchanges(runs.collectives)),
         "update_seconds": update,
         "overheads": _overheads(runs.steps),
@@ -321,14 +321,14 @@ def _of_one_process(runs: Sequence[Mapping]) -> list[dict]:
 
 
 def _contention(runs: Sequence[Mapping]) -> list[dict]:
-    """Return how many times longer steps are beside other processes of the node, by library."""
+    """Return how many times longer steps are while the other ranks compute, by library."""
     by_kind: dict[tuple, list[Mapping]] = defaultdict(list)
     for run in runs:
         key = (
             run["collectives"]["library"],
             _rows(run),
             run["knobs"]["cores_per_process"],
-            Layout.parse(run["layout"]).ranks,
+            Layout.parse(run["layout"]).processes,
         )
         by_kind[key].append(run["collectives"])
     names = ("library", "rows", "cores", "processes")

@@ -5,9 +5,9 @@ The terms of a step:
 - `fixed`: of the compute time of one process, what does not depend on its rows: the line through
   the two smallest calibrated numbers of rows, at 0 rows.
 - `compute`: the rest of it, interpolated between the calibrated numbers of rows.
-- `contention`: what processes on the same node lose by each other, as calibrated for the library,
-  what threads of the library take of the cores, and by sharing cores if there are more ranks than
-  cores.
+- `contention`: what ranks lose by computing at the same time, as calibrated for the library and the
+  processes of a node, what threads of the library take of the cores, and by sharing cores if there
+  are more ranks than cores.
 - `skew`: the mean of the slowest of all ranks minus the mean of one: the expected largest of n
   independent draws from the calibrated steps.
 - `exchange`: what the exchange adds (`overlap.exposed_seconds`), the conversion to 16 bits, and
@@ -394,18 +394,21 @@ def _on_line(known: np.ndarray, seconds: np.ndarray, segment: int, rows: float) 
 def _contention(
     calibrated: Sequence[Contention], plan: Plan, cores_per_node: int, notes: list[str]
 ) -> float:
-    """Return the factor by which a step takes longer beside the other processes of its node.
+    """Return the factor by which a step takes longer while the other ranks compute theirs.
 
     Threads of the library take a share of the cores of each rank, also of ranks that have a node to
-    themselves. Without ratios of the plan's library, those of the others stand for them.
+    themselves. Without ratios of the plan's library, those of the others stand for them. One
+    process of a node has none on one node, nor if runs on several nodes did not measure it.
     """
     if plan.layout.ranks == 1:
         return 1.0
     of_cores = [each for each in calibrated if each.cores == plan.cores]
     of_library = [each for each in of_cores if each.library == plan.library]
-    ratios: dict[int, list[float]] = {1: [1.0]}
+    ratios: dict[int, list[float]] = {}
     for each in of_library or of_cores:
         ratios.setdefault(each.processes, []).append(float(each.ratios.mean()))
+    if plan.layout.nodes == 1 or 1 not in ratios:
+        ratios[1] = [1.0]
     processes = plan.layout.processes
     fitting = min(processes, max(cores_per_node // plan.cores, 1))
     known = sorted(ratios)

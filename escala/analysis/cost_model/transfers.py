@@ -12,6 +12,10 @@ negotiation and the wait for its cycle.
 is the larger one of two: that of the fastest calibrated network, on which the processor limits the
 rate, and that of the other network's rate. The larger one counts because a rank transfers a part of
 a message while it copies or adds another.
+
+Two parameters do not follow all sizes: a queue, a buffer or a lost packet makes some of them faster
+or slower. So for the layout and network that were measured, the fit is corrected at each size by
+what was measured there. To other layouts and networks, only the fit is carried over.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import isotonic_regression, nnls
 
 from escala.analysis.cost_model.calibration import LOCAL, Calibration, CollectiveTimes
 from escala.analysis.cost_model.collectives import (
@@ -52,16 +56,24 @@ class Fit:
     ends : bytes at which a piece ends, of shape (pieces - 1,).
     overheads : seconds, of shape (pieces,).
     seconds_per_byte : shape (pieces,).
+    sizes : bytes that were measured, of shape (sizes,).
+    ratios : measured by fitted seconds, of the same shape.
     """
 
     ends: np.ndarray
     overheads: np.ndarray
     seconds_per_byte: np.ndarray
+    sizes: np.ndarray
+    ratios: np.ndarray
 
     def at(self, size: float) -> tuple[float, float]:
         """Return overhead and seconds per byte for a size."""
         piece = np.searchsorted(self.ends, size, side="right")
         return float(self.overheads[piece]), float(self.seconds_per_byte[piece])
+
+    def ratio(self, size: float) -> float:
+        """Return measured by fitted seconds; those of the nearest size outside the measured."""
+        return float(np.interp(np.log(size), np.log(self.sizes), self.ratios))
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,7 @@ def fit(times: CollectiveTimes, latency_seconds: float = 0.0) -> Fit:
     messages, bytes_sent = np.array([_part(each, across) for each in works]).T
     seconds = times.seconds.mean(axis=1)
     ends = _ends(times)
-    fitted = []
+    fitted, ratios = [], np.empty(len(seconds))
     for piece in _pieces(times.sizes, ends):
         measured = seconds[piece]
         # The latency cannot take more than the whole time.
@@ -101,8 +113,11 @@ def fit(times: CollectiveTimes, latency_seconds: float = 0.0) -> Fit:
         scale = np.maximum(columns.max(axis=0) / measured.mean(), np.finfo(float).tiny)
         solution, _ = nnls(columns / scale / measured[:, None], rest / measured)
         fitted.append(solution / scale)
+        # More bytes do not take less time, so sizes that seem to are noise, and are averaged.
+        rising = isotonic_regression(measured, weights=measured**-2.0).x
+        ratios[piece] = rising / (measured - rest + columns @ fitted[-1])
     overheads, seconds_per_byte = np.array(fitted).T
-    return Fit(ends, overheads, seconds_per_byte)
+    return Fit(ends, overheads, seconds_per_byte, times.sizes, ratios)
 
 
 def _part(each: Work, across: bool) -> tuple[float, float]:
@@ -150,6 +165,10 @@ class _Leg(NamedTuple):
     seconds_per_byte: float
     deviation: float
     measured: bool
+
+    def ratio(self, of: Fit, size: float) -> float:
+        """Return by how much to correct the seconds of one of the fits."""
+        return of.ratio(size) if self.measured else 1.0
 
     def at(self, size: float, computing: bool = False) -> tuple[float, float]:
         """Return overhead and seconds per byte for a size."""
@@ -227,14 +246,18 @@ class Transfers:
             parts.append((local, each.local_messages, each.local_bytes))
         core = local.at(size)[1] if local else self._seconds_per_byte_of_core
         core_seconds = sum(min(leg.at(size)[1], core) * sent for leg, _, sent in parts)
-        seconds = _seconds(parts, size)
+        # If its layout and network were measured, the first leg is the only one.
+        first = parts[0][0]
+        seconds = _seconds(parts, size) * first.ratio(first.fit, size)
         computing = seconds + core_seconds
         if all(leg.computing for leg, *_ in parts):
-            computing = max(_seconds(parts, size, computing=True), seconds)
+            computing = _seconds(parts, size, computing=True) * first.ratio(first.computing, size)
+            computing = max(computing, seconds)
         if all(leg.core for leg, *_ in parts):
             overheads, rates = zip(*(leg.core.at(size) for leg, *_ in parts), strict=True)
             of_bytes = sum(rate * sent for rate, (*_, sent) in zip(rates, parts, strict=True))
-            core_seconds = min(max(overheads) + of_bytes, computing)
+            core_seconds = (max(overheads) + of_bytes) * first.ratio(first.core, size)
+            core_seconds = min(core_seconds, computing)
         deviation = (link or local).deviation
         return Transfer(seconds * deviation, core_seconds * deviation, computing * deviation)
 
@@ -273,7 +296,7 @@ class Transfers:
             return None
         chosen = self._nearest(within, self._layout.processes)
         latency = self._latency(LOCAL)
-        return _leg(chosen, latency, latency)
+        return _leg(chosen, latency, latency, measured=chosen.layout == self._layout)
 
     def _times(self, operation: str) -> list[CollectiveTimes]:
         of_library = [
