@@ -66,8 +66,8 @@ ALONE, COMPUTING, AFTER, PLAIN = WAYS = (
     "plain_seconds",
 )
 
-#: Both sides of the sizes at which Open MPI changes its algorithm for a few ranks. With 1 to 4 MiB,
-#: a link of 100 Mbit/s begins to lose packets.
+#: Both sides of the sizes at which Open MPI changes its algorithm for a few ranks. From 2 MiB on, a
+#: gather through Gloo may take twice as long (`docs/decisions/037-calibration.md`).
 SIZES = tuple(2**10 * kib for kib in (1, 2, 8, 32, 128, 256, 1024, 2048, 4096, 16384, 65536))
 MOST_CALLS = 20
 #: A size is left out if one call of it would take longer than this many shares of the time.
@@ -518,7 +518,7 @@ class Timings:
                 values = tf.zeros(size // 4, tf.float32)
                 call = Call(partial(collectives.call, operation, name), values)
                 call.seconds()  # Connects the ranks.
-                # The shorter one, because a lost packet may make a call many times as long.
+                # The shorter one, because a call may once take many times as long.
                 once = self._agree(min(_seconds(Call.seconds, call) for _ in range(2)))
                 count = max(1, min(MOST_CALLS, math.floor(share / once)))
                 self._entries.append({"operation": operation, "bytes": size})

@@ -58,7 +58,7 @@ def test_what_python_takes_is_no_part_of_a_time(sleeping):
 
 
 def test_a_call_that_takes_long_once_leaves_no_larger_size_out(monkeypatch):
-    """Calls of 10 ms, of which one waits a second, as for a packet that is lost."""
+    """Calls of 10 ms, of which every fourth takes a second."""
     calls = itertools.count()
 
     def seconds(_, call):

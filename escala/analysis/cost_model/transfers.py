@@ -13,9 +13,9 @@ is the larger one of two: that of the fastest calibrated network, on which the p
 rate, and that of the other network's rate. The larger one counts because a rank transfers a part of
 a message while it copies or adds another.
 
-Two parameters do not follow all sizes: a queue, a buffer or a lost packet makes some of them faster
-or slower. So for the layout and network that were measured, the fit is corrected at each size by
-what was measured there. To other layouts and networks, only the fit is carried over.
+Two parameters do not follow all sizes: a queue or a buffer makes some of them faster or slower. So
+for the layout and network that were measured, the fit is corrected at each size by what was
+measured there. To other layouts and networks, only the fit is carried over.
 """
 
 from __future__ import annotations
