@@ -324,7 +324,7 @@ def test_large_and_small_messages_weigh_the_same_in_a_fit():
 
 
 def test_what_was_measured_at_a_size_is_predicted_there_and_only_for_its_layout():
-    """From 1 MiB on, each further byte takes twice as long, which two parameters do not follow."""
+    """From 1 MiB on, a collective takes twice as long, which two parameters do not follow."""
     changed = content()
     bends = 2**20
     for each in changed["collectives"]:
@@ -838,7 +838,7 @@ def test_threads_of_the_library_take_a_share_of_the_cores_of_each_rank():
 
 
 def test_ranks_on_nodes_of_their_own_are_slower_as_they_were_measured():
-    """Nodes of a laboratory may share a machine."""
+    """Nodes of the lab share a machine."""
     changed = content()
     [of_mpi, of_gloo] = changed["works"]["cnn"]["contention"]
     between = of_mpi | {"processes": 1, "ratios": [1.2] * 3}
@@ -854,7 +854,7 @@ def test_ranks_on_nodes_of_their_own_are_slower_as_they_were_measured():
     assert slower(Layout(2, 1)) == slower(Layout(4, 1)) == pytest.approx(1.2)
     # Runs of this library were on one node only.
     assert slower(Layout(2, 1), GLOO) == 1
-    # Two processes on a node with cores for one of them share these, as on a single machine.
+    # Two processes share the cores of a node that has cores for one of them only.
     for each in changed["works"]["cnn"]["steps"]:
         each["cores"] = 2
     for each in changed["works"]["cnn"]["contention"]:

@@ -397,8 +397,8 @@ def _contention(
     """Return the factor by which a step takes longer while the other ranks compute theirs.
 
     Threads of the library take a share of the cores of each rank, also of ranks that have a node to
-    themselves. Without ratios of the plan's library, those of the others stand for them. One
-    process of a node has none on one node, nor if runs on several nodes did not measure it.
+    themselves. Without ratios of the plan's library, those of the others stand for them. The ratio
+    of one process on a node is that of runs on several nodes, and 1 without such runs.
     """
     if plan.layout.ranks == 1:
         return 1.0

@@ -57,7 +57,7 @@ class Fit:
     overheads : seconds, of shape (pieces,).
     seconds_per_byte : shape (pieces,).
     sizes : bytes that were measured, of shape (sizes,).
-    ratios : measured by fitted seconds, of the same shape.
+    ratios : measured seconds divided by fitted ones, of the same shape.
     """
 
     ends: np.ndarray
@@ -72,7 +72,10 @@ class Fit:
         return float(self.overheads[piece]), float(self.seconds_per_byte[piece])
 
     def ratio(self, size: float) -> float:
-        """Return measured by fitted seconds; those of the nearest size outside the measured."""
+        """Return measured seconds divided by fitted ones, interpolated between measured sizes.
+
+        A size that is smaller or larger than all of them has the ratio of the nearest one.
+        """
         return float(np.interp(np.log(size), np.log(self.sizes), self.ratios))
 
 
@@ -113,7 +116,7 @@ def fit(times: CollectiveTimes, latency_seconds: float = 0.0) -> Fit:
         scale = np.maximum(columns.max(axis=0) / measured.mean(), np.finfo(float).tiny)
         solution, _ = nnls(columns / scale / measured[:, None], rest / measured)
         fitted.append(solution / scale)
-        # More bytes do not take less time, so sizes that seem to are noise, and are averaged.
+        # More bytes do not take less time. Times that fall with the size are noise, and averaged.
         rising = isotonic_regression(measured, weights=measured**-2.0).x
         ratios[piece] = rising / (measured - rest + columns @ fitted[-1])
     overheads, seconds_per_byte = np.array(fitted).T
@@ -167,7 +170,7 @@ class _Leg(NamedTuple):
     measured: bool
 
     def ratio(self, of: Fit, size: float) -> float:
-        """Return by how much to correct the seconds of one of the fits."""
+        """Return the factor that corrects the seconds of one of the fits for a size."""
         return of.ratio(size) if self.measured else 1.0
 
     def at(self, size: float, computing: bool = False) -> tuple[float, float]:
