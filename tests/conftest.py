@@ -52,6 +52,7 @@ KNOBS = {
     "dense_exchange": "allreduce",
     "exchange_rates": None,
     "accumulation": 1,
+    "device": "auto",
     "products": "float32",
     "input_gradient": "tensorflow",
     "convolution": "layers",

@@ -1,4 +1,4 @@
-"""Describe the hardware of a machine: its CPU model, cores and memory, and the memory to be had."""
+"""Describe the hardware of a machine: CPU model, cores, memory and GPUs, and memory to be had."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from pathlib import Path
 
 import psutil
 
+from escala.core.gpus import available_gpus
+
 
 def describe() -> dict:
-    """Return this machine's CPU model, cores and memory.
+    """Return this machine's CPU model, cores, memory and GPUs.
 
     Returns
     -------
     `cpu`, the name of the model; `cores_available`, the logical cores that this process may use;
     `cores_total`, those of the machine; `memory_bytes`, the memory that the kernel manages. This is
     some megabytes less than the installed memory, and differs a little between equal machines.
+    `gpus`, the models of the GPUs that this process may use, is left out if there are none.
     """
+    gpus = [gpu.name for gpu in available_gpus()]
     return {
         "cpu": _cpu_model(),
         "cores_available": len(available_cores()),
         "cores_total": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
-    }
+    } | ({"gpus": gpus} if gpus else {})
 
 
 def memory_gib(memory_bytes: int) -> int:

@@ -79,6 +79,8 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "shares": ranks[0]["shares"],
         "evaluating": sum(stop > start for start, stop in (r["evaluated"] for r in ranks)),
     }
+    if any(gpus := [process.get("gpus", []) for process in everyone]):
+        result["ranks"]["gpus"] = gpus
     result["training"] |= {
         "optimizer": ranks[0]["optimizer"],
         "parameters": ranks[0]["parameters"],

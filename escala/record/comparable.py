@@ -165,9 +165,10 @@ def _of_one_kind(one: Machines, other: Machines) -> bool:
     return counts[0] == counts[1] if len(one) == len(other) else set(counts[0]) == set(counts[1])
 
 
-def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int]:
-    """Return the CPU model, the cores and the installed memory in GiB of a machine."""
-    return machine["cpu"], machine["cores_total"], memory_gib(machine["memory_bytes"])
+def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int, tuple[str, ...]]:
+    """Return the CPU model, the cores, the installed memory in GiB and the GPUs of a machine."""
+    memory, gpus = memory_gib(machine["memory_bytes"]), tuple(machine.get("gpus", []))
+    return machine["cpu"], machine["cores_total"], memory, gpus
 
 
 def alike_rates(one: float | None, other: float | None) -> bool:
@@ -231,8 +232,11 @@ def series(run: Measurement) -> dict[str, Any]:
 
 
 def _described(machines: Machines) -> str:
-    """Name the kinds of machines by CPU model, cores and memory, and count those of a kind."""
-    kinds = Counter(f"{cpu}, {cores} cores, {gib} GiB" for cpu, cores, gib in map(_kind, machines))
+    """Name the kinds of machines by CPU, cores, memory and GPUs, and count those of a kind."""
+    kinds = Counter(
+        ", ".join([cpu, f"{cores} cores", f"{gib} GiB", *gpus])
+        for cpu, cores, gib, gpus in map(_kind, machines)
+    )
     return " with ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in kinds.items())
 
 

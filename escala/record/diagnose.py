@@ -20,7 +20,9 @@ def failure(code: int, folder: Path) -> Outcome:
     errors = sorted(folder.glob("rank*.error.json"), key=lambda path: path.stat().st_mtime_ns)
     if errors:
         error, rank = read_json(errors[0]), int(re.search(r"\d+", errors[0].name)[0])
-        return Outcome(error["status"], f"rank {rank}: {error['reason']}{tail(folder, rank)}")
+        # A refusal names its reason and remedy. Its last lines would be a traceback.
+        lines = "" if error["status"] == "unavailable" else tail(folder, rank)
+        return Outcome(error["status"], f"rank {rank}: {error['reason']}{lines}")
     return Outcome("failed", f"the launcher ended with exit code {code}{_launcher_tail(folder)}")
 
 

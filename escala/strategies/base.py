@@ -255,21 +255,23 @@ def set_threads(threads: dict[str, int]) -> None:
 def set_products(kind: str) -> None:
     """Choose the type of matrix products and convolutions in graphs that are compiled after it.
 
-    TensorFlow rewrites the graphs: it casts the factors of these operations, and the results back
-    to float32, and oneDNN computes them with the processor's own instructions.
+    For `bfloat16` TensorFlow rewrites the graphs: it casts the factors of these operations, and the
+    results back to float32, and oneDNN computes them with the processor's own instructions. For
+    `tensor-float-32` a GPU rounds the factors to 10 bits of mantissa, which is TensorFlow's own
+    default; cores do not.
 
     Parameters
     ----------
-    kind : `float32` or `bfloat16`.
+    kind : `float32`, `tensor-float-32` or `bfloat16`.
 
     Raises
     ------
     Unavailable : the processor has no instructions for bfloat16. oneDNN would emulate them.
     """
-    if kind == "float32":
-        return
-    if not has_instructions(BFLOAT16):
+    if kind == "bfloat16" and not has_instructions(BFLOAT16):
         raise Unavailable(f"products: {kind} needs a processor with {BFLOAT16}")
     import tensorflow as tf
 
-    tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": True})
+    tf.config.experimental.enable_tensor_float_32_execution(kind == "tensor-float-32")
+    if kind == "bfloat16":
+        tf.config.optimizer.set_experimental_options({"auto_mixed_precision_onednn_bfloat16": True})

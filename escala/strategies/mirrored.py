@@ -5,6 +5,7 @@ The devices are the node's GPUs where it has any, and logical CPU devices otherw
 
 from __future__ import annotations
 
+from escala.core.errors import Unavailable
 from escala.strategies.distribute import Distribute
 
 
@@ -18,12 +19,17 @@ class Mirrored(Distribute):
         import tensorflow as tf
 
         ranks = self.place.ranks
-        if tf.config.list_physical_devices("GPU"):
-            devices = tf.config.list_logical_devices("GPU")[: len(ranks)]
+        if gpus := tf.config.list_physical_devices("GPU"):
+            if len(gpus) < len(ranks):
+                raise Unavailable(
+                    f"mirrored needs a GPU for each of {len(ranks)} ranks, and the node has "
+                    f"{len(gpus)}. `device: cpu` computes on cores"
+                )
+            devices = tf.config.list_logical_devices("GPU")
         else:
             [processor] = tf.config.list_physical_devices("CPU")
             logical = [tf.config.LogicalDeviceConfiguration() for _ in ranks]
             tf.config.set_logical_device_configuration(processor, logical)
             devices = tf.config.list_logical_devices("CPU")
         self.tf_strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
-        return ranks[: len(devices)], self.tf_strategy.num_replicas_in_sync
+        return ranks, self.tf_strategy.num_replicas_in_sync

@@ -22,6 +22,7 @@ from escala.core.files import read_json, write_json
 from escala.probes import Probe, of_run
 from escala.runtime.launch import process_of_environment
 from escala.strategies.knobs import readable
+from escala.strategies.shared.devices import gpus_in_use, set_device
 from escala.strategies.shared.place import Place
 
 log = logging.getLogger("escala")
@@ -86,6 +87,7 @@ def _busy_neighbours(count: int) -> Iterator[None]:
 
 def _by_steps(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     knobs = request["knobs"]
+    set_device(knobs["device"], place)
     with _without_garbage_collection():
         import tensorflow as tf
 
@@ -103,6 +105,7 @@ def _by_steps(request: dict, folder: Path, place: Place, probe: Probe | None) ->
             f"requested rank {_listed(place.ranks)} of {request['ranks']}, "
             f"obtained rank {_listed(ranks)} of {total}"
         )
+    gpus = gpus_in_use(knobs["device"])
     startup = _startup_seconds(place.process, place.processes)
     if strategy.trains:
         measured = train(request, strategy, total, folder, probe)
@@ -113,6 +116,7 @@ def _by_steps(request: dict, folder: Path, place: Place, probe: Probe | None) ->
     strategy.stop()
     return measured | {
         "ranks": total,
+        "gpus": gpus,
         "threads": {
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),

@@ -55,6 +55,7 @@ def changed(run: dict, path: str, value: object) -> dict:
         ("link.mbit_per_second", 80.0, "links of unlike rates: 95 and 80 Mbit/s measured"),
         ("ranks.machines.1.cpu", "Another CPU", "unlike machines: 2 × Example CPU"),
         ("ranks.machines.0.cores_total", 4, "unlike machines: "),
+        ("ranks.machines.1.gpus", ["Model A"], "2 cores, 8 GiB, Model A"),
         ("ranks.machines.1.memory_bytes", 16 * 2**30, "2 cores, 16 GiB"),
         ("ranks.machines.1.cores_available", 1, "other cores available"),
         ("data.sha256", {}, "other data"),

@@ -47,6 +47,24 @@ def computed(products: str) -> list:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.parametrize(
+    ("products", "allowed"),
+    [("float32", False), ("tensor-float-32", True)],
+)
+def test_only_the_knob_lets_a_gpu_round_factors(products, allowed):
+    """TensorFlow's own default is to round them. There is no GPU here, so its setting is read."""
+    program = (
+        "import sys, tensorflow as tf; from escala.strategies.base import set_products; "
+        "assert tf.config.experimental.tensor_float_32_execution_enabled(); "
+        "set_products(sys.argv[1]); "
+        "print(tf.config.experimental.tensor_float_32_execution_enabled())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, products], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == str(allowed), done.stderr
+
+
 #: The gradient of the sum of products of ones is exact in both types.
 UPDATED = ["float32", 1 + SMALL - 32 * SMALL]
 
@@ -62,6 +80,5 @@ def test_products_in_bfloat16_round_their_factors_and_weights_stay_as_they_are()
 
 def test_a_processor_without_instructions_for_bfloat16_is_refused(monkeypatch):
     monkeypatch.setattr(base, "has_instructions", lambda name: False)
-    base.set_products("float32")
     with pytest.raises(Unavailable, match="needs a processor with avx512_bf16"):
         base.set_products("bfloat16")

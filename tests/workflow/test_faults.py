@@ -17,6 +17,7 @@ import pytest
 
 from escala.core.errors import InputError
 from escala.core.files import read_json
+from escala.core.gpus import available_gpus
 from escala.data.base import Arrays
 from escala.record import steps
 from escala.record.outcome import Outcome
@@ -324,16 +325,36 @@ def test_damaged_arrays_are_refused(small_split, request_for, tmp_path):
         measure(request_for("single", "1x1"), split, tmp_path / "run" / "run.json", 300)
 
 
-def test_what_takes_gpus_is_unavailable_where_there_are_none(small_split, request_for, tmp_path):
-    import tensorflow as tf
-
-    if tf.config.list_physical_devices("GPU"):
+@pytest.mark.parametrize(
+    ("strategy", "layout", "knobs", "reason"),
+    [
+        (
+            "multiworker-mirrored",
+            "1x2",
+            {"communication": "nccl"},
+            "nccl takes GPUs, and there are",
+        ),
+        ("single", "1x1", {"device": "gpu"}, "device: gpu needs a GPU"),
+    ],
+)
+def test_what_takes_gpus_is_unavailable_where_there_are_none(
+    small_split, request_for, tmp_path, strategy, layout, knobs, reason
+):
+    if available_gpus():
         pytest.skip("this machine has a GPU")
-    request = request_for("multiworker-mirrored", "1x2", knobs={"communication": "nccl"})
+    request = request_for(strategy, layout, knobs=knobs)
     outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
     assert outcome.status == "unavailable"
-    assert "takes GPUs, and there are none" in outcome.reason
+    assert reason in outcome.reason and "Traceback" not in outcome.reason
+    assert "last lines" not in outcome.reason
     assert not ranks_of(tmp_path)
+
+
+def test_ranks_on_cores_train_and_record_no_gpu(small_split, request_for, tmp_path):
+    request = request_for("single", "1x1", knobs={"device": "cpu"})
+    assert measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS).status == "ok"
+    run = read_json(tmp_path / "run.json")
+    assert run["knobs"]["device"] == "cpu" and "gpus" not in run["ranks"]
 
 
 def test_a_launcher_that_is_missing_makes_the_run_unavailable(
