@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +23,8 @@ def main(command: Callable[[], int | None]) -> int:
     is missing.
 
     Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so that `finally` clauses run and no
-    child survives; the exit code is then 128 and the signal's number.
+    child survives; the exit code is then 128 and the signal's number. It is that of SIGPIPE,
+    without a message, if nobody reads the output any more.
     """
     interrupts.handle()
     try:
@@ -32,6 +35,10 @@ def main(command: Callable[[], int | None]) -> int:
     except Unavailable as error:
         print(f"escala: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has enough. Python would write the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except OSError as error:
         if error.filename is None and error.errno is None:
             raise

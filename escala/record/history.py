@@ -226,17 +226,23 @@ def read(
     if found.damaged:
         warn(_warning(found.damaged))
     try:
-        database.execute(
-            f"CREATE VIEW runs AS SELECT * EXCLUDE ({DOCUMENT}) FROM held WHERE {where}"
-        )
+        # Within brackets it can only be a condition.
+        database.execute(f"CREATE VIEW chosen AS SELECT * FROM held WHERE ({where})")
+        # Some conditions are refused only where there are values, such as a text for a number.
+        database.execute("SELECT run_sha256 FROM chosen LIMIT 1").fetchall()
     except duckdb.Error as error:
+        database.close()
         raise _refused("--where", where, error) from None
+    database.execute(f"CREATE VIEW runs AS SELECT * EXCLUDE ({DOCUMENT}) FROM chosen")
+    database.execute(
+        f"CREATE VIEW documents AS SELECT run_sha256, {DOCUMENT}::JSON AS {DOCUMENT} FROM chosen"
+    )
     database.execute(_MEASUREMENTS)
     return database
 
 
 def _viewed(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
-    """Return a database with views of some files: `held`, with each measurement once.
+    """Return a database with a view of some files: `held`, with each measurement once.
 
     A query reads only the columns that it names. Files of earlier versions may lack columns, and
     those of later ones may have more. Those of equal columns are read together, because DuckDB
@@ -254,9 +260,6 @@ def _viewed(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:
     database.execute(
         f"CREATE VIEW held AS SELECT * FROM ({rows}) QUALIFY "
         "row_number() OVER (PARTITION BY run_sha256 ORDER BY ratio IS NULL) = 1"
-    )
-    database.execute(
-        f"CREATE VIEW documents AS SELECT run_sha256, {DOCUMENT}::JSON AS {DOCUMENT} FROM held"
     )
     return database
 
@@ -310,14 +313,21 @@ def export(folder: Path, target: Path, sessions: Iterable[str] = ()) -> Moved:
     Parameters
     ----------
     sessions : the sessions to write; default: all.
+
+    Raises
+    ------
+    InputError : a session is not in the history.
     """
-    found = files(folder)
-    chosen = set(sessions)
-    kept = [
-        path
-        for path in found.intact
-        if not chosen or _NAME.fullmatch(path.name)["session"] in chosen
-    ]
+    found, chosen = files(folder), set(sessions)
+    session_of = {path: _NAME.fullmatch(path.name)["session"] for path in found.intact}
+    if unknown := chosen - set(session_of.values()):
+        raise InputError(
+            "--session",
+            ", ".join(sorted(unknown)),
+            f"is not in {folder}",
+            "`scripts/history.py query sessions` lists them",
+        )
+    kept = [path for path, session in session_of.items() if not chosen or session in chosen]
     with atomic(target) as temporary, tarfile.open(temporary, "w") as archive:
         for path in kept:
             archive.add(path, path.name, filter=_without_owner)

@@ -26,7 +26,7 @@ def contents(tables: Tables, name: str, title: str) -> dict[str, dict]:
         "answer_mqc.json": _section(name, title, "answer", "Answer")
         | {"plot_type": "html", "data": _answer(tables, name)},
         "configurations_mqc.json": _section(name, title, "configurations", "Configurations")
-        | {"description": explanation(tables), "plot_type": "table"}
+        | {"description": _text(explanation(tables)), "plot_type": "table"}
         | _table(tables, name, title),
     }
 
@@ -35,7 +35,7 @@ def _section(name: str, title: str, part: str, heading: str) -> dict:
     """Return the place of a section: sections of one experiment stand together."""
     return {
         "parent_id": f"escala_{name}",
-        "parent_name": f"Escala: {Markup.escape(title)}",
+        "parent_name": _text(f"Escala: {title}"),
         "id": f"escala_{name}_{part}",
         "section_name": heading,
     }
@@ -59,19 +59,22 @@ def _table(tables: Tables, name: str, title: str) -> dict:
     return {
         "pconfig": {
             "id": f"escala_{name}_configurations_table",
-            "title": f"Escala: {title}",
-            "col1_header": first,
+            "title": _text(f"Escala: {title}"),
+            "col1_header": _text(first),
             "namespace": name,
             "no_violin": True,
         },
         "headers": {
-            key: {"title": heading, "scale": False}
+            key: {"title": _text(heading), "scale": False}
             for key, heading in zip(keys, columns, strict=True)
         },
         "data": {
-            str(Markup.escape(label)): {
-                key: str(Markup.escape(cell)) for key, cell in zip(keys, cells, strict=True)
-            }
+            _text(label): {key: _text(cell) for key, cell in zip(keys, cells, strict=True)}
             for label, *cells in rows
         },
     }
+
+
+def _text(value: str) -> str:
+    """Escape what MultiQC puts into its report as HTML, also into attributes."""
+    return str(Markup.escape(value))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from escala import cli
 from escala.core.errors import InputError
+from tests.conftest import ROOT
 
 
 def test_a_stage_says_rows_bytes_and_seconds(tmp_path, capsys):
@@ -47,3 +51,24 @@ def test_every_end_has_its_code_and_its_line(error, code, said, capsys):
 
     assert cli.main(fail) == code
     assert said in capsys.readouterr().err
+
+
+def test_output_that_nobody_reads_any_more_ends_without_a_message():
+    program = (
+        "from escala.cli import main\n"
+        "def command():\n"
+        "    for number in range(100_000):\n"
+        "        print(number)\n"
+        "raise SystemExit(main(command))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdout.readline() == "0\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 from docutils.core import publish_parts
+from fixtures_runs import REFERENCES, fair
 from jinja2 import Environment
-from pages import hostile, three
+from pages import HOSTILE, hostile
 
+from escala.report import tables
 from escala.report.findings import of_section
 from escala.report.summary import summary
 
@@ -26,15 +28,24 @@ def _front_page(files: list[Path]) -> str:
     return publish_parts(text, writer="html", settings_overrides=settings)["html_body"]
 
 
+def _variants(folder: Path) -> dict:
+    """Return tables of two variants, so that labels name them."""
+    experiment = fair(folder, 5.6, 4.6, 3.9)
+    return tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, references=REFERENCES
+    )
+
+
 @pytest.mark.parametrize("change", [dict, hostile])
 def test_the_front_page_has_the_answer_of_the_summary(tmp_path, change):
-    frames = change(three(tmp_path))
+    frames = change(_variants(tmp_path))
     path = tmp_path / "summary.md"
     path.write_text(summary(frames, "demo", "A title", ["tables/speedup.csv"]))
     found = _front_page([tmp_path / "other.csv", path])
     shown = found.split('<p class="answer"><strong>')[1].split("</strong></p>")[0]
     first = next(of_section("answer", frames, "demo"))
     assert unescape(shown) == first.text.replace("`", "")
+    assert (HOSTILE["tuned"] in unescape(shown)) == (change is hostile)
     assert "<" not in shown and found.count('class="answer"') == 1
 
 

@@ -505,6 +505,33 @@ def test_chosen_sessions_are_exported(folder, tmp_path):
         assert history.query(database, "SELECT DISTINCT session FROM runs").rows == [(chosen,)]
 
 
+def test_a_session_that_is_not_there_is_refused_and_nothing_is_written(folder, tmp_path):
+    filled(folder)
+    with pytest.raises(InputError, match=r"--session: 'typo'.*query sessions"):
+        history.export(folder, tmp_path / "one.tar", ["20260102T000000Z-1", "typo"])
+    assert not (tmp_path / "one.tar").exists()
+
+
+def test_a_condition_chooses_measurements_in_every_view(folder):
+    filled(folder)
+    with history.read(folder, "strategy = 'single'") as database:
+        numbers = {
+            view: history.query(database, f"SELECT count(*) FROM {view}").rows[0][0]
+            for view in ("runs", "documents")
+        }
+        of_others = history.query(
+            database, "SELECT count(*) FROM documents WHERE run->>'strategy' <> 'single'"
+        ).rows
+    assert numbers["runs"] == numbers["documents"] > 0 and of_others == [(0,)]
+
+
+@pytest.mark.parametrize("where", ["layout = 5", "true); DROP VIEW held; --", "nothing = 1", ""])
+def test_what_is_no_condition_on_measurements_is_refused(folder, where):
+    filled(folder)
+    with pytest.raises(InputError, match="--where"):
+        history.read(folder, where)
+
+
 def test_what_is_damaged_or_foreign_is_not_imported(folder, tmp_path):
     filled(folder)
     FAULTS["a value"](damaged := history.files(folder).intact[0])
@@ -651,6 +678,7 @@ def test_the_command_adds_queries_and_draws(folder, tmp_path, run_command):
         ["query", "--sql", " "],
         ["query", "sessions", "--sql", "SELECT 1"],
         ["query", "sessions", "--where", "nothing = 1"],
+        ["query", "sessions", "--where", "layout = 5"],
     ):
         done = run_command(*wrong)
         assert done.returncode == 2, wrong

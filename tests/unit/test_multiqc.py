@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from html import unescape
 
 import pytest
-from pages import TITLE, Parsed, hostile, three
+from fixtures_runs import REFERENCES, fair
+from pages import HOSTILE, TITLE, Parsed, hostile, three
 
 from escala.report import tables
 from escala.report.findings import of_section
@@ -40,12 +42,34 @@ def test_the_table_is_that_of_the_page(frames):
         assert list(map(unescape, found["data"][label].values())) == cells
 
 
-def test_names_from_data_stay_text(frames):
-    found = contents(hostile(frames), "demo", TITLE)
+def test_names_from_data_and_titles_stay_text(tmp_path):
+    experiment = fair(tmp_path, 5.6, 4.6, 3.9)
+    frames = hostile(
+        tables.tables(
+            experiment.runs, experiment.dataset_files, experiment.class_files, references=REFERENCES
+        )
+    )
+    title = 'a <b> " onmouseover="alert(1)'
+    found = contents(frames, "demo", title)
+    name = HOSTILE["tuned"]
     answer = Parsed(found["answer_mqc.json"]["data"])
     assert {name for name, _ in answer.elements} <= {"p", "strong", "ul", "li", "code"}
-    text = json.dumps(found["configurations_mqc.json"]["data"])
-    assert "<" not in text
+    assert name in "".join(answer.text_of("p"))
+    table = found["configurations_mqc.json"]
+    assert any(name in unescape(label) for label in table["data"])
+    assert unescape(table["pconfig"]["title"]) == f"Escala: {title}"
+    texts = [each for content in found.values() for each in _strings(content)]
+    texts.remove(found["answer_mqc.json"]["data"])
+    assert not [each for each in texts if set(each) & set("<>\"'")]
+
+
+def _strings(content: object) -> Iterator[str]:
+    """Yield all strings in a JSON value, keys included."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict):
+        for key, value in content.items():
+            yield from (key, *_strings(value))
 
 
 def test_sections_of_several_experiments_stand_apart(frames):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fixtures_runs import REFERENCES, changed, clocked, fair, three_configurations
+from fixtures_runs import REFERENCES, FakeExperiment, changed, clocked, fair, three_configurations
 from pages import failed
 from sentences import check
 
@@ -61,6 +61,43 @@ def _fair(folder: Path, *seconds: float, repeats: int = 7, change=None) -> list[
 )
 def test_the_verdicts_decide_what_to_train_with(tmp_path, seconds, advice):
     assert _fair(tmp_path, *seconds)[0] == advice
+
+
+def _variants(folder: Path, slow: tuple[float, float], fast: tuple[float, float]) -> list[str]:
+    """Return answer and steps of two variants, each of one process and of two; in seconds."""
+    experiment = FakeExperiment(folder).add_dataset()
+    for variant, (one, two) in {"slow": slow, "fast": fast}.items():
+        experiment.add("single", "1x1", one, 7, variant=variant, rows=64)
+        experiment.add("horovod-mpi", "1x2", two, 7, variant=variant, rows=64)
+    frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    [answer, *_] = of_section("answer", frames, "demo")
+    return [answer.text, *_texts(frames)]
+
+
+def test_the_least_time_decides_and_not_the_smallest_ratio(tmp_path):
+    answer, advice, *_ = _variants(tmp_path, slow=(5.0, 2.5), fast=(1.0, 0.8))
+    assert answer.startswith("Yes: two processes (`horovod-mpi 1x2 fast`) take 0.80 of the time of")
+    assert "of one process (`single 1x1 fast`)" in answer
+    assert advice == (
+        "To save time, train with `horovod-mpi 1x2 fast`; to save core-hours, train with "
+        "`single 1x1 fast`."
+    )
+
+
+def test_one_process_of_a_faster_variant_is_what_to_train_with(tmp_path):
+    answer, advice, *_ = _variants(tmp_path, slow=(5.0, 2.5), fast=(1.0, 1.3))
+    assert answer.startswith("No: two processes (`horovod-mpi 1x2 fast`)")
+    assert advice == (
+        "To save time, train with `single 1x1 fast`: its epoch takes 1.01 s, and one "
+        "of `horovod-mpi 1x2 slow` 2.49 s."
+    )
+
+
+def test_where_nothing_is_faster_the_fastest_reference_is_named(tmp_path):
+    _, advice, *_ = _variants(tmp_path, slow=(5.0, 6.0), fast=(1.0, 1.3))
+    assert advice == (
+        "Train with `single 1x1 fast`: no other configuration was found to take less time."
+    )
 
 
 def test_what_cannot_be_distinguished_needs_more_pairs(tmp_path):

@@ -8,16 +8,19 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from html import unescape
+from pathlib import Path
 
 import pytest
-from fixtures_runs import laddered
+from fixtures_runs import FakeExperiment, laddered
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import HOSTILE, TITLE, Parsed, captions, drawn, failed, hostile, three, written
 
 from escala.report import tables
+from escala.report.figures import FIGURES
 from escala.report.findings import of_section
-from escala.report.page import FIGURE_BYTES, marked, page, plain
+from escala.report.overview import overview
+from escala.report.page import FIGURE_BYTES, marked, page, plain, question
 from escala.report.page.svg import Drawings
 from escala.report.vega import script
 
@@ -187,6 +190,46 @@ def test_figures_beyond_the_size_of_a_page_are_links(frames, figures):
     text = page(frames, "demo", TITLE, figures | {"speedup": large}, captions(figures))
     assert len(text.encode()) < LIMIT
     assert 'href="figures/speedup.svg"' in text and 'id="figure-speedup"' in text
+
+
+def test_a_figure_that_is_too_large_leaves_room_for_the_others(frames, figures):
+    large = figures["speedup"].replace("</svg>", f"<text>{'x' * FIGURE_BYTES}</text></svg>")
+    text = page(frames, "demo", TITLE, {"speedup": large, **_others(figures)}, captions(figures))
+    assert text.count("Open the figure.") == 1 < len(figures)
+
+
+def _others(figures: dict[str, str]) -> dict[str, str]:
+    return {name: figure for name, figure in figures.items() if name != "speedup"}
+
+
+def _fits(folder: Path) -> dict:
+    """Return the tables of an experiment whose only workload is trained by a fit."""
+    experiment = (
+        FakeExperiment(folder).add_dataset().add("single", "1x1", 0.4, workload="kmer-logreg")
+    )
+    return tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+
+
+@pytest.mark.parametrize("made", [failed, _fits])
+def test_without_a_timed_step_figures_and_configurations_are_there_too(tmp_path, made):
+    (tmp_path / "runs").mkdir()
+    frames = made(tmp_path / "runs")
+    figures = drawn(frames, tmp_path, FIGURES)
+    parsed = Parsed(written(frames, figures))
+    test_it_is_valid_and_complete(parsed)
+    shown = [attributes["id"] for attributes in parsed.all("figure")]
+    assert sorted(shown) == sorted(f"figure-{name}" for name in figures)
+    labels = [row[0] for row in overview(frames)[1]]
+    assert labels and set(labels) <= set(parsed.text_of("th"))
+
+
+def test_of_many_references_the_question_names_none(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    for variant in "abc":
+        experiment.add("single", "1x1", 5.0, variant=variant)
+        experiment.add("horovod-mpi", "1x2", 4.0, variant=variant)
+    frames = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    assert "less time than the main references" in question(frames)
 
 
 def test_traces_of_runs_are_offered_for_perfetto(frames):

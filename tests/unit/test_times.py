@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -19,6 +20,7 @@ from fixtures_runs import (
 from pages import HOSTILE, failed, hostile
 
 from escala.core.files import read_json
+from escala.record.comparable import CONFIGURATION
 from escala.report import tables
 from escala.report.page import times as module
 from escala.report.page.times import chart
@@ -139,6 +141,66 @@ def test_the_noise_floor_is_a_band_around_the_time_of_the_reference(frames, tmp_
     assert rows["horovod-gloo 1x2"]["verdict"] == "not distinguishable"
     assert band["floor_low"] < rows["horovod-gloo 1x2"]["seconds"] < band["floor_high"]
     assert "noise floor" in found.caption and "noise floor" not in chart(frames).caption
+
+
+def _variants(folder: Path) -> FakeExperiment:
+    """Return two variants, each of one process and of two."""
+    experiment = FakeExperiment(folder).add_dataset()
+    for variant, one, two in (("slow", 5.0, 2.5), ("fast", 1.0, 0.8)):
+        experiment.add("single", "1x1", one, 7, variant=variant, rows=64)
+        experiment.add("horovod-mpi", "1x2", two, 7, variant=variant, rows=64)
+    return experiment
+
+
+def test_each_variant_has_ideal_and_noise_floor_of_its_own_reference(tmp_path):
+    measured = _tables(_variants(tmp_path))
+    of_references = measured["configurations"][lambda frame: frame["reference"] == 1]
+    measured["noise"] = of_references[list(CONFIGURATION)].assign(floor=[0.1, 0.2])
+    panel = chart(measured).specification["vconcat"][0]
+    rows = {row["label"]: row for row in _values(panel, "ideal_s")}
+    bands = {band["label"]: band for band in _values(panel, "floor_low")}
+    assert len(bands) == len(rows) == 4
+    floors = dict(zip(of_references["variant"], (0.1, 0.2), strict=True))
+    for variant, floor in floors.items():
+        reference = rows[f"single 1x1 {variant}"]["seconds"]
+        assert rows[f"horovod-mpi 1x2 {variant}"]["ideal_s"] == pytest.approx(reference / 2)
+        for label in (f"single 1x1 {variant}", f"horovod-mpi 1x2 {variant}"):
+            assert bands[label]["floor_high"] == pytest.approx(reference * (1 + floor))
+    layers = [each for each in panel["layer"] if each["mark"]["type"] == "rect"]
+    assert layers and all("y" in each["encoding"] for each in layers), "each in its own row"
+
+
+def test_estimated_times_and_extrapolated_predictions_are_marked(frames):
+    several = {name: frame.copy() for name, frame in frames.items()}
+    configurations = several["configurations"]
+    two = configurations["strategy"] == "horovod-mpi"
+    configurations["kind"] = configurations["kind"].mask(two, "estimated")
+    predicted = configurations[list(CONFIGURATION)].assign(
+        predicted_seconds_per_epoch=4.0,
+        predicted_low_seconds_per_epoch=3.0,
+        predicted_high_seconds_per_epoch=5.0,
+        basis=["extrapolated" if each else "predicted" for each in two],
+    )
+    found = chart(several | {"predictions": predicted})
+    rows = {row["label"]: row for row in _values(found.specification["vconcat"][0], "ideal_s")}
+    for label, row in rows.items():
+        estimated = label.startswith("horovod-mpi")
+        assert row["value"].startswith("≈ ") == row["time"].startswith("≈ ") == estimated
+        assert row["extrapolated"] == estimated
+    assert found.svg.count(module._FAR_BAND) == 1 and found.svg.count(module._BAND) == 2
+    for words in ("≈: estimated", "paler", "90\u00a0% confidence"):
+        assert words in found.caption and words not in chart(frames).caption
+
+
+def test_the_end_of_a_long_name_can_be_read(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    names = [f"a-variant-with-a-rather-long-name-{end}" for end in ("1gbit", "100mbit")]
+    for name in names:
+        experiment.add("single", "1x1", 5.0, variant=name)
+    words = _words(chart(_tables(experiment)).svg)
+    short = {word for word in words if "…" in word}
+    assert sorted(word.rpartition("-")[2] for word in short) == ["100mbit", "1gbit"]
+    assert all(word.startswith("single 1x1") and len(word) <= 36 for word in short)
 
 
 def test_the_drawing_names_configurations_and_times_and_fits_a_phone(frames):

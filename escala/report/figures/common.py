@@ -249,6 +249,11 @@ def _inches(lines: float, points: float) -> float:
     return lines * points * _LINE_SPACING / _POINTS_PER_INCH
 
 
+def cut_short(frame: pd.DataFrame) -> np.ndarray:
+    """Return a line that marks rows of estimated times, for the end of their names."""
+    return np.where(frame["kind"] == "estimated", "\n(estimated)", "")
+
+
 def wrapped_names(names: Iterable[str], points: float = LABEL) -> list[str]:
     """Break names that are wider than `NAME_INCHES` into lines."""
     return [wrap(name, NAME_INCHES, points) for name in names]

@@ -12,6 +12,7 @@ from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
     PANEL_TITLE,
     Tables,
+    cut_short,
     gaps,
     left_out,
     name_height,
@@ -121,5 +122,5 @@ def _band(axes: Axes, place: int, predicted: pd.Series) -> None:
 
 
 def _names(frame: pd.DataFrame) -> list[str]:
-    marked = np.where(frame["oversubscribed"], "\n(oversubscribed)", "")
-    return wrapped_names(frame["label"] + marked)
+    shared = np.where(frame["oversubscribed"], "\n(oversubscribed)", "")
+    return wrapped_names(frame["label"] + shared + cut_short(frame))

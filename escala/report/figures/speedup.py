@@ -13,6 +13,7 @@ from escala.report.figures.common import (
     NAME_INCHES,
     PANEL_TITLE,
     Tables,
+    cut_short,
     empty,
     gaps,
     left_out,
@@ -125,7 +126,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, value: str) -> None:
 
 def _names(frame: pd.DataFrame) -> list[str]:
     ranks = [counted(ranks, "rank") for ranks in frame["ranks"]]
-    return wrapped_names(frame["label"] + "\n" + ranks)
+    return wrapped_names(frame["label"] + "\n" + ranks + cut_short(frame))
 
 
 def _main_references(speedup: pd.DataFrame) -> str:

@@ -48,28 +48,32 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         return
     answers = list(answering(tables))
     scores = over_repeats(tables)
-    yield from (_finding(_answer(row, scores)) for row in answers)
-    for row in answers:
+    of_data = [
+        rows[(rows["dataset"] == row.dataset) & (rows["workload"] == row.workload)]
+        for row in answers
+    ]
+    for row, same in zip(answers, of_data, strict=True):
+        yield _finding(_answer(row, scores, same["reference_label"].nunique() > 1))
+    for row, same in zip(answers, of_data, strict=True):
         if headline(row).verdict != UNAVAILABLE and not _same_batch(row):
             yield _finding(_of_an_epoch(row))
-        same = (rows["dataset"] == row.dataset) & (rows["workload"] == row.workload)
-        if same.sum() > 1:
-            yield from map(_finding, _counts(rows[same]))
+        if len(same) > 1:
+            yield from map(_finding, _counts(same))
 
 
 def _finding(text: str) -> Finding:
     return Finding(sentence(text), "speedup", "speedup")
 
 
-def _answer(row, scores: pd.DataFrame) -> str:
-    """Compare a configuration with the main reference."""
+def _answer(row, scores: pd.DataFrame, several: bool) -> str:
+    """Compare a configuration with its main reference, one of `several` or the only one."""
     found, subject = headline(row), f"{processes(row)} ({quoted(row.label)})"
     if found.verdict == UNAVAILABLE:
         return (
             f"{UNAVAILABLE}: {quoted(row.label)} has no ratio to {quoted(row.reference_label)}: "
             f"{quoted(row.reason)}"
         )
-    reference = reference_of(row)
+    reference = reference_of(row, several)
     start = f"{ANSWERS.get(found.verdict, in_brief(found))}: {subject}"
     ratio, bounds = found.ratio.value, interval(found.ratio)
     if found.to_target:
@@ -109,8 +113,10 @@ def _counts(rows: pd.DataFrame) -> Iterator[str]:
     """Count the compared configurations that take less time, and those that cannot be judged."""
     verdicts = [headline(row).verdict for row in rows.itertuples()]
     of_all = f"of {len(rows)} compared configurations"
+    reference = "its" if rows["reference_label"].nunique() > 1 else "the"
     if set(verdicts) - {NO_VERDICT, UNAVAILABLE}:
-        yield f"{of_all}, {verdicts.count(FASTER) or 'none'} took less time than the main reference"
+        less = verdicts.count(FASTER) or "none"
+        yield f"{of_all}, {less} took less time than {reference} main reference"
     if NO_VERDICT in verdicts:
         yield f"{of_all}, {verdicts.count(NO_VERDICT)} got no verdict"
     if UNAVAILABLE in verdicts:

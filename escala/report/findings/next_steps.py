@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
+from escala.report.figures.looks import significant
 from escala.report.findings.steps import without_clocks
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
     answering,
     could_have_seen,
+    fastest,
     headline,
+    names_of_reference,
     own_names,
+    seconds_per_epoch,
+    time_of,
 )
 from escala.report.findings.words import Finding, Tables, quoted, with_labels
 from escala.report.tables.views import trained_by_steps
@@ -30,12 +36,12 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     of_steps = trained_by_steps(tables)
     against_main = with_labels(of_steps["speedup"], of_steps)
     against_main = against_main[against_main["reference"] == 1]
-    answers = list(answering(tables))
+    answers, seconds = list(answering(tables)), seconds_per_epoch(tables)
     for row in answers:
         of_data = (against_main["dataset"] == row.dataset) & (
             against_main["workload"] == row.workload
         )
-        texts = _use(row, list(against_main[of_data].itertuples())), _decide(row)
+        texts = _use(row, list(against_main[of_data].itertuples()), seconds), _decide(row)
         yield from (Finding(text, "speedup", "speedup") for text in texts if text)
     for row in without_clocks(tables):
         yield Finding(
@@ -51,29 +57,62 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         )
 
 
-def _use(row, rows: list) -> str:
+def _use(row, rows: list, seconds: Mapping[tuple, float]) -> str:
     """Name what to train with, by the verdicts on all configurations of a dataset and workload.
 
     Parameters
     ----------
     row : the row that answers.
-    rows : those of `speedup` against the main reference, with labels.
+    rows : those of `speedup` against the main references, with labels.
+    seconds : of an epoch, by the values of `CONFIGURATION`.
     """
-    reference = quoted(row.reference_label)
+    if headline(row).verdict == UNAVAILABLE:
+        return ""
+    # Epochs of other batches have other numbers of updates.
+    of_batch = [
+        each for each in rows
+        if each.kind != "unavailable" and each.reference_global_batch == row.reference_global_batch
+    ]  # fmt: skip
     faster = [each for each in rows if headline(each).verdict == FASTER]
     if faster:
-        best = min(faster, key=lambda each: headline(each).ratio.value)
-        text = f"To save time, train with {quoted(best.label)}"
-        if own_names(best) != own_names(row):
-            text += f", which takes {headline(best).ratio.value:.2f} of the time of {reference}"
-        dearer = best.efficiency_high < 1 and not headline(best).to_target
-        return text + f"; to save core-hours, train with {reference}." if dearer else f"{text}."
-    verdict = headline(row).verdict
+        return _train_with(row, fastest(faster, seconds), of_batch, seconds)
+    reference = min(of_batch, key=lambda each: seconds.get(names_of_reference(each), math.inf))
+    verdict, label = headline(row).verdict, quoted(reference.reference_label)
     if verdict == SLOWER:
-        return f"Train with {reference}: no other configuration was found to take less time."
+        return f"Train with {label}: no other configuration was found to take less time."
     if verdict == NOT_DISTINGUISHABLE and row.cores > row.reference_cores:
-        return f"Train with {reference}: more cores were not found to save time."
+        return f"Train with {label}: more cores were not found to save time."
     return ""
+
+
+def _train_with(row, best, of_batch: list, seconds: Mapping[tuple, float]) -> str:
+    """Name the configuration of the least time, and that of the fewest core-hours.
+
+    Parameters
+    ----------
+    row : the row that answers.
+    best : the fastest of those that take less time than their reference.
+    of_batch : the rows whose references have the batch of that of `row`.
+    """
+
+    def of_reference(each) -> float:
+        return seconds.get(names_of_reference(each), math.inf)
+
+    rival, needed = min(of_batch, key=of_reference), time_of(best, seconds)
+    if best.global_batch == row.reference_global_batch and of_reference(rival) < needed:
+        return (
+            f"To save time, train with {quoted(rival.reference_label)}: its epoch takes "
+            f"{significant(of_reference(rival))} s, and one of {quoted(best.label)} "
+            f"{significant(needed)} s."
+        )
+    text = f"To save time, train with {quoted(best.label)}"
+    if own_names(best) != own_names(row):
+        share, reference = headline(best).ratio.value, quoted(best.reference_label)
+        text += f", which takes {share:.2f} of the time of {reference}"
+    if best.efficiency_high >= 1 or headline(best).to_target:
+        return f"{text}."
+    cheapest = min(of_batch, key=lambda each: of_reference(each) * each.reference_cores)
+    return f"{text}; to save core-hours, train with {quoted(cheapest.reference_label)}."
 
 
 def _decide(row) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -107,21 +107,53 @@ def compared(tables: Tables) -> pd.DataFrame:
 
 
 def answering(tables: Tables) -> Iterator:
-    """Yield, for each dataset and workload, the row of `compared` that answers.
+    """Yield, for each dataset and workload, the row of `compared` that answers: the `fastest`.
 
-    It is that of the smallest ratio. Rows without a verdict come after the others, and rows that
-    could not be compared come last. A configuration of one rank answers only if there is no other:
-    the question is whether several pay.
+    Rows without a verdict come after the others, and rows that could not be compared come last. A
+    configuration of one rank answers only if there is no other: the question is whether several
+    pay.
     """
+    seconds = seconds_per_epoch(tables)
     for _, group in compared(tables).groupby(["dataset", "workload"], sort=False):
-        yield min(group.itertuples(), key=_place)
+        rows = list(group.itertuples())
+        first = min(map(_certainty, rows))
+        yield fastest([row for row in rows if _certainty(row) == first], seconds)
 
 
-def _place(row) -> tuple:
+def _certainty(row) -> tuple[bool, ...]:
     found = headline(row)
     unknown = bool(pd.isna(found.ratio.value))
-    certainty = (found.verdict == UNAVAILABLE, found.verdict == NO_VERDICT, unknown)
-    return row.ranks == 1, *certainty, 0.0 if unknown else found.ratio.value
+    return row.ranks == 1, found.verdict == UNAVAILABLE, found.verdict == NO_VERDICT, unknown
+
+
+def fastest(rows: Sequence, seconds: Mapping[tuple, float]):
+    """Return the row of the least time: its ratio multiplied by the time of its reference.
+
+    Each variant may have a reference of its own, and a slow variant can have the smallest ratio.
+    The ratio decides if a time is unknown, or if times to a target are compared.
+
+    Parameters
+    ----------
+    seconds : the result of `seconds_per_epoch`.
+    """
+    times = [time_of(row, seconds) for row in rows]
+    if any(map(math.isnan, times)):
+        times = [headline(row).ratio.value for row in rows]
+    return min(zip(rows, times, strict=True), key=lambda each: each[1])[0]
+
+
+def time_of(row, seconds: Mapping[tuple, float]) -> float:
+    """Return the seconds of an epoch of a row, by its ratio; NaN if unknown or of no meaning."""
+    found = headline(row)
+    reference = seconds.get(names_of_reference(row), math.nan)
+    return math.nan if found.to_target else found.ratio.value * reference
+
+
+def seconds_per_epoch(tables: Tables) -> dict[tuple, float]:
+    """Return the training seconds of an epoch by the values of `CONFIGURATION`; NaN if unknown."""
+    table = tables["configurations"]
+    seconds = table["train_seconds_per_epoch"].astype(float)
+    return dict(zip(names_of_rows(table), seconds, strict=True))
 
 
 def shown(tables: Tables) -> set[tuple]:
@@ -157,12 +189,15 @@ def processes(row, prefix: str = "") -> str:
     return f"one process{several}"
 
 
-def reference_of(row) -> str:
-    """Describe the reference of a row by its processes, and one of another variant by its label."""
+def reference_of(row, several: bool = False) -> str:
+    """Describe the reference of a row by its processes, and if needed by its label.
+
+    That is the case if its variant is another, or if `several` main references are compared with.
+    """
     name = processes(row, "reference_")
-    return (
-        name if row.reference_variant == row.variant else f"{name} ({quoted(row.reference_label)})"
-    )
+    if row.reference_variant == row.variant and not several:
+        return name
+    return f"{name} ({quoted(row.reference_label)})"
 
 
 def take(row) -> str:

@@ -34,6 +34,8 @@ from escala.strategies.base import TRACE
 FIGURE_BYTES = 900_000
 #: Sections of which the first screen has one sentence.
 BRIEF = ("why", "sure", "cost", "next")
+#: References that the question names; of more it only tells that there are several.
+_MOST_NAMED = 2
 #: Sections of figures that no finding names, by the category of the figure.
 _SECTION_OF_CATEGORY = {
     "Data": "data",
@@ -131,9 +133,9 @@ def question(tables: Tables) -> str:
         return f"How much of the time of training {workloads} on {datasets} does each change save?"
     if rows.empty:
         return "Does training in parallel take less time?"
-    workloads, datasets, references = (
-        listed(rows[column].unique()) for column in ("workload", "dataset", "reference_label")
-    )
+    workloads, datasets = (listed(rows[column].unique()) for column in ("workload", "dataset"))
+    labels = rows["reference_label"].unique()
+    references = listed(labels) if len(labels) <= _MOST_NAMED else "the main references"
     return (
         f"Does training {workloads} on {datasets} in parallel take less time than {references}, "
         "and by how much?"
@@ -191,9 +193,9 @@ def _drawn(
     size = 0
     for name in dict.fromkeys([*(name for name in named if name in figures), *figures]):
         caption = plain(captions[name])
-        size += len(figures[name])
-        svg = None
-        if size <= FIGURE_BYTES:
+        needed, svg = len(figures[name].encode()), None
+        if size + needed <= FIGURE_BYTES:
+            size += needed
             shows = [finding.text for findings in found.values() for finding in findings
                      if finding.figure == name]  # fmt: skip
             title, _, _ = caption.partition(". ")

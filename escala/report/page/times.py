@@ -7,11 +7,13 @@ allows it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pandas as pd
 
+from escala.analysis.cost_model.predictions import EXTRAPOLATED
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.looks import described, hex_code, in_order, significant, strategy_look
 from escala.report.findings.verdicts import (
@@ -19,6 +21,7 @@ from escala.report.findings.verdicts import (
     headline,
     in_brief,
     interval,
+    names_of_reference,
     names_of_rows,
     of_epochs,
 )
@@ -31,6 +34,12 @@ _WIDTH, _ROW = 330, 46
 _NAME_PIXELS, _VALUE_PIXELS = 240, 85
 _INK, _SOFT, _BAND, _LINE = "#1b1f24", "#57606a", "#d8dde2", "#e4e8ec"
 _FLOOR = "#fbf0cf"
+#: The band of a prediction that goes beyond what was calibrated.
+_FAR_BAND = "#eef1f4"
+#: Before a time that is estimated.
+_ESTIMATED = "≈ "
+#: Characters of a configuration's name that there is room for.
+_NAME_CHARACTERS = 36
 _PER_EPOCH = "training time per epoch (s)"
 #: Columns of the values that a reader gets by pointing, with their titles.
 _TOLD = {
@@ -156,7 +165,9 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     )
     predictions = tables["predictions"].set_index(list(CONFIGURATION))
     references = configurations[configurations["reference"] == 1]
-    of_reference = references["train_seconds_per_epoch"].dropna()
+    of_references = dict(
+        zip(names_of_rows(references), references["train_seconds_per_epoch"], strict=True)
+    )
     floors = tables["noise"].set_index(list(CONFIGURATION))["floor"].dropna()
     rows = []
     for row in configurations.fillna({"reference": 0}).itertuples():
@@ -172,21 +183,24 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
             "seconds": float(seconds) if known else None,
             "low": float(ends[0]) if known and pd.notna(ends[0]) else None,
             "high": float(ends[1]) if known and pd.notna(ends[1]) else None,
-            "time": _time(seconds, *ends) if known else "no run ended ok",
-            "value": f"{significant(seconds)} s" if known else "no result",
+            "time": f"{_about(row)}{_time(seconds, *ends)}" if known else "no run ended ok",
+            "value": f"{_about(row)}{significant(seconds)} s" if known else "no result",
             "runs": f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
             "ratio": "1 (the main reference)" if row.reference == 1 else "–",
             "verdict": "–", "ideal": None, "predicted": None,
-            "predicted_low": None, "predicted_high": None,
-            "floor": None, "floor_low": None, "floor_high": None, "to_target": False,
+            "predicted_low": None, "predicted_high": None, "extrapolated": False,
+            "estimated": row.kind == "estimated", "to_target": False,
+            "floor": None, "floor_low": None, "floor_high": None,
         }  # fmt: skip
         found |= _of_target(row)
+        own = names_of_reference(compared[names]) if names in compared else names
+        of_own = of_references.get(own, math.nan)
         if names in compared:
-            found |= _compared(compared[names], of_reference)
+            found |= _compared(compared[names], of_own)
         if names in predictions.index:
             found |= _predicted(predictions.loc[names])
-        if known and len(of_reference) == 1 and row.reference == 1 and names in floors.index:
-            found |= _floor(float(seconds), float(floors[names]))
+        if pd.notna(of_own) and own in floors.index:
+            found |= _floor(float(of_own), float(floors[own]))
         rows.append(found)
     return pd.DataFrame(rows, dtype=object)
 
@@ -213,12 +227,21 @@ def _time(seconds: float, low: float, high: float) -> str:
     return significant(seconds) + ends
 
 
-def _compared(row, of_reference: pd.Series) -> dict:
-    """Return ratio, verdict and ideal time of a row of the table `speedup`."""
+def _about(row) -> str:
+    return _ESTIMATED if row.kind == "estimated" else ""
+
+
+def _compared(row, of_reference: float) -> dict:
+    """Return ratio, verdict and ideal time of a row of the table `speedup`.
+
+    Parameters
+    ----------
+    of_reference : seconds of an epoch of its main reference; NaN if unknown.
+    """
     found, ratio = headline(row), of_epochs(row)
     ideal = {}
-    if len(of_reference) == 1 and pd.notna(row.reference_cores):
-        ideal = {"ideal": float(of_reference.iloc[0]) * row.reference_cores / row.cores}
+    if pd.notna(of_reference) and pd.notna(row.reference_cores):
+        ideal = {"ideal": float(of_reference) * row.reference_cores / row.cores}
     return {
         "ratio": _share(ratio),
         "verdict": in_brief(found),
@@ -235,11 +258,12 @@ def _predicted(row: pd.Series) -> dict:
     ends = {
         f"predicted{end}": row[f"predicted{end}_seconds_per_epoch"] for end in ("", "_low", "_high")
     }
-    return {name: float(value) for name, value in ends.items() if pd.notna(value)}
+    known = {name: float(value) for name, value in ends.items() if pd.notna(value)}
+    return known | {"extrapolated": row["basis"] == EXTRAPOLATED}
 
 
 def _floor(seconds: float, floor: float) -> dict:
-    """Return the times whose ratio to that of the reference is within the noise floor."""
+    """Return the times whose ratio to that of the main reference is within its noise floor."""
     return {
         "floor": f"{100 * floor:.1f} %",
         "floor_low": seconds / (1 + floor),
@@ -260,6 +284,7 @@ def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, what: str, several: b
     records = (
         frame.drop(columns=of_target)
         .assign(
+            short=[_short(label) for label in frame["label"]],
             ideal_s=frame["ideal"],
             ideal=[_number(value) for value in frame["ideal"]],
             predicted=[_number(value) for value in frame["predicted"]],
@@ -277,15 +302,20 @@ def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, what: str, several: b
         alt.Tooltip("seconds:Q", title="one run (s)", format=".3~g"),
     ]
     of_floor = ("floor", "floor_low", "floor_high")
-    floors = [{key: each[key] for key in of_floor} for each in records if each["floor"]]
+    floors = [{key: each[key] for key in ("label", *of_floor)} for each in records if each["floor"]]
+    # One floor is a band behind all rows. Of several references, each row has that of its own.
+    one_floor = len({each["floor_low"] for each in floors}) == 1
+    of_row = {} if one_floor else {"y": rows}
     told_floor = [alt.Tooltip("floor:N", title="noise floor of the main reference")]
     # A layer without values would have no extent, of which Vega warns.
     layers = {
-        "floor_low": alt.Chart(alt.Data(values=floors))
+        "floor_low": alt.Chart(alt.Data(values=floors[:1] if one_floor else floors))
         .mark_rect(color=_FLOOR)
-        .encode(x=alt.X("floor_low:Q"), x2="floor_high:Q", tooltip=told_floor),
-        "predicted_low": base.mark_bar(height=18, color=_BAND).encode(
-            x=alt.X("predicted_low:Q"), x2="predicted_high:Q"
+        .encode(x=alt.X("floor_low:Q"), x2="floor_high:Q", tooltip=told_floor, **of_row),
+        "predicted_low": base.mark_bar(height=18).encode(
+            x=alt.X("predicted_low:Q"),
+            x2="predicted_high:Q",
+            color=alt.condition("datum.extrapolated", alt.value(_FAR_BAND), alt.value(_BAND)),
         ),
         "ideal": base.mark_tick(height=20, thickness=1.5, color=_SOFT).encode(x=alt.X("ideal_s:Q")),
         "label": alt.Chart(alt.Data(values=runs))
@@ -296,7 +326,7 @@ def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, what: str, several: b
     }
     names = base.mark_text(
         align="left", baseline="bottom", dy=-10, fontSize=12, limit=_NAME_PIXELS, color=_INK
-    ).encode(x=alt.value(0), text="label:N")
+    ).encode(x=alt.value(0), text="short:N")
     values = base.mark_text(
         align="right", baseline="bottom", dy=-10, fontSize=12, limit=_VALUE_PIXELS, color=_INK
     ).encode(x=alt.value(_WIDTH), text="value:N")
@@ -306,6 +336,14 @@ def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, what: str, several: b
     ]  # fmt: skip
     title = {"title": f"{frame['data'].iloc[0]}, {frame['workload'].iloc[0]}"} if several else {}
     return alt.layer(*shown, names, values).properties(width=_WIDTH, height=alt.Step(_ROW), **title)
+
+
+def _short(label: str) -> str:
+    """Cut a long label in its middle: what tells configurations apart is often its end."""
+    if len(label) <= _NAME_CHARACTERS:
+        return label
+    half = _NAME_CHARACTERS // 2
+    return f"{label[:half]}…{label[1 - half :]}"
 
 
 def _number(value: float | None) -> str:
@@ -332,12 +370,16 @@ def _caption(shown: list[tuple[pd.DataFrame, pd.DataFrame, int]]) -> str:
             "its time."
         )
     if frames["predicted_low"].notna().any():
-        texts.append("Grey bands: what the cost model predicts.")
+        texts.append("Grey bands: what the cost model predicts, with 90\u00a0% confidence.")
+        if frames["extrapolated"].astype(bool).any():
+            texts.append("The paler ones go beyond what was calibrated.")
     if frames["floor_low"].notna().any():
         texts.append(
-            "The pale band is the noise floor: times in it cannot be told from that of the main "
+            "Yellow bands: the noise floor. Times in it cannot be told from that of the main "
             "reference."
         )
+    if frames["estimated"].astype(bool).any():
+        texts.append("≈: estimated from runs that were cut short.")
     if left_out:
         texts.append(f"The {left_out} slowest further configurations are in the table below.")
     return " ".join(texts)
