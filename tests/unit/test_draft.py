@@ -116,6 +116,12 @@ def test_every_strategy_makes_a_valid_experiment():
     assert settings["variants"]["threads"] == {"cores_per_process": 4}
 
 
+def test_a_draft_compares_with_one_process_and_with_one_that_has_threads():
+    settings = draft("mine", SIMULATED)
+    named = [(each["strategy"], each["layout"], each["variant"]) for each in settings["references"]]
+    assert named == [("single", "1x1", "tuned"), ("single", "1x1", "threads")]
+
+
 def test_layouts_of_several_nodes_have_no_variant_of_threads():
     settings = draft("mine", SIMULATED, layouts=["2x1"])
     assert list(settings["variants"]) == ["tuned"]

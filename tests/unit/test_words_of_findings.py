@@ -1,0 +1,140 @@
+"""Numbers and directions in findings and on the page are those of the tables."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+from fixtures_runs import REFERENCES, fair
+from pages import TITLE, Parsed, failed
+
+from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE
+from escala.record.comparable import CONFIGURATION
+from escala.report import tables
+from escala.report.findings import of_section
+from escala.report.findings.verdicts import Headline, Ratio, answering, could_have_seen
+from escala.report.findings.words import Finding, quoted
+from escala.report.overview import overview
+from escala.report.page import brief, page
+from escala.report.page.times import chart
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+
+@pytest.fixture(scope="module")
+def measured(few_resamples, tmp_path_factory):
+    experiment = fair(tmp_path_factory.mktemp("fair"), 5.6, 4.6, 3.9)
+    return tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, references=REFERENCES
+    )
+
+
+@pytest.fixture
+def frames(measured):
+    return {name: frame.copy() for name, frame in measured.items()}
+
+
+def _texts(frames: dict[str, pd.DataFrame], section: str) -> str:
+    return " ".join(each.text for each in of_section(section, frames, "demo"))
+
+
+def _numbers(cell: str) -> list[float]:
+    return [float(each) for each in cell.replace("(", "–").rstrip(")").split("–") if each.strip()]
+
+
+@pytest.mark.parametrize(
+    ("heading", "column"),
+    [("ratio", "ratio"), ("speed-up", "speedup"), ("efficiency", "efficiency")],
+)
+def test_the_table_of_configurations_has_the_columns_of_speedup(frames, heading, column):
+    headings, rows = overview(frames)
+    speedup = frames["speedup"]
+    [expected] = speedup[
+        (speedup["strategy"] == "horovod-mpi") & (speedup["reference"] == 1)
+    ].itertuples()
+    [row] = [row for row in rows if row[0].startswith("horovod-mpi")]
+    assert _numbers(row[headings.index(heading)]) == [
+        round(getattr(expected, f"{column}{end}"), 2) for end in ("", "_low", "_high")
+    ]
+
+
+@pytest.mark.parametrize(("error", "direction"), [(0.25, "above"), (-0.25, "below")])
+def test_the_largest_error_of_predictions_has_a_direction(frames, error, direction):
+    frames["predictions"] = frames["configurations"][list(CONFIGURATION)].assign(
+        predicted_seconds_per_epoch=1.0, error=[0.1, -0.05, error], runs=7, covered=6
+    )
+    label = "`horovod-mpi 1x2 tuned`"
+    assert f"{label}: the predicted time is 25 % {direction} the measured one" in _texts(
+        frames, "sure"
+    )
+
+
+def test_accuracies_beside_near_duplicates_are_medians(frames):
+    frames["leakage"] = pd.DataFrame(
+        {
+            "dataset": "d", "workload": "w", "split_by": "genome", "not_separable": None,
+            "similar_share": [0.1, 0.2, 0.6], "accuracy": [0.5, 0.625, 0.875],
+            "rest_accuracy": [0.25, 0.375, 0.75],
+        }
+    )  # fmt: skip
+    text = _texts(frames, "scores")
+    assert "20 % of the test rows have a near-duplicate" in text
+    assert "is 0.625 on all test rows, and 0.375 on rows without near-duplicate" in text
+
+
+def test_only_the_current_runs_count_as_failed(tmp_path):
+    frames = failed(tmp_path)
+    assert "Of 2 timing runs, 2 did not end ok." in _texts(frames, "failures")
+    earlier = frames["runs"].iloc[:1].assign(current=False, repeat=9)
+    frames["runs"] = pd.concat([frames["runs"], earlier], ignore_index=True)
+    assert "Of 2 timing runs, 2 did not end ok." in _texts(frames, "failures")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "visible", "expected"),
+    [
+        (NOT_DISTINGUISHABLE, 0.101, "could have seen 11 %"),
+        (NOT_DISTINGUISHABLE, 0.10, "could have seen 10 %"),
+        (NOT_DISTINGUISHABLE, math.nan, ""),
+        (FASTER, 0.1, ""),
+    ],
+)
+def test_what_could_have_been_seen_is_rounded_up(verdict, visible, expected):
+    nothing = Ratio(1.0, 0.9, 1.1, 7)
+    assert could_have_seen(Headline(verdict, visible, nothing, False)) == expected
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_runs_on_other_hosts_are_told(frames, other):
+    frames["speedup"]["other_hosts"] = other
+    assert ("ran on different hosts of one kind" in _texts(frames, "sure")) == other
+
+
+def test_runs_that_are_not_comparable_are_no_points(frames):
+    runs = frames["runs"]
+    runs["comparable"] = runs["repeat"] > 1
+    [panel, *_] = chart(frames).specification["vconcat"]
+    sets = [layer["data"]["values"] for layer in panel["layer"]]
+    [points] = [values for values in sets if "low" not in values[0] and "seconds" in values[0]]
+    assert len(points) == runs["comparable"].sum() < len(runs)
+
+
+def test_the_first_screen_prefers_the_configuration_that_answers(frames):
+    [answer] = answering(frames)
+    general = Finding("Something about all.", "runs")
+    own = Finding(f"Something about {quoted(answer.label)}.", "runs")
+    assert brief(frames, {name: [general, own] for name in ("why", "sure", "cost", "next")}) == (
+        dict.fromkeys(("why", "sure", "cost", "next"), own)
+    )
+    only = {key: [general] for key in ("why", "sure", "cost", "next")}
+    assert brief(frames, only) == dict.fromkeys(only, general)
+
+
+def test_the_page_tells_where_its_results_come_from(frames):
+    frames["runs"]["hosts"] = ["n1;n2", *["n2"] * (len(frames["runs"]) - 1)]
+    parsed = Parsed(page(frames, "demo", TITLE, {}, {}))
+    told = dict(zip(parsed.text_of("dt"), parsed.text_of("dd"), strict=True))
+    assert told["hosts"] == "n1, n2" and told["experiment"] == "demo"
+    assert told["measurements"] == f"{len(frames['runs'])} measurements"
+    assert "digests of the code" in told and "sessions" in told
