@@ -30,6 +30,8 @@ SCRIPTS = {
     "history": "keep measurements of many sessions and machines, and query them",
     "new": "write the file of an experiment, from a few questions or from options",
 }
+#: What an experiment has after it was run.
+SUMMARY = "summary.md"
 SHELLS = ("bash", "zsh", "fish")
 
 TEACHING = """\
@@ -43,6 +45,27 @@ the most common things:
 Arguments after -- go to Snakemake as they are: escala run -- --forcerun train
 docs/how-to/command.md describes every subcommand and its Snakemake call.
 """
+#: Examples of single subcommands.
+EXAMPLES = {
+    "run": """\
+examples:
+  escala run                                        the default experiment
+  escala run -e experiments/virus/ladder.yaml -n    what would run, and how long
+  escala run results/demo/runs/demo-1000/virus-cnn/single/1x1/tuned/native/rep1/run.json
+  escala run --profile profiles/slurm               every training run is a job of SLURM
+  escala run -- --forcerun train                    arguments after -- are for Snakemake
+""",
+    "report": """\
+examples:
+  escala report                                     results/demo/report.html
+  escala report -e experiments/virus/ladder.yaml    that of another experiment, after its run
+""",
+    "predict": """\
+examples:
+  escala predict                                    the times of all configurations
+  escala predict -e experiments/virus/scaling.yaml  those of another experiment
+""",
+}
 
 
 def main() -> int:
@@ -105,7 +128,11 @@ def report_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     """Return the call of Snakemake that writes the report of an experiment again."""
     from escala import experiment
 
-    name = experiment.load(arguments.experiment or "config.yaml").name
+    file = arguments.experiment or "config.yaml"
+    name = experiment.load(file).name
+    if not Path(f"results/{name}/{SUMMARY}").is_file():
+        remedy = "run it first: escala run" + f" -e {file}" * bool(arguments.experiment)
+        raise InputError("--experiment", file, "has no results yet", remedy)
     output = f"results/{name}/report.html"
     options = ["--cores", "1", "--report", output]
     return ["snakemake", *options, *extra, *_configfile(arguments.experiment)]
@@ -169,7 +196,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, text: str, call=None) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        added = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=EXAMPLES.get(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         added.set_defaults(call=call)
         return added
 

@@ -47,8 +47,8 @@ def _say_results(paths: list[Path], folders: list[str], page: bool) -> None:
             )
         if Path(folder, "summary.md").exists():
             print(
-                f"Report: {folder}/report.html. With --report-after-run it is written next. "
-                f"Without, make the same call again with --report {folder}/report.html."
+                "Report, every figure and table in one file: with --report-after-run it is written "
+                f"next. Without, make the same call again with --report {folder}/report.html."
             )
 
 

@@ -28,6 +28,10 @@ def main() -> int | None:
     return arguments.command(history.location(), arguments)
 
 
+#: Formats of a figure, by the suffix of its file.
+PICTURES = (".svg", ".png", ".pdf")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser, command = subcommands(__doc__)
     add = command("add", _add, "add the measurements of experiments")
@@ -136,12 +140,19 @@ def _plot(folder: Path, arguments: argparse.Namespace) -> int:
     from escala.report.figures import common
     from escala.report.history import figure, series
 
+    for path in arguments.output:
+        if path.suffix not in PICTURES:
+            known = ", ".join(PICTURES)
+            raise InputError("FILE", str(path), "has no suffix of a figure", f"one of {known}")
+        if not path.parent.is_dir():
+            raise InputError("FILE", str(path), "is in no folder", f"mkdir -p {path.parent}")
     database, code = _read(folder, arguments.where)
     with database:
         found = series.series(database, arguments.quantity)
     with common.style():
         drawn = figure.draw(found, arguments.quantity, **_limits(arguments))
         common.save(drawn, *arguments.output)
+    print(f"drawn: {', '.join(map(str, arguments.output))}")
     return code
 
 
@@ -162,6 +173,13 @@ def _import(folder: Path, arguments: argparse.Namespace) -> int:
     moved = history.import_(arguments.source, folder)
     for name, reason in moved.refused.items():
         _warn(f"{arguments.source}: {name} {reason}: not imported")
+    if not any(moved):
+        raise InputError(
+            "import",
+            str(arguments.source),
+            "holds no file of a history",
+            "name a tar file of `export`, or the folder of a history",
+        )
     copied = counted(len(moved.copied), "file")
     print(f"{folder}: {copied} imported, {len(moved.present)} already there")
     return 1 if moved.refused else 0

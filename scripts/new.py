@@ -144,12 +144,18 @@ def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:
     for name, question, convert in (
         ("strategies", "Strategies to compare with one process", str.split),
         ("layouts", "Layouts, NODESxPROCS", str.split),
-        ("epochs", "Epochs", int),
-        ("repeats", "Repeats; an interval needs six", int),
+        ("epochs", "Epochs", _whole),
+        ("repeats", "Repeats; an interval needs six", _whole),
     ):
         ask(name, question, _default(name), convert)
     ask("output", "File to write", str(_default_output(answers["data"])), Path)
     return answers
+
+
+def _whole(answer: str) -> int:
+    if not answer.isdecimal():
+        raise ValueError(f"{answer!r} is no whole number, such as 5")
+    return int(answer)
 
 
 if __name__ == "__main__":

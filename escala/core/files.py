@@ -67,7 +67,12 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
 def _locked_folder(path: Path) -> tuple[Path, ExitStack]:
     """Make a temporary folder beside `path`; return it and the context that holds its lock."""
     while True:
-        holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        except OSError as error:
+            # A folder that may not be written to is named itself, and not what was tried in it.
+            error.filename = str(path.parent)
+            raise
         # Another writer may remove it before it is locked. Then this writer starts again.
         with suppress(FileNotFoundError), ExitStack() as stack:
             lock = stack.enter_context(_opened(holder))

@@ -25,7 +25,7 @@ class Layout:
         """
         match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
         if match is None:
-            raise ValueError(f"{text!r} is not of the form NODESxPROCS")
+            raise ValueError(f"{text!r} is not of the form NODESxPROCS, such as 1x2")
         return cls(*map(int, match.groups()))
 
     @property

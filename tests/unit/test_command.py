@@ -56,11 +56,6 @@ def escala(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.
             f"run -e {LADDER} -c 2 -- --forcerun train --config 'title=a b'",
             f"snakemake --cores 2 --forcerun train --config 'title=a b' --configfile {LADDER}",
         ),
-        ("report", "snakemake --cores 1 --report results/demo/report.html"),
-        (
-            f"report -e {LADDER}",
-            f"snakemake --cores 1 --report results/ladder/report.html --configfile {LADDER}",
-        ),
         ("predict", "snakemake predictions --cores all"),
         (
             "predict results/x/predictions/y.tsv",
@@ -78,12 +73,42 @@ def escala(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.
     ],
 )
 def test_the_printed_call_is_made_in_place_of_the_command(arguments, call, tmp_path):
+    _check_call(arguments, call, tmp_path, ROOT)
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Return a folder with the files of the project, and results of its own."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name in (*command.PROJECT, "experiments", "schemas"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+@pytest.mark.parametrize(("file", "name"), [(None, "demo"), (LADDER, "ladder")])
+def test_a_report_is_of_results_that_are_there(project, tmp_path, file, name):
+    arguments = f"report -e {file}" if file else "report"
+    done = escala(*arguments.split(), cwd=project)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    remedy = f"escala run -e {file}" if file else "escala run"
+    assert "has no results yet" in line and f"Remedy: run it first: {remedy}." in line
+    (project / "results" / name).mkdir(parents=True)
+    (project / "results" / name / command.SUMMARY).write_text("**Yes**")
+    call = f"snakemake --cores 1 --report results/{name}/report.html"
+    call += f" --configfile {file}" if file else ""
+    _check_call(arguments, call, tmp_path, project)
+
+
+def _check_call(arguments: str, call: str, tmp_path: Path, project: Path) -> None:
+    """Check that the command, in the folder of a project, prints a call and makes it."""
     record = tmp_path / "record"
     (tmp_path / "sitecustomize.py").write_text(RECORD.format(file=str(record)))
     search = os.pathsep.join([str(tmp_path), str(ROOT)])
     process = subprocess.Popen(
         [sys.executable, "-m", "escala.command", *shlex.split(arguments)],
-        cwd=ROOT,
+        cwd=project,
         env=os.environ | {"PYTHONPATH": search},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -96,7 +121,7 @@ def test_the_printed_call_is_made_in_place_of_the_command(arguments, call, tmp_p
     # The process is the same, so signals and the exit code are those of the call.
     assert number == process.pid
     assert process.returncode == 7
-    assert folder == str(ROOT)
+    assert folder == str(project)
     program, *expected = shlex.split(call)
     if program == "snakemake":
         _, script, *made = made
@@ -151,7 +176,10 @@ def test_unknown_words_end_with_the_usage(arguments):
     assert done.stderr.startswith("usage: escala")
 
 
-def test_the_guide_has_the_call_of_every_subcommand():
+def test_the_guide_has_the_call_of_every_subcommand(project, monkeypatch):
+    (project / "results" / "demo").mkdir(parents=True)
+    (project / "results" / "demo" / command.SUMMARY).touch()
+    monkeypatch.chdir(project)
     guide = (ROOT / "docs" / "how-to" / "command.md").read_text()
     rows = re.findall(r"^\| `escala (\w+) ?([^`]*)` \| (?:`([^`]*)`|–) \|", guide, re.MULTILINE)
     parser = command._parser()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -46,6 +47,16 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, error):
         raise error
     assert path.read_text() == "old"
     assert names(tmp_path) == ["table.csv"]
+
+
+def test_a_folder_that_may_not_be_written_to_is_named(tmp_path, monkeypatch):
+    def refuse(**keywords):
+        raise PermissionError(errno.EACCES, "Permission denied", f"{tmp_path}/.x.yaml.abcd1234")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    with pytest.raises(PermissionError) as raised, atomic(tmp_path / "x.yaml"):
+        raise AssertionError("nothing can be written")
+    assert raised.value.filename == str(tmp_path)
 
 
 def test_a_folder_replaces_the_old_one_whole_or_not_at_all(tmp_path):

@@ -525,7 +525,9 @@ def test_a_condition_chooses_measurements_in_every_view(folder):
     assert numbers["runs"] == numbers["documents"] > 0 and of_others == [(0,)]
 
 
-@pytest.mark.parametrize("where", ["layout = 5", "true); DROP VIEW held; --", "nothing = 1", ""])
+@pytest.mark.parametrize(
+    "where", ["layout = 5", "true; SELECT 1", "true); DROP VIEW held; --", "nothing = 1", ""]
+)
 def test_what_is_no_condition_on_measurements_is_refused(folder, where):
     filled(folder)
     with pytest.raises(InputError, match="--where"):
@@ -679,10 +681,15 @@ def test_the_command_adds_queries_and_draws(folder, tmp_path, run_command):
         ["query", "sessions", "--sql", "SELECT 1"],
         ["query", "sessions", "--where", "nothing = 1"],
         ["query", "sessions", "--where", "layout = 5"],
+        ["import", tmp_path],
+        ["plot", "history.xyz"],
+        ["plot", tmp_path / "none" / "history.svg"],
     ):
         done = run_command(*wrong)
         assert done.returncode == 2, wrong
-        assert done.stderr.startswith("escala: --") and "Traceback" not in done.stderr
+        assert done.stderr.startswith(("escala: --", "escala: import", "escala: FILE")), done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "none").exists()
     drawing = tmp_path / "history.svg"
     done = run_command("plot", drawing, "--where", "strategy = 'single'")
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import pytest
 from fixtures_runs import REFERENCES, fair
 from pages import TITLE, Parsed, failed
 
+from escala.analysis.attribution import WHOLE
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE
 from escala.record.comparable import CONFIGURATION
 from escala.report import tables
@@ -138,3 +139,92 @@ def test_the_page_tells_where_its_results_come_from(frames):
     assert told["hosts"] == "n1, n2" and told["experiment"] == "demo"
     assert told["measurements"] == f"{len(frames['runs'])} measurements"
     assert "digests of the code" in told and "sessions" in told
+
+
+def _steps(frames: dict[str, pd.DataFrame], parts: dict[str, float], slowdown: float = 1.0) -> str:
+    """Return what is told of a step of two processes, by how much more its parts take, in ms."""
+    whole = sum(parts.values())
+    about = {"dataset": "demo-1000", "workload": "virus-cnn", "network": "native", "rank": 0}
+    reference = dict(zip(CONFIGURATION[2:], ("single", "1x1", "tuned", "native"), strict=True))
+    rows = []
+    for strategy, layout in (("single", "1x1"), ("horovod-mpi", "1x2")):
+        two = strategy == "horovod-mpi"
+        for part, more in {**parts, WHOLE: whole}.items():
+            rows.append(
+                {
+                    **about, "strategy": strategy, "layout": layout, "variant": "tuned",
+                    "part": part, "median_seconds": 0.1 + two * more / 1000, "share": 0.2,
+                    "reference_median_seconds": 0.1 if two else math.nan,
+                    "slowdown": slowdown if two else 1.0,
+                    **{f"reference_{key}": value for key, value in reference.items()},
+                    "reference_label": "single 1x1 tuned", "kind": "measured",
+                }
+            )  # fmt: skip
+    frames["attribution"] = pd.concat(
+        [frames["attribution"].iloc[:0], pd.DataFrame(rows)], ignore_index=True
+    )
+    return _texts(frames, "why")
+
+
+def test_the_part_that_is_named_explains_the_difference(frames):
+    text = _steps(frames, {"compute": -59.0, "transfer": 40.0, "skew": 20.8})
+    assert "takes 1.8 ms more than one of `single 1x1 tuned`: 40.0 ms more in transfer" in text
+    text = _steps(frames, {"compute": -59.0, "transfer": 40.0})
+    assert "takes 19.0 ms less than one of `single 1x1 tuned`: 59.0 ms less computing" in text
+
+
+def test_runs_with_clocks_that_were_not_slowed_alike_are_not_compared(frames):
+    text = _steps(frames, {"compute": -59.0, "transfer": 40.0}, slowdown=1.6)
+    assert "were not slowed alike" in text and "less than one of" not in text
+
+
+def _spread_out(frames: dict[str, pd.DataFrame], factor: float) -> dict[str, pd.DataFrame]:
+    """Return tables in which one run of two processes is slower, and nothing can be told apart."""
+    runs, speedup = frames["runs"], frames["speedup"]
+    of_two = (runs["strategy"] == "horovod-mpi") & (runs["repeat"] == 1)
+    runs.loc[of_two, "train_seconds_per_epoch"] *= factor
+    main = speedup["reference"] == 1
+    speedup.loc[main, ["verdict", "ratio_low", "ratio_high"]] = [NOT_DISTINGUISHABLE, 0.61, 1.4]
+    return frames
+
+
+def test_a_disturbed_machine_is_named_before_more_pairs(frames):
+    _spread_out(frames, 3.0)
+    first, *_ = of_section("sure", frames, "demo")
+    assert first.text.startswith("Other work may have disturbed the runs behind `horovod-mpi 1x2")
+    assert "does not exclude that `horovod-mpi 1x2 tuned` saves 39 % of the time" in _texts(
+        frames, "sure"
+    )
+    assert "Leave the machine idle" in _texts(frames, "next")
+    assert "four times" not in _texts(frames, "next")
+
+
+def test_on_a_steady_machine_more_pairs_are_advised(frames):
+    _spread_out(frames, 1.01)
+    assert "disturbed" not in _texts(frames, "sure")
+    assert "Leave the machine idle" not in _texts(frames, "next")
+    assert "about four times its 7 pairs" in _texts(frames, "next")
+
+
+def test_runs_without_a_partner_are_told_and_counted_in_the_advice(frames):
+    assert "no run of the reference" not in _texts(frames, "sure")
+    speedup = frames["speedup"]
+    main = (speedup["reference"] == 1) & (speedup["strategy"] == "horovod-mpi")
+    speedup.loc[main, ["pairs", "verdict"]] = [5, "no verdict"]
+    assert (
+        "Of 7 runs of `horovod-mpi 1x2 tuned`, 2 had no run of the reference in the same session"
+    ) in _texts(frames, "sure")
+    assert "For a verdict on `horovod-mpi 1x2 tuned`, set `repeats` to 8 or more" in _texts(
+        frames, "next"
+    )
+
+
+@pytest.mark.parametrize(("change", "harmless"), [(0.1, True), (-0.1, True), (0.6, False)])
+def test_only_a_small_drift_is_called_harmless(frames, change, harmless):
+    frames["drift"] = pd.DataFrame(
+        {
+            "session": ["one"], "kind": ["measured"], "detected": [True], "change": [change],
+            "change_low": [change - 0.05], "change_high": [change + 0.05],
+        }
+    )  # fmt: skip
+    assert ("hardly notice" in _texts(frames, "sure")) == harmless

@@ -199,6 +199,7 @@ def test_in_a_terminal_it_asks_and_asks_again(clone, tmp_path):
     terminal.answer("Layouts, NODESxPROCS [1x2]", "two")
     terminal.answer("Layouts, NODESxPROCS [1x2]")
     terminal.answer("Epochs [5]", "many")
+    terminal.wait_for("'many' is no whole number, such as 5")
     terminal.answer("Epochs [5]", "3")
     terminal.answer("File to write [experiments/rows.yaml]", "experiments/ladder.yaml")
     terminal.answer("File to write [experiments/rows.yaml]")

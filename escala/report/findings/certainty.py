@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
 from escala.analysis.attribution import UNEXPLAINED, WHOLE
 from escala.analysis.ladder import DIRECT, PRODUCT
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.analysis.verdicts import FASTER, SLOWER
-from escala.report.findings.steps import clocked
-from escala.report.findings.verdicts import answering, headline, names_of_rows, shown
+from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
+from escala.record.comparable import CONFIGURATION
+from escala.report.findings.steps import DISTURBED, clocked
+from escala.report.findings.verdicts import (
+    answering,
+    headline,
+    names_of_reference,
+    names_of_rows,
+    own_names,
+    shown,
+)
 from escala.report.findings.words import (
     Finding,
     Tables,
@@ -28,22 +36,71 @@ SECTION = "sure"
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe what the answer rests on."""
+    numbers, spreads = runs_ok(tables), spread(tables)
     for row in answering(tables):
         if row.kind != "unavailable":
-            yield from (Finding(text, "speedup", "speedup") for text in _limits(row))
+            texts = [*_disturbed(row, spreads), *_limits(row, numbers.get(own_names(row), 0))]
+            yield from (Finding(text, "speedup", "speedup") for text in texts)
     yield from (Finding(text, "ladder", "ladder") for text in _ladders(tables))
     yield from (Finding(text, "runs", "seconds_per_epoch") for text in _spread(tables))
     for label, parts in clocked(tables):
         yield from (Finding(text, "attribution", "attribution") for text in _clocks(label, parts))
 
 
-def _limits(row) -> Iterator[str]:
-    """Yield a sentence on each condition that limits a comparison."""
+def runs_ok(tables: Tables) -> dict[tuple, int]:
+    """Return the number of runs that ended ok, by the values of `CONFIGURATION`."""
+    table = tables["configurations"]
+    return dict(zip(names_of_rows(table), table["runs_ok"].astype(int), strict=True))
+
+
+def spread(tables: Tables) -> dict[tuple, float]:
+    """Return the slowest run over the fastest of each configuration with several comparable runs.
+
+    The times are those of an epoch, by the values of `CONFIGURATION`.
+    """
+    runs = trained_by_steps(tables)["runs"]
+    timed = runs[(runs["status"] == "ok") & runs["comparable"]]
+    groups = timed.groupby(list(CONFIGURATION), sort=False)["train_seconds_per_epoch"]
+    return {names: seconds.max() / seconds.min() for names, seconds in groups if len(seconds) > 1}
+
+
+def disturbed(row, spreads: Mapping[tuple, float]) -> float | None:
+    """Return the spread of the runs behind a comparison if it is too large for an idle machine."""
+    largest = max(spreads.get(names(row), 1.0) for names in (own_names, names_of_reference))
+    return largest if largest > DISTURBED else None
+
+
+def _disturbed(row, spreads: Mapping[tuple, float]) -> Iterator[str]:
+    if found := disturbed(row, spreads):
+        yield (
+            f"Other work may have disturbed the runs behind {quoted(row.label)}: equal runs differ "
+            f"by a factor of up to {found:.2f}."
+        )
+
+
+def _limits(row, runs: int) -> Iterator[str]:
+    """Yield a sentence on each condition that limits a comparison.
+
+    Parameters
+    ----------
+    runs : of the configuration that ended ok.
+    """
     label = quoted(row.label)
+    if row.pairs < runs:
+        yield (
+            f"Of {runs} runs of {label}, {runs - row.pairs} had no run of the reference in the "
+            "same session and repeat."
+        )
     if row.pairs < VALUES_FOR_INTERVAL:
         yield f"A verdict needs {VALUES_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
     elif row.sessions == 1:
         yield f"{_confidence(row)} was seen in one session only."
+    found = headline(row)
+    if found.verdict == NOT_DISTINGUISHABLE and found.ratio.low < 1:
+        yield (
+            f"The interval does not exclude that {label} saves "
+            f"{100 * (1 - found.ratio.low):.0f} % of the time."
+        )
     if not pd.isna(row.reason):
         yield f"Some pairs of {label} have no ratio: {quoted(row.reason)}."
     if row.kind == "estimated":

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
+from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
 from escala.report.figures.looks import significant
+from escala.report.findings.certainty import disturbed, runs_ok, spread
 from escala.report.findings.steps import without_clocks
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
@@ -41,7 +42,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         of_data = (against_main["dataset"] == row.dataset) & (
             against_main["workload"] == row.workload
         )
-        texts = _use(row, list(against_main[of_data].itertuples()), seconds), _decide(row)
+        texts = _use(row, list(against_main[of_data].itertuples()), seconds), _decide(row, tables)
         yield from (Finding(text, "speedup", "speedup") for text in texts if text)
     for row in without_clocks(tables):
         yield Finding(
@@ -115,9 +116,15 @@ def _train_with(row, best, of_batch: list, seconds: Mapping[tuple, float]) -> st
     return f"{text}; to save core-hours, train with {quoted(cheapest.reference_label)}."
 
 
-def _decide(row) -> str:
+def _decide(row, tables: Tables) -> str:
     """Tell what would give a verdict on the configuration that answers, if it has none."""
     found, label = headline(row), quoted(row.label)
+    without = found.verdict in (NO_VERDICT, NOT_DISTINGUISHABLE)
+    if without and found.ratio.pairs >= VALUES_FOR_INTERVAL and disturbed(row, spread(tables)):
+        return (
+            f"Leave the machine idle and measure {label} again: put `ESCALA_MEASURE_AGAIN=1` "
+            "before the Snakemake command, and `--forcerun train` at its end."
+        )
     if found.verdict == UNAVAILABLE:
         return (
             f"To compare {label} with {quoted(row.reference_label)}, remove what prevented it, and "
@@ -136,8 +143,10 @@ def _decide(row) -> str:
             "same global batch."
         )
     if found.ratio.pairs < VALUES_FOR_INTERVAL:
+        # Runs that have no partner stay without one.
+        unpaired = max(0, runs_ok(tables).get(own_names(row), 0) - found.ratio.pairs)
         return (
-            f"For a verdict on {label}, set `repeats` to {VALUES_FOR_INTERVAL} or more, and repeat "
-            "the Snakemake command."
+            f"For a verdict on {label}, set `repeats` to {VALUES_FOR_INTERVAL + unpaired} or more, "
+            "and repeat the Snakemake command."
         )
     return ""

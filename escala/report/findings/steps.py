@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
@@ -13,6 +14,9 @@ from escala.report.tables.views import trained_by_steps
 
 POSITION = 20
 SECTION = "why"
+
+#: A run that takes this many times as long as another of its kind was disturbed.
+DISTURBED = 1.5
 
 _PART_NAMES = {
     "input": "on input",
@@ -32,8 +36,10 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         yield Finding(
             f"Where the time of a step of {quoted(row.label)} goes was not measured.", "attribution"
         )
-    for label, parts in clocked(tables):
-        for text in (_more(label, parts), _most(label, parts), _beside(label, parts)):
+    steps = clocked(tables)
+    slowdowns = {label: parts.loc[WHOLE, "slowdown"] for label, parts in steps}
+    for label, parts in steps:
+        for text in (_more(label, parts, slowdowns), _most(label, parts), _beside(label, parts)):
             if text:
                 yield Finding(text, "attribution", "attribution")
 
@@ -75,22 +81,37 @@ def _most(label: str, parts: pd.DataFrame) -> str:
     )
 
 
-def _more(label: str, parts: pd.DataFrame) -> str:
-    """Compare a step with one of the main reference, if that was measured."""
+def _more(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> str:
+    """Compare a step with one of the main reference, if that was measured.
+
+    The largest part that changed in the same direction is named. Both steps are of a single run
+    with clocks. If one of these runs was slowed and the other was not, they are not compared.
+
+    Parameters
+    ----------
+    slowdowns : a step with clocks over one of the timing runs, by label; NaN if unknown.
+    """
     more = 1000 * (parts["median_seconds"] - parts["reference_median_seconds"])
     of_parts = more.reindex(PARTS).dropna()
     if pd.isna(more[WHOLE]) or of_parts.empty:
         return ""
-    part = of_parts.abs().idxmax()
-    return (
-        f"A step of {label} takes {_difference(more[WHOLE])} than one of "
-        f"{quoted(parts['reference_label'].iloc[0])}: {_difference(of_parts[part])} "
-        f"{_PART_NAMES[part]}."
-    )
+    reference = quoted(parts["reference_label"].iloc[0])
+    factors = [slowdowns[label], slowdowns.get(reference, math.nan)]
+    if max(factors) > DISTURBED * min(factors):
+        return (
+            f"The runs with clocks of {label} and {reference} were not slowed alike, so their "
+            f"steps are not compared. Remove them, and repeat them on an idle machine."
+        )
+    sign = 1 if more[WHOLE] >= 0 else -1
+    part = (sign * of_parts).idxmax()
+    text = f"A step of {label} takes {_difference(more[WHOLE])} than one of {reference}"
+    if sign * of_parts[part] <= 0:
+        return f"{text}."
+    return f"{text}: {_difference(of_parts[part])} {_PART_NAMES[part]}."
 
 
 def _difference(milliseconds: float) -> str:
-    """Say how much more or less time something takes."""
+    """Describe how much more or less time something takes."""
     return f"{abs(milliseconds):.1f} ms {'more' if milliseconds >= 0 else 'less'}"
 
 
