@@ -30,6 +30,7 @@ from escala.record import comparable, history
 from escala.report.figures import common
 from escala.report.history import figure, rows, series
 from scripts import history as command
+from tests import documented
 from tests.conftest import ROOT
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -503,6 +504,23 @@ def test_chosen_sessions_are_exported(folder, tmp_path):
     history.import_(tmp_path / "one.tar", tmp_path / "other")
     with history.read(tmp_path / "other") as database:
         assert history.query(database, "SELECT DISTINCT session FROM runs").rows == [(chosen,)]
+
+
+def _documented() -> list[tuple[str, ...]]:
+    """Return the arguments of each command that reads a history in its how-to."""
+    page = ROOT / "docs" / "how-to" / "history.md"
+    words = [each.words for each in documented.commands(page)]
+    of_history = [each[2:] for each in words if each[1:2] == ("scripts/history.py",)]
+    return [each for each in of_history if each[0] in ("query", "changes", "plot")]
+
+
+@pytest.mark.parametrize("arguments", _documented(), ids=" ".join)
+def test_the_commands_of_the_how_to_read_a_history(folder, run_command, tmp_path, arguments):
+    filled(folder)
+    given = [str(tmp_path / "history.svg") if each == "history.svg" else each for each in arguments]
+    done = run_command(*given)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.strip()
 
 
 def test_a_session_that_is_not_there_is_refused_and_nothing_is_written(folder, tmp_path):

@@ -228,3 +228,9 @@ def test_only_a_small_drift_is_called_harmless(frames, change, harmless):
         }
     )  # fmt: skip
     assert ("hardly notice" in _texts(frames, "sure")) == harmless
+
+
+def test_the_gpus_of_a_machine_are_named(frames):
+    assert "GPU" not in _texts(frames, "data")
+    frames["runs"]["gpus"] = "Model A; Model A"
+    assert "It has the GPU `Model A; Model A`." in _texts(frames, "data")

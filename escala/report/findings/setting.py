@@ -41,12 +41,14 @@ def _how_often(runs: pd.DataFrame) -> str:
 
 
 def _machines(runs: pd.DataFrame) -> Iterator[str]:
-    kinds = runs[["cpu", "cores_available", "memory_bytes"]].drop_duplicates()
+    kinds = runs[["cpu", "cores_available", "memory_bytes", "gpus"]].drop_duplicates()
     for row in kinds.itertuples():
         yield (
             f"The machine is {quoted(row.cpu)} with {count(row.cores_available, 'core')} and "
             f"{size(row.memory_bytes)} of memory."
         )
+        if pd.notna(row.gpus):
+            yield f"It has the GPU {quoted(row.gpus)}."
 
 
 def _data(dataset: str, runs: pd.DataFrame) -> Iterator[str]:

@@ -9,7 +9,9 @@
   const body = table.tBodies[0];
   const rows = Array.from(body.rows);
   const headings = Array.from(table.tHead.rows[0].cells);
-  const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+  // With a space between cells, so that no word reaches over two of them.
+  const text = (row) => Array.from(row.cells, (cell) => cell.textContent).join(" ").toLowerCase();
+  const texts = new Map(rows.map((row) => [row, text(row)]));
 
   // The state of an address; an address without one has no filter and the order of the file.
   function state() {

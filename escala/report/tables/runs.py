@@ -61,6 +61,7 @@ def row(run: Measurement) -> dict:
         **_time_to_target(run),
         **data_of(run),
         **{key: machine[key] for key in ("cpu", "cores_available", "memory_bytes", "kernel")},
+        "gpus": "; ".join(machine.get("gpus", [])) or None,
         "hostname": machine["hostname"],
         "hosts": ";".join(run["ranks"]["hosts"]),
         "weights_sha256": run["weights_sha256"],
