@@ -86,15 +86,15 @@ def _limits(row, runs: int) -> Iterator[str]:
     runs : of the configuration that ended ok.
     """
     label = quoted(row.label)
+    if row.pairs < VALUES_FOR_INTERVAL:
+        yield f"A verdict needs {VALUES_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
+    elif row.sessions == 1:
+        yield f"{_confidence(row)} was seen in one session only."
     if row.pairs < runs:
         yield (
             f"Of {runs} runs of {label}, {runs - row.pairs} had no run of the reference in the "
             "same session and repeat."
         )
-    if row.pairs < VALUES_FOR_INTERVAL:
-        yield f"A verdict needs {VALUES_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
-    elif row.sessions == 1:
-        yield f"{_confidence(row)} was seen in one session only."
     found = headline(row)
     if found.verdict == NOT_DISTINGUISHABLE and found.ratio.low < 1:
         yield (
