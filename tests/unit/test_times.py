@@ -200,7 +200,7 @@ def test_the_end_of_a_long_name_can_be_read(tmp_path):
     words = _words(chart(_tables(experiment)).svg)
     short = {word for word in words if "…" in word}
     assert sorted(word.rpartition("-")[2] for word in short) == ["100mbit", "1gbit"]
-    assert all(word.startswith("single 1x1") and len(word) <= 36 for word in short)
+    assert all(word.startswith("single 1x1") and len(word) <= 33 for word in short)
 
 
 def test_the_drawing_names_configurations_and_times_and_fits_a_phone(frames):

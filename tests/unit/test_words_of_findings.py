@@ -125,9 +125,8 @@ def test_the_first_screen_prefers_the_configuration_that_answers(frames):
     [answer] = answering(frames)
     general = Finding("Something about all.", "runs")
     own = Finding(f"Something about {quoted(answer.label)}.", "runs")
-    assert brief(frames, {name: [general, own] for name in ("why", "sure", "cost", "next")}) == (
-        dict.fromkeys(("why", "sure", "cost", "next"), own)
-    )
+    found = brief(frames, {name: [general, own] for name in ("why", "sure", "cost", "next")})
+    assert found == {**dict.fromkeys(("why", "sure", "cost"), own), "next": general}
     only = {key: [general] for key in ("why", "sure", "cost", "next")}
     assert brief(frames, only) == dict.fromkeys(only, general)
 

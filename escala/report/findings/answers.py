@@ -113,7 +113,7 @@ def _counts(rows: pd.DataFrame) -> Iterator[str]:
     """Count the compared configurations that take less time, and those that cannot be judged."""
     verdicts = [headline(row).verdict for row in rows.itertuples()]
     of_all = f"of {len(rows)} compared configurations"
-    reference = "its" if rows["reference_label"].nunique() > 1 else "the"
+    reference = "their" if rows["reference_label"].nunique() > 1 else "the"
     if set(verdicts) - {NO_VERDICT, UNAVAILABLE}:
         less = verdicts.count(FASTER) or "none"
         yield f"{of_all}, {less} took less time than {reference} main reference"

@@ -145,16 +145,17 @@ def question(tables: Tables) -> str:
 def brief(tables: Tables, found: Mapping[str, Sequence[Finding]]) -> dict[str, Finding]:
     """Return one finding of each section of `BRIEF`, by the section.
 
-    It is the first that names the configuration that answers; if none names it, the first.
+    It is the first that names the configuration that answers; if none names it, the first. What to
+    do next begins with what to train with, which may be another configuration.
     """
     labels = [quoted(row.label) for row in answering(tables)][:1]
-    return {
-        section: next(
-            (each for label in labels for each in found[section] if label in each.text),
-            found[section][0],
-        )
+    own = {
+        section: [each for label in labels for each in found[section] if label in each.text]
         for section in BRIEF
-        if found[section]
+        if section != "next"
+    }
+    return {
+        section: [*own.get(section, []), *found[section]][0] for section in BRIEF if found[section]
     }
 
 

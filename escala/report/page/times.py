@@ -39,7 +39,7 @@ _FAR_BAND = "#eef1f4"
 #: Before a time that is estimated.
 _ESTIMATED = "≈ "
 #: Characters of a configuration's name that there is room for.
-_NAME_CHARACTERS = 36
+_NAME_CHARACTERS = 33
 _PER_EPOCH = "training time per epoch (s)"
 #: Columns of the values that a reader gets by pointing, with their titles.
 _TOLD = {
