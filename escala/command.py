@@ -125,7 +125,12 @@ def predict_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
 
 
 def report_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
-    """Return the call of Snakemake that writes the report of an experiment again."""
+    """Return the call of Snakemake that writes the report of an experiment again.
+
+    Raises
+    ------
+    InputError : the experiment has no results yet.
+    """
     from escala import experiment
 
     file = arguments.experiment or "config.yaml"

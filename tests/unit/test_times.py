@@ -132,7 +132,10 @@ def test_the_noise_floor_is_a_band_around_the_time_of_the_reference(frames, tmp_
     measured = _tables(experiment, paired_files=again)
     found = chart(measured)
     [panel, _] = found.specification["vconcat"]
-    [band] = _values(panel, "floor_low")
+    bands = _values(panel, "floor_low")
+    assert len(bands) == len(measured["configurations"])
+    assert len({(each["floor_low"], each["floor_high"]) for each in bands}) == 1
+    band = bands[0]
     rows = {row["label"]: row for row in _values(panel, "seconds") if "low" in row}
     reference, limit = rows["single 1x1"]["seconds"], 1 + measured["noise"]["floor"].iloc[0]
     assert limit > 1.01

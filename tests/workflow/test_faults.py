@@ -350,13 +350,6 @@ def test_what_takes_gpus_is_unavailable_where_there_are_none(
     assert not ranks_of(tmp_path)
 
 
-def test_ranks_on_cores_train_and_record_no_gpu(small_split, request_for, tmp_path):
-    request = request_for("single", "1x1", knobs={"device": "cpu"})
-    assert measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS).status == "ok"
-    run = read_json(tmp_path / "run.json")
-    assert run["knobs"]["device"] == "cpu" and "gpus" not in run["ranks"]
-
-
 def test_a_launcher_that_is_missing_makes_the_run_unavailable(
     small_split, request_for, tmp_path, monkeypatch
 ):

@@ -12,7 +12,8 @@ from escala.report.findings.words import Finding, Tables, count, in_words, quote
 
 POSITION = 42
 SECTION = "sure"
-#: Pairs of runs are a small part of a session apart, so they take a small part of such a change.
+#: A machine that runs nothing else changes by about a fifth within a session
+#: (docs/decisions/005-sessions.md). Runs of a pair follow each other, so they see little of it.
 _HARDLY_NOTICED = 0.25
 
 

@@ -150,8 +150,8 @@ def time_of(row, seconds: Mapping[tuple, float]) -> float:
 
 
 def seconds_per_epoch(tables: Tables) -> dict[tuple, float]:
-    """Return the training seconds of an epoch by the values of `CONFIGURATION`; NaN if unknown."""
-    table = tables["configurations"]
+    """Return the known training seconds of an epoch by the values of `CONFIGURATION`."""
+    table = tables["configurations"].dropna(subset=["train_seconds_per_epoch"])
     seconds = table["train_seconds_per_epoch"].astype(float)
     return dict(zip(names_of_rows(table), seconds, strict=True))
 

@@ -303,15 +303,13 @@ def _panel(alt, frame: pd.DataFrame, points: pd.DataFrame, what: str, several: b
     ]
     of_floor = ("floor", "floor_low", "floor_high")
     floors = [{key: each[key] for key in ("label", *of_floor)} for each in records if each["floor"]]
-    # One floor is a band behind all rows. Of several references, each row has that of its own.
-    one_floor = len({each["floor_low"] for each in floors}) == 1
-    of_row = {} if one_floor else {"y": rows}
     told_floor = [alt.Tooltip("floor:N", title="noise floor of the main reference")]
     # A layer without values would have no extent, of which Vega warns.
     layers = {
-        "floor_low": alt.Chart(alt.Data(values=floors[:1] if one_floor else floors))
+        # Each row has that of its own main reference.
+        "floor_low": alt.Chart(alt.Data(values=floors))
         .mark_rect(color=_FLOOR)
-        .encode(x=alt.X("floor_low:Q"), x2="floor_high:Q", tooltip=told_floor, **of_row),
+        .encode(x=alt.X("floor_low:Q"), x2="floor_high:Q", y=rows, tooltip=told_floor),
         "predicted_low": base.mark_bar(height=18).encode(
             x=alt.X("predicted_low:Q"),
             x2="predicted_high:Q",
