@@ -242,6 +242,7 @@ def test_ladders_answer_where_nothing_else_is_compared(tmp_path):
 @pytest.mark.parametrize(
     ("pairs", "text"),
     [
+        ([1, 1, 1], "1 pair of runs; its interval needs six."),
         ([2, 2, 2], "2 pairs of runs; its interval needs six."),
         ([4, 5, 4], "4 to 5 pairs of runs; its interval needs six."),
         ([6, 7, 7], "6 to 7 pairs of runs."),

@@ -127,7 +127,7 @@ def _ladders(tables: Tables) -> Iterator[str]:
             )
     fewest, most = pairs.min(), pairs.max()
     number = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
-    text = f"Each change of a ladder is measured in {number} pairs of runs"
+    text = f"Each change of a ladder is measured in {number} pair{'' if most == 1 else 's'} of runs"
     if fewest < VALUES_FOR_INTERVAL:
         text += f"; its interval needs {in_words(VALUES_FOR_INTERVAL)}"
     yield f"{text}."
