@@ -21,6 +21,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 LAST_POSITION = 9998
+#: A chain of a structure in PDB, which is listed as 1ABC_A and has pdb|1ABC|A in FASTA.
+CHAIN = re.compile(r"(\d\w{3})_(\w+)")
 DAY = date(2021, 5, 4)
 RESTRICTION = re.compile(r" AND (\S+):(\S+)\[(PDAT|SLEN)\]")
 
@@ -58,6 +60,7 @@ class Eutils:
     plan : kind of request → faults of the first, second, … of them.
     gone : accessions that are listed and cannot be fetched; with `refuse_gone`, no record is given
         in one answer with them.
+    instead : accession → the accession of the record that is given in its place.
     requests : all parameters of each request, with its `kind` and `at`, seconds of a clock.
     hold_at : number of the fetch, from 1, that is not answered before `released` is set.
     """
@@ -66,6 +69,7 @@ class Eutils:
     days: dict[str, date] = field(default_factory=dict)
     plan: dict[str, list[str | None]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    instead: dict[str, str] = field(default_factory=dict)
     refuse_gone: bool = False
     requests: list[dict] = field(default_factory=list)
     hold_at: int | None = None
@@ -96,7 +100,10 @@ class Eutils:
         return list(found)
 
     def records(self, accessions: list[str]) -> list[tuple[str, str]]:
-        """Return accessions with version and sequences; without version, the latest is meant."""
+        """Return accessions with version and sequences; without version, the latest is meant.
+
+        The case of letters does not matter, except in the name of a chain of PDB.
+        """
         known = {
             name: sequence
             for genomes in self.genomes.values()
@@ -104,7 +111,8 @@ class Eutils:
             if name not in self.gone
         }
         latest = {name.rpartition(".")[0]: name for name in sorted(known)}
-        names = [latest.get(accession, accession) for accession in accessions]
+        asked = [name if CHAIN.fullmatch(name) else name.upper() for name in accessions]
+        names = [self.instead.get(name, latest.get(name, name)) for name in asked]
         return [(name, known[name]) for name in names if name in known]
 
     def remember(self, accessions: list[str]) -> str:
@@ -240,6 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
                 records[middle] = ("ZZ999999.1", sequence)
             case "another version":
                 records[middle] = (f"{name.rpartition('.')[0]}.99", sequence)
+        records = [(CHAIN.sub(r"pdb|\1|\2", name), letters) for name, letters in records]
         texts = [f">{name} a virus, complete genome\n{letters}\n\n" for name, letters in records]
         if fault == "error in the middle":
             texts.insert(middle + 1, XML)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from Bio import Entrez
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from escala.core.errors import InputError
-from escala.data.genomes.acquire import acquire, entrez, eutils, inputs
+from escala.data.genomes.acquire import acquire, download, eutils, inputs, search
 from escala.data.genomes.acquire.lock import digest
 from escala.data.genomes.acquire.queries import QUERIES
 from tests.conftest import ROOT
@@ -51,7 +52,7 @@ def ncbi(monkeypatch) -> Iterator[Eutils]:
         monkeypatch.setenv("ESCALA_EUTILS_URL", server.url)
         monkeypatch.setenv("ESCALA_EUTILS_WAIT", "0")
         monkeypatch.setenv("NCBI_API_KEY", KEY)
-        monkeypatch.setattr(entrez, "BATCH", 10)
+        monkeypatch.setattr(download, "BATCH", 10)
         yield server
 
 
@@ -298,7 +299,7 @@ def test_a_key_that_ncbi_does_not_accept_is_said_without_showing_it(ncbi, tmp_pa
 
 
 def test_more_than_one_list_holds_are_listed_without_high_positions(ncbi, tmp_path, monkeypatch):
-    monkeypatch.setattr(entrez, "BATCH", 9000)
+    monkeypatch.setattr(download, "BATCH", 9000)
     many = {f"MA{n:06d}.2": genome(n, 20 + n % 50) for n in range(31_000)}
     days = itertools.cycle(date(1999, 1, 1) + timedelta(100 * n) for n in range(90))
     # 12 000 of them are of one day: these are divided by length.
@@ -316,7 +317,7 @@ def test_more_than_one_list_holds_are_listed_without_high_positions(ncbi, tmp_pa
 
 
 def test_too_many_of_one_day_and_length_are_refused(ncbi, tmp_path, monkeypatch):
-    monkeypatch.setattr(entrez, "PAGE", 20)
+    monkeypatch.setattr(search, "PAGE", 20)
     with pytest.raises(InputError, match="25 records of one day and length match"):
         fetched(tmp_path)
 
@@ -334,12 +335,70 @@ def test_accessions_come_from_a_list_or_a_file_with_or_without_version(ncbi, tmp
 
 
 @pytest.mark.parametrize(
+    "form", ["6T0V_R", "6t0v_R", "pdb|6T0V|R", "6t0v|R", "6T0V:R", "gi|5|pdb|6T0V|R"]
+)
+def test_an_accession_is_matched_in_each_form_that_ncbi_gives_it(ncbi, tmp_path, form):
+    """NCBI has `pdb|6T0V|R` in FASTA where its lists have 6T0V_R; case tells only chains apart."""
+    chains = {"6T0V_R": genome(70), "6T0V_r": genome(71)}
+    ncbi.genomes[FLU] |= chains
+    listing = tmp_path / "flu.txt"
+    listing.write_text(f"fl000003\n{form}\n6t0v_r\nref|FL000004.1|\nFl000005.1\n")
+    ncbi.plan = {"fetch": ["cut in the last record", None, "a record missing"]}
+    result = fetched(tmp_path, accessions={"FLU": str(listing)})
+    names = ["6T0V_R", "6T0V_r", "FL000003.1", "FL000004.1", "FL000005.1"]
+    assert result["FLU"] == {name: ncbi.genomes[FLU][name] for name in names}
+
+
+def test_a_query_gives_chains_and_leaves_out_masters_that_have_no_sequence(ncbi, tmp_path, capfd):
+    masters = dict.fromkeys(["ABCD00000000.1", "NZ_JABCDE010000000.1"], genome(1))
+    ncbi.genomes[FLU] |= {"6T0V_R": genome(70)} | masters
+    ncbi.gone, ncbi.refuse_gone = set(masters), True
+    result = fetched(tmp_path)["FLU"]
+    assert "6T0V_R" in result and len(result) == 26
+    said = capfd.readouterr().err
+    assert all(name in said for name in masters) and "has no sequence of its own" in said
+
+
+def test_all_that_cannot_be_had_is_named_in_one_message_with_reason_and_line(ncbi, tmp_path):
+    ncbi.genomes[FLU] |= {"FL000090.1": "MKTLLQEF" * 9, "FL000091.2": genome(91)}
+    ncbi.instead = {"FL000092.1": "FL000091.2"}
+    wrong = {
+        "FL000099.1": "no such record",
+        "abcd01000000": "master record of a WGS",
+        "NP_828851.1": "is a protein",
+        "QHD43416.1": "is a protein",
+        "P0DTC2": "is a protein of UniProt",
+        "GCF_009858895.2": "is an assembly",
+        "12345": "is a GI number",
+        "6T0V": "name the chain",
+        "SRR10971381": "set of reads",
+        "FL000090.1": "its letters are no nucleotides",
+        "FL000092.1": "gives FL000091.2 in its place",
+    }
+    (tmp_path / "flu.txt").write_text("FL000001\n" + "".join(f"{name}\n" for name in wrong))
+    with pytest.raises(InputError) as refused:
+        accessions = {"FLU": str(tmp_path / "flu.txt"), "COLD": ["co000001", "CO000009"]}
+        fetched(tmp_path, accessions=accessions)
+    said = str(refused.value)
+    for line, (accession, reason) in enumerate(wrong.items(), start=2):
+        found = re.search(rf"{accession.upper()} \(line {line}\)[^;:]*: ([^;]*)", said)
+        assert found and reason in found[1], (accession, said)
+    assert "source.accessions.COLD: CO000009 (entry 2): NCBI has no such record" in said
+    assert not {"NP_828851.1", "12345", "ABCD01000000"} & set(ncbi.asked_for())
+    ncbi.requests.clear()
+    fetched(tmp_path, accessions={"FLU": ["FL000001"], "COLD": ["CO000001.1"]})
+    assert not ncbi.requests, "what was received is kept"
+
+
+@pytest.mark.parametrize(
     ("lines", "reason"),
     [
         ("", "no accession"),
-        ("CO000000.1\nCO000000.1\n", r"CO000000\.1.*is listed twice"),
-        ("CO000000.1 CO000001.1\n", "is no accession"),
+        ("CO000000.1\nCO000000.1\n", r"'CO000000\.1' \(line 1\), .*is listed twice"),
+        ("\nCO000000.1 CO000001.1\n#\n", r"'CO000000.1 CO000001.1' \(line 2\), '#' \(line 3\)"),
         ("CO000000.1\nCO000000\n", "with and without version"),
+        ("CO000000.1\n\ngb|co000000.1|\n", r"'gb\|co000000\.1\|' \(line 3\) is listed twice"),
+        ("6T0V_R\npdb|6t0v|R\n", "is listed twice"),
     ],
 )
 def test_a_list_of_accessions_that_cannot_be_meant_is_refused(ncbi, tmp_path, lines, reason):
@@ -429,7 +488,7 @@ def test_classes_without_a_query_have_the_one_that_comes_with_escala(ncbi, tmp_p
 
 
 def test_the_queries_name_the_taxids_of_the_classes():
-    taxids = {name: set(entrez.re.findall(r"txid(\d+)", query)) for name, query in QUERIES.items()}
+    taxids = {name: set(re.findall(r"txid(\d+)", query)) for name, query in QUERIES.items()}
     assert taxids == {
         "COVID": {"2697049"},
         "DENGUE": {"11053", "11060", "11069", "11070"},

@@ -1,0 +1,79 @@
+"""The forms of accessions, and those under which NCBI's nucleotide database has no sequence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+#: An accession as `canonical` returns it.
+ACCESSION = re.compile(r"\w+(\.\d+)?", re.A)
+#: A chain of a structure in PDB. The case of the chain's name distinguishes chains.
+_CHAIN = re.compile(r"(\d[A-Za-z0-9]{3})[_|:.](\w{1,4})(\.\d+)?", re.A)
+#: The word before an accession in the names of FASTA records.
+_DATABASES = {"gi", "gb", "emb", "dbj", "ref", "tpg", "tpe", "tpd"}
+_CONTIGS = "list its contigs, or take the FASTA file of its assembly by `source: files`"
+_PROTEIN = "list the nucleotide record that codes for it"
+#: What each form without version stands for, and what to do; the first that matches.
+_WITHOUT_SEQUENCE = (
+    (
+        r"(NZ_)?([A-Z]{4}\d\d0{6,}|[A-Z]{6}\d\d0{7,})",
+        "is the master record of a WGS, TSA or TLS project, which has no sequence of its own",
+        _CONTIGS,
+    ),
+    (r"GC[AF]_\d+", "is an assembly", "list its sequences, or take its FASTA by `source: files`"),
+    (r"\d+", "is a GI number, which NCBI no longer gives", "list the accession of this record"),
+    (
+        r"PRJ[A-Z]{2}\d+|SAM[A-Z]{1,2}\d+|[SED]R[APRSXZ]\d+",
+        "is a project, a sample or a set of reads",
+        "list sequences",
+    ),
+    (r"[ANWXYZ]P_\d+|[A-Z]{3}(\d{5}|\d{7})", "is a protein", _PROTEIN),
+    (
+        r"[OPQ]\d[A-Z0-9]{3}\d|[A-NR-Z]\d([A-Z][A-Z0-9]{2}\d){1,2}",
+        "is a protein of UniProt",
+        _PROTEIN,
+    ),
+    (r"\d[A-Z0-9]{3}", "is a structure of several chains", "name the chain: 1ABC_A"),
+)
+
+
+def canonical(text: str) -> str:
+    """Return an accession in the form in which requests and answers are compared.
+
+    Letters are in upper case, except in the name of a chain. `db|ACCESSION|…` becomes the
+    accession, and each form of a chain in PDB (`pdb|1ABC|A`, `1ABC|A`, `1ABC:A`) becomes `1ABC_A`.
+    """
+    words = text.strip().strip("|").split("|")
+    before = [word.lower() for word in words]
+    if "pdb" in before:
+        words = ["|".join(words[before.index("pdb") + 1 :])]
+    elif known := [place for place, word in enumerate(before[:-1]) if word in _DATABASES]:
+        words = [words[known[-1] + 1]]
+    joined = "|".join(words)
+    if chain := _CHAIN.fullmatch(joined):
+        return f"{chain[1].upper()}_{chain[2]}"
+    return joined.upper()
+
+
+def sequenceless(accession: str) -> str | None:
+    """Return why a canonical accession has no nucleotide sequence and the remedy, or None."""
+    bare = re.sub(r"\.\d+$", "", accession)
+    for form, reason, remedy in _WITHOUT_SEQUENCE:
+        if re.fullmatch(form, bare, re.A):
+            return f"{reason} ({remedy})"
+    return None
+
+
+def explained(lacking: Mapping[str, str], places: Mapping[str, str]) -> str:
+    """Return all accessions of a list that cannot be had, grouped by reason.
+
+    Parameters
+    ----------
+    lacking : accession → reason.
+    places : accession → where the list has it, such as `line 3`.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for accession in sorted(lacking):
+        place = f" ({places[accession]})" if accession in places else ""
+        by_reason.setdefault(lacking[accession], []).append(accession + place)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
