@@ -6,6 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -21,15 +22,20 @@ def describe() -> dict:
     `cpu`, the name of the model; `cores_available`, the logical cores that this process may use;
     `cores_total`, those of the machine; `memory_bytes`, the memory that the kernel manages. This is
     some megabytes less than the installed memory, and differs a little between equal machines.
-    `gpus`, the models of the GPUs that this process may use, is left out if there are none.
+    `cpu_quota`, the cores that a control group allows, and `gpus`, the models of the GPUs that this
+    process may use, are left out if there are none.
     """
-    gpus = [gpu.name for gpu in available_gpus()]
-    return {
-        "cpu": _cpu_model(),
-        "cores_available": len(available_cores()),
-        "cores_total": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-    } | ({"gpus": gpus} if gpus else {})
+    gpus, quota = [gpu.name for gpu in available_gpus()], cpu_quota()
+    return (
+        {
+            "cpu": _cpu_model(),
+            "cores_available": len(available_cores()),
+            "cores_total": os.cpu_count(),
+            "memory_bytes": psutil.virtual_memory().total,
+        }
+        | ({"cpu_quota": quota} if quota else {})
+        | ({"gpus": gpus} if gpus else {})
+    )
 
 
 def memory_gib(memory_bytes: int) -> int:
@@ -72,25 +78,58 @@ def available_memory(
 
 def _left_in_groups(membership: Path, groups: Path) -> Iterator[int]:
     """Yield the bytes that each control group of this process leaves, in version 1 and 2."""
-    lines = membership.read_text().splitlines() if membership.is_file() else []
-    for _, controllers, path in (line.split(":", 2) for line in lines):
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root = groups / "memory" if controllers else groups
+    for version, folder in control_groups("memory", membership, groups):
         limit, used = (
             ("memory.limit_in_bytes", ("total_rss", "total_shmem"))
-            if controllers
+            if version == 1
             else ("memory.max", ("anon", "shmem"))
         )
+        if (folder / limit).is_file() and (text := (folder / limit).read_text()) != "max\n":
+            counted = (folder / "memory.stat").read_text().split()
+            statistics = dict(zip(counted[::2], map(int, counted[1::2]), strict=True))
+            yield int(text) - sum(statistics.get(name, 0) for name in used)
+
+
+def control_groups(
+    controller: str,
+    membership: Path = Path("/proc/self/cgroup"),
+    groups: Path = Path("/sys/fs/cgroup"),
+) -> Iterator[tuple[int, Path]]:
+    """Yield the control groups of this process for a controller, each before its parent.
+
+    Yields
+    ------
+    The version of the interface, 1 or 2, and a folder (man 7 cgroups). It need not exist: inside a
+    container the path may be that of its host, and the root is then its own group.
+    """
+    lines = membership.read_text().splitlines() if membership.is_file() else []
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = groups / controller if controllers else groups
         group = root / path.strip("/")
-        # Inside a container the path may be that of its host; the root is then its own group.
         for folder in (group, *group.parents):
-            if (folder / limit).is_file() and (text := (folder / limit).read_text()) != "max\n":
-                counted = (folder / "memory.stat").read_text().split()
-                statistics = dict(zip(counted[::2], map(int, counted[1::2]), strict=True))
-                yield int(text) - sum(statistics.get(name, 0) for name in used)
+            yield (1 if controllers else 2), folder
             if folder == root:
                 break
+
+
+def cpu_quota(
+    membership: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")
+) -> float | None:
+    """Return how many cores' time the control groups of this process allow, None without a limit.
+
+    That is the smallest quota of its groups (kernel documentation, `scheduler/sched-bwc` and
+    `admin-guide/cgroup-v2`), as `docker run --cpus` sets it.
+    """
+    found = []
+    for version, folder in control_groups("cpu", membership, groups):
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if version == 1 else ("cpu.max",)
+        with suppress(OSError, ValueError):
+            words = " ".join((folder / name).read_text() for name in names).split()
+            if words[0] not in ("max", "-1"):
+                found.append(int(words[0]) / int(words[1]))
+    return min(found, default=None)
 
 
 def _granted(environment: Mapping[str, str]) -> Iterator[int]:
@@ -123,9 +162,17 @@ def available_cores() -> list[int]:
     """Return the numbers of the logical cores this process may use, in the order to use them.
 
     The first hardware thread of every physical core comes first, then the others: two processes
-    must not share a core while another core is free.
+    must not share a core while another core is free. Under a quota there are as many as it pays
+    for, rounded down, and at least one.
     """
-    return sorted(os.sched_getaffinity(0), key=lambda core: (_thread_of_core(core), core))
+    cores = sorted(os.sched_getaffinity(0), key=lambda core: (_thread_of_core(core), core))
+    quota = cpu_quota()
+    return cores if quota is None else cores[: max(1, int(quota))]
+
+
+def quota_clause(quota: float | None) -> str:
+    """Return what messages on too few cores add under a quota."""
+    return "" if quota is None else f" by a quota of the control group of {quota:.3g} cores"
 
 
 def _thread_of_core(core: int) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
+from escala.core.hardware import cpu_quota, quota_clause
 from escala.data import CLASSES, LEAKAGE, kind_of
 from escala.experiment import folders
 from escala.experiment.checks import CHECKS
@@ -544,7 +545,7 @@ class Experiment:
             raise self.error(
                 key,
                 run.layout,
-                f"needs {needed} cores, and {available} are available",
+                f"needs {needed} cores, and {available} are available{quota_clause(cpu_quota())}",
                 "ask for fewer processes, lower cores_per_process of the variant, give Snakemake "
                 "more --cores, or set oversubscribe: true",
             )

@@ -24,8 +24,10 @@ from pathlib import Path
 from escala.core.errors import Unavailable
 
 SYSFS = Path("/sys")
-#: No device draws more. A larger growth of a counter is a reset.
-MOST_WATTS = 20_000.0
+#: No device draws more; a larger growth of its counter is a reset. A processor package, whose
+#: counter wraps: twice the 500 W for which the largest server processors are specified (AMD EPYC
+#: 9965, Intel Xeon 6980P). Anything else: a whole node with its accelerators.
+PACKAGE_WATTS, NODE_WATTS = 1000.0, 20_000.0
 #: No counter is updated less often.
 UPDATE_SECONDS = 1.0
 #: In the name of a device, it separates the device that contains it: `node/accel0`.
@@ -53,6 +55,20 @@ class Counter:
     range_joules: float | None
     read: Callable[[], float]
     read_use: Callable[[], bool | None] = lambda: True
+
+
+def wrap_seconds(range_joules: float) -> float:
+    """Return the shortest time in which a counter with this range can wrap."""
+    return range_joules / PACKAGE_WATTS
+
+
+def interval(asked: float, found: Iterable[Counter]) -> float:
+    """Return the seconds between samples: those asked for, and less where a counter may wrap.
+
+    Four samples fit into the time in which a counter can wrap, so a late one loses nothing.
+    """
+    ranges = (counter.range_joules for counter in found if counter.range_joules is not None)
+    return min([asked, *(wrap_seconds(joules) / 4 for joules in ranges)])
 
 
 def counters(sysfs: Path = SYSFS) -> list[Counter]:

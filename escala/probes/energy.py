@@ -27,11 +27,14 @@ from escala.core.errors import Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes._counters import (
     INSIDE,
-    MOST_WATTS,
+    NODE_WATTS,
+    PACKAGE_WATTS,
     SYSFS,
     UPDATE_SECONDS,
     Counter,
     counters,
+    interval,
+    wrap_seconds,
 )
 from escala.probes._counters import read as read_counter
 from escala.probes.base import Probe, section
@@ -119,7 +122,8 @@ class Energy(Probe):
             "of_run": False,
         },
         seconds={
-            "description": "Seconds from one sample to the next.",
+            "description": "Seconds from one sample to the next; fewer where a counter could "
+            "otherwise wrap unseen.",
             "type": "number",
             "exclusiveMinimum": 0,
             "maximum": 60,
@@ -260,6 +264,8 @@ def moments(folder: Path, processes: list[dict]) -> dict[int, dict[str, tuple[fl
 def sample(folder: Path, node: int, found: list[Counter], seconds: float = SAMPLE_SECONDS) -> Path:
     """Write a row for each counter of the node every `seconds`, until its ranks have ended.
 
+    Where a counter could wrap between two samples, they come sooner after each other.
+
     If no rank of the node announces itself, this continues until it is stopped.
 
     Returns
@@ -269,7 +275,7 @@ def sample(folder: Path, node: int, found: list[Counter], seconds: float = SAMPL
     in `error` if it could not be read. `used` is 1 if the device computes, 0 if it does not, and
     empty if that is not known.
     """
-    output = folder / f"node{node}.energy.csv"
+    output, seconds = folder / f"node{node}.energy.csv", interval(seconds, found)
     begin = time.monotonic()
     with open(output, "w", newline="", buffering=1) as handle:
         writer = csv.writer(handle)
@@ -433,14 +439,16 @@ def grown(rows: pd.DataFrame, begin: float, end: float) -> float:
 def _step(device: str, before: tuple, after: tuple) -> float:
     """Return the joules by which a counter grew from one sample to the next."""
     seconds, joules = after.seconds - before.seconds, after.joules - before.joules
-    if not math.isnan(after.range_joules):
-        if seconds > after.range_joules / MOST_WATTS:
+    wraps = not math.isnan(after.range_joules)
+    if wraps:
+        if seconds > wrap_seconds(after.range_joules):
             raise Unavailable(
                 f"{device}: no sample for {seconds:.0f} s, in which it may have wrapped"
             )
         if joules < 0:
             joules += after.range_joules
-    if joules < 0 or joules > (seconds + UPDATE_SECONDS) * MOST_WATTS:
+    most_watts = PACKAGE_WATTS if wraps else NODE_WATTS
+    if joules < 0 or joules > (seconds + UPDATE_SECONDS) * most_watts:
         raise Unavailable(f"{device}: its counter was reset")
     return joules
 

@@ -8,8 +8,8 @@ and `versions`.
 Conditions of any two measurements:
 
 - the same data;
-- machines of the same kind, on every node: CPU model, cores, and installed memory
-  (`escala.core.hardware.memory_gib`). Names of hosts may differ.
+- machines of the same kind, on every node: CPU model, cores, quota of cores, GPUs, and installed
+  memory (`escala.core.hardware.memory_gib`). Names of hosts may differ.
 - the same link, if both use the network of one name between several nodes: its interface, the rate
   asked for, and measured rates within `RATE` of each other.
 
@@ -166,9 +166,13 @@ def _of_one_kind(one: Machines, other: Machines) -> bool:
 
 
 def _kind(machine: Mapping[str, Any]) -> tuple[str, int | None, int, tuple[str, ...]]:
-    """Return the CPU model, the cores, the installed memory in GiB and the GPUs of a machine."""
-    memory, gpus = memory_gib(machine["memory_bytes"]), tuple(machine.get("gpus", []))
-    return machine["cpu"], machine["cores_total"], memory, gpus
+    """Return the CPU model, the cores, the installed memory in GiB, and further words.
+
+    These are the quota of cores and the models of the GPUs, where there are any.
+    """
+    quota = [f"a quota of {machine['cpu_quota']:.3g} cores"] if "cpu_quota" in machine else []
+    further = (*quota, *machine.get("gpus", []))
+    return machine["cpu"], machine["cores_total"], memory_gib(machine["memory_bytes"]), further
 
 
 def alike_rates(one: float | None, other: float | None) -> bool:
@@ -232,10 +236,10 @@ def series(run: Measurement) -> dict[str, Any]:
 
 
 def _described(machines: Machines) -> str:
-    """Name the kinds of machines by CPU, cores, memory and GPUs, and count those of a kind."""
+    """Name the kinds of machines by CPU, cores, memory, quota and GPUs; count those of a kind."""
     kinds = Counter(
-        ", ".join([cpu, f"{cores} cores", f"{gib} GiB", *gpus])
-        for cpu, cores, gib, gpus in map(_kind, machines)
+        ", ".join([cpu, f"{cores} cores", f"{gib} GiB", *further])
+        for cpu, cores, gib, further in map(_kind, machines)
     )
     return " with ".join(f"{n} × {kind}" if n > 1 else kind for kind, n in kinds.items())
 

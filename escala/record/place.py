@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from escala import lab
 from escala.core.errors import InputError
+from escala.core.hardware import quota_clause
 from escala.record.outcome import Outcome
 from escala.runtime import launch
 from escala.runtime.launch import Launch
@@ -22,12 +23,14 @@ def placed(request: dict, plan: dict, result: dict) -> Launch:
     layout, strategy = Layout.parse(request["layout"]), STRATEGIES[request["strategy"]]
     per_process = plan["knobs"]["cores_per_process"]
     started = launch.survey(layout, strategy, request["link"]["interface"], request["launcher"])
-    needed, available = layout.processes * per_process, min(len(n.cores) for n in started.nodes)
+    fewest = min(started.nodes, key=lambda node: len(node.cores))
+    needed, available = layout.processes * per_process, len(fewest.cores)
     if needed > available and not request["oversubscribe"]:
         raise InputError(
             "layout",
             request["layout"],
-            f"needs {needed} cores on each node, and {available} are available",
+            f"needs {needed} cores on each node, and {available} are available"
+            f"{quota_clause(fewest.machine.get('cpu_quota'))}",
             "ask for fewer processes or set oversubscribe: true",
         )
     plan["places"] = places(layout, strategy, plan["knobs"], started.nodes)

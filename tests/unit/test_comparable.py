@@ -56,6 +56,7 @@ def changed(run: dict, path: str, value: object) -> dict:
         ("ranks.machines.1.cpu", "Another CPU", "unlike machines: 2 × Example CPU"),
         ("ranks.machines.0.cores_total", 4, "unlike machines: "),
         ("ranks.machines.1.gpus", ["Model A"], "2 cores, 8 GiB, Model A"),
+        ("ranks.machines.1.cpu_quota", 1.5, "2 cores, 8 GiB, a quota of 1.5 cores"),
         ("ranks.machines.1.memory_bytes", 16 * 2**30, "2 cores, 16 GiB"),
         ("ranks.machines.1.cores_available", 1, "other cores available"),
         ("data.sha256", {}, "other data"),

@@ -23,7 +23,7 @@ from escala.core.errors import Unavailable
 from escala.core.files import write_json
 from escala.probes import _counters, energy
 from escala.probes.energy import Energy
-from tests.unit.counter_trees import RANGE, Tree, two_packages
+from tests.unit.counter_trees import Tree, two_packages
 
 #: A number that no process has.
 NO_PROCESS = 2**22 + 1
@@ -84,11 +84,13 @@ class Node:
         for event in due:
             event()
 
-    def sampled(self, seconds: float = 100, node: int = 0) -> dict[int, pd.DataFrame]:
+    def sampled(
+        self, seconds: float = 100, node: int = 0, every: float = 0.5
+    ) -> dict[int, pd.DataFrame]:
         """Sample every half second until the rank ends."""
         ended = {"node": node, "pid": NO_PROCESS, "started": 1.0}
         self.at(seconds, lambda: write_json(self.folder / "rank0.pid", ended))
-        energy.sample(self.folder, node, _counters.counters(self.tree.root))
+        energy.sample(self.folder, node, _counters.counters(self.tree.root), every)
         return energy.read(self.folder)
 
     def summary(self, idle=(1010.0, 1020.0), trained=(1040.25, 1080.75)) -> dict:
@@ -120,16 +122,16 @@ def test_each_device_counts_once(node):
 def test_a_counter_that_wraps_keeps_counting(tmp_path, node):
     """It reaches its range several times while the node trains."""
     tree = Tree(tmp_path / "wrapping")
-    tree.zone("0", "package-0", 2000, start=2e9, most=12_000_000_000)
+    tree.zone("0", "package-0", 900, start=2e9, most=5_000_000_000)
     node.tree = tree
     rows = node.sampled()[0]
     while_trained = rows[rows["seconds"].between(1040.25, 1080.75)]
     assert (while_trained["joules"].diff() < 0).sum() == 7
-    assert energy.grown(rows, 1040.25, 1080.75) == pytest.approx(2000 * 40.5, rel=1e-6)
+    assert energy.grown(rows, 1040.25, 1080.75) == pytest.approx(900 * 40.5, rel=1e-6)
 
 
 @given(
-    st.lists(st.floats(0, 5000), min_size=3, max_size=30),
+    st.lists(st.floats(0, 1000), min_size=3, max_size=30),
     st.floats(0.05, 0.5),
     st.floats(0.01, 0.99),
     st.floats(0.01, 0.99),
@@ -247,9 +249,19 @@ def test_a_reset_is_no_wrap(node):
 
 
 def test_a_gap_in_which_a_counter_may_have_wrapped(node):
-    node.at(60, lambda: node.sleep(30))
-    with pytest.raises(Unavailable, match="no sample for 30 s, in which it may have wrapped"):
+    node.at(60, lambda: node.sleep(300))
+    with pytest.raises(Unavailable, match="no sample for 300 s, in which it may have wrapped"):
         node.summary()
+
+
+@pytest.mark.parametrize("every", [5, 60])
+def test_rare_and_late_samples_miss_no_wrap(tmp_path, node, every):
+    """A range of 65 532 J, as many packages have, at 450 W: it wraps every 146 s."""
+    node.tree = Tree(tmp_path / "rare")
+    node.tree.zone("0", "package-0", 450, start=60e9, most=65_532_610_987)
+    node.at(300, lambda: node.sleep(40))
+    rows = node.sampled(700, every=every)[0]
+    assert energy.grown(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
 
 
 def test_a_counter_that_does_not_grow_is_not_zero(tmp_path, node):
@@ -407,8 +419,3 @@ def test_the_sampler_names_what_is_missing(tmp_path):
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 1
     assert "this node has no energy counters" in done.stderr
-
-
-def test_the_range_of_most_packages_is_not_reached_between_samples():
-    """Two seconds of the most that a device draws are less than a range."""
-    assert 2 * _counters.MOST_WATTS < RANGE / 1e6
