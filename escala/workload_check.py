@@ -15,26 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from escala.core import plugins, user_code
+from escala.core import user_code
 from escala.core.answer import Answer
 from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.data import DEFAULT_KIND, base, reader
-from escala.data.splits import Side, write_split
+from escala.data import base, reader
+from escala.example_rows import DATASET, SEED, copy_rows, draw_rows
 from escala.experiment import folders
 from escala.experiment.schema import workload_settings
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
 from escala.strategies.knobs import of_model
 from escala.training.data import not_finite
-from escala.workloads import WORKLOADS, load, scores_module, workload
+from escala.workloads import WORKLOADS, load, offers, scores_module, workload
 from escala.workloads.models import given
 
-#: What the workload and its data are called here.
-NAME, DATASET = "checked", "example"
-ROWS = {"train": 24, "test": 8}
+#: What the workload is called here.
+NAME = "checked"
 BATCH, EPOCHS, STEPS = 8, 2, 50
-SEED = 0
 #: Largest relative difference of the loss of two ranks from that of one, after a few steps.
 RANKS_TOLERANCE = 3e-3
 ROWS_TOLERANCE = 1e-3
@@ -98,7 +96,23 @@ class Subject:
         import tensorflow as tf
 
         tf.keras.utils.set_random_seed(SEED)
-        return self.module.build(*self.form, self.knobs)
+        return self.built()
+
+    def built(self) -> Any:
+        """Return a newly built model."""
+        from escala.training.replicas import use_generators
+        from escala.workloads import building
+
+        use_generators()
+        return building.build(self.module, *self.form, self.knobs)
+
+    def outputs(self) -> Any:
+        """Return what the model gives for the batch, outside training."""
+        return self.model(given(self.rows[0]), training=False)
+
+    def optimizer(self) -> Any:
+        """Return a new optimizer."""
+        return self.module.optimizer(self.settings, self.plan["learning_rate"], self.knobs)
 
     def losses(self, training: bool) -> Any:
         """Return the loss of every row of the batch."""
@@ -236,89 +250,11 @@ def _subject(
     split = scratch / "split"
     split.mkdir()
     if dataset:
-        _copy_rows(dataset, split)
+        copy_rows(dataset, split)
     else:
-        _draw_rows(folder, split)
+        draw_rows(folder, split)
     split_description(split)
     return Subject(complete, split, scratch)
-
-
-def _copy_rows(dataset: Path, split: Path) -> None:
-    """Write the first rows of each side of a split as a split of its own."""
-    arrays = reader(dataset)
-    sides = {}
-    for side, rows in ROWS.items():
-        inputs, targets = arrays.gather(side, slice(0, min(rows, arrays.rows(side))))
-        names = [spec.name for spec in arrays.inputs]
-        sides[side] = Side(dict(zip(names, inputs, strict=True)), np.asarray(targets))
-    limits = {spec.name: spec.below for spec in arrays.inputs if spec.below}
-    _write(split, sides, arrays.description.get("classes"), limits)
-
-
-def _draw_rows(folder: Path, split: Path) -> None:
-    """Write rows at random, after the example of the declaration.
-
-    Raises
-    ------
-    InputError : it declares none, or a limit that the dtype cannot hold.
-    """
-    file = folder / plugins.DECLARATIONS[plugins.WORKLOADS]
-    example = folders.declaration(folders.WORKLOADS, folder).get("example")
-    if not example:
-        raise InputError(
-            file,
-            None,
-            "has no example of a dataset",
-            "add `example`, or name a split with --dataset",
-        )
-    random, classes = np.random.default_rng(SEED), example.get("classes")
-    targets = example["targets"] | ({"below": len(classes)} if classes else {})
-    named = {each.get("name", f"input{n}"): each for n, each in enumerate(example["inputs"])}
-    for name, spec in (named | {"targets": targets}).items():
-        _check_limit(f"{file}: example: {name}", spec)
-    sides = {
-        side: Side(
-            {name: _drawn(random, rows, each) for name, each in named.items()},
-            _drawn(random, rows, targets),
-        )
-        for side, rows in ROWS.items()
-    }
-    limits = {
-        name: each["below"] for name, each in named.items() if np.dtype(each["dtype"]).kind != "f"
-    }
-    _write(split, sides, classes, limits)
-
-
-def _check_limit(where: str, spec: Mapping[str, Any]) -> None:
-    """Refuse a limit of whole numbers that the dtype of an array cannot hold.
-
-    Raises
-    ------
-    InputError : with the largest limit of the dtype.
-    """
-    dtype = np.dtype(spec["dtype"])
-    if dtype.kind == "f":
-        return
-    most = 2 if dtype.kind == "b" else np.iinfo(dtype).max + 1
-    if spec["below"] > most:
-        reason = f"below: {spec['below']} is too large for {dtype}"
-        raise InputError(where, spec["below"], reason, f"give at most {most}")
-
-
-def _drawn(random: np.random.Generator, rows: int, spec: Mapping[str, Any]) -> np.ndarray:
-    """Return an array of rows: whole numbers from 0 to below a limit, others of a normal law."""
-    shape, dtype = (rows, *spec["shape"]), np.dtype(spec["dtype"])
-    if dtype.kind == "f":
-        return random.normal(size=shape).astype(dtype)
-    return random.integers(spec["below"], size=shape).astype(dtype)
-
-
-def _write(
-    split: Path, sides: dict[str, Side], classes: list[str] | None, below: dict[str, int]
-) -> None:
-    # These arrays are read as those of any kind without a reader of its own.
-    about = {"kind": DEFAULT_KIND, "name": DATASET, "seed": SEED, "provenance": "simulated"}
-    write_split(split, sides, classes=classes, below=below, **about)
 
 
 def _require(names: tuple[str, ...], subject: Subject) -> None:
@@ -336,58 +272,51 @@ def _require(names: tuple[str, ...], subject: Subject) -> None:
 
 
 def _build(subject: Subject) -> str:
+    from escala.workloads import building
+
     _require(("build", "optimizer", "row_losses"), subject)
-    again = subject.module.build(*subject.form, subject.knobs)
+    again = subject.built()
     first, second = ([(tuple(v.shape), v.dtype) for v in m.weights] for m in (subject.model, again))
     if first != second:
         raise Refused(
             "two calls of build with the same arguments give different variables",
             "let shapes and order depend on the arguments and on nothing else",
         )
+    building.refuse_ignored(subject.module, subject.model, subject.optimizer())
     _check_outputs(subject)
+    offers.require(subject.module, subject.arrays.description, WORKLOADS[NAME].scores)
     return f"{len(first)} variables, {subject.model.count_params()} parameters, twice the same"
 
 
 def _check_outputs(subject: Subject) -> None:
-    """Refuse a model with outputs of another shape, or with outputs that nothing scores.
+    """Refuse a model with outputs of another shape.
 
     Raises
     ------
-    Refused : with the shape, or with what the workload lacks.
+    Refused : with the shape.
     """
-    inputs, _ = subject.rows
     wanted = subject.form[1]
-    shape = tuple(np.shape(subject.model(given(inputs), training=False)))[1:]
+    shape = tuple(subject.outputs().shape)[1:]
     has_classes = bool(subject.arrays.description.get("classes"))
     if (shape if has_classes else shape[: len(wanted)]) != wanted:
         raise Refused(
             f"the model gives the shape {shape} for a row, and the argument outputs is {wanted}",
             "let the last layer give the shape outputs",
         )
-    if has_classes:
-        return
-    missing = [name for name in ("predict", "correct") if not hasattr(subject.module, name)]
-    if hasattr(subject.module, "generate"):
-        missing = [name for name in missing if name != "predict"]
-    missing += [] if WORKLOADS[NAME].scores else ["scores.py"]
-    if missing:
-        raise Refused(
-            f"outputs are {wanted} and there are no classes, and the workload has no "
-            + ", ".join(missing),
-            "offer what is missing, as the docstring of escala.workloads describes; generate may "
-            "replace predict",
-        )
 
 
 def _row_losses(subject: Subject) -> str:
     inputs, targets = subject.rows
-    outputs = subject.model(given(inputs), training=False)
+    outputs = subject.outputs()
     losses = np.asarray(subject.module.row_losses(targets, outputs, subject.settings))
+    cause = _broadcast(subject, outputs)
     if losses.shape != (BATCH,):
         raise Refused(
-            f"row_losses gives the shape {losses.shape} for {BATCH} rows",
-            "give one number for each row, shape (rows,), and no mean over them",
+            f"row_losses gives the shape {losses.shape} for {BATCH} rows{cause}",
+            "give one number for each row, shape (rows,), and no mean over them; Keras's losses "
+            "take the mean over the last axis",
         )
+    _require_no_chance(subject, outputs)
     for row in range(BATCH):
         one = slice(row, row + 1)
         by_itself = np.asarray(
@@ -396,17 +325,52 @@ def _row_losses(subject: Subject) -> str:
         if not np.allclose(by_itself, losses[one], ROWS_TOLERANCE, 1e-6):
             raise Refused(
                 f"the loss of row {row} is {losses[row]:g} among {BATCH} rows, and "
-                f"{float(by_itself.flat[0]):g} by itself",
-                "compute each row's loss from this row only",
+                f"{float(by_itself.flat[0]):g} by itself{cause}",
+                "compute each row's loss from this row only; a training whose loss compares the "
+                "rows of a batch, such as a contrastive one, cannot be measured as a workload",
             )
         single = subject.model(given([array[one] for array in inputs]), training=False)
         if not np.allclose(single, outputs[one], ROWS_TOLERANCE, 1e-5):
             raise Refused(
                 f"what the model gives for row {row} depends on the other rows",
-                "let no layer mix rows",
+                "let no layer mix rows, neither by a sum or a mean over them nor by a shape that "
+                "joins them",
             )
     note = "; in training, its normalisation depends on the rows together"
     return f"one for each row, of this row only{note if _updates_itself(subject) else ''}"
+
+
+def _broadcast(subject: Subject, outputs: Any) -> str:
+    """Return how targets and outputs of unlike shapes are combined, as the cause of a wrong loss.
+
+    It is empty where the shapes are equal, or the targets number classes.
+    """
+    shapes = tuple(subject.rows[1].shape), tuple(outputs.shape)
+    if subject.arrays.description.get("classes") or shapes[0] == shapes[1]:
+        return ""
+    try:
+        result = np.broadcast_shapes(*shapes)
+    except ValueError:
+        return f"; targets are {shapes[0]} and outputs {shapes[1]}"
+    return (
+        f"; the likely cause is that targets are {shapes[0]} and outputs {shapes[1]}, so their "
+        f"difference is {result}: reshape the outputs to the argument outputs, {subject.form[1]}"
+    )
+
+
+def _require_no_chance(subject: Subject, outputs: Any) -> None:
+    """Refuse a model that draws numbers outside training.
+
+    Raises
+    ------
+    Refused : two calls with the same rows give different outputs.
+    """
+    if not np.allclose(outputs, subject.outputs(), ROWS_TOLERANCE, 1e-5, equal_nan=True):
+        raise Refused(
+            "two calls of the model with the same rows and training=False give different outputs",
+            "draw random numbers only in training; give noise as an input of the dataset. A "
+            "generator that is trained against another network cannot be measured as a workload",
+        )
 
 
 def _updates_itself(subject: Subject) -> bool:
@@ -441,8 +405,7 @@ def _gradients(subject: Subject) -> str:
 def _falls(subject: Subject) -> str:
     import tensorflow as tf
 
-    settings, rate = subject.settings, subject.plan["learning_rate"]
-    optimizer = subject.module.optimizer(settings, rate, subject.knobs)
+    optimizer = subject.optimizer()
     variables = subject.model.trainable_variables
 
     def mean() -> float:

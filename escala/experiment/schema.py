@@ -415,6 +415,8 @@ _REASONS_AND_REMEDIES = {
     "not": ("is not allowed", "give another value"),
     None: ("is not allowed", "leave it out"),
 }
+#: YAML reads such words as other values than text.
+_QUOTED = " in quotes: without them YAML reads no, yes, on and off as true or false"
 #: Reason and remedy for all other keywords; `{keyword}` is the keyword.
 _OTHER = ("does not fit its schema", "make it fit `{keyword}: {}`")
 
@@ -474,6 +476,8 @@ def _reason_and_remedy(error: ValidationError, name_pattern: str) -> tuple[str, 
     else:
         shown = _for_users(expected)
     reason, remedy = _REASONS_AND_REMEDIES.get(keyword, _OTHER)
+    if keyword == "type" and expected == "string" and not isinstance(error.instance, list | dict):
+        remedy += _QUOTED
     return reason.format(shown), remedy.format(shown, keyword=keyword)
 
 

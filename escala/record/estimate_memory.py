@@ -87,12 +87,12 @@ def _model(run: Run, experiment: Experiment) -> dict[str, Any] | None:
 def footprint_of(model: Mapping[str, Any]) -> dict[str, Any]:
     """Build a model and return its footprint, or its error under `error`. Imports TensorFlow."""
     from escala.data.base import specs
-    from escala.workloads import workload
+    from escala.workloads import building, workload
 
     training, knobs = model["training"], model["knobs"]
     try:
         work = workload(model["workload"])
-        built = work.build(specs(model), tuple(model["outputs"]), training, knobs)
+        built = building.build(work, specs(model), tuple(model["outputs"]), training, knobs)
         optimizer = work.optimizer(training, training["learning_rate"]["value"], knobs)
         optimizer.build(built.trainable_variables)
         return asdict(Footprint.of(built, optimizer))

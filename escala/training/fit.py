@@ -16,7 +16,7 @@ from escala.data import reader
 from escala.data.base import Arrays
 from escala.training.data import STEP_COLUMNS, Clock, digest
 from escala.training.shards import row_moments
-from escala.workloads import models, workload
+from escala.workloads import models, offers, workload
 
 log = logging.getLogger("escala")
 
@@ -39,11 +39,13 @@ def fit(request: dict, folder: Path) -> dict:
     Raises
     ------
     Diverged : the loss on the training rows is infinite or not a number.
+    InputError : the dataset does not have one class for each row.
     """
     settings, clock = request["training"], Clock()
     work = workload(request["workload"])
     with clock.time("loading"):
         data = reader(request["data"])
+        offers.require_classes(work, data.description)
         data.touch()
     (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
     counts = _counts(request, data, targets)

@@ -21,7 +21,7 @@ from escala.strategies.single import Single
 from escala.training import replicas
 from escala.training import step as steps
 from escala.training.contract import losses_of_rows
-from escala.workloads import workload
+from escala.workloads import building, workload
 from escala.workloads.graphs import as_graph, function_of
 from escala.workloads.models import given
 
@@ -39,7 +39,8 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
     training, knobs : as in a request.
     """
     work, data = workload(name), reader(split)
-    model = work.build(
+    model = building.build(
+        work,
         data.inputs,
         output_shape(data.description),
         training,

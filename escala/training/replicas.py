@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from escala.core.errors import Unavailable
 from escala.strategies import Strategy
+from escala.workloads.building import layers_of
 from escala.workloads.normalisation import synchronised
 
 
@@ -87,7 +88,7 @@ def seed_random_layers(model: tf.keras.Model, *seed: int) -> None:
     """
     for number, layer in enumerate(_random_layers(model)):
         [key] = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)
-        layer._random_generator._generator.reset_from_seed(int(key))
+        _generator(layer).reset_from_seed(int(key))
 
 
 def use_generators() -> None:
@@ -101,5 +102,12 @@ def use_generators() -> None:
 def _random_layers(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     """Return the layers that draw random numbers while training, in their order."""
     kind = tf.keras.__internal__.layers.BaseRandomLayer
-    layers = [layer for layer in model.submodules if isinstance(layer, kind)]
-    return [layer for layer in layers if layer._random_generator._generator is not None]
+    layers = [layer for layer in layers_of(model) if isinstance(layer, kind)]
+    # A wrapper may keep a layer that it never builds, as `Bidirectional` does, or one without
+    # chance. Such a layer has no generator.
+    return [layer for layer in layers if _generator(layer) is not None]
+
+
+def _generator(layer: tf.keras.layers.Layer) -> tf.random.Generator | None:
+    """Return the generator of a random layer, None before the layer is built."""
+    return getattr(getattr(layer, "_random_generator", None), "_generator", None)

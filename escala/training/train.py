@@ -28,7 +28,7 @@ from escala.training.shards import evaluation_rows
 from escala.training.state import State
 from escala.training.stopping import EarlyStopping
 from escala.training.warmup import shares_by_speed, stated_shares, unchanged, warm_up
-from escala.workloads import models, scores_module, workload
+from escala.workloads import building, models, offers, scores_module, workload
 from escala.workloads.graphs import function_of
 from escala.workloads.normalisation import synchronised
 
@@ -56,6 +56,7 @@ def train(
     Diverged : the loss became infinite or not a number.
     Unavailable : the model normalises over all ranks, and each computes its rows in parts.
     MemoryError : the ranks of this node need more memory than it had available.
+    InputError : the workload lacks what its dataset needs, or has a part that would be ignored.
     """
     settings, clock = request["training"], Clock()
     process, processes = strategy.part
@@ -63,6 +64,7 @@ def train(
     scores = scores_module(request["workload"])
     with clock.time("loading"):
         data = reader(request["data"])
+        offers.require(work, data.description, scores)
         data.touch()
     divided = request["knobs"]["evaluation"] == "divided"
     slowdown = dict(enumerate(request["knobs"]["slowdown"])).get(process, 1.0)
@@ -70,8 +72,9 @@ def train(
         # Every process draws its own weights; the broadcast makes them equal.
         tf.keras.utils.set_random_seed(request["seed"] + process)
         replicas.use_generators()
-        model = work.build(data.inputs, output_shape(data.description), settings, knobs)
+        model = building.build(work, data.inputs, output_shape(data.description), settings, knobs)
         optimizer = work.optimizer(settings, request["learning_rate"], knobs)
+        building.refuse_ignored(work, model, optimizer)
         replicas.require_whole_steps(model, request["knobs"]["accumulation"])
         input_of = getattr(work, "input_of", None)
         exchanges = steps.exchanges(model, optimizer, request, strategy, total, input_of)

@@ -17,8 +17,9 @@ Every folder has a `workload.yaml`, which declares the workload without importin
 `knobs`
     optional: the knobs that a variant may set, each declared as in `escala.strategies.knobs`;
 `example`
-    optional: inputs and targets in the form of `dataset.json`. Integer arrays must give `below`, an
-    exclusive upper limit. `scripts/check_workload.py` draws such rows at random.
+    optional: inputs and targets in the form of `dataset.json`, and the numbers in them: `from` and
+    `below`, a limit that is not reached, or `values`. `scripts/check_workload.py` draws such rows
+    at random.
 
 A workload has the name of its folder, with `-` for `_`. The folder is a package. Its module `model`
 is imported only where the workload is trained or loaded. The functions of `model` depend on how the
@@ -28,8 +29,9 @@ for one row; see `escala.data.base`. `settings` are those of the experiment.
 By *steps*:
 
 `build(specs, outputs, settings, knobs)`
-    an untrained `keras.Model`. It is called with one tensor for one input and with a list for
-    several, in the dtypes of the specs, and may cast them. If the dataset has no `classes`, the
+    an untrained `keras.Model` with one output. It is called with one tensor for one input and with
+    a list for several, in the dtypes of the specs, and may cast them. A model of a class of its own
+    is called once, so that it makes its variables. If the dataset has no `classes`, the
     shape of the output may go on after `outputs`, such as by a number for each word. A layer of a
     class of its own may have a true attribute `row_wise`. It says that the layer computes each row
     for itself, without chance and without variables that it changes. `knobs` are
@@ -55,7 +57,8 @@ It may also offer
     result a tensor (rows, …). It is compiled, so it consists of TensorFlow's operations;
 `correct(targets, outputs)`
     the correctness of each row, float32 (rows,) from 0 to 1, whose mean is recorded as accuracy; by
-    default whether the most probable class is the target;
+    default whether the most probable class is the target. It is needed without classes, and with
+    several classes in a row; so is the module `scores`;
 `input_of(model, layer)`
     a model that computes the input of one of the model's dense layers as the layers before it do,
     to rounding, but in less time; None for other layers. It has the same variables, and computes

@@ -276,14 +276,14 @@ def _network(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, P
     """Return the functions from inputs to the outputs of a network, and to its predictions."""
     import tensorflow as tf
 
-    from escala.workloads import WORKLOADS, workload
+    from escala.workloads import WORKLOADS, building, workload
     from escala.workloads.graphs import as_graph
     from escala.workloads.predictions import predicting
 
     work = workload(described["workload"])
     # A model may be older than a knob of its workload.
     knobs = WORKLOADS[described["workload"]].omitted_knobs | described["knobs"]
-    model = work.build(*_form(described), knobs)
+    model = building.build(work, *_form(described), knobs)
     # The names that `np.savez` gives: names of variables depend on what the process built before.
     shapes = {f"arr_{number}": tuple(v.shape) for number, v in enumerate(model.weights)}
     _require_shapes(shapes, arrays)

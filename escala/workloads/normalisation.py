@@ -15,6 +15,8 @@ from itertools import count
 
 import tensorflow as tf
 
+from escala.workloads.building import layers_of
+
 
 @dataclass(frozen=True)
 class _Step:
@@ -108,4 +110,4 @@ def _moments(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 def synchronised(model: tf.keras.Model) -> Sequence[SynchronisedBatchNormalization]:
     """Return the layers of a model that normalise over all ranks."""
-    return [each for each in model.submodules if isinstance(each, SynchronisedBatchNormalization)]
+    return [each for each in layers_of(model) if isinstance(each, SynchronisedBatchNormalization)]

@@ -51,3 +51,33 @@ def test_only_what_a_model_updates_by_itself_is_a_ranks_own():
     assert {"moving_mean:0", "moving_variance:0"} <= names
     assert not {id(variable) for variable in own} & {id(w) for w in frozen.weights}
     assert all(variable.dtype.is_floating for variable in own)
+
+
+def test_layers_in_wrappers_cells_and_layers_are_seeded_and_unbuilt_ones_left_out():
+    class Block(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = layers.TimeDistributed(layers.Dropout(0.5))
+
+        def call(self, rows, training=None):
+            return self.inner(rows, training=training)
+
+    use_generators()
+    inputs = layers.Input((5, 64))
+    found = layers.Bidirectional(layers.GRU(32, dropout=0.5, return_sequences=True))(inputs)
+    cells = [layers.LSTMCell(32, dropout=0.5), layers.GRUCell(32, recurrent_dropout=0.5)]
+    found = layers.RNN(cells, return_sequences=True)(Block()(found))
+    nested = layers.Bidirectional(layers.RNN(layers.LSTMCell(8, dropout=0.5)))
+    model = tf.keras.Model(inputs, [found, nested(found)])
+    try:
+        first, _, *others = drawn_of(model, 3), drawn_of(model, 8), drawn_of(model, 3)
+    finally:
+        tf.keras.backend.experimental.disable_tf_random_generator()
+    for again in others:
+        for left, expected in zip(again, first, strict=True):
+            np.testing.assert_array_equal(left, expected)
+
+
+def drawn_of(model: tf.keras.Model, *seed: int) -> list[np.ndarray]:
+    seed_random_layers(model, *seed)
+    return [left.numpy() for left in model(np.ones((3, 5, 64), np.float32), training=True)]

@@ -1,0 +1,162 @@
+"""A few rows for the check of a workload: the first of a dataset, or rows drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from escala.core import plugins
+from escala.core.errors import InputError
+from escala.data import DEFAULT_KIND, reader
+from escala.data.splits import Side, write_split
+from escala.experiment import folders
+
+#: What the dataset is called.
+DATASET = "example"
+ROWS = {"train": 24, "test": 8}
+SEED = 0
+
+
+def copy_rows(dataset: Path, split: Path) -> None:
+    """Write the first rows of each side of a split as a split of its own."""
+    arrays = reader(dataset)
+    sides = {}
+    for side, rows in ROWS.items():
+        inputs, targets = arrays.gather(side, slice(0, min(rows, arrays.rows(side))))
+        names = [spec.name for spec in arrays.inputs]
+        sides[side] = Side(dict(zip(names, inputs, strict=True)), np.asarray(targets))
+    limits = {spec.name: spec.below for spec in arrays.inputs if spec.below}
+    _write(split, sides, arrays.description.get("classes"), limits)
+
+
+def draw_rows(folder: Path, split: Path) -> None:
+    """Write rows at random, after the example of the declaration.
+
+    Raises
+    ------
+    InputError : it declares none, or numbers that the dtype cannot hold.
+    """
+    file = folder / plugins.DECLARATIONS[plugins.WORKLOADS]
+    example = folders.declaration(folders.WORKLOADS, folder).get("example")
+    if not example:
+        raise InputError(
+            file,
+            None,
+            "has no example of a dataset",
+            "add `example`, or name a split with --dataset",
+        )
+    classes, targets = example.get("classes"), example["targets"]
+    if classes:
+        form = {key: targets[key] for key in ("shape", "dtype")}
+        targets = form | {"values": [*range(len(classes))]}
+    named = {each.get("name", f"input{n}"): each for n, each in enumerate(example["inputs"])}
+    numbers = {
+        name: _numbers(f"{file}: example: {name}", each)
+        for name, each in (named | {"targets": targets}).items()
+    }
+    random = np.random.default_rng(SEED)
+    sides = {
+        side: Side(
+            {name: _drawn(random, rows, each, numbers[name]) for name, each in named.items()},
+            _drawn(random, rows, targets, numbers["targets"]),
+        )
+        for side, rows in ROWS.items()
+    }
+    limits = {name: limit for name, each in named.items() if (limit := _limit(each, numbers[name]))}
+    _write(split, sides, classes, limits)
+
+
+def _numbers(where: str, spec: Mapping[str, Any]) -> list[float] | range | tuple | None:
+    """Return the numbers that an array is drawn from.
+
+    Returns
+    -------
+    The values given, or a range of whole numbers, or for floats the lower and the upper limit; None
+    if floats are drawn from a normal law.
+
+    Raises
+    ------
+    InputError : the dtype cannot hold them, or there are none.
+    """
+    dtype, values = np.dtype(spec["dtype"]), spec.get("values")
+    is_float = dtype.kind == "f"
+    first, below = spec.get("from"), spec.get("below")
+    if values:
+        if first is not None or below is not None:
+            raise InputError(
+                where, None, "has values, and from or below too", "give either values or limits"
+            )
+        held = values
+    elif is_float and below is None:
+        if first is not None:
+            raise InputError(where, first, "from has no below", "add below, an upper limit")
+        return None
+    else:
+        first, below = first or 0, 2 if below is None else below
+        if not first < below:
+            raise InputError(where, below, f"below is not above from, {first}", "give more")
+        held = [first, below if is_float else below - 1]
+    _require_held(where, dtype, held)
+    if values:
+        return values
+    return (first, below) if is_float else range(int(first), int(below))
+
+
+def _require_held(where: str, dtype: np.dtype, numbers: Sequence[float]) -> None:
+    """Refuse numbers that a dtype cannot hold.
+
+    Raises
+    ------
+    InputError : with the limits of the dtype.
+    """
+    if dtype.kind == "f":
+        least, most = (float(limit) for limit in (np.finfo(dtype).min, np.finfo(dtype).max))
+    else:
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        if any(number != int(number) for number in numbers):
+            raise InputError(
+                where, None, f"a number is not whole, for {dtype}", "use a float dtype"
+            )
+    if min(numbers) < least:
+        reason = f"{min(numbers)} is too small for {dtype}"
+        raise InputError(where, min(numbers), reason, f"give at least {least}")
+    if max(numbers) > most:
+        reason = f"{max(numbers)} is too large for {dtype}"
+        raise InputError(where, max(numbers), reason, f"give at most {most}")
+
+
+def _drawn(
+    random: np.random.Generator,
+    rows: int,
+    spec: Mapping[str, Any],
+    numbers: list[float] | range | tuple | None,
+) -> np.ndarray:
+    """Return an array of rows, of numbers as `_numbers` returns them."""
+    shape, dtype = (rows, *spec["shape"]), spec["dtype"]
+    if numbers is None:
+        drawn = random.normal(size=shape)
+    elif isinstance(numbers, tuple):
+        drawn = random.uniform(*numbers, size=shape)
+    elif isinstance(numbers, range):
+        drawn = random.integers(numbers.start, numbers.stop, size=shape)
+    else:
+        drawn = random.choice(numbers, size=shape)
+    return drawn.astype(dtype)
+
+
+def _limit(spec: Mapping[str, Any], numbers: list[float] | range | tuple | None) -> int | None:
+    """Return the exclusive upper limit of an array of whole numbers from 0, None for others."""
+    if np.dtype(spec["dtype"]).kind == "f" or min(numbers) < 0:
+        return None
+    return int(max(numbers)) + 1
+
+
+def _write(
+    split: Path, sides: dict[str, Side], classes: list[str] | None, below: dict[str, int]
+) -> None:
+    # These arrays are read as those of any kind without a reader of its own.
+    about = {"kind": DEFAULT_KIND, "name": DATASET, "seed": SEED, "provenance": "simulated"}
+    write_split(split, sides, classes=classes, below=below, **about)

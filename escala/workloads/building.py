@@ -1,0 +1,176 @@
+"""Build the network of a workload that is trained by steps, and refuse what training would ignore.
+
+Escala makes the steps itself. What Keras does only in `fit`, such as calling a `train_step` of the
+model's own, would be left out without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from escala.core.errors import InputError
+from escala.data.base import Spec
+from escala.workloads.models import given
+
+#: Methods that only a training by `fit` of Keras, or its `evaluate` and `predict`, calls.
+UNCALLED = (
+    "train_step",
+    "test_step",
+    "predict_step",
+    "make_train_function",
+    "compute_loss",
+    "fit",
+    "compile",
+)
+#: What `fit` and `compile` of Keras are given, by name; a module `model` that has them expects that
+#: they are used.
+UNREAD = ("callbacks", "class_weight", "compile", "metrics", "sample_weight", *UNCALLED[:2])
+_STEPS = "Escala makes the steps and computes `row_losses` itself"
+
+
+def build(
+    work: ModuleType,
+    specs: Sequence[Spec],
+    outputs: tuple[int, ...],
+    settings: Mapping,
+    knobs: Mapping,
+) -> tf.keras.Model:
+    """Return the model of a workload with all its variables.
+
+    A model that makes variables when it is first called, such as one of a class of its own, is
+    called once, on rows in name only.
+
+    Parameters
+    ----------
+    work : the module `model` of the workload.
+    specs, outputs, settings, knobs : the arguments of its `build`.
+
+    Raises
+    ------
+    InputError : `build` gives no Keras model, or a model with several outputs.
+    """
+    model = work.build(specs, outputs, settings, knobs)
+    if not isinstance(model, tf.keras.Model):
+        raise InputError(
+            _file(work),
+            None,
+            f"build gives {type(model).__name__}, no keras.Model of TensorFlow {tf.__version__}",
+            "return a keras.Model",
+        )
+    # Only models of Keras's functional form know their inputs before they are called.
+    if getattr(model, "inputs", None):
+        result = model.output
+    else:
+        result = model(given([tf.keras.Input(spec.shape, dtype=spec.dtype) for spec in specs]))
+    if tf.nest.is_nested(result):
+        raise InputError(
+            _file(work),
+            None,
+            f"the model gives {len(tf.nest.flatten(result))} outputs, as a {_kind(result)}",
+            "give one output, such as all of them joined by Concatenate, and one target array, and "
+            "take them apart in row_losses",
+        )
+    return model
+
+
+def layers_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
+    """Return a model with all layers in it, in layers, wrappers, cells, lists and models.
+
+    `submodules` of TensorFlow also looks into what layers cache. It fails for cells with dropout
+    once they are part of two graphs.
+    """
+    return [*model._flatten_layers()]
+
+
+def refuse_ignored(
+    work: ModuleType, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer
+) -> None:
+    """Refuse a workload with a part that a run would ignore.
+
+    Raises
+    ------
+    InputError : with the first such part, and what to do in its place.
+    """
+    for reason, remedy in _ignored(work, model, optimizer):
+        raise InputError(_file(work), None, reason, remedy)
+
+
+def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str, str]]:
+    """Yield what a run would ignore, each with the remedy."""
+    for name in UNCALLED:
+        if not _is_of_keras(getattr(type(model), name)):
+            yield (
+                f"the model has its own {name}, which is never called: {_STEPS}",
+                f"remove {name}, and express it by call and row_losses; a training with steps of "
+                "its own, such as a GAN, cannot be measured as a workload",
+            )
+    if model._is_compiled:
+        yield (
+            f"the model is compiled; the loss, weights and metrics given there are not used: "
+            f"{_STEPS}",
+            "do not call compile, and load a stored model with compile=False",
+        )
+    for name, value in vars(work).items():
+        if name in UNREAD and (callable(value) or tf.nest.is_nested(value)):
+            yield f"{name} of the module is never used: {_STEPS}", f"remove {name}"
+        if any(map(_is_callback, tf.nest.flatten(value) if tf.nest.is_nested(value) else [value])):
+            yield (
+                f"the callback {name} is never called: {_STEPS}",
+                "remove it; early_stopping, validate and checkpoint_epochs are settings of the "
+                "experiment",
+            )
+    if any(map(_is_in_float16, layers_of(model))):
+        yield (
+            "layers compute in float16, and the loss is not scaled, so small gradients become 0",
+            "use the policy float32 or mixed_bfloat16, or the knob products",
+        )
+    yield from _ignored_of(optimizer)
+
+
+def _ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
+    """Yield what a run would ignore of an optimizer, each with the remedy."""
+    if hasattr(optimizer, "get_scaled_loss"):
+        yield (
+            "the optimizer scales the loss, and no loss is scaled here",
+            "give the inner optimizer",
+        )
+    if getattr(optimizer, "use_ema", False):
+        yield (
+            "use_ema averages weights for the end of fit; what is evaluated and kept here are the "
+            "weights without the average",
+            "set use_ema=False",
+        )
+    if isinstance(optimizer, tf.keras.optimizers.legacy.Optimizer):
+        yield "the optimizer is of the legacy form of Keras", "use keras.optimizers"
+    if any(each.__module__.startswith("horovod") for each in type(optimizer).__mro__):
+        yield (
+            "the optimizer is Horovod's; gradients would be exchanged twice",
+            "give the optimizer inside it: the strategy exchanges the gradients",
+        )
+
+
+def _is_of_keras(function: Any) -> bool:
+    return getattr(function, "__module__", "").partition(".")[0] in ("keras", "tensorflow")
+
+
+def _is_callback(value: Any) -> bool:
+    callback = tf.keras.callbacks.Callback
+    return isinstance(value, callback) or (isinstance(value, type) and issubclass(value, callback))
+
+
+def _is_in_float16(layer: Any) -> bool:
+    """Return whether a layer with weights computes in float16, or its variables stay in float32."""
+    policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
+    return policy == "mixed_float16" or (policy == "float16" and bool(layer.trainable_weights))
+
+
+def _kind(result: Any) -> str:
+    return next((t.__name__ for t in (dict, list, tuple) if isinstance(result, t)), "structure")
+
+
+def _file(work: ModuleType) -> str:
+    return work.__file__ or work.__name__

@@ -1,0 +1,67 @@
+"""Require of a workload what its dataset needs, in training and in the check alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+
+from escala.core.errors import InputError
+
+
+def require(work: ModuleType, description: Mapping, scores: ModuleType | str | None) -> None:
+    """Refuse a workload trained by steps without a function that its dataset needs.
+
+    The defaults of `predict`, `correct` and `scores` serve targets that are one class for each row.
+
+    Parameters
+    ----------
+    work : the module `model` of the workload.
+    description : of the dataset.
+    scores : the module `scores` of the workload, or its name; None if it has none.
+
+    Raises
+    ------
+    InputError : with all that is missing.
+    """
+    shape, classes = tuple(description["targets"]["shape"]), description.get("classes")
+    if classes and not shape:
+        return
+    needed = ["correct"] if classes or hasattr(work, "generate") else ["predict", "correct"]
+    missing = [name for name in needed if not hasattr(work, name)]
+    missing += [] if scores else ["scores.py"]
+    if not missing:
+        return
+    reason = (
+        f"a row of the targets has several classes, shape {shape}"
+        if classes
+        else f"outputs are {shape} and there are no classes"
+    )
+    remedy = (
+        "offer what is missing: correct gives the share of the row's classes that are right, shape "
+        "(rows,), and scores.py has the function score(targets, predictions, description)"
+        if classes
+        else "offer what is missing, as the docstring of escala.workloads describes; generate may "
+        "replace predict"
+    )
+    raise InputError(
+        work.__file__, None, f"{reason}, and the workload has no {', '.join(missing)}", remedy
+    )
+
+
+def require_classes(work: ModuleType, description: Mapping) -> None:
+    """Refuse a dataset whose rows do not have one class each, for a workload trained by a fit.
+
+    Raises
+    ------
+    InputError : the targets are numbers, or several classes in a row.
+    """
+    shape, classes = tuple(description["targets"]["shape"]), description.get("classes")
+    if classes and not shape:
+        return
+    targets = f"several classes in a row, shape {shape}" if classes else "no classes"
+    raise InputError(
+        work.__file__,
+        None,
+        f"targets are {targets}, and a fit needs one class for each row",
+        "use a workload that is trained by steps",
+    )
