@@ -25,9 +25,9 @@ def encode(sequence: bytes) -> bytes:
     return sequence.translate(_TABLE)
 
 
-def foreign_letters(sequence: bytes) -> str:
-    """Return the letters that are no `NUCLEOTIDES`, capital or small, each once, sorted."""
-    return "".join(map(chr, sorted(set(sequence.translate(None, _EITHER_CASE)))))
+def nucleotides_only(sequence: bytes) -> bool:
+    """Return whether all letters are `NUCLEOTIDES`, capital or small."""
+    return not sequence.translate(None, _EITHER_CASE)
 
 
 def reverse_complement(codes: np.ndarray) -> np.ndarray:

@@ -1,17 +1,16 @@
-"""Read the records of a user's FASTA file, plain or gzipped, and write records."""
+"""Read the records of a user's FASTA file, plain or packed, and write records."""
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from escala.core.errors import InputError
-from escala.data.encode import foreign_letters, letters
+from escala.core.text import opened
+from escala.data.encode import NUCLEOTIDES, letters, nucleotides_only
 
 LINE = 70
 #: Maximum letters of a record and records of a file: 40 times the largest genome of a virus
@@ -21,6 +20,12 @@ RECORD_LETTERS, FILE_RECORDS = 100_000_000, 20_000_000
 # A spreadsheet takes text that begins with these for a formula (OWASP, CSV injection); no accession
 # does.
 _FORMULA = tuple("=+-@＝＋－＠")
+#: Letters of amino acids that are no nucleotides, with those of the IUPAC code for several or any,
+#: and the sign of a stop.
+_AMINO = frozenset("EFIJLOPQXZ*")
+#: Share of such letters from which a record is taken for a protein; proteins have about a third.
+PROTEIN = 0.05
+_NUCLEOTIDES = frozenset((NUCLEOTIDES + NUCLEOTIDES.lower()).decode())
 
 
 class Lines(Iterator[str]):
@@ -66,24 +71,12 @@ def records(path: Path, parser: Parser = SimpleFastaParser) -> Iterator[tuple[st
 
     Raises
     ------
-    InputError : the file is missing, empty, damaged or not FASTA, or an accession is missing or
-        occurs twice.
+    InputError : as `escala.core.text.opened`; or the file is empty or not FASTA, or an accession is
+        missing or occurs twice.
     """
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rt", encoding="utf-8-sig") as handle:
-            _require_fasta(handle, path)
-            yield from distinct(parser(Lines(handle, path)), path)
-    except FileNotFoundError:
-        raise InputError(path, path.name, "no such file", "name an existing FASTA file") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(
-            path, str(error), "is truncated or not gzip", "make or download the file again"
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError(
-            path, path.name, "is not text", "give FASTA, with the suffix .gz if it is gzipped"
-        ) from None
+    with opened(path) as handle:
+        _require_fasta(handle, path)
+        yield from distinct(parser(Lines(handle, path)), path)
 
 
 def distinct(records: Iterator[tuple[str, str]], where: object) -> Iterator[tuple[str, str]]:
@@ -132,15 +125,40 @@ def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple
                 path, accession, "the record has no sequence", "remove it or fetch it again"
             )
         sequence = letters(text)
-        foreign = foreign_letters(sequence)
-        if foreign:
-            raise InputError(
-                path,
-                accession,
-                f"holds letters that are not nucleotides ({foreign}), as a protein's",
-                "give nucleotide sequences in IUPAC letters",
-            )
+        if not nucleotides_only(sequence):
+            raise _foreign(accession, text, path)
         yield accession, sequence
+
+
+def _foreign(accession: str, text: str, path: Path) -> InputError:
+    """Return the error for a record that holds other letters than nucleotides.
+
+    It names each of them, and the line of the first. Amino acids are called so if they are too many
+    for a slip.
+    """
+    foreign = [letter for letter in text if letter not in _NUCLEOTIDES]
+    kinds = sorted(set(foreign))
+    shown = "".join(letter if letter.isprintable() else f"U+{ord(letter):04X}" for letter in kinds)
+    protein = {letter.upper() for letter in kinds} <= _AMINO and len(foreign) >= PROTEIN * len(text)
+    return InputError(
+        path,
+        accession,
+        f"holds letters that are not nucleotides ({shown}){_place(accession, kinds, path)}"
+        f"{', as a protein does' if protein else ''}",
+        "give nucleotide sequences" if protein else "write nucleotides in IUPAC letters",
+    )
+
+
+def _place(accession: str, letters: Collection[str], path: Path) -> str:
+    """Return the line and column of the first of some letters in a record, as text."""
+    inside = False
+    with opened(path) as handle:
+        for number, line in enumerate(handle, start=1):
+            if line.startswith(">"):
+                inside = line[1:].split()[:1] == [accession]
+            elif inside and (found := [line.find(letter) for letter in letters if letter in line]):
+                return f", first in line {number}, column {min(found) + 1}"
+    return ""
 
 
 def write_record(handle: TextIO, header: str, sequence: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from escala.core.errors import InputError
+from escala.core.text import read_text
 
 #: Entries of a file, with every alias written out.
 MOST_NODES = 100_000
@@ -19,15 +20,10 @@ def read(path: str | Path) -> dict:
 
     Raises
     ------
-    InputError : the file is missing or is not YAML.
+    InputError : as `escala.core.text.opened`, or the file is not YAML.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InputError(path, path.name, "no such file", "name an existing experiment")
-    try:
-        text = path.read_text()
-    except UnicodeDecodeError as error:
-        raise InputError(path, None, f"is not text: {error}", "save it as UTF-8") from None
+    text = read_text(path)
     try:
         return yaml.load(text, _Plain)
     except RecursionError:

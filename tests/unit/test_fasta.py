@@ -104,13 +104,24 @@ def test_the_same_sequences_give_the_same_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "value", "reason", "remedy"),
     [
-        (None, "Y.fasta", "no such file", "FASTA file per class"),
+        (None, "Y.fasta", "no such file", "name an existing file"),
         (b"", "Y.fasta", "no FASTA record", "at least one sequence"),
         (b"no header here\n", "Y.fasta", "no FASTA record", "at least one sequence"),
         (b">b1\nACGT\n>b2\n", "b2", "no sequence", "remove it"),
         (b">b1\n>b2\nACGT\n", "b1", "no sequence", "remove it"),
-        (b">p1\nMKTLLQEF\n", "p1", "(EFLQ)", "nucleotide"),
-        (b">p1\nAC\xffGT\n", "p1", "(?)", "nucleotide"),
+        (b">p1\nMKTLLQEF\n", "p1", "(EFLQ), first in line 2, column 4, as a protein", "nucleotide"),
+        (
+            ">b1\nACGT\n>p1\nACGT\nAC\u2013GT\n".encode(),
+            "p1",
+            "(\u2013), first in line 5, column 3",
+            "IUPAC",
+        ),
+        (
+            b">p1\nAC\xe9GT\n",
+            "line 2, column 3",
+            "LATIN1, it seems: the byte E9 is \xe9",
+            "iconv -f LATIN1",
+        ),
         (b">b1\nACGTACTA\n>copy\nacgtacgtnn\n", "copy", "is in X", "one class only"),
     ],
 )

@@ -437,7 +437,7 @@ def cut_short(files: dict[str, Path]) -> None:
         (lambda files: files["tokens"].unlink(), "tokens.txt': no such file"),
         (lambda files: files["test"].unlink(), "test.txt': no such file"),
         (lambda files: files["test"].write_text("\n"), "test.txt': names no picture"),
-        (lambda files: files["tokens"].write_bytes(b"\xff\xfe"), "cannot be read: 'utf-8' codec"),
+        (lambda files: files["tokens"].write_bytes(b"\xff\xfe"), "tokens.txt: 'line 1': is not"),
         (replaced("train", "c.jpg\n", "c.jpg\nc.jpg\n"), "'c.jpg': is already in the list train"),
         (replaced("test", "f.jpg", "a.jpg"), "test.txt: 'a.jpg': is already in the list train.txt"),
         (replaced("tokens", "b.jpg#1\t", "b.jpg#1 "), "'line 6: b.jpg#1 A bb dog"),

@@ -210,10 +210,11 @@ def test_a_group_file_that_does_not_fit_is_refused(tmp_path, content, value, rea
     assert reason in caught.value.reason
 
 
-def test_a_file_that_is_not_text_is_no_group_file(tmp_path):
+@pytest.mark.parametrize(("encoding", "line"), [("utf-16", 1), ("latin1", 2)])
+def test_a_group_file_of_another_encoding_is_refused_with_its_line(tmp_path, encoding, line):
     path = tmp_path / "groups.tsv"
-    path.write_text("accession\tclass\tgroup\na\tX\tg\n", encoding="utf-16")
-    with pytest.raises(InputError, match="is no TSV"):
+    path.write_text("accession\tclass\tgroup\na\tX\tgr\xfcn\n", encoding=encoding)
+    with pytest.raises(InputError, match=f"line {line}.*is not text in UTF-8"):
         read_groups(path, RECORDS)
 
 

@@ -16,7 +16,7 @@ ARRAYS = "results/small/data/small/split4/dataset.json"
 @pytest.mark.parametrize(
     ("folder", "protein", "words"),
     [
-        ("genomes", "MERS", ["genomes/MERS.fasta", "M1", "not nucleotides", "as a protein's"]),
+        ("genomes", "MERS", ["genomes/MERS.fasta", "M1", "not nucleotides", "as a protein does"]),
         ("genomes", None, ["datasets.small.source.folder", "holds no file for the class MERS"]),
         ("$NO_GENOMES", None, ["datasets.small.source.folder", "variable NO_GENOMES is not set"]),
     ],

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from escala.core.errors import InputError
+from escala.core.text import read_text
 from escala.data.captions.settings import CAPTIONS
 
 OFFICIAL = "docs/how-to/captions.md tells where to get the files"
@@ -141,17 +142,11 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
 
     Raises
     ------
-    InputError : there is no such file, or it is no text in UTF-8.
+    InputError : as `escala.core.text.opened`.
     """
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(file, file.name, "no such file", OFFICIAL) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(file, file.name, f"cannot be read: {error}", OFFICIAL) from error
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(read_text(file).split("\n"), start=1):
         if line.strip():
-            yield number, line.rstrip("\r")
+            yield number, line
 
 
 def _refuse(where: Path, names: list[str], reason: str, remedy: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from escala.core.errors import InputError
+from escala.core.text import read_text
 from escala.data.base import specs
 from escala.data.captions import scenes, vgg16
 from escala.data.captions.words import START
@@ -82,12 +83,8 @@ def _scenes(
 ) -> Iterator[tuple[dict[str, str], np.ndarray]]:
     """Yield the column and the features, without noise, of each scene."""
     features, _ = specs(description)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = f"cannot be read as text: {error}"
-        raise InputError(path, path.name, reason, "name a text file with a scene a line") from error
-    named = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    lines = enumerate(read_text(path).splitlines(), start=1)
+    named = [(number, line) for number, line in lines if line.strip()]
     if not named:
         raise InputError(path, path.name, "names no scene", "write a scene a line")
     for number, line in named:

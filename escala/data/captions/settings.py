@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
+from escala.core.text import read_text
 from escala.data.paths import expanded_path
 from escala.data.size import Size
 
@@ -136,8 +137,8 @@ def size(settings: Mapping[str, Any]) -> Size:
 def _listed(source: Mapping[str, Any]) -> dict[str, int] | None:
     """Return the number of pictures in the list of each side, None if a list cannot be read."""
     try:
-        lists = {side: _path(source, side).read_text(encoding="utf-8-sig") for side in LISTS}
-    except (InputError, OSError, UnicodeDecodeError):
+        lists = {side: read_text(_path(source, side)) for side in LISTS}
+    except InputError:
         return None
     return {side: sum(map(bool, map(str.strip, text.split("\n")))) for side, text in lists.items()}
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from escala.core.errors import InputError
+from escala.core.text import read_text
 from escala.data.fasta import write_record
 from escala.data.genomes.acquire import eutils
 from escala.data.genomes.acquire.accessions import ACCESSION, canonical, explained
@@ -119,10 +120,7 @@ def _wanted(source: dict, name: str, classes: list[str]) -> _Wanted:
 
 def _lines(path: Path) -> dict[str, str]:
     """Return the lines of a file that are not empty, by their places."""
-    if not path.is_file():
-        raise InputError("source.accessions", str(path), "no such file", "name an existing file")
-    text = path.read_text(encoding="utf-8-sig")
-    lines = enumerate(text.splitlines(), start=1)
+    lines = enumerate(read_text(path).splitlines(), start=1)
     return {f"line {number}": line.strip() for number, line in lines if line.strip()}
 
 

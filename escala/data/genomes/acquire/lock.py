@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
+from escala.core.text import opened
 from escala.data.fasta import records
 
 COLUMNS = ["class", "accession", "length", "sha256"]
@@ -53,13 +54,11 @@ def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
 
     Raises
     ------
-    InputError : the file is missing or not a lock file, an accession occurs twice in a class, or a
-        class of the dataset has no row.
+    InputError : as `escala.core.text.opened`; or the file is no lock file, an accession occurs
+        twice in a class, or a class of the dataset has no row.
     """
-    if not path.is_file():
-        raise InputError("source.lock", str(path), "no such file", "name a lock.tsv, or remove it")
     found: dict[str, list[Locked]] = {name: [] for name in classes}
-    with open(path, newline="", encoding="utf-8") as handle:
+    with opened(path, newline="") as handle:
         table = csv.reader(handle, delimiter="\t")
         if next(table, None) != COLUMNS:
             raise InputError(

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
+from escala.core.text import opened
 from escala.data.encode import encode
 from escala.data.fasta import nucleotides
 
@@ -28,12 +29,10 @@ def records(path: Path) -> Iterator[tuple[str, bytes]]:
 
     Raises
     ------
-    InputError : the file is missing or holds no record, a record has no sequence, or one holds
-        letters that are not nucleotides.
+    InputError : as `escala.core.text.opened`; or the file holds no record, a record has no
+        sequence, or one holds letters that are not nucleotides.
     """
-    if not path.is_file():
-        raise InputError(path, path.name, "no such file", "give one FASTA file per class")
-    with open(path, encoding="utf-8", errors="replace") as handle:
+    with opened(path) as handle:
         parsed = SimpleFastaParser(handle)
         first = next(parsed, None)
         if first is not None:

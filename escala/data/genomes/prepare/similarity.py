@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
+from escala.core.text import opened
 from escala.data.encode import encode
 from escala.data.genomes.prepare.fasta import records as parsed
 from escala.data.genomes.prepare.kmers import canonical_kmers
@@ -248,13 +249,12 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
     InputError : the file or a column is missing, it is no table, a record has no group or two, or a
         group holds records of several classes.
     """
-    if not path.is_file():
-        raise InputError(path, path.name, "no such file", "name a group file in split.groups")
     remedy = "give a TSV with the columns accession, class and group"
     try:
         # A spreadsheet may end lines in a tab; pandas would then take the accessions for an index.
-        table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, index_col=False)
-    except ValueError as error:
+        with opened(path) as text:
+            table = pd.read_csv(text, sep="\t", dtype=str, keep_default_na=False, index_col=False)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise InputError(path, path.name, f"is no TSV ({str(error).strip()})", remedy) from None
     if "group" not in table:
         table = table.rename(columns={"lineage": "group"})

@@ -1,0 +1,158 @@
+"""Read text files of users: UTF-8, with or without a byte order mark, plain or packed."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from escala.core.errors import InputError
+
+#: Endings that packed files usually have. What is read is decided by the first bytes.
+PACKED_ENDINGS = (".gz", ".bz2", ".xz")
+_PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
+#: First bytes of what must be unpacked by the user, and its name.
+_ARCHIVES = (
+    (b"PK\x03\x04", "a zip archive or a spreadsheet"),
+    (b"\x28\xb5\x2f\xfd", "packed by Zstandard"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"Rar!", "a RAR archive"),
+)
+#: Where the format of tar has its magic bytes (POSIX.1-1988).
+_TAR = slice(257, 262)
+#: Byte order marks; that of UTF-32 begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+#: Bytes that tell what a file is, and those that no text holds.
+_HEAD = 512
+_CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
+#: What the bytes that are Latin-1's control characters mean in text of Windows.
+_WINDOWS = range(0x80, 0xA0)
+#: What unpacking a damaged file raises.
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+
+
+@contextmanager
+def opened(path: Path, newline: str | None = None) -> Iterator[TextIO]:
+    """Yield the text of a file; a packed file is recognised by its first bytes.
+
+    Parameters
+    ----------
+    newline : as that of `open`.
+
+    Raises
+    ------
+    InputError : the file is missing, may not be read, is damaged, or is no text in UTF-8. The
+        message names the line, and the encoding where it can be told. Errors of reading that are
+        raised in the block become this one, too.
+    """
+    try:
+        with _content(path) as content:
+            _require_text(path, content.peek(_HEAD)[:_HEAD])
+            with TextIOWrapper(content, encoding="utf-8-sig", newline=newline) as text:
+                yield text
+    except UnicodeDecodeError:
+        raise _not_utf8(path) from None
+    except (*_DAMAGED, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises
+    ------
+    InputError : as `opened`.
+    """
+    with opened(path) as text:
+        return text.read()
+
+
+@contextmanager
+def _content(path: Path) -> Iterator[BinaryIO]:
+    """Yield the bytes of a file, unpacked."""
+    with ExitStack() as files:
+        file = files.enter_context(open(path, "rb"))
+        begin = file.peek(_HEAD)
+        for magic, unpack in _PACKED:
+            if begin.startswith(magic):
+                file = files.enter_context(unpack(file))
+        yield file
+
+
+def _require_text(path: Path, head: bytes) -> None:
+    """Refuse a file whose first bytes are those of another encoding or format.
+
+    Raises
+    ------
+    InputError : they are.
+    """
+    for mark, encoding in _MARKS:
+        if head.startswith(mark):
+            raise _encoded(path, "line 1", encoding)
+    for magic, name in _ARCHIVES:
+        if head.startswith(magic):
+            raise InputError(path, path.name, f"is {name}, and no text", "unpack or export it")
+    if head[_TAR] == b"ustar":
+        raise InputError(path, path.name, "is a tar archive, and no text", "unpack it")
+    # Text in UTF-16 without a mark has a NUL in most of its even or odd bytes, and in no other.
+    for empty, full in ((head[::2], head[1::2]), (head[1::2], head[::2])):
+        if len(full) > 1 and all(full) and 2 * empty.count(0) > len(empty):
+            raise _encoded(path, "line 1", "UTF-16")
+
+
+def _encoded(path: Path, place: str, encoding: str, why: str = "") -> InputError:
+    return InputError(
+        path,
+        place,
+        f"is not text in UTF-8 but in {encoding}{why}",
+        f"write it in UTF-8: iconv -f {encoding} -t UTF-8 {path.name} > NEW",
+    )
+
+
+def _not_utf8(path: Path) -> InputError:
+    """Return the error for a file that is not in UTF-8, with its first line that is not."""
+    number = 0
+    with _content(path) as content:
+        head = content.peek(_HEAD)[:_HEAD]
+        for line in content:
+            number += 1
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                before, wrong = line[: error.start].decode(), line[error.start]
+                break
+    place = f"line {number}, column {len(before) + 1}"
+    if (head + line).translate(None, _CONTROL) != head + line:
+        reason = f"is not text in UTF-8: it holds the byte {wrong:02X}, and control characters"
+        return InputError(path, place, reason, "give a text file, or copy it again if it was one")
+    encoding = "WINDOWS-1252" if any(byte in _WINDOWS for byte in line) else "LATIN1"
+    letter = bytes([wrong]).decode("cp1252", "replace")
+    return _encoded(path, place, encoding, f", it seems: the byte {wrong:02X} is {letter} there")
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    """Return the reason and the remedy for a file that cannot be read."""
+    name = path.name or str(path)
+    if isinstance(error, FileNotFoundError):
+        return InputError(path, name, "no such file", "name an existing file")
+    if isinstance(error, IsADirectoryError):
+        return InputError(path, name, "is a directory", "name a file in it")
+    if isinstance(error, PermissionError):
+        return InputError(path, name, "may not be read", "change its permissions")
+    # That of a damaged bzip2 file has no number.
+    if isinstance(error, _DAMAGED) or error.errno is None:
+        reason = f"is packed, and damaged or truncated: {error}"
+        return InputError(path, name, reason, "copy the file again")
+    return InputError(path, name, f"cannot be read: {error}", "mend what the reason names")
