@@ -6,10 +6,11 @@
     {store}/lock                                 shared to store and to serve, exclusive to prune
 
 A key is the SHA-256 of a step's name, the content of its inputs, its parameters, its code, the
-versions of the packages the code imports, for a measurement the machine, and `FORMAT`. Blobs and
-entries are written whole, by a rename, and a blob before the entry that names it. To *serve* a
-result is to copy it from the store. Every copy is digested, and one whose digest differs from the
-stored one is not served.
+versions of the packages the code imports, what variables and files of the user decide
+(`escala.core.variables`), for a measurement the machine, and `FORMAT`. Blobs and entries are
+written whole, by a rename, and a blob before the entry that names it. To *serve* a result is to
+copy it from the store. Every copy is digested, and one whose digest differs from the stored one is
+not served.
 
 `ESCALA_STORE` names the folder. The default is `.escala/store` in the working directory; `off` uses
 no store. If the store cannot be used, a line says so and the work goes on without it.
@@ -35,6 +36,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from escala.cache.sources import code_digest, package_versions, sources
+from escala.core import variables
 from escala.core.files import atomic, settle, sha256_file
 
 __all__ = ["code_digest", "get_or_compute", "location", "prune", "read", "size", "verify"]
@@ -156,6 +158,7 @@ def get_or_compute(
             "code": reached.files,
             "packages": package_versions(reached.packages, packages),
             "measurement": None if measurement is None else dict(measurement),
+            "environment": variables.describe(),
         }
 
     if store is None:

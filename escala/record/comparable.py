@@ -8,6 +8,8 @@ and `versions`.
 Conditions of any two measurements:
 
 - the same data;
+- the same variables and files of the user that can change kernels or the exchange
+  (`escala.core.variables`); a file of before they were recorded counts as one without them;
 - machines of the same kind, on every node: CPU model, cores, quota of cores, GPUs, and installed
   memory (`escala.core.hardware.memory_gib`). Names of hosts may differ.
 - the same link, if both use the network of one name between several nodes: its interface, the rate
@@ -137,9 +139,18 @@ def _common(one: Measurement, other: Measurement) -> Iterator[str]:
     if one["data"]["sha256"] != other["data"]["sha256"]:
         yield "measured on other data"
     yield from _unlike(one["ranks"]["machines"], other["ranks"]["machines"])
+    differing = sorted({name for name, _ in _environment(one) ^ _environment(other)})
+    if differing:
+        yield f"measured with another environment: {', '.join(differing)}"
     several = all(Layout.parse(run["layout"]).nodes > 1 for run in (one, other))
     if several and one["network"] == other["network"]:
         yield from _links(one, other)
+
+
+def _environment(run: Measurement) -> set[tuple[str, str]]:
+    """Return the names and values of the recorded variables and files."""
+    recorded = run.get("environment") or {}
+    return {entry for part in recorded.values() for entry in part.items()}
 
 
 def alike(one: Measurement, other: Measurement) -> Verdict:
@@ -218,14 +229,17 @@ def series(run: Measurement) -> dict[str, Any]:
 
     Returns
     -------
-    The configuration, data, settings, knobs, ranks and the link asked for, as JSON can hold them.
+    The configuration, environment, data, settings, knobs, ranks and the link asked for, as JSON can
+    hold them. An empty environment is left out.
     """
     settings = run["training"].get("settings")
     if settings is not None:
         settings = with_omitted_values(run["workload"], settings)
     across = Layout.parse(run["layout"]).nodes > 1 and run["link"] is not None
+    environment = dict(sorted(_environment(run)))
     return {
         **{key: run[key] for key in CONFIGURATION},
+        **({"environment": environment} if environment else {}),
         "data": run["data"]["sha256"],
         "training": _trained(run),
         "settings": settings,

@@ -9,6 +9,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from escala.core import variables
 from escala.core.errors import InputError
 from escala.core.files import sha256_file
 from escala.core.rates import bits_per_second
@@ -130,12 +131,13 @@ def _by_fit(plan: dict, repeat: int) -> dict:
 def resumption(plan: dict, description: dict, folder: Path) -> dict:
     """Return the epoch after which the run resumes, 0 at its start, and its checkpoints' digest.
 
-    A checkpoint of other settings, data or code is removed.
+    A checkpoint of other settings, data, code or environment is removed.
     """
     own = {key: value for key, value in plan.items() if key != "data"}
     own |= {
         "sha256": description["sha256"],
         "source": key.code_sha256(plan["workload"], plan["strategy"], plan["instrument"]),
+        "environment": variables.describe(),
     }
     digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
     epoch = checkpoint.latest(folder, digest)

@@ -10,7 +10,7 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from escala.core import interrupts
+from escala.core import interrupts, variables
 from escala.core.environment import session
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
@@ -219,6 +219,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         "source_sha256": key.code_sha256(
             request["workload"], request["strategy"], request["instrument"]
         ),
+        "environment": variables.describe(),
         "knobs": plan["knobs"],
         "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
     }

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from escala.core import children
+from escala.core import children, variables
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
 from escala.runtime.node import LOOPBACK, MARK, describe
@@ -38,13 +38,10 @@ MPIRUN_PROGRAM = "mpirun"
 Command = list[str]
 Environment = dict[str, str]
 
-# Variables of another MPI job, SLURM or the user's shell that would affect these ranks.
-_FOREIGN = ("HOROVOD_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TF_CONFIG", "OMP_", PROCESS)
-# Ranks need no secrets, such as NCBI_API_KEY.
-_SECRET = re.compile(
-    r"(^|_)(API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|SECRET_KEY|TOKEN|PASSWORD|PASSWD)$", re.I
-)
 _ALLOCATION = ("SLURM_JOB_ID", "SLURM_JOBID")
+
+# Without both, Open MPI starts nothing for root.
+_AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 _SURVEY_SECONDS = 120
 
@@ -146,8 +143,8 @@ def _output(command: Command) -> str:
 
 
 def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Environment:
-    """Return the environment of every process: this one's, cleaned, and the libraries' own."""
-    inherited = _inherited()
+    """Return the environment of every process: what reaches it of this one's, and its own."""
+    inherited = variables.passed()
     threads, across = knobs["threads"]["intra_op"], {}
     if launch and launch.job:
         interface = launch.nodes[0].interface
@@ -170,15 +167,6 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
     )
 
 
-def _inherited() -> Environment:
-    """Return this environment without the variables of other jobs, and without secrets."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not (name.startswith(_FOREIGN) or _SECRET.search(name))
-    }
-
-
 def own_mpi() -> Environment:
     """Return the variables that select the environment's own Open MPI.
 
@@ -190,9 +178,7 @@ def own_mpi() -> Environment:
     return {
         "LD_LIBRARY_PATH": ":".join(libraries),
         "OPAL_PREFIX": str(prefix),
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    }
+    } | (dict.fromkeys(_AS_ROOT, "1") if os.geteuid() == 0 else {})
 
 
 @contextmanager
@@ -292,7 +278,7 @@ def on_each_node(
 
 
 def _slurm_environment(job: str) -> Environment:
-    return _inherited() | {"SLURM_JOB_ID": job}
+    return variables.passed() | {"SLURM_JOB_ID": job}
 
 
 def step_name(job: str) -> str:

@@ -37,10 +37,16 @@ FOREIGN = {
     "PMI_RANK": "7",
     "SLURM_PROCID": "7",
     "TF_CONFIG": "{}",
+    "TF_VAR_database": "Terraform's",
     "OMP_PROC_BIND": "spread",
+    "ESCALA_PROCESS": "7",
+    "http_proxy": "http://proxy:8080",
+    "TOKENIZERS_PARALLELISM": "true",
 }
 
 SECRETS = ("NCBI_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "UV_INDEX_MINE_PASSWORD")
+#: What ranks, or the programs that start them, cannot do without.
+KEPT = ("LC_ALL", "TMPDIR", "SLURM_CONF", "SLURM_CLUSTERS", "OPENBLAS_CORETYPE", "UCX_TLS")
 
 
 def listening() -> set[tuple[str, int]]:
@@ -54,13 +60,14 @@ def test_what_others_left_in_the_environment_does_not_reach_the_ranks(strategy, 
         monkeypatch.setenv(name, value)
     for name in SECRETS:
         monkeypatch.setenv(name, "secret")
-    monkeypatch.setenv("MY_PROXY", "kept")
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "kept")
+    for name in KEPT:
+        monkeypatch.setenv(name, "kept")
     environment = launch.environment(strategy, KNOBS)
     assert not set(FOREIGN) & set(environment)
     assert "secret" not in environment.values()
     assert "secret" not in launch._slurm_environment("1").values()
-    assert environment["MY_PROXY"] == environment["TOKENIZERS_PARALLELISM"] == "kept"
+    assert {environment[name] for name in KEPT} == {"kept"}
+    assert launch._slurm_environment("1")["SLURM_CONF"] == "kept"
     assert set(FOREIGN) <= set(os.environ)
 
 
@@ -73,6 +80,16 @@ def test_ranks_find_the_environments_own_mpi(strategy, monkeypatch):
     assert environment["OMP_NUM_THREADS"] == "3"
     monkeypatch.delenv("LD_LIBRARY_PATH")
     assert launch.environment(strategy, KNOBS)["LD_LIBRARY_PATH"] == f"{sys.prefix}/lib"
+
+
+@pytest.mark.parametrize(("user", "told"), [(0, True), (1000, False)])
+def test_open_mpi_is_told_to_run_as_root_only_where_it_does(monkeypatch, user, told):
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    environment = launch.environment("horovod-mpi", KNOBS)
+    assert [name for name in environment if "AS_ROOT" in name] == [
+        "OMPI_ALLOW_RUN_AS_ROOT",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+    ] * told
 
 
 def test_each_strategy_names_its_transport():

@@ -245,7 +245,7 @@ def test_a_run_that_was_ended_goes_on_from_its_checkpoint_to_the_same_losses(
     broken = read_json(tmp_path / "run.json")
     assert "rank 0 was ended by signal 9" in broken["reason"]
     assert "repeated, it goes on after epoch 2" in broken["reason"]
-    monkeypatch.delenv("PYTHONPATH")
+    imported("")
     outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
     assert outcome.status == "ok", outcome.reason
     resumed = read_json(tmp_path / "run.json")

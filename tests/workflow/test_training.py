@@ -16,6 +16,7 @@ import pytest
 from Bio import SeqIO
 from sklearn.metrics import confusion_matrix, log_loss
 
+from escala.core import variables
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json, sha256_file, write_json
 from escala.data import KINDS
@@ -26,6 +27,7 @@ from escala.probes import timeline
 from escala.record import steps
 from escala.record.invariants import broken_promise
 from escala.record.run import measure
+from escala.runtime import launch
 from escala.strategies.horovod import GRADIENT
 from escala.training.data import digest
 from escala.training.rank import _busy_neighbours
@@ -437,3 +439,28 @@ def test_what_cannot_be_kept_fails_the_run(small_split, request_for, tmp_path, m
     result = read_json(tmp_path / "run.json")
     assert result["evaluation"] is None and result["epochs"] == []
     assert not list(tmp_path.glob("model.*")) and not (tmp_path / "predictions.npy").exists()
+
+
+# Code that every Python process begins with: a rank keeps its environment.
+GIVEN = """
+import json, os, sys
+if "escala.training.rank" in sys.orig_argv:
+    json.dump(dict(os.environ), open({file!r}, "w"))
+"""
+
+
+def test_a_rank_is_given_what_its_record_names_and_nothing_else_that_decides(
+    small_split, request_for, tmp_path, imported, monkeypatch
+):
+    imported(GIVEN.format(file=str(tmp_path / "given.json")))
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "100")
+    monkeypatch.setenv("MY_PASSWORD", "secret")
+    request = request_for("single", "1x1", workload="majority")
+    recorded = trained(request, small_split, tmp_path)["environment"]["variables"]
+    given = read_json(tmp_path / "given.json")
+    assert recorded["TF_ENABLE_ONEDNN_OPTS"] == given["TF_ENABLE_ONEDNN_OPTS"] == "0"
+    assert recorded["PYTHONPATH"] == str(tmp_path / "site")
+    own = {*launch.own_mpi(), "TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS", "ESCALA_PROCESS"}
+    assert set(given) <= set(variables.passed()) | own
+    assert not {"HOROVOD_CYCLE_TIME", "MY_PASSWORD"} & set(given)
