@@ -42,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ("escala", "scripts")
 DATA = "schemas"
 #: They copy results and do not change them. `store.FORMAT` stands for their own changes.
-UNCOUNTED = frozenset({"escala.cache.sources", "escala.cache.store"})
+UNCOUNTED = frozenset({"escala.cache.digests", "escala.cache.sources", "escala.cache.store"})
 #: They declare all options. Where a choice is given, only the choice counts.
 REGISTRIES = frozenset(
     {

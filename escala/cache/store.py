@@ -3,6 +3,7 @@
     {store}/blobs/ab/abcd…                       files, each named by the SHA-256 of its bytes
     {store}/entries/ab/abcd…/{time}.{sha256}.json  the results of a key; the newest is served
     {store}/incoming/                            files being written
+    {store}/digests/                             see `escala.cache.digests`
     {store}/lock                                 shared to store and to serve, exclusive to prune
 
 A key is the SHA-256 of a step's name, the content of its inputs, its parameters, its code, the
@@ -35,8 +36,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+from escala.cache import digests
 from escala.cache.sources import code_digest, package_versions, sources
 from escala.core import variables
+from escala.core.errors import InputError
 from escala.core.files import atomic, settle, sha256_file
 
 __all__ = ["code_digest", "get_or_compute", "location", "prune", "read", "size", "verify"]
@@ -61,11 +64,26 @@ _PATTERNS = (
     f"incoming/{_HEX * 32}",
 )
 _SHA256 = re.compile(f"{_HEX}{{64}}")
+#: Errors of the file that a copy is written to: the other one has been opened.
+_UNWRITABLE = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOSPC,
+    errno.EPERM,
+    errno.EROFS,
+}
 _NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
 
 
 class Damaged(Exception):
-    """A blob or an entry of the store differs from what was stored."""
+    """A blob or an entry of the store differs from what was stored, or cannot be read."""
+
+
+class _UnwritableError(Exception):
+    """A result cannot be written where it belongs; the cause is the OSError."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +161,8 @@ def get_or_compute(
     Raises
     ------
     FileNotFoundError : an input is missing, or an output was not made.
-    OSError : an input cannot be read.
+    OSError : an input cannot be read, or an output cannot be written.
+    InputError : an input holds a link to a folder that holds it.
     All exceptions of `make`. A fault of the store raises none: it is a line on standard error.
     """
     store = location()
@@ -153,7 +172,7 @@ def get_or_compute(
         return {
             "format": FORMAT,
             "step": step,
-            "inputs": {name: content(path) for name, path in inputs.items()},
+            "inputs": {name: content(path, store) for name, path in inputs.items()},
             "parameters": dict(parameters),
             "code": reached.files,
             "packages": package_versions(reached.packages, packages),
@@ -167,9 +186,12 @@ def get_or_compute(
     # A copy, because the step may change its parameters.
     known = json.loads(_canonical(determined()))
     again = measurement is not None and os.environ.get(AGAIN) == "1"
-    with _ignore_store_errors(store) as usable:
-        if not again and _serve(store, _digest(known), outputs):
-            return "served"
+    try:
+        with _ignore_store_errors(store) as usable:
+            if not again and _serve(store, _digest(known), outputs):
+                return "served"
+    except _UnwritableError as error:
+        raise error.__cause__ from None
     if _make(step, make, outputs, optional) and usable:
         if _digest(determined()) == _digest(known):
             with _ignore_store_errors(store):
@@ -191,18 +213,46 @@ def _make(
     return True
 
 
-def content(path: Path) -> Content:
-    """Return the content of a file or a folder. Links are followed."""
+def content(path: Path, store: Path | None = None) -> Content:
+    """Return the content of a file or a folder. Links are followed.
+
+    Parameters
+    ----------
+    store : the store that remembers digests of large files; None: every file is read.
+
+    Raises
+    ------
+    InputError : a link leads to a folder that holds it.
+    OSError : something cannot be read.
+    """
     if not path.is_dir():
-        return {"": (sha256_file(path), path.stat().st_size)}
-    found: Content = {}
-    for folder, _, names in os.walk(path, followlinks=True):
-        inside = Path(folder).relative_to(path).as_posix()
-        found["./" if inside == "." else f"{inside}/"] = None
-        for name in names:
-            file = Path(folder, name)
-            found[file.relative_to(path).as_posix()] = (sha256_file(file), file.stat().st_size)
-    return dict(sorted(found.items()))
+        return {"": (digests.sha256(path, store), path.stat().st_size)}
+    return dict(sorted(_inner(path, "", {}, store)))
+
+
+def _inner(
+    folder: Path, inside: str, above: dict[tuple[int, int], Path], store: Path | None
+) -> Iterator[tuple[str, tuple[str, int] | None]]:
+    """Yield the content of a folder as entries of a `Content`.
+
+    Parameters
+    ----------
+    inside : path of the folder in the whole, empty or with a `/` at its end.
+    above : the folders that hold it, by device and inode.
+    """
+    status = folder.stat()
+    identity = status.st_dev, status.st_ino
+    if identity in above:
+        raise InputError(
+            folder, None, f"is a link to {above[identity]}, which holds it", "remove the link"
+        )
+    yield inside or "./", None
+    for path in folder.iterdir():
+        name = f"{inside}{path.name}"
+        if path.is_dir():
+            yield from _inner(path, f"{name}/", above | {identity: folder}, store)
+        else:
+            yield name, (digests.sha256(path, store), path.stat().st_size)
 
 
 def read(path: Path) -> Entry:
@@ -272,7 +322,10 @@ def size(store: Path) -> Size:
             step: (count[0], sum(blobs.values())) for step, (blobs, count) in sorted(steps.items())
         }
         for path in _files(store):
-            written = path.stat().st_size
+            try:
+                written = path.stat().st_size
+            except FileNotFoundError:
+                continue  # Another process has removed a damaged entry.
             found.files += 1
             found.bytes += written
             if _is_incoming(path) or (_is_blob(path) and path.name not in needed):
@@ -324,7 +377,8 @@ def prune(
     """Remove entries that were not used for long, and all files that no entry needs.
 
     It holds the lock exclusively, so no other process stores or serves meanwhile. Files in
-    `incoming`, or in no entry, were then left by a process that was killed.
+    `incoming`, or in no entry, were then left by a process that was killed. Remembered digests are
+    forgotten.
 
     Parameters
     ----------
@@ -346,6 +400,7 @@ def prune(
         gone = sorted((path for path in _files(store) if path not in stay), key=_is_blob)
         freed = sum(path.stat().st_size for path in gone)
         if not dry_run:
+            shutil.rmtree(store / digests.FOLDER, ignore_errors=True)
             for path in gone:
                 path.unlink()
             _remove_empty_folders(store)
@@ -392,6 +447,8 @@ def _serve(store: Path, key: str, outputs: Mapping[str, Path]) -> bool:
                 if entry.outputs.keys() != outputs.keys():
                     continue
                 _restore(store, entry, outputs)
+            except OSError as error:
+                raise _UnwritableError from error
             except Damaged as error:
                 _say(f"store: damaged, not served: {error}")
                 with suppress(OSError):
@@ -435,8 +492,8 @@ def _fetch(store: Path, digest: str, target: Path) -> None:
     try:
         _copy(blob, target)
     except OSError as error:
-        if error.errno != errno.EIO:
-            raise
+        if error.errno in _UNWRITABLE:
+            raise OSError(error.errno, error.strerror, str(target)) from None
         raise Damaged(f"{blob}: {error.strerror}") from None
     if sha256_file(target) != digest:
         raise Damaged(f"{blob}: not the bytes that were stored")

@@ -9,9 +9,10 @@ import hashlib
 import json
 from pathlib import Path
 
+from escala.cache.digests import sha256
+from escala.cache.store import location
 from escala.core import variables
 from escala.core.errors import InputError
-from escala.core.files import sha256_file
 from escala.core.rates import bits_per_second
 from escala.data import base
 from escala.record import key
@@ -33,7 +34,9 @@ def split_description(data: Path) -> dict:
     description = base.description(data)
     try:
         damaged = [
-            n for n, digest in description["sha256"].items() if sha256_file(data / n) != digest
+            n
+            for n, digest in description["sha256"].items()
+            if sha256(data / n, location()) != digest
         ]
     except (KeyError, AttributeError, FileNotFoundError) as error:
         damaged = [str(error)]

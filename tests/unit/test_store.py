@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -461,6 +462,37 @@ def test_nothing_done_to_what_is_served_reaches_the_store(step, folder):
     assert bytes_of(folder) == stored
     assert step() == SERVE
     assert bytes_of(step.results) == first
+
+
+def test_where_a_result_cannot_be_written_nothing_is_made(step, tmp_path, capsys):
+    """The store is not at fault: what is made could not be written there either."""
+    step()
+    (tmp_path / "blocked").write_text("a file in place of the folder")
+    outputs = {name: tmp_path / "blocked" / name for name in ("file.txt", "folder", "empty")}
+    with pytest.raises(OSError, match="blocked"):
+        step(outputs=outputs, make=pytest.fail)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_size_is_told_while_others_remove_files(step, folder):
+    step()
+    inside = folder / "blobs" / "ab"
+    inside.mkdir(exist_ok=True)
+    gone = [inside / f"ab{number:062x}" for number in range(600)]
+    for path in gone:
+        path.write_bytes(b"a")
+
+    def remove() -> None:
+        for path in gone:
+            path.unlink()
+            time.sleep(0.0005)
+
+    others = threading.Thread(target=remove)
+    others.start()
+    while others.is_alive():
+        store.size(folder)
+    others.join()
+    assert store.size(folder).entries == 1
 
 
 def test_files_in_folders_are_protected_and_folders_can_be_removed(step, folder):

@@ -384,8 +384,13 @@ def test_what_cannot_be_served_onto_a_full_disk_stays_in_the_store(
 ):
     monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
     Step(tmp_path / "results", 1, 2_000_000).made()
-    with pytest.raises(OSError, match="No space left on device"):
-        Step(small_disk / "results", 1, 2_000_000).made()
+    full = Step(small_disk / "results", 1, 2_000_000)
+    # What is made, perhaps for hours, would not fit either.
+    full.make = lambda: pytest.fail("it was made")
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        full.made()
+    assert str(small_disk) in raised.value.filename
+    assert "without it" not in capsys.readouterr().err
     elsewhere = Step(tmp_path / "elsewhere", 1, 2_000_000)
     assert elsewhere.made() == "served"
     assert elsewhere.found() == elsewhere.expected()
