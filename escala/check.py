@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from escala.core import other_memory
 from escala.core.answer import Answer
 from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
@@ -122,6 +123,20 @@ def _mpi() -> str:
     if ranks != ["0", "1"]:
         raise Unavailable(f"mpirun started ranks {', '.join(ranks) or 'none'} in place of 0, 1")
     return f"mpirun starts {processes} processes"
+
+
+@check(
+    "direct copies",
+    "in Docker: docker run --cap-add=SYS_PTRACE, or a seccomp profile with process_vm_readv; "
+    "elsewhere: sysctl kernel.yama.ptrace_scope=1",
+)
+def _direct_copies() -> str:
+    """Ask whether MPI ranks may read each other's memory; else each exchange is copied twice."""
+    if not other_memory.may_be_read():
+        raise Unavailable(
+            "process_vm_readv is forbidden here: MPI ranks copy through shared memory"
+        )
+    return "MPI ranks read each other's memory"
 
 
 @check("SLURM", "call it on a cluster's login node, after `module load slurm` where it takes that")

@@ -142,6 +142,9 @@ def _common(one: Measurement, other: Measurement) -> Iterator[str]:
     differing = sorted({name for name, _ in _environment(one) ^ _environment(other)})
     if differing:
         yield f"measured with another environment: {', '.join(differing)}"
+    mechanisms = {run["ranks"].get("single_copy") for run in (one, other)} - {None}
+    if len(mechanisms) > 1:
+        yield "measured with another mechanism of copies between the ranks of a node"
     several = all(Layout.parse(run["layout"]).nodes > 1 for run in (one, other))
     if several and one["network"] == other["network"]:
         yield from _links(one, other)
@@ -240,6 +243,7 @@ def series(run: Measurement) -> dict[str, Any]:
     return {
         **{key: run[key] for key in CONFIGURATION},
         **({"environment": environment} if environment else {}),
+        **({"single_copy": "none"} if run["ranks"].get("single_copy") == "none" else {}),
         "data": run["data"]["sha256"],
         "training": _trained(run),
         "settings": settings,

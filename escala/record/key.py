@@ -9,7 +9,7 @@ results and draws figures is not part of it.
 from __future__ import annotations
 
 from escala.cache.sources import code_digest
-from escala.core import hardware
+from escala.core import hardware, other_memory
 from escala.data import KINDS
 from escala.probes import PROBES
 from escala.strategies import STRATEGIES
@@ -48,8 +48,9 @@ def machine() -> dict:
     """Return what tells this kind of machine from others.
 
     Two machines of a kind stand for each other. Memory is what is installed
-    (`escala.core.hardware.memory_gib`), as in `escala.record.comparable`.
+    (`escala.core.hardware.memory_gib`), as in `escala.record.comparable`. Where processes may not
+    read each other's memory, MPI ranks exchange in another way.
     """
     described = hardware.describe()
     installed = hardware.memory_gib(described.pop("memory_bytes"))
-    return described | {"memory_gib": installed}
+    return described | {"memory_gib": installed, "single_copy": other_memory.may_be_read()}

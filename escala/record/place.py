@@ -42,6 +42,8 @@ def placed(request: dict, plan: dict, result: dict) -> Launch:
         "oversubscribed": needed > available or _shared(started),
         "cores": [place["cores"] for place in plan["places"]],
     }
+    if strategy.mpi and layout.processes > 1:
+        result["ranks"]["single_copy"] = launch.single_copy(started.nodes)
     return started
 
 

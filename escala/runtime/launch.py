@@ -43,6 +43,8 @@ _ALLOCATION = ("SLURM_JOB_ID", "SLURM_JOBID")
 # Without both, Open MPI starts nothing for root.
 _AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
+_SINGLE_COPY = "OMPI_MCA_btl_vader_single_copy_mechanism"
+
 _SURVEY_SECONDS = 120
 
 
@@ -162,9 +164,22 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
             "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         }
         | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+        | ({_SINGLE_COPY: single_copy(launch.nodes)} if launch else {})
         | across
         | STRATEGIES[strategy].environment(readable(knobs, strategy))
     )
+
+
+def single_copy(nodes: Sequence[Node]) -> str:
+    """Return the mechanism by which MPI ranks of one node copy from each other's memory.
+
+    Returns
+    -------
+    `cma`, by which a rank reads the memory of the other one, or `none` where that is forbidden: the
+    sender copies into shared memory, and the receiver out of it. Left to itself, Open MPI takes
+    the first without trying it.
+    """
+    return "cma" if all(node.single_copy for node in nodes) else "none"
 
 
 def own_mpi() -> Environment:

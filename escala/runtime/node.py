@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from escala.core import hardware
+from escala.core import hardware, other_memory
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.runtime.placement import Node
@@ -66,7 +66,8 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
     held = by_interface[interface][0]
     ports_found, machine = _free_ports(held, ports), hardware.describe()
     memory = hardware.available_memory()
-    return Node(host, interface, held, available_cores(), ports_found, machine, memory)
+    single_copy = other_memory.may_be_read()
+    return Node(host, interface, held, available_cores(), ports_found, machine, memory, single_copy)
 
 
 def _resolved(name: str) -> str | None:

@@ -20,6 +20,7 @@ class Node:
     `cores` are the logical cores that the run may use, in this order. `interface` and `address`
     belong to the network that its ranks exchange over. `ports` were free. `machine` is the result
     of `escala.core.hardware.describe`, and `memory` that of `available_memory`, in bytes.
+    `single_copy` says whether a process there may read the memory of another one.
     """
 
     host: str
@@ -29,6 +30,7 @@ class Node:
     ports: list[int]
     machine: dict
     memory: int | None = None
+    single_copy: bool = True
 
 
 def processes_per_node(layout: Layout, strategy: type[Strategy]) -> int:
