@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from escala.core.files import read_json
 from escala.data.base import Arrays
 from escala.data.tabular import arrays, source, table
 from escala.data.tabular.queries import queries
+from escala.data.tabular.values import class_name, ordered
 
 #: Without the time of packing, which would make the names of tests change.
 PACKED = gzip.compress(b"1,2,x\n" * 99, mtime=0)
@@ -35,8 +37,8 @@ def read(path: Path, header: str = "auto") -> tuple[list[str], np.ndarray, list[
     parts = list(table.blocks(path, columns))
     return (
         list(columns.features),
-        np.concatenate([features for features, _ in parts]),
-        [label for _, labels in parts for label in labels],
+        np.concatenate([block.features for block in parts]),
+        [label for block in parts for label in block.labels],
     )
 
 
@@ -73,10 +75,42 @@ def test_what_is_written_by_the_csv_module_is_read_back(tmp_path_factory, rows, 
 def test_missing_values_are_not_numbers_and_gzip_is_read(tmp_path):
     path = tmp_path / "t.csv.gz"
     with gzip.open(path, "wt") as handle:
-        handle.write("1,?,x\n,NA,y\n2,3,NA\n")
+        handle.write("1,?,x\n,NA,y\n2,3,NAB\n")
     _, values, labels = read(path)
     np.testing.assert_array_equal(values, [[1, np.nan], [np.nan, np.nan], [2, 3]])
-    assert labels == ["x", "y", "NA"], "a class may be called so"
+    assert labels == ["x", "y", "NAB"]
+
+
+WORDS = ["", " ", "NA", "na", " NA ", "N/A", "n/a", "#N/A", "<NA>", "NaN", "-nan", "null", "NULL",
+         "None", "none", "?", "? ", "NA\u00a0"]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_for_a_missing_value_is_one_in_features_classes_and_the_first_line(file, word):
+    features, values, labels = read(file(f"1,{word},a\n2,3,{word}\n4,5,b\n"))
+    assert features == ["feature-1", "feature-2"]
+    np.testing.assert_array_equal(values, [[1, np.nan], [2, 3], [4, 5]])
+    assert labels == ["a", "", "b"]
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u2009", "\u202f", "\u3000", "\t"])
+def test_spaces_of_any_kind_around_a_value_do_not_count(file, space):
+    _, values, labels = read(file(f"u,v,c\n{space}1.5{space},2,a{space}\n3,4{space},b\n"))
+    np.testing.assert_array_equal(values, [[1.5, 2], [3, 4]])
+    assert labels == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        *[(text, "1") for text in ("1", "1.0", "01", "1e0", "+1", " 1 ", "1.", "10e-1")],
+        *[("-0.0", "0"), ("0", "0"), ("100", "100"), ("1e2", "100"), (".50", "0.5")],
+        *[("12345678901234567890123", "12345678901234567890123"), ("1e999999", "1e999999")],
+        *[("0x1", "0x1"), ("1_0", "1_0"), ("one", "one"), ("True", "True"), ("\uff11", "\uff11")],
+    ],
+)
+def test_equal_numbers_are_one_class(written, name):
+    assert class_name(written) == name
 
 
 def test_blocks_join_without_a_seam(file, monkeypatch):
@@ -92,24 +126,46 @@ def test_blocks_join_without_a_seam(file, monkeypatch):
     [
         ("", None, "holds no rows"),
         ("1\n2\n", "1", "one column only"),
-        ("1,2,x\n3,4\n", "row 2", "has 2 columns, and the first row has 3"),
-        ("1,2,x\n3,4,y,5\n", "row 2", "has 4 columns, and the first row has 3"),
-        ("a,b,c\n1,2,x\n3,abc,y\n", "b", "is no finite number: 'abc' in row 2"),
-        ("1,2,x\n3,inf,y\n", "feature-2", "is no finite number"),
-        ("1,2,x\n3,4,\n", "row 2", "has no class"),
+        ("1,2,x\n3,4\n", "line 2", "has 2 columns, and the first row has 3"),
+        ("1,2,x\n3,4,y,5\n", "line 2", "has 4 columns, and the first row has 3"),
+        ("a,b,c\n1,2,x,9\n3,4,y\n", "line 2", "has 4 columns, and the header has 3"),
+        ("a,b,c\n1,1,2,x\n2,3,4,y\n", "line 2", "has 4 columns, and the header has 3"),
+        ("a,b,c\n1,2,x\n3,4,y,y,y,y\n", "line 3", "has 6 columns, and the header has 3"),
+        ("a,b,c\n1,2,x,\n", "line 2", "has 4 columns"),
+        ("a,b,c,\n1,2,x,\n", "line 1, column 4", "has no name"),
+        (",a,b,c\n0,1,2,x\n", "line 1, column 1", "has no name, as a column of row numbers"),
+        ('"","a","c"\n"1",2,x\n', "line 1, column 1", "has no name"),
+        ("Unnamed: 0,a,c\n0,2,x\n", "line 1, column 1", "has no name"),
+        ("label,u,v\n3,1,2\n", "label", "stands first, and the last column, v, would be"),
+        ("1,3.l5,x\n2,4,y\n", "line 1", "may be a header or a sample: 1 is a number, and 3.l5"),
+        ("1,True,x\n", "line 1, column 2, feature-2", "is no finite number: 'True'"),
+        ('u,v,c\n1,2,"a\nb"\n\n3,oh,d\n', "line 5, column 2, v", "is no finite number: 'oh'"),
+        ('u,v,c\r\n1,"2,5",a\r\n', "line 2, column 2, v", "is no finite number: '2,5'"),
+        ("u,v,c\n1,2\u202f500,a\n", "line 2, column 2, v", "is no finite number: '2\\u202f500'"),
+        ("u,v,c\n-inf,inf,a\n", "line 2, column 1, u", "is no finite number: '-inf'"),
+        ("u,v,c\nnan,inf,a\n", "line 2, column 2, v", "is no finite number: 'inf'"),
+        ("u,v,c\n1e999,1,a\n", "line 2, column 1, u", "is no finite number: '1e999'"),
+        ("a,b,c\n1,2,x\n3,abc,y\n", "line 3, column 2, b", "is no finite number: 'abc'"),
+        ("1,2,x\n3,inf,y\n", "line 2, column 2, feature-2", "is no finite number"),
         ("a,a,c\n1,2,x\n", "a", "names two columns"),
-        ("1,2,x\n3,1_000,y\n", "feature-2", "is no finite number: '1_000' in row 2"),
-        ("1,2,x\n3,\uff11,y\n", "feature-2", "is no finite number: '\uff11' in row 2"),
-        ("1,2,x\n1,2,\x003,x\n", "row 2, column 3", "holds a NUL character"),
-        ("1,2,x\n3,\x00,y\n", "row 2, column 2", "holds a NUL character"),
-        ("1,2,x\n3,4,y\x00z\n", "row 2, column 3", "holds a NUL character"),
-        ("\x001,2,x\n3,4,y\n", "first line, column 1", "holds a NUL character"),
-        ("class,u\na,1\nb,2\n", "class", "is no finite number: 'a' in row 1"),
+        ("a,c,c\n1,2,x\n", "c", "names two columns"),
+        ("1,2,x\n3,1_000,y\n", "line 2, column 2, feature-2", "is no finite number: '1_000'"),
+        ("1,2,x\n3,\uff11,y\n", "line 2, column 2, feature-2", "is no finite number: '\uff11'"),
+        ("1,2,x\n1,2,\x003,x\n", "line 2, column 3", "holds a NUL character"),
+        ("1,2,x\n3,\x00,y\n", "line 2, column 2", "holds a NUL character"),
+        ("1,2,x\n3,4,y\x00z\n", "line 2, column 3", "holds a NUL character"),
+        ("\x001,2,x\n3,4,y\n", "first line", "holds a NUL character"),
+        ("kind,u\na,1\nb,2\n", "line 2, column 1, kind", "is no finite number: 'a'"),
         ("1;2;x\n", "1;2;x", "one column only: semicolons separate"),
         ("1\t2\tx\n", "1\t2\tx", "one column only: tabs separate"),
+        ("1,5;2,5;x\n", "1,5;2,5;x", "semicolons separate its fields, and numbers have decimal"),
+        ("1,5\t2\tx\n", "1,5\t2\tx", "tabs separate its fields, and numbers have decimal"),
+        ("1,5;NA;x\n", "1,5;NA;x", "semicolons separate its fields, and numbers have decimal"),
+        ('"";"u";"v"\n"1";1,5;"a"\n', '"";"u";"v"', "semicolons separate its fields"),
+        ("u;v;c\n1,5;2,5;a\n", "u;v;c", "semicolons separate its fields"),
         ("# 3 rows\n1,2,x\n", "# 3 rows", "one column only: it is a comment"),
         ("u,v,class\n", None, "holds no rows"),
-        ('1,2,"x\n3,4,y\n', None, "a quote is not closed"),
+        ('1,2,x\n1,2,"x\n3,4,y\n', "line 2", "a quote is not closed"),
     ],
 )
 def test_what_is_no_table_is_refused_with_its_place(file, text, value, reason):
@@ -123,12 +179,13 @@ def test_what_is_no_table_is_refused_with_its_place(file, text, value, reason):
 @pytest.mark.parametrize(
     ("name", "content", "reason", "remedy"),
     [
-        ("no.csv", None, "no such file", "name a CSV file that exists"),
-        (".", None, "is a directory", "name a CSV file in it"),
-        ("t.csv.gz", b"1,2,x\n", "is not valid gzip", "remove .gz from its name"),
-        ("t.csv.gz", PACKED[:-9], "ends early", "copy the file again"),
-        ("t.csv.gz", PACKED[:9] + b"xxx", "is damaged", "copy the file"),
-        ("t.csv", PACKED, "is not text in UTF-8", "in .gz"),
+        ("no.csv", None, "no such file", "name an existing file"),
+        (".", None, "is a directory", "name a file in it"),
+        ("t.csv.gz", PACKED[:-9], "truncated", "copy the file again"),
+        ("t.csv.gz", PACKED[:9] + b"xxx", "damaged", "copy the file"),
+        ("t.csv", "1,2,x\n".encode("utf-16"), "is not text in UTF-8 but in UTF-16", "iconv"),
+        ("t.csv", "1,2,x\n3,4,é\n".encode("latin1"), "LATIN1, it seems", "iconv"),
+        ("t.csv", b"PK\3\4" + bytes(99), "is a zip archive or a spreadsheet", "unpack or export"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_with_a_remedy_for_its_cause(
@@ -144,10 +201,10 @@ def test_a_file_that_cannot_be_read_is_refused_with_a_remedy_for_its_cause(
 
 
 def test_classes_are_in_the_order_of_numbers_or_of_letters():
-    assert table.ordered(["10", "9", "2.5"], "t") == ["2.5", "9", "10"]
-    assert table.ordered(["b", "a", "10"], "t") == ["10", "a", "b"]
+    assert ordered(["10", "9", "2.5"], "t") == ["2.5", "9", "10"]
+    assert ordered(["b", "a", "10"], "t") == ["10", "a", "b"]
     with pytest.raises(InputError, match="fewer than two classes"):
-        table.ordered(["a"], "t")
+        ordered(["a"], "t")
 
 
 @pytest.fixture
@@ -200,7 +257,7 @@ def test_missing_values_are_refused_dropped_or_filled(prepared, tmp_path):
     lines = rows_of(40).splitlines()
     lines[3] = "?" + lines[3][lines[3].index(",") :]
     text = "\n".join(lines) + "\n"
-    with pytest.raises(InputError, match="row 3, column 1, u") as caught:
+    with pytest.raises(InputError, match="line 4, column 1, u': a value is missing") as caught:
         prepared(text)
     assert "missing: drop" in caught.value.remedy
     for folder in ("source", "split"):
@@ -217,8 +274,66 @@ def test_missing_values_are_refused_dropped_or_filled(prepared, tmp_path):
     assert sum((column == 0).sum() for column in filled) == 1
 
 
+def again(tmp_path: Path) -> None:
+    """Make room for the next table of a test."""
+    for folder in ("source", "split"):
+        if (tmp_path / folder).exists():
+            (tmp_path / folder).rename(Path(tempfile.mkdtemp(dir=tmp_path), folder))
+
+
+@pytest.mark.parametrize("word", ["NA", "", "None"])
+def test_a_missing_class_is_treated_as_missing_says(prepared, tmp_path, word):
+    lines = rows_of(40).splitlines()
+    lines[5] = lines[5].rpartition(",")[0] + f",{word}"
+    text = "\n".join(lines) + "\n"
+    for missing in ("refuse", "mean"):
+        with pytest.raises(InputError, match=r"line 6, column 3': the class is missing") as caught:
+            prepared(text, missing=missing)
+        assert "missing: drop" in caught.value.remedy
+        again(tmp_path)
+    _, description = prepared(text, missing="drop")
+    assert description["classes"] == ["a", "b"]
+    assert sum(description["rows"].values()) == 39
+
+
+def test_a_class_that_would_lose_all_rows_is_refused(prepared, tmp_path):
+    text = rows_of(40) + "1,NA,c\n?,2,c\n"
+    with pytest.raises(InputError, match=r"missing: 'drop': leaves no row of the class c"):
+        prepared(text, missing="drop")
+    again(tmp_path)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("header", ["", "number,u,class\n"])
+def test_a_column_that_numbers_the_rows_is_refused(prepared, first, header):
+    text = header + "".join(f"{n + first},{n % 7},{'ab'[n % 2]}\n" for n in range(20))
+    with pytest.raises(InputError, match=r"column 1, (number|feature-1)': numbers the rows"):
+        prepared(text)
+
+
+@pytest.mark.parametrize(
+    ("label", "what"),
+    [
+        (lambda n: f"{n * 1.37:.2f}", "numbers to predict"),
+        (lambda n: f"{(n % 20) * 1.5}", "numbers to predict"),
+        (lambda n: str(1000 + 17 * n), "numbers to predict"),
+        (lambda n: f"sample {n}", "names of single rows"),
+    ],
+)
+def test_a_last_column_that_is_no_class_is_refused(prepared, label, what):
+    text = "u,v,last\n" + "".join(f"{n % 7},{n % 5},{label(n)}\n" for n in range(60))
+    with pytest.raises(InputError, match=f"the last column seems to hold {what}"):
+        prepared(text)
+
+
+def test_classes_that_are_few_numbers_stay_classes(prepared):
+    text = "u,v,dose\n" + "".join(f"{n % 7},{n % 5},{(n % 4) / 2}\n" for n in range(60))
+    _, description = prepared(text)
+    assert description["classes"] == ["0", "0.5", "1", "1.5"]
+
+
 def test_constant_features_are_refused_dropped_or_kept(prepared, tmp_path):
-    text = "".join(f"7,{number},{'ab'[number % 2]}\n" for number in range(40))
+    text = "".join(f"7,{number + 2},{'ab'[number % 2]}\n" for number in range(40))
     with pytest.raises(InputError, match="same value in all training rows"):
         prepared(text)
     for folder in ("source", "split"):
@@ -260,7 +375,13 @@ def test_queries_are_scaled_as_the_table_was(prepared, tmp_path):
         ("v,u\n1,2\n", "stands where the model reads u"),
         ("1,2,3,4\n", "the model reads 2 features"),
         ("1,2,c\n", "is no class that the model knows"),
-        ("1,,a\n", "row 1, v.*a value is missing"),
+        ("1,,a\n", "line 1, column 2, v.*a value is missing"),
+        ("u,v,class\n1,2,a\n1,,a\n", "line 3, column 2, v.*a value is missing"),
+        ("u,v,class\n1,2,a\n3,4,NA\n", "line 3, column 3.*a missing class is no class"),
+        ("u,v,class\n0,1,2,a\n", "line 2.*has 4 columns, and the header has 3"),
+        (",u,v,class\n0,1,2,a\n", "4 columns.*the model reads 2 features"),
+        ("u;v;class\n1,5;2;a\n", "semicolons separate its fields"),
+        ("1,?,a\n", "line 1, column 2, v.*a value is missing"),
         ("", "holds no rows"),
         ("u,v\n", "holds no rows"),
     ],

@@ -48,7 +48,20 @@ def prepare(
     names, classes = described["features"], described["classes"]
     features = np.load(source / "features.npy", mmap_mode="r", allow_pickle=False)
     labels = np.load(source / "labels.npy", allow_pickle=False)
-    usable = usable_rows(features, preparation["missing"], names)
+    lines = np.load(source / "lines.npy") if (source / "lines.npy").exists() else None
+    usable = usable_rows(
+        features, labels, preparation["missing"], names, lines, f"datasets.{name}.missing"
+    )
+    if len(usable) < len(labels):
+        left_out = len(labels) - len(usable)
+        print(f"{name}: {left_out} of {len(labels)} rows with a missing value are left out")
+    for number in np.flatnonzero(np.bincount(labels[usable], minlength=len(classes)) == 0):
+        raise InputError(
+            f"datasets.{name}.missing",
+            preparation["missing"],
+            f"leaves no row of the class {classes[number]}: each has a missing value",
+            "complete some of them, set missing: mean, or remove the class from the file",
+        )
     divided = stratified(labels[usable], preparation["split"], classes, seed, _IF_ONE)
     sides = {side: usable[rows] for side, rows in divided.items()}
     scaling = learn(
@@ -83,36 +96,46 @@ def prepare(
 
 
 def usable_rows(
-    features: np.ndarray, missing: Literal["refuse", "drop", "mean"], names: Sequence[str]
+    features: np.ndarray,
+    labels: np.ndarray,
+    missing: Literal["refuse", "drop", "mean"],
+    names: Sequence[str],
+    lines: np.ndarray | None = None,
+    key: str = "missing",
 ) -> np.ndarray:
     """Return the numbers of the rows to use, int64.
 
     Parameters
     ----------
     features : float64 (rows, features), NaN where a value is missing.
+    labels : int64 (rows,), below 0 where the class is missing.
     names : of the features.
+    lines : of the file at which the rows begin, for messages.
+    key : of the setting `missing`, for messages.
 
     Raises
     ------
-    InputError : a value is missing and `missing` is `refuse`, or no row is left.
+    InputError : a value is missing and `missing` is `refuse`, a class is missing and `missing` is
+        not `drop`, or no row is left.
     """
     rows = np.arange(len(features))
-    if missing == "mean":
-        return rows
-    incomplete = np.concatenate(
-        [np.isnan(block).any(axis=1) for block in row_blocks(features, rows)]
-    )
-    if missing == "refuse" and incomplete.any():
+    unlabelled = incomplete = labels < 0
+    if missing != "mean":
+        blocks = [np.isnan(block).any(axis=1) for block in row_blocks(features, rows)]
+        incomplete = unlabelled | np.concatenate(blocks)
+    if missing != "drop" and incomplete.any():
         row = int(incomplete.argmax())
-        column = int(np.isnan(features[row]).argmax())
-        raise InputError(
-            "missing",
-            f"row {row + 1}, column {column + 1}, {names[column]}",
-            "a value is missing",
-            "set missing: drop to leave such rows out, or missing: mean to fill them",
-        )
+        if unlabelled[row]:
+            place, what = f"column {len(names) + 1}", "the class is missing"
+            remedy = "write it, or set missing: drop to leave such rows out"
+        else:
+            column = int(np.isnan(features[row]).argmax())
+            place, what = f"column {column + 1}, {names[column]}", "a value is missing"
+            remedy = "set missing: drop to leave such rows out, or missing: mean to fill them"
+        at = f"row {row + 1}" if lines is None else f"line {lines[row]}"
+        raise InputError(key, f"{at}, {place}", what, remedy)
     if incomplete.all():
         raise InputError(
-            "missing", "drop", "leaves no row: each has a missing value", "set missing: mean"
+            key, "drop", "leaves no row: each has a missing value", "set missing: mean"
         )
     return rows[~incomplete]

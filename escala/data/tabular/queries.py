@@ -13,6 +13,7 @@ from escala.core.errors import InputError
 from escala.data.queries import Query
 from escala.data.tabular import table
 from escala.data.tabular.scaling import Scaling
+from escala.data.tabular.values import class_name
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
@@ -31,27 +32,28 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     InputError : the file is no table of these features, a value is missing where the training table
         had none, or a class is not among those trained on.
     """
-    names, classes = description["features"], description["classes"]
+    names = description["features"]
+    known = {class_name(name): name for name in description["classes"]}
     scaling = Scaling.of_description(description["scaling"])
     columns = table.columns_like(path, names)
     number = 0
-    for features, labels in tqdm(table.blocks(path, columns), desc=path.name, disable=None):
-        for row, label in zip(features, labels, strict=True):
+    for block in tqdm(table.blocks(path, columns), desc=path.name, disable=None):
+        for row, label, line in zip(*block, strict=True):
             number += 1
             missing = np.flatnonzero(np.isnan(row))
             if missing.size and description["missing"] != "mean":
                 raise InputError(
                     path,
-                    f"row {number}, {names[missing[0]]}",
+                    f"line {line}, column {missing[0] + 1}, {names[missing[0]]}",
                     "a value is missing",
                     "complete it, or leave the row out",
                 )
-            if columns.labelled and label not in classes:
+            if columns.labelled and label not in known:
                 raise InputError(
                     path,
-                    f"{label}, row {number}",
-                    "is no class that the model knows",
-                    f"use {', '.join(classes)}, or leave the column out",
+                    f"line {line}, column {len(names) + 1}",
+                    f"{label or 'a missing class'} is no class that the model knows",
+                    f"use {', '.join(known.values())}, or leave the column out",
                 )
-            known = {"class": label} if columns.labelled else {}
-            yield Query({"row": number, **known}, (scaling.apply(row[None]),))
+            given = {"class": known[label]} if columns.labelled else {}
+            yield Query({"row": number, **given}, (scaling.apply(row[None]),))

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from escala.core.errors import InputError
 from escala.core.files import write_json
 from escala.data.tabular import table
+from escala.data.tabular.values import ordered, require_classes
 from escala.data.writer import written
+
+#: The label of a row whose class is missing.
+UNKNOWN = -1
+#: Rows from which a feature that counts them is no accident.
+_COUNTED = 10
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
@@ -21,27 +29,65 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
     acquisition : the settings of the source, without its path.
     inputs : the CSV file, if the source is one.
     folder : receives `features.npy`, float64 (rows, features), NaN where a value is missing;
-        `labels.npy`, int64 (rows,); and `table.json` with the names of `features` and `classes`.
+        `labels.npy`, int64 (rows,), `UNKNOWN` where the class is missing; `table.json` with the
+        names of `features` and `classes`; and of a file `lines.npy`, int64 (rows,), the line of
+        each row.
 
     Raises
     ------
-    InputError : the file is no table of numbers with a class, or has fewer than two classes.
+    InputError : the file is no table of numbers with a class, has fewer than two classes, or a
+        feature numbers the rows.
     """
     if acquisition["type"] == "csv":
         columns = table.columns(inputs[0], acquisition["header"])
         names, blocks, origin = columns.features, table.blocks(inputs[0], columns), inputs[0]
     else:
         features, labels, names = table.sample(acquisition["name"])
-        blocks, origin = [(features, labels)], acquisition["name"]
-    numbers: dict[str, int] = {}
-    parts = []
+        blocks, origin = [table.Block(features, labels, np.empty(0))], acquisition["name"]
+    numbers: dict[str, int] = {"": UNKNOWN}
+    parts, lines = [], []
     with written(folder / "features.npy", (len(names),), np.float64) as writer:
-        for features, labels in blocks:
-            writer.append(features)
-            parts.append([numbers.setdefault(label, len(numbers)) for label in labels])
-    classes = table.ordered(numbers, origin)
-    # Numbers were given as classes came; they become those of their order.
-    final = np.empty(len(classes), np.int64)
+        for block in _without_row_numbers(blocks, names, origin):
+            writer.append(block.features)
+            parts.append([numbers.setdefault(each, len(numbers) - 1) for each in block.labels])
+            lines.append(block.lines)
+    labels = np.concatenate(parts)
+    del numbers[""]
+    classes = ordered(numbers, origin)
+    found = Counter(labels.tolist())
+    require_classes({name: found[number] for name, number in numbers.items()}, origin)
+    # Numbers were given as classes came; they become those of their order. The last is `UNKNOWN`.
+    final = np.full(len(classes) + 1, UNKNOWN)
     final[[numbers[name] for name in classes]] = np.arange(len(classes))
-    np.save(folder / "labels.npy", final[np.concatenate(parts)], allow_pickle=False)
+    np.save(folder / "labels.npy", final[labels], allow_pickle=False)
+    if acquisition["type"] == "csv":
+        np.save(folder / "lines.npy", np.concatenate(lines), allow_pickle=False)
     write_json(folder / "table.json", {"features": list(names), "classes": classes})
+
+
+def _without_row_numbers(
+    blocks: Iterable[table.Block], names: Sequence[str], origin: object
+) -> Iterator[table.Block]:
+    """Yield the blocks, and refuse a feature that numbers all rows from 0 or 1.
+
+    Raises
+    ------
+    InputError : there is one, in 10 rows or more: it tells where a row stands, and nothing of a new
+        one.
+    """
+    rows, counting, first = 0, np.ones(len(names), bool), None
+    for block in blocks:
+        features = block.features
+        first = features[0] if first is None else first
+        expected = rows + np.arange(len(features))[:, None] + first
+        counting &= np.isin(first, (0, 1)) & (features == expected).all(axis=0)
+        rows += len(features)
+        yield block
+    if rows >= _COUNTED and counting.any():
+        place = int(counting.argmax())
+        raise InputError(
+            origin,
+            f"column {place + 1}, {names[place]}",
+            "numbers the rows, and is no feature",
+            "leave it out (pandas: index=False, R: row.names=FALSE)",
+        )

@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import io
-import math
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from math import inf, isfinite, isinf
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
-import pandas as pd
 
 from escala.core.errors import InputError
-from escala.data.base import LONGEST_CLASS, is_class_name
+from escala.core.text import opened
+from escala.data.tabular.values import class_name, is_missing, is_number, number
 
-#: Rows that are read at a time.
-BLOCK_ROWS = 65_536
+#: Rows that are read at a time, and numbers in them at most.
+BLOCK_ROWS, BLOCK_NUMBERS = 65_536, 2**24
 #: Delimiters that users write in place of commas, by their names.
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
-#: What stands for a missing value.
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
+#: Names that pandas gives to columns without one.
+_UNNAMED = re.compile(r"(?:Unnamed: \d+)?")
+#: Names of a column that is the class, in small letters.
+_CLASS = ("class", "label", "labels", "target")
+_BOOLEANS = ("true", "false")
+_DECIMAL = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
 Header = Literal["auto", "yes", "no"]
-#: What reading a file raises, besides ValueError.
-UNREADABLE = (UnicodeDecodeError, csv.Error, OSError, EOFError, zlib.error)
-#: Errors with the reason and the remedy of each.
-CAUSES = (
-    (FileNotFoundError, "no such file", "name a CSV file that exists"),
-    (IsADirectoryError, "is a directory", "name a CSV file in it"),
-    (PermissionError, "may not be read", "change its permissions"),
-    (gzip.BadGzipFile, "is not valid gzip", "compress it again, or remove .gz from its name"),
-    ((EOFError, zlib.error), "is gzip that is damaged or ends early", "copy the file again"),
-    (
-        UnicodeDecodeError,
-        "is not text in UTF-8",
-        "save it as UTF-8, or end the name of a gzipped file in .gz",
-    ),
-    (csv.Error, "cannot be read as CSV: a quote is not closed or stands in a field", "mend it"),
-)
-NUL = "holds a NUL character", "remove it"
 
 
 @dataclass(frozen=True)
@@ -65,30 +51,59 @@ class Columns:
         return len(self.features) + self.labelled
 
 
+class Block(NamedTuple):
+    """Some rows of a table.
+
+    Attributes
+    ----------
+    features : float64 (rows, features), NaN where a value is missing.
+    labels : names of classes, object (rows,); an empty text where the class is missing.
+    lines : of the file at which the rows begin, counted from 1, int64 (rows,).
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+    lines: np.ndarray
+
+
 def columns(path: Path, header: Header) -> Columns:
     """Return the columns of a CSV file, whose last one is the class.
 
     Parameters
     ----------
-    path : plain or gzipped, separated by commas; fields may be quoted.
-    header : `auto` takes the first line for a header if one of its features is no number and not
-        missing.
+    path : plain or packed, separated by commas; fields may be quoted.
+    header : `auto` takes the first line for a header if it has names in place of features: texts
+        that are no number, no truth value, and do not stand for a missing value.
 
     Raises
     ------
-    InputError : the file is missing, empty, not text, or has fewer than two columns.
+    InputError : the file cannot be read, is empty or has fewer than two columns; its first line may
+        be a header or a sample; or a column has no name, that of another, or the class stands
+        first.
     """
-    first = _first_line(path)
-    if len(first) < 2:
-        raise InputError(path, first[0], *_one_column(first[0]))
-    names = [name.strip() for name in first[:-1]]
-    is_header = header == "yes" or (header == "auto" and not all(map(_is_number, names)))
-    if not is_header:
-        return Columns(tuple(f"feature-{number}" for number in range(1, len(first))), False)
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise InputError(path, repeated[0], "names two columns", "give each column its own name")
-    return Columns(tuple(names), True)
+    line, fields = _first_row(path)
+    if len(fields) < 2:
+        remedy = "separate columns by commas: features first, the class last"
+        raise InputError(path, fields[0], "has one column only", remedy)
+    names = [field.strip() for field in fields]
+    if header == "no" or (header == "auto" and not _are_names(path, line, names[:-1])):
+        return Columns(tuple(f"feature-{n}" for n in range(1, len(names))), False)
+    for place, name in enumerate(names, start=1):
+        if _UNNAMED.fullmatch(name):
+            raise InputError(
+                path,
+                f"line {line}, column {place}",
+                "has no name, as a column of row numbers or behind a comma too many",
+                "leave it out (pandas: index=False, R: row.names=FALSE), or name it",
+            )
+        if names.count(name) > 1:
+            raise InputError(path, name, "names two columns", "give each column its own name")
+    if names[0].lower() in _CLASS and names[-1].lower() not in _CLASS:
+        reason = f"stands first, and the last column, {names[-1]}, would be the class"
+        raise InputError(
+            path, names[0], reason, "move the class into the last column, or rename it"
+        )
+    return Columns(tuple(names[:-1]), True)
 
 
 def columns_like(path: Path, names: Sequence[str]) -> Columns:
@@ -96,70 +111,50 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
 
     Raises
     ------
-    InputError : as `columns`; or it has fewer or more features, or other names of them.
+    InputError : the file cannot be read or is empty; or it has fewer or more features, or other
+        names of them.
     """
-    first = _first_line(path)
-    if len(first) not in (len(names), len(names) + 1):
+    line, fields = _first_row(path)
+    if len(fields) not in (len(names), len(names) + 1):
         raise InputError(
             path,
-            f"{len(first)} columns",
+            f"line {line}, {len(fields)} columns",
             f"the model reads {len(names)} features",
             "give these features in their order, with or without the class behind them",
         )
-    fields = [field.strip() for field in first[: len(names)]]
-    header = not all(map(_is_number, fields))
-    if header and fields != list(names):
-        unlike = next(pair for pair in zip(fields, names, strict=True) if pair[0] != pair[1])
-        raise InputError(
-            path, unlike[0], f"stands where the model reads {unlike[1]}", "put the columns in order"
-        )
-    return Columns(tuple(names), header, labelled=len(first) > len(names))
+    found = [field.strip() for field in fields[: len(names)]]
+    header = found == list(names) or not all(map(_is_value, found))
+    if header and found != list(names):
+        unlike = next(pair for pair in zip(found, names, strict=True) if pair[0] != pair[1])
+        reason = f"stands where the model reads {unlike[1]}"
+        raise InputError(path, unlike[0], reason, "put the columns in order")
+    return Columns(tuple(names), header, labelled=len(fields) > len(names))
 
 
-def blocks(path: Path, of: Columns) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows of a CSV file, `BLOCK_ROWS` at a time.
-
-    Yields
-    ------
-    Features, float64 (rows, features), NaN where a value is missing; and the classes as they are
-    written, without spaces around them, object (rows,), of a file without them empty texts.
+def blocks(path: Path, of: Columns) -> Iterator[Block]:
+    """Yield the rows of a CSV file, some at a time.
 
     Raises
     ------
     InputError : there is no row; or a row has more or fewer columns than the first, a feature is no
-        finite number, a class is missing, or a field holds a NUL character. The message names the
-        row, counted from 1 without the header.
+        finite number, or a field holds a NUL character. The message names the line.
     """
-    places, start = list(range(of.count)), 0
-    numbers, last = places[: len(of.features)], places[len(of.features) :]
-    try:
-        with _opened(path) as text:
-            reader = pd.read_csv(
-                text,
-                header=0 if of.header else None,
-                names=places,
-                # A row with more fields would otherwise become an index and the rest.
-                index_col=False,
-                dtype=dict.fromkeys(numbers, np.float64) | dict.fromkeys(last, str),
-                na_values=dict.fromkeys(numbers, MISSING),
-                keep_default_na=False,
-                float_precision="round_trip",
-                skipinitialspace=True,
-                chunksize=BLOCK_ROWS,
-            )
-            for block in reader:
-                features = block[numbers].to_numpy(np.float64)
-                # pandas fills a row that is too short; of others the class is text.
-                classes = block[len(numbers)] if of.labelled else pd.Series("-", block.index)
-                labels = classes.str.strip().to_numpy(object)
-                if np.isinf(features).any() or classes.isna().any() or (labels == "").any():
-                    raise ValueError(f"row {start + 1} or a later one is not complete")
-                yield features, labels if of.labelled else np.full(len(labels), "", object)
-                start += len(block)
-    except (ValueError, *UNREADABLE) as error:
-        # pandas names neither the row nor the cell.
-        raise _fault(path, of, start) or _unreadable(path, error) from error
-    if not start:
+    rows, width = _rows(path), len(of.features)
+    if of.header:
+        next(rows)
+    most = max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // width))
+    empty = True
+    while True:
+        features, labels, lines = np.empty((most, width)), [], []
+        for line, fields in islice(rows, most):
+            features[len(lines)] = _features(path, of, line, fields)
+            labels.append(class_name(fields[-1]) if of.labelled else "")
+            lines.append(line)
+        if not lines:
+            break
+        empty = False
+        yield Block(features[: len(lines)], np.array(labels, object), np.array(lines, np.int64))
+    if empty:
         raise _no_rows(path)
 
 
@@ -178,149 +173,164 @@ def sample(name: Literal["breast_cancer", "digits"]) -> tuple[np.ndarray, np.nda
     return found.data.astype(np.float64), labels, names
 
 
-def ordered(classes: Iterable[str], origin: object) -> list[str]:
-    """Return classes in the order of their numbers.
-
-    Classes that are all numbers are in the order of their values, others in that of the alphabet.
-
-    Parameters
-    ----------
-    origin : of the table, for messages.
+def _features(path: Path, of: Columns, line: int, fields: list[str]) -> list[float]:
+    """Return the numbers of a row, NaN where a value is missing.
 
     Raises
     ------
-    InputError : there are fewer than two, or a name is longer than 64 characters or not printable.
+    InputError : as `blocks`.
     """
-    distinct = set(classes)
-    if len(distinct) < 2:
-        raise InputError(
-            origin,
-            next(iter(distinct), None),
-            "fewer than two classes: there is nothing to tell apart",
-            "give rows of two classes at least",
-        )
-    for name in sorted(distinct):
-        if not is_class_name(name):
-            raise InputError(
-                origin,
-                name[:LONGEST_CLASS],
-                "is no name of a class: too long, not printable, or a formula",
-                f"put the class into the last column, with {LONGEST_CLASS} characters at most",
-            )
-    if all(map(_is_number, distinct)) and distinct.isdisjoint(MISSING):
-        return sorted(distinct, key=lambda label: (float(label), label))
-    return sorted(distinct)
+    together = "".join(fields)
+    if "\0" in together:
+        place = next(n for n, field in enumerate(fields, start=1) if "\0" in field)
+        where = f"line {line}, column {place}"
+        raise InputError(path, where, "holds a NUL character", "remove it")
+    if len(fields) != of.count:
+        raise _of_another_width(path, of, line, fields)
+    features = fields[: len(of.features)]
+    # `float` reads these, and most other programs do not: digits of other scripts, and 1_000.
+    if together.isascii() and "_" not in together:
+        try:
+            numbers = list(map(float, features))
+        except ValueError:
+            numbers = [inf]
+        # The sum is finite if all are.
+        if isfinite(sum(numbers)) or not any(map(isinf, numbers)):
+            return numbers
+    numbers = []
+    for place, value in enumerate(features):
+        try:
+            numbers.append(number(value))
+        except ValueError:
+            _refuse_value(path, f"line {line}, column {place + 1}, {of.features[place]}", value)
+    return numbers
 
 
-def _fault(path: Path, of: Columns, start: int) -> InputError | None:
-    """Return what is wrong with the first faulty row behind row `start`."""
-    lines = _lines(path)
-    if of.header:
-        next(lines, None)
-    for row, fields in enumerate(lines, start=1):
-        if row <= start:
-            continue
-        where = f"row {row}"
-        if place := _nul(fields):
-            return InputError(path, f"{where}, {place}", *NUL)
-        if len(fields) != of.count:
-            reason = f"has {len(fields)} columns, and the first row has {of.count}"
-            return InputError(path, where, reason, "give every row the same columns")
-        for name, value in zip(of.features, fields, strict=False):
-            if not _is_number(value.strip()) or math.isinf(_number(value)):
-                reason = f"is no finite number: {value[:40]!r} in {where}"
-                remedy = "write features as numbers, and the class in the last column"
-                return InputError(path, name, reason, remedy)
-        if of.labelled and not fields[-1].strip():
-            return InputError(path, where, "has no class", "write the class in the last column")
-    return None
-
-
-def _first_line(path: Path) -> list[str]:
-    """Return the fields of the first line that is not empty.
+def _refuse_value(path: Path, where: str, value: str) -> NoReturn:
+    """Refuse a feature that is no finite number.
 
     Raises
     ------
-    InputError : as `_lines`; or there is no line, or it holds a NUL character.
+    InputError : always.
     """
-    first = next(_lines(path), None)
-    if first is None:
+    remedy = "write features as numbers or leave the column out, and put the class last"
+    if value.strip().lower() in _BOOLEANS:
+        remedy = "write 1 for true and 0 for false"
+    elif "," in value and _DECIMAL.fullmatch(value.strip()):
+        remedy = "write points in place of decimal commas"
+    raise InputError(path, where, f"is no finite number: {value[:40]!r}", remedy)
+
+
+def _of_another_width(path: Path, of: Columns, line: int, fields: list[str]) -> InputError:
+    first = "header" if of.header else "first row"
+    reason = f"has {len(fields)} columns, and the {first} has {of.count}"
+    remedy = "give every row the same columns"
+    if len(fields) > of.count:
+        remedy = "put fields that hold a comma into quotes"
+        if not fields[-1].strip():
+            remedy = "remove the comma at its end"
+        elif of.header and len(fields) == of.count + 1:
+            remedy = f"{remedy}; leave out names of rows (R: row.names=FALSE)"
+    return InputError(path, f"line {line}", reason, remedy)
+
+
+def _are_names(path: Path, line: int, fields: Sequence[str]) -> bool:
+    """Return whether a first line is a header, from its fields without the class.
+
+    Raises
+    ------
+    InputError : it has names and numbers.
+    """
+    names = [field for field in fields if not _is_value(field)]
+    numbers = [field for field in fields if is_number(field)]
+    if names and numbers:
+        reason = f"may be a header or a sample: {numbers[0]} is a number, and {names[0]} is none"
+        raise InputError(path, f"line {line}", reason, "set header: yes or no, or mend the line")
+    return bool(names)
+
+
+def _is_value(field: str) -> bool:
+    """Return whether a field is no name of a column: a number, a truth value, or a missing one."""
+    return is_number(field) or is_missing(field) or field.strip().lower() in _BOOLEANS
+
+
+def _first_row(path: Path) -> tuple[int, list[str]]:
+    """Return the line and the fields of the first row.
+
+    Raises
+    ------
+    InputError : as `_rows`; there is no row, it holds a NUL character, or other delimiters than
+        commas.
+    """
+    with opened(path, newline="") as text:
+        line = next((line.strip("\r\n") for line in text if line.strip()), None)
+    if line is None:
         raise _no_rows(path)
-    if place := _nul(first):
-        raise InputError(path, f"first line, {place}", *NUL)
-    return first
+    if "\0" in line:
+        raise InputError(path, "first line", "holds a NUL character", "remove it")
+    try:
+        _require_commas(path, line)
+    except csv.Error as error:
+        raise _no_csv(path, 1, error) from error
+    return next(_rows(path))
+
+
+def _require_commas(path: Path, line: str) -> None:
+    """Refuse a first line whose fields are not separated by commas.
+
+    Raises
+    ------
+    InputError : it is a comment, or has another delimiter and no comma outside a number.
+    """
+
+    def fields(delimiter: str) -> list[str]:
+        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
+
+    one = len(fields(",")) == 1
+    if one and line.startswith("#"):
+        reason = "has one column only: it is a comment"
+        raise InputError(path, line[:80], reason, "remove the lines that begin with #")
+    for delimiter, name in OTHER_DELIMITERS.items():
+        parts = [part.strip() for part in fields(delimiter)]
+        *features, _ = parts
+        numbers = [part for part in features if not is_missing(part)]
+        decimal = [part for part in numbers if "," in part]
+        only = delimiter != " " and numbers and all(map(_DECIMAL.fullmatch, numbers))
+        if len(parts) > 1 and (one or only):
+            commas = ", and numbers have decimal commas" if decimal else ""
+            raise InputError(
+                path,
+                line[:80],
+                f"has one column only: {name} separate its fields{commas}",
+                "write commas between fields, and points in numbers (R: write.csv)",
+            )
 
 
 def _no_rows(path: Path) -> InputError:
     return InputError(path, None, "holds no rows", "give a CSV file with a row per sample")
 
 
-def _one_column(line: str) -> tuple[str, str]:
-    """Return the reason and the remedy for a first line without commas."""
-    reason = "has one column only"
-    if line.startswith("#"):
-        return f"{reason}: it is a comment", "remove the lines that begin with #"
-    for delimiter, name in OTHER_DELIMITERS.items():
-        if delimiter in line:
-            return f"{reason}: {name} separate its fields", "write commas between fields"
-    return reason, "separate columns by commas: features first, the class last"
-
-
-def _nul(fields: Sequence[str]) -> str | None:
-    """Return the column of a field with a NUL character, counted from 1, or None."""
-    return next((f"column {n}" for n, field in enumerate(fields, start=1) if "\0" in field), None)
-
-
-def _lines(path: Path) -> Iterator[list[str]]:
-    """Yield the fields of every line that is not empty.
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line at which each row begins, counted from 1, and its fields; skip blank lines.
 
     Raises
     ------
-    InputError : the file is missing or is no text.
+    InputError : the file cannot be read, is no text in UTF-8, or is no CSV.
     """
-    try:
-        with _opened(path) as text:
-            yield from filter(None, csv.reader(text, skipinitialspace=True, strict=True))
-    except UNREADABLE as error:
-        raise _unreadable(path, error) from error
+    with opened(path, newline="") as text:
+        reader = csv.reader(text, skipinitialspace=True, strict=True)
+        line = 1
+        try:
+            for fields in reader:
+                if len(fields) > 1 or (fields and fields[0].strip()):
+                    yield line, fields
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise _no_csv(path, line, error) from error
 
 
-class _Text(io.TextIOWrapper):
-    """A text that refuses to `read` a NUL character, at which pandas would end a field."""
-
-    def read(self, size: int | None = -1) -> str:
-        text = super().read(size)
-        if "\0" in text:
-            raise ValueError(NUL[0])
-        return text
-
-
-def _opened(path: Path) -> _Text:
-    opened = gzip.open if path.suffix == ".gz" else open
-    return _Text(opened(path, "rb"), encoding="utf-8-sig", newline="")
-
-
-def _unreadable(path: Path, error: Exception) -> InputError:
-    """Return the reason and the remedy for a file that cannot be read."""
-    for causes, reason, remedy in CAUSES:
-        if isinstance(error, causes):
-            return InputError(path, None, reason, remedy)
-    return InputError(path, None, f"cannot be read as CSV: {error}", "mend what the reason names")
-
-
-def _number(text: str) -> float:
-    if text.strip() in MISSING:
-        return math.nan
-    # Python reads these as numbers, and pandas does not.
-    if "_" in text or not text.isascii():
-        raise ValueError(text)
-    return float(text)
-
-
-def _is_number(text: str) -> bool:
-    """Return whether a text is a number or stands for a missing one."""
-    try:
-        _number(text)
-    except ValueError:
-        return False
-    return True
+def _no_csv(path: Path, line: int, error: csv.Error) -> InputError:
+    reason = "a quote is not closed or stands in a field"
+    if "limit" in str(error):
+        reason = f"{error}, so a quote may not be closed"
+    return InputError(path, f"line {line}", f"cannot be read as CSV: {reason}", "mend it")

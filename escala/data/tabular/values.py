@@ -1,0 +1,136 @@
+"""What the fields of a table mean: numbers, missing values, and names of classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from decimal import Context, Decimal, InvalidOperation
+from functools import lru_cache
+
+from escala.core.errors import InputError
+from escala.data.base import LONGEST_CLASS, is_class_name
+
+#: What stands for a missing value, in small letters.
+MISSING = frozenset(
+    ("", "na", "n/a", "#n/a", "#na", "<na>", "nan", "-nan", "null", "none", "nil", "?")
+)
+#: Digits of numbers that name classes. Longer ones stay as they are written.
+_DIGITS = LONGEST_CLASS
+_EXACT = Context(prec=_DIGITS)
+#: More classes than this with one row each, or of numbers that are not whole, are no classes.
+_MOST_SINGLE = 10
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a field stands for a missing value, whatever its case and spaces."""
+    return text.strip().lower() in MISSING
+
+
+def number(text: str) -> float:
+    """Return the number of a field, NaN if it stands for a missing value.
+
+    Spaces around it, also those outside ASCII, do not count.
+
+    Raises
+    ------
+    ValueError : it is neither.
+    """
+    if is_missing(text):
+        return math.nan
+    text = text.strip()
+    # Python reads these as numbers, and most other programs do not.
+    if "_" in text or not text.isascii() or math.isinf(float(text)):
+        raise ValueError(text)
+    return float(text)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a field is a finite number."""
+    try:
+        return not math.isnan(number(text))
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=65_536)
+def class_name(text: str) -> str:
+    """Return the name of a class from its field, an empty text if it is missing.
+
+    Numbers that are equal name one class: `1` for `1`, `1.0`, `01` and `1e0`.
+    """
+    text = text.strip()
+    if is_missing(text):
+        return ""
+    if not is_number(text):
+        return text
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:
+        return text
+    if not exact:
+        return "0"
+    if len(exact.as_tuple().digits) > _DIGITS or abs(exact.adjusted()) > _DIGITS:
+        return text
+    return format(exact.normalize(_EXACT), "f")
+
+
+def ordered(classes: Iterable[str], origin: object) -> list[str]:
+    """Return classes in the order of their numbers.
+
+    Classes that are all numbers are in the order of their values, others in that of the alphabet.
+
+    Parameters
+    ----------
+    origin : of the table, for messages.
+
+    Raises
+    ------
+    InputError : there are fewer than two, or a name is longer than 64 characters or not printable.
+    """
+    distinct = set(classes)
+    if len(distinct) < 2:
+        raise InputError(
+            origin,
+            next(iter(distinct), None),
+            "fewer than two classes: there is nothing to tell apart",
+            "give rows of two classes at least; the class is the last column",
+        )
+    for name in sorted(distinct):
+        if not is_class_name(name):
+            raise InputError(
+                origin,
+                name[:LONGEST_CLASS],
+                "is no name of a class: too long, not printable, or a formula",
+                f"put the class into the last column, with {LONGEST_CLASS} characters at most",
+            )
+    if all(map(is_number, distinct)):
+        return sorted(distinct, key=lambda label: (float(label), label))
+    return sorted(distinct)
+
+
+def require_classes(counts: Mapping[str, int], origin: object) -> None:
+    """Refuse a last column that is a number to predict, or differs in most rows.
+
+    Parameters
+    ----------
+    counts : rows of each class.
+    origin : of the table, for messages.
+
+    Raises
+    ------
+    InputError : it is no class.
+    """
+    single = sum(count == 1 for count in counts.values())
+    numbers = all(map(is_number, counts))
+    measured = numbers and len(counts) > _MOST_SINGLE and any("." in name for name in counts)
+    if not (measured or (single > _MOST_SINGLE and 2 * single > len(counts))):
+        return
+    what = "numbers to predict (a regression)" if numbers else "names of single rows"
+    raise InputError(
+        origin,
+        f"{len(counts)} different values in {sum(counts.values())} rows",
+        f"the last column seems to hold {what}, and no class",
+        "put the class last, or divide the numbers into a few classes"
+        if numbers
+        else "put the class into the last column",
+    )
