@@ -27,7 +27,7 @@ import shutil
 import tarfile
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -226,19 +226,68 @@ def read(
     if found.damaged:
         warn(_warning(found.damaged))
     try:
-        # Within brackets it can only be a condition.
-        database.execute(f"CREATE VIEW chosen AS SELECT * FROM held WHERE ({where})")
+        _require_condition(database, where)
+        database.execute(f"CREATE VIEW chosen AS {_selection(where)}")
         # Some conditions are refused only where there are values, such as a text for a number.
         database.execute("SELECT run_sha256 FROM chosen LIMIT 1").fetchall()
     except duckdb.Error as error:
         database.close()
         raise _refused("--where", where, error) from None
+    except InputError:
+        database.close()
+        raise
     database.execute(f"CREATE VIEW runs AS SELECT * EXCLUDE ({DOCUMENT}) FROM chosen")
     database.execute(
         f"CREATE VIEW documents AS SELECT run_sha256, {DOCUMENT}::JSON AS {DOCUMENT} FROM chosen"
     )
     database.execute(_MEASUREMENTS)
     return database
+
+
+def _selection(where: str) -> str:
+    # A comment at the end of the condition ends with its line.
+    return f"SELECT * FROM held WHERE (\n{where}\n)"
+
+
+def _require_condition(database: duckdb.DuckDBPyConnection, where: str) -> None:
+    """Refuse a text that is more than one condition on the rows of a table, before it is run.
+
+    DuckDB parses the query with the condition. But for its condition, the query must be the one
+    with the condition `true`.
+
+    Raises
+    ------
+    InputError : it is another statement, changes another part of the query, or holds a query.
+    duckdb.Error : it is no SQL.
+    """
+
+    def parsed(condition: str) -> tuple[dict, Any]:
+        call = "SELECT json_serialize_sql(?::VARCHAR)"
+        [found] = database.execute(call, [_selection(condition)]).fetchone()
+        query = json.loads(found)
+        if query["error"]:
+            raise duckdb.ParserException(query["error_message"])
+        return query, query["statements"][0]["node"].pop("where_clause", None)
+
+    plain, _ = parsed("true")
+    query, condition = parsed(where)
+    if query != plain or any(_queries(condition)):
+        raise InputError(
+            "--where",
+            where,
+            "is more than a condition on the measurements",
+            "give a condition, such as layout = '1x2', and other queries by --sql",
+        )
+
+
+def _queries(node: Any) -> Iterator[dict]:
+    """Yield the queries within an expression that DuckDB parsed."""
+    if isinstance(node, dict):
+        if node.get("class") == "SUBQUERY":
+            yield node
+        yield from (each for value in node.values() for each in _queries(value))
+    elif isinstance(node, list):
+        yield from (each for value in node for each in _queries(value))
 
 
 def _viewed(paths: Sequence[Path]) -> duckdb.DuckDBPyConnection:

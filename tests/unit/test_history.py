@@ -544,12 +544,53 @@ def test_a_condition_chooses_measurements_in_every_view(folder):
 
 
 @pytest.mark.parametrize(
-    "where", ["layout = 5", "true; SELECT 1", "true); DROP VIEW held; --", "nothing = 1", ""]
+    "where",
+    [
+        "layout = 5",
+        "nothing = 1",
+        "",
+        "-- true",
+        "true; SELECT 1",
+        "true); COPY (SELECT 1) TO '{written}'; --",
+        "true); CREATE TABLE more AS SELECT 1; SELECT * FROM held WHERE (true",
+        "true) UNION ALL (SELECT * FROM held WHERE true",
+        "true) ORDER BY (layout) LIMIT (1",
+        "true) GROUP BY (ALL",
+        "true) QUALIFY (row_number() OVER () = 1",
+        "layout IN (SELECT column0 FROM read_csv('{read}'))",
+        "EXISTS (FROM '{read}')",
+        "layout = $layout",
+    ],
 )
-def test_what_is_no_condition_on_measurements_is_refused(folder, where):
+def test_what_is_no_condition_on_measurements_is_refused(folder, tmp_path, where):
     filled(folder)
+    (read := tmp_path / "read.csv").write_text("1x1\n1x2\n")
+    written = tmp_path / "written.csv"
     with pytest.raises(InputError, match="--where"):
-        history.read(folder, where)
+        history.read(folder, where.format(read=read, written=written))
+    assert not written.exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "same"),
+    [
+        ("layout = '1x2' OR strategy = 'single' -- both", None),
+        ("true) AND (layout = '1x1'", "layout = '1x1'"),
+        ("layout IN ('1x1', '1x2') AND repeat BETWEEN 1 AND 9", None),
+        ("started < now() AND layout LIKE '1x%'", "true"),
+    ],
+)
+def test_a_condition_of_any_form_chooses_its_rows_once(folder, where, same):
+    filled(folder)
+
+    def rows(condition: str) -> list[tuple]:
+        with history.read(folder, condition) as database:
+            return sorted(history.query(database, "SELECT run_sha256 FROM runs").rows)
+
+    found = rows(where)
+    assert len(found) == len(set(found)) > 0
+    if same:
+        assert found == rows(same)
 
 
 def test_what_is_damaged_or_foreign_is_not_imported(folder, tmp_path):
