@@ -13,10 +13,15 @@ from escala import cli
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("timeline", type=Path, help="file of HOROVOD_TIMELINE, whole or cut short")
+    parser.add_argument(
+        "timeline",
+        type=Path,
+        help="file of HOROVOD_TIMELINE, whole or cut short, also as .gz, .bz2 or .xz",
+    )
     arguments = parser.parse_args()
 
-    from escala.analysis.diagnosis import diagnose, lines
+    from escala.analysis.diagnosis import diagnose
+    from escala.analysis.diagnosis.text import lines
 
     print("\n".join(lines(diagnose(arguments.timeline))))
 

@@ -9,10 +9,11 @@ last operation.
 
 from __future__ import annotations
 
+import io
 import json
-import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,13 @@ FAMILIES = {
     COMMUNICATION: ("MPI_", "GLOO_", "NCCL_", "CCL_"),
 }
 OTHER = "rest of the operation"
-_BETWEEN = re.compile(r"[\s,\[]*")
+#: Phases that are no part of another one; with them, those whose name begins with `NEGOTIATE_`.
+OPERATIONS = frozenset(
+    {
+        *("ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL"),
+        *("REDUCESCATTER", "ADASUM", "JOIN", "BARRIER"),
+    }
+)
 # NumPy has no bfloat16, which Horovod reduces.
 _ITEM_BYTES = {"bfloat16": 2}
 
@@ -82,26 +89,52 @@ def keep(folder: Path) -> None:
 
 
 def repair(raw: str | Path) -> list[dict]:
-    """Return the complete events of a timeline, even if it ends at any place.
+    """Return the usable events of a timeline, even if it ends at any place or is damaged.
 
     Parameters
     ----------
     raw : the text, or the path of its file.
     """
-    text = raw.read_text(errors="replace") if isinstance(raw, Path) else raw
-    return list(_events(text))
+    from escala.probes._trace_file import Events, opened
+
+    if isinstance(raw, str):
+        return [event for event in Events(io.BytesIO(raw.encode())) if event is not None]
+    with opened(raw) as events:
+        return [event for event in events if event is not None]
 
 
-def _events(text: str) -> Iterator[dict]:
-    decoder = json.JSONDecoder()
-    position = _BETWEEN.match(text).end()
-    while text.startswith("{", position):
-        try:
-            event, position = decoder.raw_decode(text, position)
-        except json.JSONDecodeError:
-            return
-        yield event
-        position = _BETWEEN.match(text, position).end()
+class Begun:
+    """The phases of each tensor that have begun and not ended.
+
+    Ends may be missing where events were lost: a phase that is no part of another one begins anew.
+    """
+
+    def __init__(self) -> None:
+        self.open: dict[int | str, list[dict]] = defaultdict(list)
+        self._lost = False
+
+    def interrupt(self) -> None:
+        """Forget all phases: events were lost here, perhaps the ends of these phases."""
+        self.open.clear()
+        self._lost = True
+
+    def begin(self, event: dict) -> None:
+        stack = self.open[event["pid"]]
+        if is_whole(event["name"]):
+            stack.clear()
+        elif self._lost and not stack:
+            return  # A part of an operation whose begin was lost.
+        stack.append(event)
+
+    def end(self, event: dict) -> tuple[dict, int] | None:
+        """Return the begin of the phase that ends, and its depth; None if it is not known."""
+        stack = self.open[event["pid"]]
+        return (stack.pop(), len(stack)) if stack else None
+
+
+def is_whole(phase: str) -> bool:
+    """Return whether a phase is a negotiation or an operation, and no part of one."""
+    return phase in OPERATIONS or phase.startswith("NEGOTIATE_")
 
 
 def write(raw: str | Path, timeline_json: Path, trace_json: Path) -> None:
@@ -118,13 +151,17 @@ def _write_lines(path: Path, head: str, events: list[dict], tail: str) -> None:
         temporary.write_text(head + ",\n".join(map(json.dumps, events)) + tail)
 
 
-def tensors(events: list[dict]) -> dict[int, str]:
+def tensors(events: Iterable[dict]) -> dict[int, str]:
     """Return the tensors' names by their number, in order of first appearance."""
-    return {
-        event["pid"]: event["args"]["name"]
-        for event in events
-        if event["ph"] == "M" and event["name"] == "process_name" and "name" in event["args"]
-    }
+    return {event["pid"]: name for event in events if (name := tensor_name(event)) is not None}
+
+
+def tensor_name(event: dict) -> str | None:
+    """Return the tensor's name if an event gives one; a letter that is not UTF-8 becomes `?`."""
+    if event["ph"] != "M" or event.get("name") != "process_name":
+        return None
+    name = event["args"].get("name")
+    return name.encode("utf-8", "replace").decode() if isinstance(name, str) else None
 
 
 def family(phase: str) -> str:
@@ -157,20 +194,20 @@ def intervals(events: list[dict]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    names, begun, rows = tensors(events), defaultdict(list), []
+    names, begun, rows = tensors(events), Begun(), []
     for event in events:
         if event["ph"] == "B":
-            begun[event["pid"]].append(event)
-        elif event["ph"] == "E" and begun[event["pid"]]:
-            begin = begun[event["pid"]].pop()
+            begun.begin(event)
+        elif event["ph"] == "E" and (ended := begun.end(event)):
+            begin, depth = ended
             rows.append(
                 (
                     names.get(event["pid"], str(event["pid"])),
                     begin["name"],
                     begin["ts"] * MICROSECONDS,
                     event["ts"] * MICROSECONDS,
-                    len(begun[event["pid"]]),
-                    _bytes(event.get("args", {})),
+                    depth,
+                    tensor_bytes(event.get("args")),
                 )
             )
     columns = ["tensor", "phase", "start_seconds", "end_seconds", "depth", "bytes"]
@@ -180,13 +217,22 @@ def intervals(events: list[dict]) -> pd.DataFrame:
     return frame.sort_values(["start_seconds", "depth"], kind="stable", ignore_index=True)
 
 
-def _bytes(arguments: dict) -> int | None:
+def tensor_bytes(arguments: object) -> int | None:
+    """Return the bytes of a tensor by the arguments of an operation's end, or None if unknown."""
+    if not isinstance(arguments, dict):
+        return None
+    return _bytes(str(arguments.get("dtype")), str(arguments.get("shape")))
+
+
+@lru_cache(maxsize=4096)
+def _bytes(dtype: str, shape: str) -> int | None:
     import numpy as np
 
-    if not {"dtype", "shape"} <= arguments.keys():
+    try:
+        size = _ITEM_BYTES.get(dtype) or np.dtype(dtype).itemsize
+        return int(np.prod(json.loads(shape), dtype=int)) * size
+    except (TypeError, ValueError):
         return None
-    dtype, shape = arguments["dtype"], json.loads(arguments["shape"])
-    return int(np.prod(shape, dtype=int)) * (_ITEM_BYTES.get(dtype) or np.dtype(dtype).itemsize)
 
 
 def ready(events: list[dict]) -> pd.DataFrame:
@@ -197,13 +243,14 @@ def ready(events: list[dict]) -> pd.DataFrame:
     rows = [
         (names.get(e["pid"], str(e["pid"])), int(e["name"]), e["ts"] * MICROSECONDS)
         for e in events
-        if _is_ready(e)
+        if is_ready(e)
     ]
     return pd.DataFrame(rows, columns=["tensor", "rank", "seconds"])
 
 
-def _is_ready(event: dict) -> bool:
-    return event["ph"] == "X" and event["name"].isdigit()
+def is_ready(event: dict) -> bool:
+    """Return whether an event is the moment when the rank that names it was ready."""
+    return event["ph"] == "X" and event["name"].isdecimal()
 
 
 def union_seconds(phases: pd.DataFrame) -> float:
@@ -247,13 +294,13 @@ def trace(events: list[dict]) -> list[dict]:
     for thread, name in threads.items():
         converted.append(_metadata("thread_name", thread, name=name))
         converted.append(_metadata("thread_sort_index", thread, sort_index=thread))
-    begun = defaultdict(list)
+    begun = Begun()
     for event in events:
         thread = event.get("pid", 0)
         if event["ph"] == "B":
-            begun[thread].append(event)
-        elif event["ph"] == "E" and begun[thread]:
-            begin = begun[thread].pop()
+            begun.begin(event)
+        elif event["ph"] == "E" and (ended := begun.end(event)):
+            begin, _ = ended
             converted.append(
                 {
                     "name": begin["name"],
@@ -267,7 +314,7 @@ def trace(events: list[dict]) -> list[dict]:
             )
         elif event["ph"] == "i":
             converted.append(_instant(event["name"], event["ts"], thread))
-        elif _is_ready(event):
+        elif is_ready(event):
             converted.append(_instant(f"rank {event['name']} ready", event["ts"], thread))
     return converted
 
