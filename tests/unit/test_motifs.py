@@ -53,6 +53,10 @@ letter-probability matrix: alength= 4 w= 3 nsites= 20
 """
 
 
+#: Probabilities of A, C, G and T, with a row for each position.
+POSITIONS = "0.1\t0.4\t0.2\t0.3\n0.9\t0.0\t0.1\t0.0\n" * 3
+
+
 def text_of(letters: np.ndarray) -> str:
     return "".join(ALPHABET[letter] for letter in letters)
 
@@ -125,7 +129,18 @@ def test_a_side_of_no_rows_is_not_made(tmp_path):
     assert Arrays(tmp_path).sides == ("train", "test")
 
 
-@pytest.mark.parametrize(("form", "text"), [("jaspar", JASPAR), ("meme", MEME)])
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("jaspar", JASPAR),
+        ("jaspar", f"\ufeff{JASPAR}".replace("\n", "\r\n")),
+        ("jaspar", ">MA1 own\n0 9 1\n4 0 1\n0 0 1\n4 1 7\n"),
+        ("jaspar", ">MA1\nT[4 1 7]\nA[0 9 1]\nG[0 0 1]\nC[4 0 1]\n"),
+        ("meme", MEME),
+        ("meme", f"\ufeff{MEME}\nURL none\n"),
+        ("meme", MEME.replace("w= 3 ", "")),
+    ],
+)
 def test_a_motif_of_ones_own_is_read(tmp_path, form, text):
     (tmp_path / "motif").write_text(text)
     matrix = read_motif(tmp_path / "motif", form)
@@ -165,12 +180,32 @@ def test_probabilities_of_a_meme_file_are_kept_whatever_the_number_of_sites(tmp_
         ("jaspar", JASPAR + JASPAR, "'2 motifs': is not one motif"),
         ("jaspar", JASPAR.replace("[ 0 9 1 ]", "[ 0 0 1 ]").replace("[ 4 1 7 ]", "[ 4 0 7 ]"),
          "'position 2': has no letter"),
-        ("jaspar", "no motif", "cannot be read as a motif in the format jaspar"),
-        ("meme", JASPAR, "cannot be read as a motif in the format meme"),
+        ("jaspar", "no motif", "'line 1': has 1 rows, and not one of numbers for each of A"),
+        ("jaspar", "\n" + JASPAR[:-22], "'line 2': has 3 rows, and not one"),
+        ("jaspar", JASPAR.replace("[ 4 0 1 ]", "[ 4 0 1 1 ]"), "'line 1': has 4 rows, and not"),
+        ("jaspar", JASPAR.replace("[", "|").replace("]", ""), "'line 1': has 4 rows, and not"),
+        ("jaspar", JASPAR.replace("A [", "N ["), "'line 1': has 4 rows, and not"),
+        ("jaspar", f">NAC\t6.05\n{POSITIONS}", "'line 1': has rows of four numbers: they are or"),
+        ("jaspar", POSITIONS, "'line 1': has rows of four numbers"),
+        ("jaspar", f">x\n{POSITIONS[:80]}", "'line 1': has rows of four numbers: they are or may"),
+        ("jaspar", ">x\n" + "12 30 4 1\n" * 9, "'line 1': has rows of four numbers"),
+        ("jaspar", ">x\n" + "-1.2 0.30 .4 1\n" * 9, "'line 1': has rows of four numbers"),
+        ("jaspar", MEME, "is in the format meme, and not in jaspar. Remedy: set format: meme"),
+        ("meme", JASPAR, "is in the format jaspar, and not in meme. Remedy: set format: jaspar"),
+        ("jaspar", "AC M1\nXX\nP0 A C G T\n01 1 0 0 4\n", "is in the format TRANSFAC"),
+        ("jaspar", JASPAR.encode("utf-16"), "is not text in UTF-8 but in UTF-16"),
+        ("meme", "MEME version 4\nALPHABET= ACDEFG\n", "cannot be read as a motif in the format"),
+        ("meme", MEME.replace("w= 3", "w= 4"), "'line 9': announces 4 positions, and 3 follow"),
+        ("meme", MEME.replace("w= 3", "w= 2"), "'line 9': announces 2 positions, and 3 follow"),
+        ("meme", MEME[: MEME.index(" 0.10 0.10")], "announces 3 positions, and 2 follow"),
+        ("meme", MEME[:-6], "'line 12': has 3 words, and not four numbers"),
+        ("meme", MEME.replace("0.70", "0.40"), "'position 3': has probabilities that sum to 0.7"),
+        ("jaspar", ">x\nA [ .2 .1 ]\nC [ .2 .1 ]\nG [ .5 .1 ]\nT [ .1 .3 ]\n",
+         "'position 2': has probabilities that sum to 0.6"),
         ("meme", MEME.replace("0.90 0.00 0.00 0.10", "0.00 0.00 0.00 0.00"),
          "'position 2': has no letter"),
         ("jaspar", ">MA1 own\nA [ ]\nC [ ]\nG [ ]\nT [ ]\n", "its motif has no position"),
-        ("meme", MEME[: MEME.index(" 0.00 0.50")], "its motif has no position"),
+        ("meme", MEME[: MEME.index(" 0.00 0.50")].replace("w= 3", ""), "its motif has no position"),
         ("jaspar", JASPAR.replace("[ 4 1 7 ]", "[ 4 1 -7 ]"), "'position 3': has no letter, or"),
         ("jaspar", JASPAR.replace("[ 4 1 7 ]", "[ 4 nan 7 ]"), "'position 2': has no letter, or"),
     ],
@@ -178,7 +213,7 @@ def test_probabilities_of_a_meme_file_are_kept_whatever_the_number_of_sites(tmp_
 def test_a_file_that_holds_no_motif_is_refused(tmp_path, form, text, message):
     path = tmp_path / "motif"
     if text is not None:
-        path.write_text(text)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError) as refused:
         read_motif(path, form)
     assert message in str(refused.value) and str(path) in str(refused.value)
@@ -232,7 +267,7 @@ def test_two_fasta_files_are_the_two_classes(tmp_path):
         (["ACGTA"] * 9, "'s0': has 5 letters, and length is 8"),
         (["MKTLLQEF"], "not nucleotides"),
         ([], "n.fa"),
-        (["ACGTACGT"], "too few to divide"),
+        (["ACGTACGA"], "too few to divide"),
     ],
 )
 def test_fasta_files_that_do_not_serve_are_refused(tmp_path, sequences_of, message):
@@ -243,6 +278,17 @@ def test_fasta_files_that_do_not_serve_are_refused(tmp_path, sequences_of, messa
     with pytest.raises(InputError) as refused:
         arrays.prepare("d", READ, 1, inputs, tmp_path)
     assert message in str(refused.value)
+    assert not (tmp_path / "dataset.json").exists()
+
+
+@pytest.mark.parametrize("other", ["ACGGTCAA", "acggtcaa", "TTGACCGT", "ACGGUCAA"])
+def test_a_sequence_with_and_without_the_motif_is_refused(tmp_path, other):
+    inputs = {
+        "negative": fasta(tmp_path / "n.fa", ["AAAAAAAC", "ACGGTCAA", "AAAAAAAC"] * 5),
+        "positive": fasta(tmp_path / "p.fa", ["CCCCCCCA"] * 9 + [other]),
+    }
+    with pytest.raises(InputError, match=r"p\.fa: 's9': is s13 in n\.fa"):
+        arrays.prepare("d", READ, 1, inputs, tmp_path)
     assert not (tmp_path / "dataset.json").exists()
 
 

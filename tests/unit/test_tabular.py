@@ -106,10 +106,18 @@ def test_spaces_of_any_kind_around_a_value_do_not_count(file, space):
         *[(text, "1") for text in ("1", "1.0", "01", "1e0", "+1", " 1 ", "1.", "10e-1")],
         *[("-0.0", "0"), ("0", "0"), ("100", "100"), ("1e2", "100"), (".50", "0.5")],
         *[("12345678901234567890123", "12345678901234567890123"), ("1e999999", "1e999999")],
-        *[("0x1", "0x1"), ("1_0", "1_0"), ("one", "one"), ("True", "True"), ("\uff11", "\uff11")],
+        *[
+            ("0x1", "0x1"),
+            ("1_0", "1_0"),
+            ("one", "one"),
+            ("True", "True"),
+            ("TRUE", "True"),
+            ("false", "False"),
+            ("\uff11", "\uff11"),
+        ],
     ],
 )
-def test_equal_numbers_are_one_class(written, name):
+def test_equal_numbers_and_truth_values_are_one_class(written, name):
     assert class_name(written) == name
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.data.base import SIDES
+from escala.data.encode import reverse_complement
 from escala.data.motifs.motif import TAL1, read_motif
 from escala.data.motifs.sequences import one_hot, read_sequences
 from escala.data.motifs.simulate import chance_sites, sequences
@@ -41,8 +42,8 @@ def prepare(
 
     Raises
     ------
-    InputError : a file is not what it should be, the motif is longer than a sequence, or a class
-        has too few sequences.
+    InputError : a file is not what it should be, the motif is longer than a sequence, a sequence is
+        in both files, or a class has too few sequences.
     """
     if preparation["provenance"] == "simulated":
         sides, more = _simulated(preparation, seed, inputs)
@@ -86,10 +87,21 @@ def _simulated(
 
 def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path]) -> dict[str, Side]:
     codes, labels = [], []
+    known: dict[bytes, tuple[int, str]] = {}
     for label, name in enumerate(("negative", "positive")):
-        of_class = [row for _, row in read_sequences(inputs[name], preparation["length"])]
-        codes += of_class
-        labels += [label] * len(of_class)
+        for record, row in read_sequences(inputs[name], preparation["length"]):
+            for strand in (row, reverse_complement(row)):
+                other, of_other = known.get(strand.tobytes(), (label, ""))
+                if other != label:
+                    raise InputError(
+                        inputs[name],
+                        record,
+                        f"is {of_other} in {inputs['negative'].name}, on one strand or the other",
+                        "keep it in one of the files: with or without the motif",
+                    )
+            known[row.tobytes()] = label, record
+            codes.append(row)
+            labels.append(label)
     targets, encoded = np.array(labels, np.int64), one_hot(np.stack(codes))
     rows = stratified(targets, preparation["split"], CLASSES, seed)
     return {side: Side({"sequence": encoded[of]}, targets[of]) for side, of in rows.items()}

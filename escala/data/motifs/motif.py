@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,7 @@ import numpy as np
 from Bio import motifs
 
 from escala.core.errors import InputError
+from escala.core.text import read_text
 
 #: TAL1_known4 of ENCODE, of the origin TRANSFAC M00993: probabilities of A, C, G and T by position.
 TAL1 = np.array(
@@ -33,6 +35,14 @@ _PROBABILITIES = "letter-probability matrix:"
 #: Biopython gives round(probability · nsites), with 20 for a missing `nsites`. With this number
 #: of sites the first 15 decimals of a probability stay.
 _SITES = 10**15
+#: The first words of a line that tell the format of a file.
+_MARKS = {"MEME": "meme", ">": "jaspar", "AC": "TRANSFAC", "ID": "TRANSFAC", "VV": "TRANSFAC",
+          "NA": "TRANSFAC", "DE": "TRANSFAC", "P0": "TRANSFAC", "PO": "TRANSFAC", "XX": "TRANSFAC",
+          "<?xml": "XML"}  # fmt: skip
+#: The letter and the brackets of a row of JASPAR.
+_LETTER = re.compile(r"^\s*[ACGT](?=[\s\[])|[\[\]]")
+#: How far probabilities of a position may sum to another number than 1, from rounding.
+_ROUNDED = 0.02
 
 
 def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
@@ -42,19 +52,19 @@ def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
 
     Raises
     ------
-    InputError : the file is missing or holds no motif or several, or the motif has no position, or
-        one without a letter or with a number that is negative or not finite.
+    InputError : the file cannot be read, is of another format, or holds no motif or several; the
+        motif is cut short or has no position; or a position has no letter, a number that is
+        negative or not finite, or probabilities that do not sum to 1.
     """
+    text = read_text(path)
+    _require_format(path, text, form)
+    require = _require_letters if form == "jaspar" else _require_positions
+    require(path, list(enumerate(text.splitlines(), start=1)))
     try:
-        text = path.read_text(encoding="utf-8")
         if form == "meme":
             # Of several `nsites` in a line Biopython takes the first.
             text = text.replace(_PROBABILITIES, f"{_PROBABILITIES} nsites= {_SITES}")
         parsed = list(motifs.parse(StringIO(text), _FORMATS[form]))
-    except FileNotFoundError:
-        raise InputError(
-            "source.motif.path", path, "no such file", "give the motif's file"
-        ) from None
     except Exception as error:
         # Biopython raises whatever its parser met.
         words = str(error).rstrip(".") or type(error).__name__
@@ -67,6 +77,8 @@ def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
     numbers = np.array([motif.counts[letter] for letter in motif.alphabet], float).T
     if not len(numbers):
         raise InputError(path, path.name, "its motif has no position", "give it one at least")
+    if form == "meme":
+        numbers /= _SITES
     total = numbers.sum(axis=1)
     wrong = ~np.isfinite(numbers).all(axis=1) | (numbers < 0).any(axis=1) | (total == 0)
     if wrong.any():
@@ -74,6 +86,107 @@ def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
             path,
             f"position {1 + int(wrong.argmax())}",
             "has no letter, or a number that is below 0 or not finite",
-            "give each position of the motif numbers from 0, one of them above 0",
+            "give counts or probabilities of each letter, one of them above 0, and no log-odds",
         )
+    # Counts are whole numbers, and their sums need not agree.
+    off = abs(total - 1) > _ROUNDED
+    if off.any() and (form == "meme" or ((numbers % 1).any() and (numbers <= 1).all())):
+        place = int(off.argmax())
+        reason = f"has probabilities that sum to {total[place]:.3g}"
+        raise InputError(path, f"position {place + 1}", reason, "mend it, so that they sum to 1")
     return numbers / total[:, None]
+
+
+def _require_format(path: Path, text: str, form: str) -> None:
+    """Refuse a file whose first line is that of another format.
+
+    Raises
+    ------
+    InputError : it is.
+    """
+    first = (text.split(maxsplit=1) or [""])[0]
+    found = _MARKS.get(">" if first.startswith(">") else first, form)
+    if found != form:
+        remedy = f"set format: {found}" if found in _FORMATS else "convert it to MEME's format"
+        reason = f"is in the format {found}, and not in {form}"
+        raise InputError(path, "line 1", reason, remedy)
+
+
+def _require_letters(path: Path, lines: list[tuple[int, str]]) -> None:
+    """Refuse motifs in JASPAR's format that do not have a row for each of A, C, G and T.
+
+    Biopython takes the first four rows for them, also where the rows are positions, as HOMER and
+    HOCOMOCO write them.
+
+    Raises
+    ------
+    InputError : a motif has other rows, rows of different lengths, or rows whose meaning is open.
+    """
+    for title, rows in _titled(lines):
+        letters = sorted(row.strip()[0] for _, row in rows)
+        numbers = [_LETTER.sub(" ", row).split() for _, row in rows]
+        lengths = set(map(len, numbers))
+        plain = all(map(_are_numbers, numbers)) and not any("[" in row for _, row in rows)
+        if plain and lengths == {4} and not set(letters) & set("ACGT"):
+            raise InputError(
+                path,
+                f"line {title}",
+                "has rows of four numbers: they are or may be positions, as HOMER and HOCOMOCO "
+                "write them",
+                "write a row for each letter, as JASPAR does: A [ 0 9 1 ], then C, G and T",
+            )
+        lettered = letters == list("ACGT") and all(map(_are_numbers, numbers))
+        if rows and (len(rows) != 4 or len(lengths) != 1 or not (plain or lettered)):
+            raise InputError(
+                path,
+                f"line {title}",
+                f"has {len(rows)} rows, and not one of numbers for each of A, C, G and T",
+                "write a row for each letter, all of one length: A [ 0 9 1 ], then C, G and T",
+            )
+
+
+def _titled(lines: list[tuple[int, str]]) -> list[tuple[int, list[tuple[int, str]]]]:
+    """Return the line of each title, and the numbers and texts of the lines below it."""
+    found: list[tuple[int, list[tuple[int, str]]]] = [(1, [])]
+    for number, line in lines:
+        if line.startswith(">"):
+            found.append((number, []))
+        elif line.strip():
+            found[-1][1].append((number, line))
+    return found
+
+
+def _require_positions(path: Path, lines: list[tuple[int, str]]) -> None:
+    """Refuse motifs in MEME's format that do not have the rows that they announce.
+
+    Raises
+    ------
+    InputError : `w=` is another number than that of the rows, or a row has not four numbers.
+    """
+    for at, (number, line) in enumerate(lines):
+        if not line.startswith(_PROBABILITIES):
+            continue
+        rows = []
+        for place, row in lines[at + 1 :]:
+            words = row.split()
+            if not _are_numbers(words[:1]) or not words:
+                break
+            if len(words) != 4 or not _are_numbers(words):
+                reason = f"has {len(words)} words, and not four numbers"
+                raise InputError(path, f"line {place}", reason, "copy the file again, or mend it")
+            rows.append(place)
+        announced = re.search(r"\bw=\s*(\d+)", line)
+        if announced and int(announced[1]) != len(rows):
+            raise InputError(
+                path,
+                f"line {number}",
+                f"announces {announced[1]} positions, and {len(rows)} follow",
+                "copy the file again, or mend w=",
+            )
+
+
+def _are_numbers(words: list[str]) -> bool:
+    try:
+        return all(isinstance(float(word), float) for word in words)
+    except ValueError:
+        return False

@@ -15,7 +15,7 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.core.text import opened
-from escala.data.tabular.values import class_name, is_missing, is_number, number
+from escala.data.tabular.values import BOOLEANS, class_name, is_missing, is_number, number
 
 #: Rows that are read at a time, and numbers in them at most.
 BLOCK_ROWS, BLOCK_NUMBERS = 65_536, 2**24
@@ -25,7 +25,6 @@ OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _UNNAMED = re.compile(r"(?:Unnamed: \d+)?")
 #: Names of a column that is the class, in small letters.
 _CLASS = ("class", "label", "labels", "target")
-_BOOLEANS = ("true", "false")
 _DECIMAL = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
 Header = Literal["auto", "yes", "no"]
 
@@ -214,7 +213,7 @@ def _refuse_value(path: Path, where: str, value: str) -> NoReturn:
     InputError : always.
     """
     remedy = "write features as numbers or leave the column out, and put the class last"
-    if value.strip().lower() in _BOOLEANS:
+    if value.strip().lower() in BOOLEANS:
         remedy = "write 1 for true and 0 for false"
     elif "," in value and _DECIMAL.fullmatch(value.strip()):
         remedy = "write points in place of decimal commas"
@@ -251,7 +250,7 @@ def _are_names(path: Path, line: int, fields: Sequence[str]) -> bool:
 
 def _is_value(field: str) -> bool:
     """Return whether a field is no name of a column: a number, a truth value, or a missing one."""
-    return is_number(field) or is_missing(field) or field.strip().lower() in _BOOLEANS
+    return is_number(field) or is_missing(field) or field.strip().lower() in BOOLEANS
 
 
 def _first_row(path: Path) -> tuple[int, list[str]]:
@@ -330,7 +329,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _no_csv(path: Path, line: int, error: csv.Error) -> InputError:
-    reason = "a quote is not closed or stands in a field"
+    reason = "a quote is not closed, stands in a field, or is followed by a space"
     if "limit" in str(error):
         reason = f"{error}, so a quote may not be closed"
     return InputError(path, f"line {line}", f"cannot be read as CSV: {reason}", "mend it")

@@ -14,6 +14,7 @@ from escala.data.base import LONGEST_CLASS, is_class_name
 MISSING = frozenset(
     ("", "na", "n/a", "#n/a", "#na", "<na>", "nan", "-nan", "null", "none", "nil", "?")
 )
+BOOLEANS = ("true", "false")
 #: Digits of numbers that name classes. Longer ones stay as they are written.
 _DIGITS = LONGEST_CLASS
 _EXACT = Context(prec=_DIGITS)
@@ -56,11 +57,14 @@ def is_number(text: str) -> bool:
 def class_name(text: str) -> str:
     """Return the name of a class from its field, an empty text if it is missing.
 
-    Numbers that are equal name one class: `1` for `1`, `1.0`, `01` and `1e0`.
+    Numbers that are equal name one class: `1` for `1`, `1.0`, `01` and `1e0`. So do truth values:
+    `True` for `true` and `TRUE`.
     """
     text = text.strip()
     if is_missing(text):
         return ""
+    if text.lower() in BOOLEANS:
+        return text.capitalize()
     if not is_number(text):
         return text
     try:
