@@ -24,6 +24,7 @@ from escala.core.hardware import available_cores
 from escala.core.readable import counted
 from escala.lab import cluster
 from escala.runtime import launch, slurm
+from escala.runtime.messages import cause
 from escala.runtime.node import LOOPBACK, describe
 from escala.strategies import STRATEGIES
 
@@ -228,6 +229,6 @@ def _output(command: Iterable[str], added: dict[str, str] | None = None) -> str:
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{Path(words[0]).name}: no end after {_PROGRAM_SECONDS:g} s") from None
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise Unavailable(f"{Path(words[0]).name} ended with {done.returncode}: {last}")
+        said = cause(done.stderr) or cause(done.stdout) or "no message"
+        raise Unavailable(f"{Path(words[0]).name} ended with {done.returncode}: {said}")
     return done.stdout

@@ -1,29 +1,123 @@
-"""Cause of a failed run: the rank that failed first, how it ended, and its last lines."""
+"""Cause of a failed run: the rank that failed first, how it ended, and what was said of it."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import signal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from escala.core import variables
 from escala.core.files import read_json
+from escala.core.hardware import control_groups
+from escala.core.readable import size
 from escala.record.outcome import Outcome
+from escala.runtime.messages import cause
+from escala.training.memory import REMEDIES
+
+#: What libraries, the kernel and schedulers write when memory runs out.
+_NO_MEMORY = re.compile(
+    r"out of memory|out-of-memory|oom[-_ ]?kill|OOM when allocating|RESOURCE_EXHAUSTED"
+    r"|ResourceExhausted|bad_alloc|Cannot allocate memory|Unable to allocate|\bMemoryError\b"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|failed to allocate|exceeded memory limit",
+    re.I,
+)
+#: Bytes that an MPI rank takes of the shared memory (Open MPI's `btl_vader_segment_size`).
+_SHARED_BYTES = 4 * 2**20
+SHARED_MEMORY = Path("/dev/shm")
 
 
-def failure(code: int, folder: Path) -> Outcome:
-    """Return the outcome of a failed run: the first failed rank, the reason and its last lines."""
+def memory_kills(
+    vmstat: Path = Path("/proc/vmstat"),
+    membership: Path = Path("/proc/self/cgroup"),
+    groups: Path = Path("/sys/fs/cgroup"),
+) -> dict[str, int]:
+    """Return how many processes the kernel has killed for want of memory, on this node.
+
+    Returns
+    -------
+    A number for the machine and one for each control group that counts them (kernel documentation,
+    `admin-guide/cgroup-v2`, `cgroup-v1/memory`), by the name of the counter's file.
+    """
+    files = {vmstat}
+    for version, folder in control_groups("memory", membership, groups):
+        files.add(folder / ("memory.oom_control" if version == 1 else "memory.events"))
+    found = {}
+    for file in files:
+        with suppress(OSError):
+            match = re.search(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)
+            found |= {str(file): int(match[1])} if match else {}
+    return found
+
+
+def failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
+    """Return the outcome of a failed run: the first failed rank, the reason and what was said.
+
+    Parameters
+    ----------
+    code : the launcher's exit code.
+    folder : the ranks' folder, with their logs.
+    kills : what `memory_kills` returned before the run.
+    """
+    outcome = _failure(code, folder, kills)
+    about = "; ".join(_hints(outcome.reason, folder))
+    return Outcome(outcome.status, f"{outcome.reason}{about and f'; {about}'}")
+
+
+def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     killed = _killed_rank(folder)
     # A killed rank makes the other ranks fail, so their errors are not the cause.
     if killed:
         rank, number = killed
-        return Outcome("failed", f"rank {rank} was ended by signal {number}{tail(folder, rank)}")
+        how, said = f"rank {rank} was ended by signal {number}", tail(folder, rank)
+        if number == signal.SIGKILL and _killed_for_memory(folder, kills):
+            return _out_of_memory(f"the kernel ended rank {rank} (signal 9)", said)
+        if _NO_MEMORY.search(_last_lines(folder / f"rank{rank}.log")):
+            return _out_of_memory(how, said)
+        return Outcome("failed", f"{how}{said}")
     errors = sorted(folder.glob("rank*.error.json"), key=lambda path: path.stat().st_mtime_ns)
     if errors:
         error, rank = read_json(errors[0]), int(re.search(r"\d+", errors[0].name)[0])
+        if error["status"] == "out-of-memory" or _NO_MEMORY.search(error["reason"]):
+            return _out_of_memory(f"rank {rank}: {error['reason']}", tail(folder, rank))
         # A refusal names its reason and remedy. Its last lines would be a traceback.
         lines = "" if error["status"] == "unavailable" else tail(folder, rank)
         return Outcome(error["status"], f"rank {rank}: {error['reason']}{lines}")
-    return Outcome("failed", f"the launcher ended with exit code {code}{_launcher_tail(folder)}")
+    ended = f"the launcher ended with exit code {code}"
+    said = _launchers_cause(folder)
+    if -code == signal.SIGKILL and _killed_for_memory(folder, kills):
+        return _out_of_memory(f"the kernel ended the launcher (signal {-code})", said)
+    if _NO_MEMORY.search(said):
+        return _out_of_memory(ended, said)
+    return Outcome("failed", f"{ended}{said}")
+
+
+def _out_of_memory(how: str, said: str) -> Outcome:
+    remedy = "" if "Remedy: " in how else f". Remedy: {REMEDIES}"
+    return Outcome("out-of-memory", f"out of memory: {how}{remedy}{said}")
+
+
+def _killed_for_memory(folder: Path, before: Mapping[str, int]) -> bool:
+    """Return whether the kernel, or a scheduler on another node, says that memory ran out."""
+    risen = any(count > before.get(name, 0) for name, count in memory_kills().items())
+    log = folder / "launcher.log"
+    return risen or bool(log.exists() and _NO_MEMORY.search(log.read_text(errors="replace")))
+
+
+def _hints(reason: str, folder: Path) -> Iterator[str]:
+    """Yield what is wrong with this machine or its files, and may be the cause."""
+    for place in (SHARED_MEMORY, Path(os.environ.get("TMPDIR") or "/tmp")):
+        with suppress(OSError):
+            free = shutil.disk_usage(place).free
+            if free < _SHARED_BYTES:
+                yield f"{place} is full ({size(free)} free): make space there"
+    if "the launcher ended" in reason:
+        read = [name for name in variables.describe()["files"] if "mca-params" in name]
+        if read:
+            yield f"Open MPI also reads {', '.join(read)}: try without these lines"
 
 
 def _killed_rank(folder: Path) -> tuple[int, int] | None:
@@ -36,17 +130,20 @@ def _killed_rank(folder: Path) -> tuple[int, int] | None:
     # srun: later lines name the ranks that it ended because of this one.
     match = re.search(r"^srun: error: \S+: tasks? (\d+)\S*: ([A-Z].*)$", said, re.MULTILINE)
     by_name = {signal.strsignal(number): int(number) for number in signal.Signals}
+    by_name["Out Of Memory"] = int(signal.SIGKILL)
     number = by_name.get(match[2].partition(" (")[0]) if match else None
     return (int(match[1]), number) if number else None
 
 
 def tail(folder: Path, rank: int) -> str:
-    log = folder / f"rank{rank}.log"
-    return _last_lines(log if log.exists() and log.stat().st_size else folder / "launcher.log")
+    """Return the last lines of a rank's log or, if it has none, what the launcher began with."""
+    return _last_lines(folder / f"rank{rank}.log") or _launchers_cause(folder)
 
 
-def _launcher_tail(folder: Path) -> str:
-    return _last_lines(folder / "launcher.log")
+def _launchers_cause(folder: Path) -> str:
+    log = folder / "launcher.log"
+    said = cause(log.read_text(errors="replace")) if log.exists() else ""
+    return f"; it said: {said}" if said else ""
 
 
 def _last_lines(log: Path, lines: int = 5) -> str:

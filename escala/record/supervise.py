@@ -63,7 +63,7 @@ def supervise(
             ],
         )
     )
-    deadline = time.monotonic() + limit_seconds
+    deadline, kills = time.monotonic() + limit_seconds, diagnose.memory_kills()
     progress = _Progress(folder / "rank0.log", title)
     launcher_command = launch.command_line(launch_choice, strategy, plan["places"], command)
     with launcher_command as (arguments, extra_environment):
@@ -97,7 +97,7 @@ def supervise(
             children.stop(children_started)
             launch.end_job_step(launch_choice)
             progress.show()
-    return diagnose.failure(code, folder) if code else Outcome("ok")
+    return diagnose.failure(code, folder, kills) if code else Outcome("ok")
 
 
 class _Progress:

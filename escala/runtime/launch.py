@@ -25,6 +25,7 @@ from pathlib import Path
 from escala.core import children, variables
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
+from escala.runtime.messages import cause
 from escala.runtime.node import LOOPBACK, MARK, describe
 from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
 from escala.runtime.spawn import PROCESS
@@ -127,7 +128,7 @@ def _ask_nodes(
         if done.returncode == 0 and len(said) == layout.nodes:
             break
     else:
-        raise RuntimeError(f"srun failed on the nodes: {done.stderr.strip()[-400:]}")
+        raise RuntimeError(f"srun failed on the nodes: {cause(done.stderr)}")
     said.sort(key=lambda node: node.pop("number"))
     world = min((node.pop("world") or 1) for node in said)
     return [Node(**node) for node in said], world

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 PROCESS_BYTES = 200 * 2**20
 
 
+#: What to do about a run that takes too much memory.
+REMEDIES = (
+    "a smaller batch, a larger `accumulation`, fewer processes on a node, or in SLURM a larger "
+    "`memory_gib`"
+)
+
+
 @dataclass(frozen=True)
 class Footprint:
     """Bytes that one replica of a model takes.
@@ -181,8 +188,7 @@ def shortage(needed: float, available: float, rows: int) -> str:
     """Return why a run does not fit into memory, and the remedies."""
     return (
         f"needs at least {readable.size(needed)} of memory on a node, with {rows} rows of a rank "
-        f"at a time, and {readable.size(available)} are available. Remedy: a smaller batch, a "
-        "larger `accumulation`, fewer processes on a node, or in SLURM a larger `memory_gib`"
+        f"at a time, and {readable.size(available)} are available. Remedy: {REMEDIES}"
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -357,6 +358,79 @@ def test_a_launcher_that_is_missing_makes_the_run_unavailable(
     outcome = measure(request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run.json", 300)
     assert outcome.status == "unavailable" and "no-such-mpirun" in outcome.reason
     assert read_json(tmp_path / "run.json")["status"] == "unavailable"
+
+
+#: Code that every Python process begins with: a rank goes into a control group and fills it.
+FILLING = """
+import os, sys
+if sys.orig_argv[1:3] == ["-m", "escala.training.rank"]:
+    open({group!r} + "/cgroup.procs", "w").write(str(os.getpid()))
+    filled = bytearray(2**29)
+"""
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group that allows 64 MiB of memory."""
+    root = Path("/sys/fs/cgroup")
+    old = (root / "memory").is_dir()
+    group = (root / "memory" if old else root) / f"escala-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        limit = group / ("memory.limit_in_bytes" if old else "memory.max")
+        limit.write_text(str(2**26))
+    except OSError as error:
+        group.is_dir() and group.rmdir()
+        pytest.skip(
+            f"no control group can be made: {error}; run as root on a machine that allows it"
+        )
+    yield group
+    group.rmdir()
+
+
+def test_a_rank_that_the_kernel_ends_for_memory_ran_out_of_memory(
+    small_split, request_for, tmp_path, imported, small_group
+):
+    imported(FILLING.format(group=str(small_group)))
+    request = request_for("single", "1x1", workload="majority")
+    outcome = measure(request, small_split, tmp_path / "run.json", PATIENCE_SECONDS)
+    assert outcome.status == "out-of-memory"
+    assert outcome.reason.startswith("out of memory: the kernel ended rank 0 (signal 9)")
+    assert "Remedy: a smaller batch" in outcome.reason
+
+
+def test_a_reason_begins_with_what_open_mpi_began_with(
+    small_split, request_for, tmp_path, monkeypatch
+):
+    parameters = tmp_path / ".openmpi" / "mca-params.conf"
+    parameters.parent.mkdir()
+    parameters.write_text("oob_tcp_if_exclude = eth0\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    outcome = measure(request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run.json", 300)
+    assert outcome.status == "failed"
+    assert "it said: Both TCP interface include and exclude lists were spec" in outcome.reason
+    assert "Open MPI also reads ~/.openmpi/mca-params.conf" in outcome.reason
+    assert "---" not in outcome.reason
+
+
+def test_a_full_temporary_folder_is_named(small_split, request_for, tmp_path, monkeypatch):
+    full = tmp_path / "full"
+    full.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(full)])
+    if mounted.returncode:
+        pytest.skip("only root can mount a small file system")
+    try:
+        with contextlib.suppress(OSError):
+            (full / "filled").write_bytes(bytes(2**17))
+        monkeypatch.setenv("TMPDIR", str(full))
+        outcome = measure(
+            request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run.json", 300
+        )
+    finally:
+        subprocess.run(["umount", "--lazy", str(full)], check=True)
+    assert outcome.status == "failed"
+    assert "OUT-OF-RESOURCE" in outcome.reason
+    assert f"{full} is full (0 bytes free): make space there" in outcome.reason
 
 
 def test_a_run_whose_job_was_lost_is_a_failed_run(small_split, request_for, tmp_path):

@@ -444,7 +444,7 @@ def test_what_cannot_be_kept_fails_the_run(small_split, request_for, tmp_path, m
 # Code that every Python process begins with: a rank keeps its environment.
 GIVEN = """
 import json, os, sys
-if "escala.training.rank" in sys.orig_argv:
+if sys.orig_argv[1:3] == ["-m", "escala.training.rank"]:
     json.dump(dict(os.environ), open({file!r}, "w"))
 """
 
