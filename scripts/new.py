@@ -39,6 +39,8 @@ def main() -> int | None:
     content = _checked(given, output, force)
     with atomic(output) as temporary:
         temporary.write_text(content, encoding="utf-8")
+    if not_read := recognised(given["data"]).not_read:
+        print(f"Not read in {given['data']}: {', '.join(not_read)}")
     print(f"Written: {output}\nNext: uv run escala run --experiment {output} --dry-run")
     return None
 

@@ -11,6 +11,14 @@ from string import Template
 
 from escala.core.errors import InputError
 
+#: Files and folders that systems leave beside a user's, in small letters.
+_LEFT_BY_SYSTEMS = ("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx")
+
+
+def is_hidden(path: Path) -> bool:
+    """Return whether a file or folder was made by the system: `._A.fasta`, `Thumbs.db`, …."""
+    return path.name.startswith(".") or path.name.lower() in _LEFT_BY_SYSTEMS
+
 
 def expanded_path(text: str, where: str) -> str:
     """Return a path with environment variables and `~` expanded; see `expanded`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ import yaml
 from escala.core import plugins
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
-from escala.data.genomes.acquire.paths import SUFFIXES, class_files
-from escala.data.paths import expanded_path
+from escala.data.genomes.acquire.paths import class_files, files_by_class
+from escala.data.paths import expanded_path, is_hidden
 from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA, composed
 from escala.runtime.layout import Layout
@@ -58,12 +58,14 @@ class Dataset:
     workload : the workload to train on it by default.
     settings : of the dataset, without `split.seeds`.
     own_splits : whether each repeat trains and tests on a split of its own.
+    not_read : names of what else is in the user's folder.
     """
 
     name: str
     workload: str
     settings: dict[str, Any] = field(hash=False)
     own_splits: bool = False
+    not_read: tuple[str, ...] = ()
 
 
 def recognised(data: str) -> Dataset:
@@ -107,12 +109,10 @@ def _simulated() -> Dataset:
 
 def _genomes(path: Path, data: str) -> Dataset | None:
     """Recognise a folder with a FASTA file for each class."""
-    names = [each.name for each in path.iterdir()] if path.is_dir() else []
-    ending = "|".join(map(re.escape, SUFFIXES))
-    matches = (re.fullmatch(f"(.+?)(?:{ending})", name) for name in sorted(names))
-    classes = list(dict.fromkeys(match[1] for match in matches if match))
-    if not classes:
+    found = files_by_class(path) if path.is_dir() else {}
+    if not found:
         return None
+    classes = sorted(found)
     source = {"type": "files", "folder": data}
     class_files(source, classes)
     return Dataset(
@@ -121,6 +121,15 @@ def _genomes(path: Path, data: str) -> Dataset | None:
         # Genomes of a species begin at different letters: docs/decisions/009-windows.md.
         _settings_of_genomes(source, classes, {"method": "windows", "within": 100}),
         own_splits=True,
+        not_read=_others(path, [file for files in found.values() for file in files]),
+    )
+
+
+def _others(folder: Path, read: Collection[Path]) -> tuple[str, ...]:
+    """Return the names of what is not read in a folder; hidden files come last."""
+    others = (each for each in folder.iterdir() if each not in read)
+    return tuple(
+        each.name for each in sorted(others, key=lambda each: (is_hidden(each), each.name))
     )
 
 

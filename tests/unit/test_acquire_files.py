@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import io
+import lzma
 import tracemalloc
 from pathlib import Path
 
@@ -42,13 +44,16 @@ def content(path: Path) -> list[tuple[str, str]]:
     return list(records(path))
 
 
-@pytest.mark.parametrize("suffix", [".fasta", ".fa", ".fna"])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("suffix", [".fasta", ".fa", ".fna", ".fas", ".FASTA", ".Fsa", ".ffn"])
+@pytest.mark.parametrize(
+    ("ending", "packed"),
+    [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".XZ", lzma.compress)],
+)
 @pytest.mark.parametrize("kind", ["files", "virusurf"])
-def test_every_permitted_name_is_read(genomes, suffix, packed, kind):
+def test_every_permitted_name_is_read(genomes, suffix, ending, packed, kind):
     (genomes / "X.fasta").unlink()
-    name = f"X{suffix}{'.gz' if packed else ''}"
-    (genomes / name).write_bytes(gzip.compress(TWO_LINES) if packed else TWO_LINES)
+    (genomes / "._X.fasta").write_bytes(b"\0\5\x16\7Mac OS X")
+    (genomes / f"X{suffix}{ending}").write_bytes(packed(TWO_LINES))
     output = taken(genomes, kind, ("X",))
     assert [path.name for path in output.iterdir()] == ["X.fasta"]
     assert content(output / "X.fasta") == [("A1 first", "ACGT"), ("A2", "acgtn")]

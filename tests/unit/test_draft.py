@@ -74,6 +74,19 @@ def test_classes_of_genomes_are_the_names_of_the_files_and_repeats_have_splits(f
     assert settings["split"]["seeds"] == [1, 2, 3]
 
 
+def test_every_file_of_a_folder_of_genomes_is_a_class_or_named(fasta):
+    for name in ("EAST.fas", "WEST.FASTA", "UP.fa.xz", "DOWN.Fna.bz2"):
+        (fasta / name).write_text(">n1\nACGT\n")
+    not_read = ["IN.fasta.zip", "OUT.faa", "Thumbs.db", "notes.txt", "._EAST.fas", ".DS_Store"]
+    for name in not_read:
+        (fasta / name).touch()
+    (fasta / "more.fasta").mkdir()
+    found = recognised(str(fasta))
+    assert found.settings["classes"] == ["DOWN", "EAST", "NORTH", "SOUTH", "UP", "WEST"]
+    assert set(found.not_read) == {*not_read, "more.fasta"}
+    assert found.not_read[-3:] == (".DS_Store", "._EAST.fas", "Thumbs.db"), "hidden files last"
+
+
 def test_two_files_of_a_class_are_refused(fasta):
     (fasta / "NORTH.fa").write_text(">n1\nACGT\n")
     with pytest.raises(InputError, match="several files for the class NORTH"):
