@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from escala.cache import store
 from escala.core import interrupts
@@ -44,6 +46,19 @@ def main(command: Callable[[], int | None]) -> int:
             raise
         print(f"escala: {error.filename or 'a file'}: {error.strerror}", file=sys.stderr)
         return 1
+
+
+def json_or_file(text: str) -> Any:
+    """Return the value of an option that is JSON, or `@` and the file that holds it.
+
+    Linux limits a single argument to 128 KiB, and a file is of any length.
+
+    Raises
+    ------
+    ValueError : it is no JSON.
+    OSError : the file cannot be read.
+    """
+    return json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
 
 
 def serve_or_make(step: str, **keywords) -> str:

@@ -140,7 +140,6 @@ class Subject:
             "oversubscribe": True,
             "max_steps": None,
             "probe_settings": None,
-            "compared_with": [],
         }
 
     def measured(self, strategy: str, layout: str) -> dict:

@@ -35,12 +35,13 @@ rule genomes:
     shell:
         """
         python -m scripts.acquire \
-            --source {params.source:q} \
+            --source @/dev/fd/3 \
             --classes {params.classes:q} \
             --inputs {input:q} \
             --output {output.sequences:q} \
             --lock {output.lock:q} \
-            --partial {params.partial:q} 2>&1 | tee -i {log:q}
+            --partial {params.partial:q} \
+            3<<<{params.source:q} 2>&1 | tee -i {log:q}
         """
 
 
@@ -65,7 +66,8 @@ rule source:
         """
         python -m scripts.source \
             --kind {params.kind} \
-            --acquisition {params.acquisition:q} \
+            --acquisition @/dev/fd/3 \
             --inputs {input:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
+            --output {output:q} \
+            3<<<{params.acquisition:q} 2>&1 | tee -i {log:q}
         """

@@ -74,10 +74,11 @@ rule gradients:
         """
         python -m scripts.gradients \
             --workload {wildcards.workload} \
-            --training {params.training:q} \
-            --knobs {params.knobs:q} \
+            --training @/dev/fd/3 \
+            --knobs @/dev/fd/4 \
             --split {params.split:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
+            --output {output:q} \
+            3<<<{params.training:q} 4<<<{params.knobs:q} 2>&1 | tee -i {log:q}
         """
 
 
@@ -99,8 +100,9 @@ rule calibrate:
     shell:
         """
         python -m scripts.calibrate \
-            --sources {params.sources:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
+            --sources @/dev/fd/3 \
+            --output {output:q} \
+            3<<<{params.sources:q} 2>&1 | tee -i {log:q}
         """
 
 
@@ -124,9 +126,10 @@ rule predict_times:
         """
         python -m scripts.predictions \
             --calibration {input.calibration:q} \
-            --configurations {params.configurations:q} \
+            --configurations @/dev/fd/3 \
             --datasets {input.datasets:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
+            --output {output:q} \
+            3<<<{params.configurations:q} 2>&1 | tee -i {log:q}
         """
 
 
@@ -148,9 +151,10 @@ rule plan:
     shell:
         """
         python -m scripts.plans \
-            --plans {params.plans:q} \
+            --plans @/dev/fd/3 \
             --datasets {input:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
+            --output {output:q} \
+            3<<<{params.plans:q} 2>&1 | tee -i {log:q}
         """
 
 

@@ -137,10 +137,11 @@ rule arrays:
         python -m scripts.arrays \
             --kind {params.kind} \
             --name {wildcards.dataset} \
-            --preparation {params.preparation:q} \
+            --preparation @/dev/fd/3 \
             --seed {wildcards.seed} \
-            --inputs {params.inputs:q} \
-            --output {params.folder:q} 2>&1 | tee -i {log:q}
+            --inputs @/dev/fd/4 \
+            --output {params.folder:q} \
+            3<<<{params.preparation:q} 4<<<{params.inputs:q} 2>&1 | tee -i {log:q}
         """
 
 

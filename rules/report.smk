@@ -64,15 +64,17 @@ rule tables:
         python -m scripts.tables \
             --runs {input.runs:q} \
             --paired {input.paired:q} \
-            --pairs {params.pairs:q} \
-            --references {params.references:q} \
-            --probe-settings {params.probe_settings:q} \
+            --pairs @/dev/fd/3 \
+            --references @/dev/fd/4 \
+            --probe-settings @/dev/fd/5 \
             --datasets {input.datasets:q} \
             --classes {input.classes:q} \
             --probed {input.probed:q} \
             {params.predictions:q} \
             {params.pilot:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
+            --output {output:q} \
+            3<<<{params.pairs:q} 4<<<{params.references:q} \
+    5<<<{params.probe_settings:q} 2>&1 | tee -i {log:q}
         """
 
 

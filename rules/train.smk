@@ -50,18 +50,22 @@ rule train:
             *key.chosen(wildcards.workload, wildcards.strategy, run_of(wildcards).instrument),
         ),
         request=request,
+        turn=turn,
         data=subpath(input[0], parent=True),
     message:
         "Train {wildcards.workload} on {wildcards.dataset}: {wildcards.strategy} "
         "{wildcards.layout} {wildcards.variant}, {wildcards.repeat}"
-    # With exec the script replaces the shell, and notices when Snakemake is killed.
+    # A here-string may be longer than an argument. With exec the script replaces the shell, and
+    # notices when Snakemake is killed.
     shell:
         """
         exec python -m scripts.train \
-            --request {params.request:q} \
+            --request @/dev/fd/3 \
+            --turn @/dev/fd/4 \
             --data {params.data:q} \
             --time-limit {resources.time_limit} \
-            --output {output:q} > >(tee -i {log:q}) 2>&1
+            --output {output:q} > >(tee -i {log:q}) 2>&1 \
+            3<<<{params.request:q} 4<<<{params.turn:q}
         """
 
 
@@ -88,9 +92,10 @@ checkpoint pairs:
         """
         python -m scripts.pairs \
             --runs {input.runs:q} \
-            --references {params.references:q} \
-            --pairs {params.pairs:q} \
-            --output {output:q} 2>&1 | tee -i {log:q}
+            --references @/dev/fd/3 \
+            --pairs @/dev/fd/4 \
+            --output {output:q} \
+            3<<<{params.references:q} 4<<<{params.pairs:q} 2>&1 | tee -i {log:q}
         """
 
 

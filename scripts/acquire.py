@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 
@@ -15,7 +14,7 @@ PLACES = ("folder", "lock", "email")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=json.loads, required=True, metavar="JSON")
+    parser.add_argument("--source", type=cli.json_or_file, required=True, metavar="JSON")
     parser.add_argument("--classes", nargs="+", required=True, metavar="CLASS")
     parser.add_argument(
         "--inputs",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from escala import cli
@@ -20,13 +19,17 @@ def main() -> None:
     parser.add_argument(
         "--preparation",
         required=True,
-        type=json.loads,
+        type=cli.json_or_file,
         metavar="JSON",
         help="the settings that the arrays depend on",
     )
     parser.add_argument("--seed", required=True, type=int, help="seed of the split")
     parser.add_argument(
-        "--inputs", required=True, type=json.loads, metavar="JSON", help="files to read, by name"
+        "--inputs",
+        required=True,
+        type=cli.json_or_file,
+        metavar="JSON",
+        help="files to read, by name",
     )
     parser.add_argument("--output", required=True, type=Path, help="folder for the arrays")
     arguments = parser.parse_args()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ def main() -> None:
     parser.add_argument(
         "--sources",
         required=True,
-        type=json.loads,
+        type=cli.json_or_file,
         metavar="JSON",
         help="files of runs and gradients by what they give",
     )

@@ -6,7 +6,6 @@ The exit code is 1 if any answer is no.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def main() -> int:
     parser.add_argument("--kind", type=Path, help="folder of the dataset's kind, if it is your own")
     parser.add_argument(
         "--settings",
-        type=json.loads,
+        type=cli.json_or_file,
         default={},
         metavar="JSON",
         help="settings of the workload in an experiment",

@@ -6,7 +6,6 @@ Where ranks may compute the input of a dense layer again, this is timed, on the 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 
@@ -22,8 +21,8 @@ from escala.workloads import WORKLOADS
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", required=True, choices=sorted(WORKLOADS))
-    parser.add_argument("--training", required=True, type=json.loads, metavar="JSON")
-    parser.add_argument("--knobs", required=True, type=json.loads, metavar="JSON")
+    parser.add_argument("--training", required=True, type=cli.json_or_file, metavar="JSON")
+    parser.add_argument("--knobs", required=True, type=cli.json_or_file, metavar="JSON")
     parser.add_argument("--split", required=True, type=Path, help="folder of the split")
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from escala import cli
@@ -16,14 +15,14 @@ def main() -> None:
     parser.add_argument(
         "--references",
         required=True,
-        type=json.loads,
+        type=cli.json_or_file,
         metavar="JSON",
         help="the references of configurations, the main one first",
     )
     parser.add_argument(
         "--pairs",
         required=True,
-        type=json.loads,
+        type=cli.json_or_file,
         metavar="JSON",
         help="half_width, pilot and at_most, as in the experiment",
     )

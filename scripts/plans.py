@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from escala import cli
@@ -15,7 +14,7 @@ def main() -> None:
     parser.add_argument(
         "--plans",
         required=True,
-        type=json.loads,
+        type=cli.json_or_file,
         metavar="JSON",
         help="the experiment, as escala.experiment.plans describes it",
     )

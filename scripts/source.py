@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from escala import cli
@@ -16,7 +15,7 @@ def main() -> None:
     parser.add_argument(
         "--acquisition",
         required=True,
-        type=json.loads,
+        type=cli.json_or_file,
         metavar="JSON",
         help="settings that determine the acquired data",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,21 +20,21 @@ def main() -> None:
     parser.add_argument("--paired", nargs="*", default=[], type=Path, metavar="run.json")
     parser.add_argument(
         "--pairs",
-        type=json.loads,
+        type=cli.json_or_file,
         default=[],
         metavar="JSON",
         help="the pairs of ladders whose runs are --paired",
     )
     parser.add_argument(
         "--references",
-        type=json.loads,
+        type=cli.json_or_file,
         default=DEFAULT_REFERENCES,
         metavar="JSON",
         help="the references of configurations, the main one first",
     )
     parser.add_argument(
         "--probe-settings",
-        type=json.loads,
+        type=cli.json_or_file,
         default={},
         metavar="JSON",
         help="the settings of the probes, by their names",

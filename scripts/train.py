@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from escala import cli
+from escala.cache import store
 from escala.core.children import die_with_parent
-from escala.core.files import read_json, write_json
 from escala.data import base
 from escala.probes import PROBES
 from escala.record import key
+from escala.record.stored import keep_older, may_be_served
 from escala.strategies.base import TIMELINE_FILES
 
 #: Files that a run may leave beside its run.json.
@@ -30,9 +30,16 @@ def main() -> None:
     parser.add_argument(
         "--request",
         required=True,
-        type=json.loads,
+        type=cli.json_or_file,
         metavar="JSON",
         help="the run's identity, training settings, knobs and seeds",
+    )
+    parser.add_argument(
+        "--turn",
+        type=cli.json_or_file,
+        default={"matched_with": []},
+        metavar="JSON",
+        help="the requests of the runs of its repeat that the run is matched with",
     )
     parser.add_argument("--data", required=True, type=Path, help="folder of the split")
     parser.add_argument("--time-limit", type=float, default=3600, metavar="SECONDS")
@@ -65,21 +72,29 @@ def main() -> None:
     beside = tuple(dict.fromkeys((*BESIDE, *(PROBES[probe].products if probe else ()))))
     names = (base.DESCRIPTION, *base.files(base.description(arguments.data)))
     arrays = {name: arguments.data / name for name in names}
+    works = [key.work(each) for each in (request, *arguments.turn["matched_with"])]
+    common = {
+        "code": key.CODE,
+        "packages": key.PACKAGES,
+        "inputs": {name: path for name, path in arrays.items() if path.exists()},
+        "measurement": key.machine(),
+    }
+    own, *kept = store.kept(probe or "train", works, "run.json", **common)
+    sessions = keep_older(output, own)
+    serve = may_be_served(sessions, kept)
+    if sessions and not serve:
+        print(f"{output}: is measured again: the store lacks a run that it is matched with")
     cli.serve_or_make(
-        request["instrument"] or "train",
-        code=key.CODE,
-        chosen=key.chosen(request["workload"], request["strategy"], request["instrument"]),
-        packages=key.PACKAGES,
-        inputs={name: path for name, path in arrays.items() if path.exists()},
-        parameters=request | {"record": key.RECORD},
-        measurement=key.machine(),
+        probe or "train",
+        **common,
+        **works[0]._asdict(),
         outputs={name: output.with_name(name) for name in ("run.json", *beside)},
         optional=beside,
         make=make,
+        serve=serve,
     )
     # A run from the store was measured in another session, which is kept as well.
-    served = read_json(output)
-    write_json(output.parent / "sessions" / f"{served['session']}.json", served)
+    keep_older(output, [output.read_bytes()])
 
 
 if __name__ == "__main__":

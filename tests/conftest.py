@@ -406,7 +406,6 @@ def request_for():
             "oversubscribe": True,
             "max_steps": None,
             "probe_settings": {} if changes.get("instrument") else None,
-            "compared_with": [],
         } | changes
 
     return build

@@ -35,6 +35,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from escala.cache import digests
 from escala.cache.sources import code_digest, package_versions, sources
@@ -135,6 +136,7 @@ def get_or_compute(
     packages: Collection[str] = (),
     chosen: Collection[str] = (),
     optional: Collection[str] = (),
+    serve: bool = True,
 ) -> str:
     """Serve the outputs of a step from the store, or make them and store them.
 
@@ -153,6 +155,7 @@ def get_or_compute(
     chosen : modules that the step picks from a registry by name; see
         `escala.cache.sources.sources`.
     optional : names of outputs that the step may leave out.
+    serve : False makes the outputs anew, as `ESCALA_MEASURE_AGAIN` does.
 
     Returns
     -------
@@ -168,24 +171,15 @@ def get_or_compute(
     store = location()
 
     def determined() -> dict:
-        reached = sources(code, chosen=chosen)
-        return {
-            "format": FORMAT,
-            "step": step,
-            "inputs": {name: content(path, store) for name, path in inputs.items()},
-            "parameters": dict(parameters),
-            "code": reached.files,
-            "packages": package_versions(reached.packages, packages),
-            "measurement": None if measurement is None else dict(measurement),
-            "environment": variables.describe(),
-        }
+        contents = {name: content(path, store) for name, path in inputs.items()}
+        return _determined(step, code, contents, parameters, measurement, packages, chosen)
 
     if store is None:
         _make(step, make, outputs, optional)
         return "made"
     # A copy, because the step may change its parameters.
     known = json.loads(_canonical(determined()))
-    again = measurement is not None and os.environ.get(AGAIN) == "1"
+    again = not serve or (measurement is not None and os.environ.get(AGAIN) == "1")
     try:
         with _ignore_store_errors(store) as usable:
             if not again and _serve(store, _digest(known), outputs):
@@ -199,6 +193,78 @@ def get_or_compute(
         else:
             _say(f"{step}: its inputs or its code changed while it ran: not stored")
     return "made"
+
+
+class Work(NamedTuple):
+    """What distinguishes measurements of one step, of the same inputs and on one machine.
+
+    See `get_or_compute`.
+    """
+
+    parameters: Mapping
+    chosen: Collection[str]
+
+
+def kept(
+    step: str,
+    works: Iterable[Work],
+    output: str,
+    *,
+    code: str,
+    inputs: Mapping[str, Path],
+    measurement: Mapping,
+    packages: Collection[str] = (),
+) -> list[list[bytes]]:
+    """Return one output of every measurement that the store holds, for each work, oldest first.
+
+    Measurements are none where they are not to be served: there is no store, or
+    `ESCALA_MEASURE_AGAIN` is set. Damaged ones are left out.
+
+    Parameters
+    ----------
+    output : name of an output that is a file.
+    step, code, inputs, measurement, packages : see `get_or_compute`.
+    """
+    store, found = location(), [[] for _ in works]
+    if store is None or not store.exists() or os.environ.get(AGAIN) == "1":
+        return found
+    contents = {name: content(path, store) for name, path in inputs.items()}
+    with _ignore_store_errors(store), _locked(store):
+        for work, of_work in zip(works, found, strict=True):
+            known = _determined(
+                step, code, contents, work.parameters, measurement, packages, work.chosen
+            )
+            folder = _folder(store, _digest(json.loads(_canonical(known))))
+            for path in sorted(folder.glob("*.json")):
+                with suppress(Damaged, LookupError, TypeError, OSError):
+                    ((digest, _),) = filter(None, read(path).outputs[output].values())
+                    blob = _blob(store, digest).read_bytes()
+                    if hashlib.sha256(blob).hexdigest() == digest:
+                        of_work.append(blob)
+    return found
+
+
+def _determined(
+    step: str,
+    code: str,
+    contents: Mapping[str, Content],
+    parameters: Mapping,
+    measurement: Mapping | None,
+    packages: Collection[str],
+    chosen: Collection[str],
+) -> dict:
+    """Return all that a key is the digest of."""
+    reached = sources(code, chosen=chosen)
+    return {
+        "format": FORMAT,
+        "step": step,
+        "inputs": dict(contents),
+        "parameters": dict(parameters),
+        "code": reached.files,
+        "packages": package_versions(reached.packages, packages),
+        "measurement": None if measurement is None else dict(measurement),
+        "environment": variables.describe(),
+    }
 
 
 def _make(

@@ -99,7 +99,7 @@ class Calibration(Experiment):
     def data_folder(self, dataset):
         return self.base.data_folder(dataset)
 
-    def compared_with(self, run):
+    def references_of(self, run):
         """Return nothing: times of steps are used as they are."""
         return []
 

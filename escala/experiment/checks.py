@@ -5,6 +5,7 @@ A check takes an experiment and raises `InputError`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -76,8 +77,7 @@ def _check_configurations(experiment: Experiment) -> None:
                         f"no such {part.removesuffix('s')}",
                         f"use one of {', '.join(known)}",
                     )
-    files = experiment.run_files()
-    repeated = {file for file in files if files.count(file) > 1}
+    repeated = [file for file, times in Counter(experiment.run_files()).items() if times > 1]
     if repeated:
         raise experiment.error(
             "configurations",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-import hashlib
+import itertools
 import json
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ class Experiment:
         ]
 
     def _pairs(self, ladder: str, rungs: list[dict]) -> Iterator[Pair]:
-        for number, (before, after) in enumerate(pairwise(rungs), start=1):
+        for number, (before, after) in enumerate(itertools.pairwise(rungs), start=1):
             change = after.get("label") or self._change(before, after)
             name = f"{ladder}-{number}"
             yield Pair(
@@ -197,7 +198,7 @@ class Experiment:
 
     def _is_reference_of_another(self, run: Run) -> bool:
         return takes_steps(run) and any(
-            run.configuration in self._references_of(other)
+            run.configuration in self._references[other]
             for other in self.configurations_of(run.workload)
         )
 
@@ -230,8 +231,19 @@ class Experiment:
         A probe with the setting `repeats` has as many runs of each configuration. A probe run that
         the whole experiment leaves out can still be requested by its path.
         """
-        if probe is None:
-            return self.timed
+        return list(self._places[probe])
+
+    @cached_property
+    def _places(self) -> dict[str | None, dict[Run, int]]:
+        """For the timing runs (None) and each probe, every run and its index."""
+        runs = {None: self.timed} | {probe: self._possible(probe) for probe in PROBES}
+        return {probe: {run: index for index, run in enumerate(of)} for probe, of in runs.items()}
+
+    def holds(self, run: Run) -> bool:
+        """Return whether a run is among those of the experiment."""
+        return run in self._places.get(run.instrument, ())
+
+    def _possible(self, probe: str) -> list[Run]:
         repeats = self.settings[probe].get("repeats")
         return [
             run
@@ -248,12 +260,12 @@ class Experiment:
         A single repeat, and a probe without `repeats`, come after them.
         """
         if run.instrument is None:
-            return self.timed.index(run)
+            return self._places[None][run]
         last = self.settings[run.instrument].get("repeats", 1) - 1
         if last < 1:
             return None
         before = round((run.repeat - 1) / last * self.settings["repeats"])
-        return sum(timed.repeat <= before for timed in self._in_turns) - 0.5
+        return bisect_right(self._in_turns, before, key=lambda timed: timed.repeat) - 0.5
 
     def _cells(self, **last: Any) -> Iterator[Run]:
         for dataset, workload in self.tasks:
@@ -354,43 +366,46 @@ class Experiment:
         per_process = self.settings["variants"][run.variant]["cores_per_process"]
         return Layout.parse(run.layout).processes * per_process
 
-    def compared_with(self, run: Run) -> list[str]:
-        """Return the configurations compared with a run, each with a digest of its settings.
+    def references_of(self, run: Run) -> list[Run]:
+        """Return the runs that a run's ratios are formed with, all of its repeat.
 
-        They are part of the run's key. If such a configuration is added, or its settings or its
-        link change, both sides are measured again in one session, so that their ratio is valid.
-        If `noise_floor` is added, all of them are measured again.
-        """
-        found = sorted(
-            f"{configuration} {self._digest(replace(run, **configuration._asdict()))}"
-            for configuration in self._set_against(run)
-        )
-        in_turns = run.instrument is None and run.pair in (None, AGAIN)
-        return [*found, AGAIN] if found and in_turns and self.settings["noise_floor"] else found
-
-    def _set_against(self, run: Run) -> set[Configuration]:
-        """Return the configurations that a run is compared with, as references or in pairs.
-
-        A probe run has some only if its probe is `compared`.
+        A run without its references has no ratio. A duplicate has the first run of its
+        configuration, and each side of a ladder's pair the other side. A probe run has some only if
+        its probe is `compared`.
         """
         if not takes_steps(run) or (run.instrument and not PROBES[run.instrument].compared):
-            return set()
-        if run.pair not in (None, AGAIN):
+            return []
+        if run.pair == AGAIN:
+            return [replace(run, pair=None)]
+        if run.pair is not None:
             [pair] = [pair for pair in self.pairs if pair.name == run.pair]
-            return {pair.before, pair.after} - {run.configuration}
+            others = [side for side in (pair.before, pair.after) if side != run.configuration]
+        else:
+            others = self._references[run.configuration]
+        found = (replace(run, **other._asdict()) for other in others)
+        return [other for other in found if self.holds(other)]
+
+    def matched_with(self, run: Run) -> list[Run]:
+        """Return its references, and the runs of its repeat that have it as a reference."""
+        return list(dict.fromkeys([*self.references_of(run), *self._referring.get(run, [])]))
+
+    @cached_property
+    def _referring(self) -> dict[Run, list[Run]]:
+        """For each run, those that have it as a reference."""
+        found: dict[Run, list[Run]] = defaultdict(list)
+        for run in itertools.chain.from_iterable(self._places.values()):
+            for reference in self.references_of(run):
+                found[reference].append(run)
+        return found
+
+    @cached_property
+    def _references(self) -> dict[Configuration, list[Configuration]]:
+        """For each configuration, those it is compared with, whether or not they are measured."""
         return {
-            other
-            for other in self.configurations_of(run.workload)
-            if run.configuration in self._references_of(other)
-            or other in self._references_of(run.configuration)
+            configuration: [other for _, other in compared_with(configuration, self.references)]
+            for workload in self.settings["workloads"]
+            for configuration in self.configurations_of(workload)
         }
-
-    def _references_of(self, configuration: Configuration) -> list[Configuration]:
-        return [found for _, found in compared_with(configuration, self.references)]
-
-    def _digest(self, run: Run) -> str:
-        settings = json.dumps(self._determining(run), sort_keys=True)
-        return hashlib.sha256(settings.encode()).hexdigest()[:12]
 
     def run(
         self,
@@ -412,7 +427,7 @@ class Experiment:
         """
         configuration = (strategy, layout, variant, network)
         wanted = Run(self.name, dataset, workload, *configuration, repeat, instrument, pair)
-        if wanted not in self.of_instrument(instrument):
+        if not self.holds(wanted):
             raise InputError(
                 wanted.file,
                 f"{strategy} {layout}",
@@ -432,7 +447,6 @@ class Experiment:
             "launcher": self.settings["launcher"],
             "oversubscribe": self.settings["oversubscribe"],
             "probe_settings": self._probe_settings(run),
-            "compared_with": self.compared_with(run),
         }
 
     @property

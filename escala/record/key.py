@@ -8,6 +8,10 @@ results and draws figures is not part of it.
 
 from __future__ import annotations
 
+import hashlib
+import json
+
+from escala.cache import store
 from escala.cache.sources import code_digest
 from escala.core import hardware, other_memory
 from escala.data import KINDS
@@ -42,6 +46,19 @@ def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
 def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
     """Return one digest, in hexadecimal, of the code that a measurement runs."""
     return code_digest(CODE, chosen=chosen(workload, strategy, probe))
+
+
+def request_sha256(request: dict) -> str:
+    """Return the digest of a request, in hexadecimal."""
+    # As a job reads it: keys of JSON are text.
+    written = json.dumps(json.loads(json.dumps(request)), sort_keys=True)
+    return hashlib.sha256(written.encode()).hexdigest()
+
+
+def work(request: dict) -> store.Work:
+    """Return what distinguishes the measurement of a request from others of its split."""
+    names = request["workload"], request["strategy"], request["instrument"]
+    return store.Work(request | {"record": RECORD}, chosen(*names))
 
 
 def machine() -> dict:

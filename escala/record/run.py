@@ -23,6 +23,7 @@ from escala.record.place import linked, placed
 from escala.record.plan import make_plan, resumption, shards, split_description
 from escala.record.schema import validate_run
 from escala.record.supervise import supervise
+from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
 from escala.training.rank import SCRATCH
@@ -67,15 +68,13 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     """
     started, clock, request = datetime.now(UTC), time.monotonic(), _whole(request)
     folder, ranks_folder = output.parent, output.parent / "ranks"
-    _clean(folder)
-    ranks_folder.mkdir(parents=True)
     description = split_description(data)
     plan = make_plan(request, description, data)
     plan |= resumption(plan, description, folder)
     identity = _identity(request, plan, description, started)
     result = copy.deepcopy(identity)
     try:
-        outcome = _attempt(request, plan, data, ranks_folder, result, time_limit_seconds)
+        outcome = _attempt(request, plan, data, folder, result, time_limit_seconds)
     finally:
         _tidy(ranks_folder)
     interrupts.end_if_received()
@@ -113,18 +112,19 @@ def lost(request: dict, data: Path, output: Path, status: str, reason: str) -> N
 
 
 def _whole(request: dict) -> dict:
-    """Return a request with the settings that it omits."""
+    """Return a request with the settings that it omits, and its own digest."""
     training = request["training"]
     omitted = omitted_values(request["workload"], training)
-    return request | {"training": omitted | training}
+    return request | {"training": omitted | training, "sha256": key.request_sha256(request)}
 
 
 def _attempt(
-    request: dict, plan: dict, data: Path, ranks_folder: Path, result: dict, limit: float
+    request: dict, plan: dict, data: Path, folder: Path, result: dict, limit: float
 ) -> Outcome:
     """Run the ranks and write what they measured into `result`; whatever fails is an outcome."""
+    ranks_folder = folder / "ranks"
     try:
-        started = placed(request, plan, result)
+        started = _begun(request, plan, folder, result)
         outcome = linked(request, started, result)
         if outcome.status != "ok":
             return outcome
@@ -142,6 +142,19 @@ def _attempt(
         with open(ranks_folder / "launcher.log", "a") as log:
             traceback.print_exc(file=log)
         return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
+
+
+def _begun(request: dict, plan: dict, folder: Path, result: dict) -> Launch:
+    """Find a run's nodes, and remove what its last measurement left unless its input is refused."""
+    try:
+        started = placed(request, plan, result)
+    except InputError:
+        raise
+    except Exception:
+        _clean(folder)
+        raise
+    _clean(folder)
+    return started
 
 
 def _identity(request: dict, plan: dict, description: dict, started: datetime) -> dict:
@@ -220,6 +233,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             request["workload"], request["strategy"], request["instrument"]
         ),
         "environment": variables.describe(),
+        "request_sha256": request["sha256"],
         "knobs": plan["knobs"],
         "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
     }
@@ -252,6 +266,7 @@ def _clean(folder: Path) -> None:
     for name in ("ranks", "tensorboard"):
         shutil.rmtree(folder / name, ignore_errors=True)
     _remove(folder, *PRODUCTS, "run.json")
+    (folder / "ranks").mkdir(parents=True)
 
 
 def _remove(folder: Path, *names: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -68,6 +69,20 @@ def read_result(path: Path) -> dict:
             f"remove it by `uv run python scripts/retry.py {experiment}`, then the same call again",
         )
     return run
+
+
+@cache
+def read_session(path: Path) -> dict | None:
+    """Return the content of an older measurement in `sessions/`, or None if it cannot be read.
+
+    Nothing but itself is lost with it. So a line on standard error names it, once for each process,
+    and the work goes on.
+    """
+    try:
+        return read_result(path)
+    except InputError as error:
+        print(f"escala: left out: {error}", file=sys.stderr, flush=True)
+        return None
 
 
 @cache

@@ -19,7 +19,7 @@ def experiment_names(e):
     """Return the names of the figures that are drawn from an experiment's tables."""
     has = {
         "classes": e.has_classes,
-        "comparisons": any(e.compared_with(run) for run in e.runs),
+        "comparisons": any(e.references_of(run) for run in e.runs),
         "several nodes": max(nodes_of(e.runs), default=1) > 1,
         "resources by nodes": len(nodes_of(e.probed("resources"))) > 1,
         "ladders": bool(e.pairs),

@@ -4,21 +4,25 @@ import json
 from math import ceil
 
 from escala.record import key
-from escala.record.schema import read_result
 from escala.runtime.layout import Layout
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
+from escala.workflow.untracked import Untracked
 
 
 def split_of(wildcards):
-    run = run_of(wildcards)
-    refuse_if_failed(run)
-    e = experiment(wildcards)
+    run, e = run_of(wildcards), experiment(wildcards)
     return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
 
 
 def request(wildcards):
     return json.dumps(experiment(wildcards).request(run_of(wildcards)))
+
+
+def turn(wildcards):
+    """Return what a job tells of the runs beside its own, which does not determine its result."""
+    run, e = run_of(wildcards), experiment(wildcards).largest
+    return Untracked(lambda: {"matched_with": [e.request(other) for other in e.matched_with(run)]})
 
 
 def timed_files(e):
@@ -81,21 +85,3 @@ def time_limit(wildcards):
 def job_minutes(wildcards):
     """Return the time limit of a run's job in minutes: the run ends itself before."""
     return int(time_limit_minutes(wildcards)) + 5
-
-
-def refuse_if_failed(run):
-    """Refuse a request for one run that has failed already.
-
-    Its run.json exists, so Snakemake would report success.
-    """
-    targets = workflow.dag_settings.targets if workflow.is_main_process else ()
-    if Path(run.file) in map(Path, targets) and Path(run.file).is_file():
-        try:
-            failed = read_result(Path(run.file))
-        except InputError as error:
-            raise WorkflowError(str(error)) from None
-        if failed["status"] != "ok":
-            raise WorkflowError(
-                f"{run.file}: ended as {failed['status']}: {failed['reason']}. To run it again: "
-                f"uv run python scripts/retry.py results/{run.experiment}, then this target"
-            )

@@ -8,19 +8,21 @@ from contextlib import chdir
 from snakemake.shell import shell
 
 from escala.core.hardware import available_cores, available_memory
+from escala.core.readable import counted
 from escala.record import estimate, estimate_disk, estimate_memory
 from escala.runtime import slurm
+from escala.workflow import graph
 
 SLURM_LOGS = Path(".snakemake/slurm_logs")
+GRAPH = graph.Graph(run_of, named_experiment)
+if workflow.is_main_process:
+    GRAPH.register()
 
 
 def requested_runs(needed_only):
     """Return the training runs in the graph of this call."""
     return [
-        run_of(job.wildcards)
-        for job in workflow.dag.jobs
-        if job.rule.name in ("train", "instrumented")
-        and (workflow.dag.needrun(job) or not needed_only)
+        run for run, job in GRAPH.jobs(workflow.dag) if workflow.dag.needrun(job) or not needed_only
     ]
 
 
@@ -55,6 +57,12 @@ def print_estimate():
         print(f"{e.name}: a pilot decides on the repeats; the estimates are those of {most}.")
     with chdir(WORKDIR):
         print(estimate.sentence(runs_to_estimate(), named_experiment), flush=True)
+        if GRAPH.added:
+            print(
+                f"{counted(len(GRAPH.added), 'run')} of these are measured so that each of the "
+                "others has its match: its reference, in the same repeat and session.",
+                flush=True,
+            )
         if store.location() and store.location().exists():
             print(f"Runs in the store {store.location()} take no time.", flush=True)
 
@@ -133,21 +141,28 @@ onerror:
     # A job that ended without a result, for example after the loss of its node, is a failed run.
     with chdir(WORKDIR):
         for job in workflow.scheduler.failed if workflow.scheduler else ():
-            if job.rule.name in ("train", "instrumented"):
+            if job.rule.name in graph.RULES:
                 run = run_of(job.wildcards)
                 if not Path(run.file).exists():
                     status, reason = slurm.ending(
                         job.rule.name, list(job.wildcards), SLURM_LOGS
                     )
-                    call = ["--request", request(job.wildcards), "--data", job.params.data]
-                    call += [
-                        "--output",
-                        run.file,
-                        "--lost",
-                        status,
-                        f"{reason}; see {job.log[0]}",
-                    ]
-                    subprocess.run([sys.executable, "-m", "scripts.train", *call])
+                    call = ["--request", "@/dev/stdin", "--data", job.params.data]
+                    call += ["--output", run.file]
+                    call += ["--lost", status, f"{reason}; see {job.log[0]}"]
+                    written = subprocess.run(
+                        [sys.executable, "-m", "scripts.train", *call],
+                        input=request(job.wildcards),
+                        text=True,
+                    )
+                    if written.returncode:
+                        print(
+                            f"escala: {run.file}: it ended as {status} ({reason}), and this could "
+                            f"not be written: exit code {written.returncode}, see above. The same "
+                            "call again measures it",
+                            file=sys.stderr,
+                            flush=True,
+                        )
 
 
 onsuccess:

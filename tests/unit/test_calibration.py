@@ -129,7 +129,7 @@ def test_what_calibrates_is_no_run_of_the_experiment():
         assert found.run(*names, run.repeat, run.instrument) == run
         assert run.file not in requests
         assert json.dumps(found.settings_of(run), sort_keys=True) not in settings
-        assert found.request(run)["compared_with"] == []
+        assert found.references_of(run) == []
     assert found.split_folder("small", 4) == base.split_folder("small", 4)
     assert len({run.file for run in needed}) == len(needed)
 

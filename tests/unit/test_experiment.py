@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,12 +19,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from escala.core.errors import InputError
+from escala.core.files import read_json, write_json
 from escala.experiment import Experiment, Pair, Run, check_name, load, named, read
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import _merged, completed, composed, with_python_patterns
 from escala.probes import PROBES
+from escala.record.matches import Identity, Matches
 from escala.strategies.knobs import complete, significant
 from escala.workloads import WORKLOADS
 
@@ -861,14 +865,14 @@ def test_the_second_run_of_a_reference_is_a_measurement_of_its_own():
     assert not any("again" in run.folder for run in experiment.probed("timeline"))
 
 
-def test_a_noise_floor_is_measured_in_one_session_with_all_that_is_compared():
-    """Without it nothing changes, and with it nothing but what is compared."""
-    again = changed(matrix(), floored())
-    assert again == set(Experiment(matrix(), "e.yaml").run_files())
+def test_a_noise_floor_is_measured_with_the_references_again():
+    again = measured_again(matrix(), floored())
+    runs = Experiment(matrix(), "e.yaml").run_files()
+    assert again == {file for file in runs if "/single/1x1/" in file}
     assert requests(matrix() | {"noise_floor": False}) == requests(matrix())
     lonely = floored(put("configurations", [{"strategy": "single", "layouts": ["1x1"]}]))
     assert Experiment(lonely, "e.yaml").again == []
-    assert changed(lonely | {"noise_floor": False}, lonely) == set()
+    assert measured_again(lonely | {"noise_floor": False}, lonely) == set()
 
 
 def test_a_fit_and_a_ladder_have_no_second_run():
@@ -879,7 +883,7 @@ def test_a_fit_and_a_ladder_have_no_second_run():
     assert experiment.timed[-len(experiment.paired) :] == experiment.paired
     plain = laddered()
     plain["workloads"]["majority"] = {}
-    assert not any("/way-" in file or "/majority/" in file for file in changed(plain, settings))
+    assert not any("/way-" in f or "/majority/" in f for f in measured_again(plain, settings))
 
 
 PAIRS = {"half_width": "5 %", "pilot": 6, "at_most": 40}
@@ -1121,6 +1125,22 @@ def changed(before: dict, after: dict) -> set[str]:
     return {file for file in old if old[file] != new[file]}
 
 
+def measured_again(before: dict, after: dict) -> set[str]:
+    """Return the runs of one experiment, all measured, that are measured again for the second."""
+    old, new = requests(before), requests(after)
+    experiment = Experiment(after, "e.yaml")
+    runs = [*experiment.timed, *(run for probe in PROBES for run in experiment.probed(probe))]
+    needed = {run for run in runs if old.get(run.file) != new[run.file]}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for file, request in old.items():
+            record = {"session": "s", "status": "ok", "source_sha256": "0"}
+            write_json(Path(file), record | {"request_sha256": request})
+            write_json(Path(file).parent / "sessions" / "s.json", read_json(Path(file)))
+        matches = Matches(experiment.references_of, lambda r: Identity(new[r.file], "0"), needed)
+        needed |= matches.incomplete(runs)
+    return {run.file for run in needed} & old.keys()
+
+
 def test_a_request_says_who_the_run_is_and_how_it_trains():
     several = matrix()
     put("workloads.virus-cnn", {"epochs": 3, "validate": True, "save_model": True})(several)
@@ -1139,12 +1159,12 @@ def test_a_request_says_who_the_run_is_and_how_it_trains():
         assert request["max_steps"] == (30 if run.instrument else None)
 
 
-def test_another_configuration_changes_its_baselines_alone():
+def test_another_configuration_measures_its_references_again_and_nothing_else():
     added = {"strategy": "horovod-mpi", "layouts": ["1x4"], "variants": ["tuned"]}
     after = matrix()
     after["configurations"].append(added)
-    again = changed(matrix(), after)
-    assert again == {
+    assert changed(matrix(), after) == set()
+    assert measured_again(matrix(), after) == {
         f"results/small/runs/{dataset}/virus-cnn/single/1x1/tuned/native/rep{repeat}/run.json"
         for dataset in ("d", "e")
         for repeat in (1, 2, 3)
@@ -1176,7 +1196,7 @@ def test_training_settings_knobs_and_steps_change_the_runs_that_use_them():
     put("variants.untuned.sparse_as_dense", True)(plain)
     put("timeline", {"steps": 9})(longer)
     assert changed(matrix(), slower) == everything
-    assert changed(matrix(), plain) == {f for f in everything if "/untuned/" in f}
+    assert measured_again(matrix(), plain) == {f for f in everything if "/untuned/" in f}
     assert changed(matrix(), longer) == {f for f in everything if "/timeline/" in f}
 
 
@@ -1191,7 +1211,7 @@ def test_another_link_is_measured_again_with_the_reference_beside_it(change):
         for file in requests(across)
         if ("/2x1/" in file and not (steps_alone and "/timeline/" in file)) or "/single/" in file
     }
-    assert changed(across, another) == again
+    assert measured_again(across, another) == again
 
 
 THREADS = {"strategy": "single", "layout": "1x1", "variant": "threads"}
@@ -1210,8 +1230,12 @@ def with_threads(**reference: str) -> dict:
 
 def test_configurations_are_compared_with_the_references_named_whatever_their_variant():
     experiment = Experiment(with_threads(), "e.yaml")
-    names = {run.configuration: experiment.compared_with(run) for run in experiment.runs}
-    against = {str(place): [name.rsplit(" ", 1)[0] for name in of] for place, of in names.items()}
+    against = {
+        str(run.configuration): sorted(
+            str(other.configuration) for other in experiment.matched_with(run)
+        )
+        for run in experiment.runs
+    }
     assert against == {
         "single 1x1 tuned": ["horovod-mpi 1x2 tuned", "single 1x1 threads"],
         "single 1x1 threads": ["horovod-mpi 1x2 tuned", "single 1x1 tuned"],
@@ -1223,7 +1247,7 @@ def test_a_reference_that_changes_is_measured_again_with_all_that_is_compared_wi
     probes = {name: {"enabled": True} for name in ("clocks", "resources", "timeline")}
     other = with_threads() | probes
     other["variants"]["threads"]["threads"] = {"inter_op": 1}
-    changes = changed(with_threads() | probes, other)
+    changes = measured_again(with_threads() | probes, other)
     of_variant = {file for file in requests(other) if "/threads/" in file}
     assert changes - of_variant == {
         file
@@ -1402,7 +1426,7 @@ def test_a_change_is_called_by_its_label_or_by_the_settings_that_differ():
 
 
 def test_both_sides_of_a_pair_are_timed_again_when_one_changes():
-    again = changed(laddered(), laddered(put("variants.b.autotune", False)))
+    again = measured_again(laddered(), laddered(put("variants.b.autotune", False)))
     assert {file.split("/")[-2].partition(".")[0] for file in again} == {"way-1", "way-2"}
     assert len(again) == 2 * 2 * 2
     assert changed(laddered(), laddered(put("ladders.way.1.label", "another"))) == set()

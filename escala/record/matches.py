@@ -1,0 +1,141 @@
+"""Decide which runs must be measured together, so that no run stands alone.
+
+A *match* is a run and a run of its reference, of the same repeat and session. Only matches have
+ratios. So when a run is measured, its references of that repeat are measured with it, and a run
+without a match is measured again with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from escala.core.errors import InputError
+from escala.experiment import Run
+from escala.record.schema import read_result, read_session
+
+
+class Identity(NamedTuple):
+    """What two measurements of one run share if they measured the same.
+
+    `request` is None in a file of an earlier version.
+    """
+
+    request: str | None
+    source: str
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    session: str
+    ok: bool
+    identity: Identity
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> _Measurement:
+        identity = Identity(record.get("request_sha256"), record["source_sha256"])
+        return cls(record["session"], record["status"] == "ok", identity)
+
+
+class Matches:
+    """The matches of runs, from the files that exist.
+
+    Files are read only if needed, and once. `run.json` decides in most cases; of the older
+    measurements in `sessions/` mostly the names are read.
+
+    Parameters
+    ----------
+    references_of : returns the runs that a run's ratios are formed with.
+    expected : returns the identity that a run has if it is measured now.
+    needed : the runs that are measured in this call.
+    done : those that were measured in this call already.
+    """
+
+    def __init__(
+        self,
+        references_of: Callable[[Run], Iterable[Run]],
+        expected: Callable[[Run], Identity],
+        needed: Collection[Run],
+        done: Collection[Run] = (),
+    ):
+        self._references_of = references_of
+        self._expected = expected
+        self._needed = set(needed)
+        self._done = set(done)
+        self._current: dict[Run, _Measurement | None] = {}
+        self._older: dict[Path, _Measurement | None] = {}
+
+    def incomplete(self, runs: Iterable[Run]) -> set[Run]:
+        """Return the runs that must be measured as well, so that each of `runs` has its matches.
+
+        A run that failed, and was not removed, is a gap until it is. So it needs no match, and none
+        is looked for with it.
+        """
+        given, waiting = set(self._needed), dict.fromkeys(runs)
+        while waiting:
+            # A run that is measured may leave another without a match, if it measures other code.
+            more = {run for each in waiting for run in self._missing(each)}
+            self._needed |= more
+            waiting = dict.fromkeys([*waiting, *more]) if more else {}
+        return self._needed - given
+
+    def _missing(self, run: Run) -> set[Run]:
+        references = list(self._references_of(run))
+        if run in self._needed:
+            return set(references) - self._needed - self._done
+        if run in self._done or not self._is_ok(run):
+            return set()
+        if all(self._has_failed(other) or self._is_matched(run, other) for other in references):
+            return set()
+        return {run, *references} - self._needed - self._done
+
+    def _is_matched(self, run: Run, reference: Run) -> bool:
+        """Return whether a session measured both, each as it is now or as it will be."""
+        now = self._read(run), self._read(reference)
+        if reference not in self._needed and now[1] and now[0].session == now[1].session:
+            return True
+        sessions = sorted(self._sessions(run) & self._sessions(reference), reverse=True)
+        return any(
+            all(self._counts(each, session) for each in (run, reference)) for session in sessions
+        )
+
+    def _counts(self, run: Run, session: str) -> bool:
+        older, now = self._measured(run, session), self._read(run)
+        if not older or not older.ok:
+            return False
+        return older.identity == (now.identity if self._stays(run) else self._expected(run))
+
+    def _stays(self, run: Run) -> bool:
+        return run not in self._needed and self._read(run) is not None
+
+    def _is_ok(self, run: Run) -> bool:
+        found = self._read(run)
+        return found is not None and found.ok
+
+    def _has_failed(self, run: Run) -> bool:
+        there = run not in self._needed and Path(run.file).exists()
+        return there and not self._is_ok(run)
+
+    def _read(self, run: Run) -> _Measurement | None:
+        """Return the current measurement of a run, None if there is none that can be read."""
+        if run not in self._current:
+            try:
+                self._current[run] = _Measurement.of(read_result(Path(run.file)))
+            except (InputError, FileNotFoundError, KeyError):
+                self._current[run] = None
+        return self._current[run]
+
+    def _sessions(self, run: Run) -> set[str]:
+        return {path.stem for path in Path(run.folder).glob("sessions/*.json")}
+
+    def _measured(self, run: Run, session: str) -> _Measurement | None:
+        now = self._read(run)
+        if now and now.session == session:
+            return now
+        path = Path(run.folder, "sessions", f"{session}.json")
+        if path not in self._older:
+            record = read_session(path)
+            self._older[path] = record and _Measurement.of(record)
+        return self._older[path]

@@ -1,0 +1,172 @@
+"""Whatever makes a run be measured again, its reference is measured with it.
+
+The runs end at once, with made-up measurements.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from escala.analysis.measurements import measurements
+from escala.experiment import Experiment, Run
+from escala.record.comparable import paired
+from tests.workflow.conftest import experiment_of
+from tests.workflow.measured import FAKE
+
+SIMULATED = {"type": "simulated", "rows": {"train": 40, "validation": 0, "test": 10}}
+MOTIFS = {"kind": "motifs", "source": SIMULATED, "length": 20, "split": {"seeds": [4]}}
+SETTINGS = experiment_of("small", SIMULATED, repeats=2) | {
+    "datasets": {"small": MOTIFS},
+    "workloads": {"tal1-cnn": {"epochs": 1, "save_model": False}},
+}
+RUNS = Experiment(SETTINGS, "e.yaml").runs
+
+
+class Called:
+    """An experiment in a folder: one process, and two ranks over MPI and over Gloo, twice."""
+
+    def __init__(self, folder: Path, snakemake: Callable):
+        self.folder, self._snakemake = folder, snakemake
+
+    def call(self, *targets: str, experiment: dict | None = None, store: str = "off") -> str:
+        """Call Snakemake for all runs, or for others, and return its output."""
+        files = targets or [run.file for run in RUNS]
+        environment = {"ESCALA_STORE": store, "ESCALA_MEASURE_AGAIN": "0"}
+        done = self._snakemake(*files, experiment=experiment, **environment)
+        self.code = done.returncode
+        return done.stdout + done.stderr
+
+    def retry(self) -> None:
+        assert self._snakemake("retry").returncode == 0
+
+    def named(self, file: str, content: str) -> None:
+        (self.folder / file).write_text(content)
+
+    def sessions(self) -> dict[str, str]:
+        """Return the session of each run's current measurement, by strategy and repeat."""
+        found = {}
+        for run in RUNS:
+            path = self.folder / run.file
+            name = f"{run.strategy} {run.repeat}"
+            found[name] = json.loads(path.read_text())["session"] if path.exists() else None
+        return found
+
+    def matches(self) -> dict[str, int]:
+        """Return the number of matches of each configuration with one process."""
+        measured = {
+            strategy: measurements(self.folder / run.file for run in runs_of(strategy))
+            for strategy in ("single", "horovod-mpi", "horovod-gloo")
+        }
+        ok = {name: [r for r in runs if r["status"] == "ok"] for name, runs in measured.items()}
+        return {
+            name: len({run["repeat"] for run in paired(ok[name], ok["single"]).runs})
+            for name in ("horovod-mpi", "horovod-gloo")
+        }
+
+
+def runs_of(strategy: str) -> list[Run]:
+    return [run for run in RUNS if run.strategy == strategy]
+
+
+@pytest.fixture
+def called(tmp_path: Path, snakemake: Callable, imported: Callable) -> Called:
+    imported(FAKE)
+    return Called(tmp_path, snakemake)
+
+
+WHOLE = {"horovod-mpi": 2, "horovod-gloo": 2}
+
+
+def test_failed_interrupted_and_damaged_runs_keep_their_matches(called):
+    called.named("fails", "horovod-mpi")
+    said = called.call(experiment=SETTINGS)
+    assert called.code != 0 and "retry.py results/small" in said, said
+    assert called.matches() == {"horovod-mpi": 0, "horovod-gloo": 2}
+    first = called.sessions()
+    # A failed run is a gap until it is removed: nothing is measured because of it.
+    called.call()
+    assert called.sessions() == first
+
+    called.named("fails", "")
+    called.retry()
+    called.named("interrupts", runs_of("horovod-mpi")[0].folder)
+    called.call()
+    assert called.code != 0
+    called.named("interrupts", "")
+    said = called.call()
+    assert called.code == 0, said
+    assert called.matches() == WHOLE
+    mended = called.sessions()
+    changed = {name for name in mended if mended[name] != first[name]}
+    assert changed == {
+        f"{name} {repeat}" for name in ("single", "horovod-mpi") for repeat in (1, 2)
+    }
+
+    # Nothing is left to do.
+    assert "Nothing to be done" in called.call()
+
+    # A power loss leaves the run of a reference unreadable, in both places.
+    damaged = called.folder / runs_of("single")[0].file
+    for path in (damaged, *damaged.parent.glob("sessions/*.json")):
+        path.write_text('{"status": "o')
+    called.call()
+    assert called.code != 0
+    called.retry()
+    said = called.call()
+    assert called.code == 0, said
+    assert called.matches() == WHOLE
+    repaired = called.sessions()
+    assert len({repaired[f"{run.strategy} 1"] for run in RUNS}) == 1
+    assert {name: repaired[name] for name in mended if name.endswith("2")} == {
+        name: mended[name] for name in mended if name.endswith("2")
+    }
+
+
+def test_a_single_target_is_measured_with_its_reference(called):
+    said = called.call(experiment=SETTINGS)
+    assert called.code == 0, said
+    first = called.sessions()
+    alone = runs_of("horovod-gloo")[1]
+    (called.folder / alone.file).unlink()
+    said = called.call(alone.file)
+    assert called.code == 0, said
+    assert "1 run of these are measured so that" in said
+    assert "All 2 runs ended ok" in said
+    again = called.sessions()
+    changed = {name for name in first if first[name] != again[name]}
+    assert changed == {"horovod-gloo 2", "single 2"}
+    assert called.matches() == WHOLE
+
+
+def test_a_store_serves_a_run_only_with_its_match(called):
+    store = called.folder / "store"
+    said = called.call(experiment=SETTINGS, store=str(store))
+    assert called.code == 0, said
+    first = called.sessions()
+    shutil.rmtree(called.folder / "results/small/runs")
+    said = called.call(store=str(store))
+    assert called.code == 0 and called.sessions() == first, said
+
+    entries = [(path, json.loads(path.read_text())) for path in store.glob("entries/*/*/*.json")]
+    for path, entry in entries:
+        if entry["determined"]["parameters"].get("strategy") == "horovod-gloo":
+            path.unlink()
+    shutil.rmtree(called.folder / "results/small/runs")
+    said = called.call(store=str(store))
+    assert called.code == 0, said
+    assert called.matches() == WHOLE
+    again = called.sessions()
+    assert {name for name in first if again[name] == first[name]} == {
+        "horovod-mpi 1",
+        "horovod-mpi 2",
+    }
+    # With the measurements of two sessions in the store, everything is served once more.
+    shutil.rmtree(called.folder / "results/small/runs")
+    said = called.call(store=str(store))
+    assert called.code == 0 and called.sessions() == again, said
+    assert called.matches() == WHOLE
