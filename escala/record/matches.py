@@ -20,11 +20,13 @@ from escala.record.schema import read_result, read_session
 class Identity(NamedTuple):
     """What two measurements of one run share if they measured the same.
 
-    `request` is None in a file of an earlier version.
+    `request` is None in a file of an earlier version. `environment` is None there, and of a run
+    that is still to be measured: its job may see other files than the process that starts it.
     """
 
     request: str | None
     source: str
+    environment: dict | None = None
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class _Measurement:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> _Measurement:
-        identity = Identity(record.get("request_sha256"), record["source_sha256"])
+        request, environment = record.get("request_sha256"), record.get("environment")
+        identity = Identity(request, record["source_sha256"], environment)
         return cls(record["session"], record["status"] == "ok", identity)
 
 
@@ -105,7 +108,9 @@ class Matches:
         older, now = self._measured(run, session), self._read(run)
         if not older or not older.ok:
             return False
-        return older.identity == (now.identity if self._stays(run) else self._expected(run))
+        if self._stays(run):
+            return older.identity == now.identity
+        return older.identity._replace(environment=None) == self._expected(run)
 
     def _stays(self, run: Run) -> bool:
         return run not in self._needed and self._read(run) is not None
