@@ -82,8 +82,8 @@ def _parser() -> argparse.ArgumentParser:
         "--jobs",
         type=Path,
         metavar="FILE",
-        help="the saved output of sacct on another machine: sacct -X -P --noheader "
-        "--format=Partition,NNodes,ReqCPUS,State,Submit,Eligible,Start,NodeList",
+        help="the saved output of sacct on another machine: SLURM_TIME_FORMAT=standard sacct -X -P "
+        "--noheader --format=Partition,NNodes,ReqCPUS,State,Submit,Eligible,Start,NodeList,JobName",
     )
     queue.add_argument(
         "--days",

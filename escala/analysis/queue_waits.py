@@ -33,6 +33,8 @@ FIELDS = (
     "Eligible",
     "Start",
     "NodeList",
+    # Last, since a name may hold the sign between columns.
+    "JobName",
 )
 #: The command whose output `parse` reads.
 COMMAND = f"sacct -X -P --noheader --format={','.join(FIELDS)}"
@@ -41,6 +43,7 @@ COVERAGE, CONFIDENCE = 0.95, 0.95
 
 _PENDING = "PENDING"
 _NO_NODES = ("", "None assigned")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _TEST_ONLY = re.compile(r"\bto start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
 
 
@@ -54,6 +57,7 @@ class Job:
     cores : that it requested; whole nodes may be given to it.
     eligible : when it could have started; None while it is held or depends on others.
     start : None if it never started, or has not yet.
+    name : None if the output does not have it.
     """
 
     partitions: tuple[str, ...]
@@ -63,6 +67,7 @@ class Job:
     submitted: datetime | None
     eligible: datetime | None
     start: datetime | None
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,19 +93,21 @@ class Waits:
 
 
 def parse(text: str, where: object = "sacct") -> list[Job]:
-    """Return the jobs of an output of `COMMAND`.
+    """Return the jobs of an output of `COMMAND`, which may lack the names of the jobs.
 
     Raises
     ------
-    InputError : a line does not have the columns of `FIELDS`.
+    InputError : a line does not have the columns of `FIELDS`, or a moment has another form.
     """
     lines = enumerate(text.splitlines(), start=1)
     return [_job(line, f"{where}: line {number}") for number, line in lines if line.strip()]
 
 
 def _job(line: str, where: str) -> Job:
-    values = line.strip().removesuffix("|").split("|")
+    values = line.strip().split("|", len(FIELDS) - 1)
     try:
+        if len(values) == len(FIELDS) - 1 or not values[-1]:
+            values = [*values[: len(FIELDS) - 1], None]
         of = dict(zip(FIELDS, values, strict=True))
         start = None if of["NodeList"] in _NO_NODES else _moment(of["Start"])
         return Job(
@@ -111,21 +118,29 @@ def _job(line: str, where: str) -> Job:
             _moment(of["Submit"]),
             _moment(of["Eligible"]),
             start,
+            of["JobName"],
         )
     except ValueError as error:
+        reason = "is not a job as sacct prints it"
         raise InputError(
-            where, line, "is not a job as sacct prints it", f"save the output of `{COMMAND}`"
+            where,
+            line,
+            f"{reason}: {error}" if isinstance(error, _OtherMoment) else reason,
+            f"save the output of `SLURM_TIME_FORMAT=standard {COMMAND}`",
         ) from error
+
+
+class _OtherMoment(ValueError):
+    """A moment that SLURM prints only if `SLURM_TIME_FORMAT` asks for it."""
 
 
 def _moment(text: str) -> datetime | None:
     """Return a moment in the time zone of the file; None if SLURM knows none."""
     if text in ("Unknown", "None", "N/A", ""):
         return None
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is not None:
-        raise ValueError("sacct prints no time zone")
-    return found
+    if not _MOMENT.fullmatch(text):
+        raise _OtherMoment(f"{text!r} is no moment as 2026-01-31T12:00:00, see SLURM_TIME_FORMAT")
+    return datetime.fromisoformat(text)
 
 
 def partitions(jobs: Sequence[Job]) -> list[str]:
@@ -134,9 +149,22 @@ def partitions(jobs: Sequence[Job]) -> list[str]:
 
 
 def latest(jobs: Sequence[Job]) -> datetime | None:
-    """Return the latest moment that is known of some jobs; None without any."""
-    moments = [each for job in jobs for each in (job.submitted, job.eligible, job.start) if each]
+    """Return the latest moment that has passed, as some jobs tell it; None without any.
+
+    A job that waits may be eligible later: with `--begin`, that moment is in the future.
+    """
+    moments = [
+        moment
+        for job in jobs
+        for moment in (job.submitted, job.start, job.eligible if job.start else None)
+        if moment
+    ]
     return max(moments, default=None)
+
+
+def others(jobs: Sequence[Job], prefix: str) -> list[Job]:
+    """Return the jobs whose name does not begin with a prefix; those without a known name too."""
+    return [job for job in jobs if not (job.name or "").startswith(prefix)]
 
 
 def waits(jobs: Sequence[Job], partition: str, nodes: int, cores: int, now: datetime) -> Waits:
@@ -144,7 +172,7 @@ def waits(jobs: Sequence[Job], partition: str, nodes: int, cores: int, now: date
 
     Two jobs are as large if their nodes and their cores round up to the same powers of two. A job
     that was cancelled before it started has no wait. One that still waits counts as longer than
-    all others for the bound.
+    all others for the bound, unless it is not eligible yet.
 
     Parameters
     ----------
@@ -157,6 +185,7 @@ def waits(jobs: Sequence[Job], partition: str, nodes: int, cores: int, now: date
         if partition in job.partitions
         and (_rounded(job.nodes), _rounded(job.cores)) == size
         and job.eligible is not None
+        and (job.start is not None or job.eligible <= now)
     ]
     started = [_seconds(job, job.start) for job in alike if job.start is not None]
     pending = [_seconds(job, now) for job in alike if job.pending]

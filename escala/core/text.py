@@ -17,9 +17,9 @@ from escala.core.errors import InputError
 
 #: Endings that packed files usually have. What is read is decided by the first bytes.
 PACKED_ENDINGS = (".gz", ".bz2", ".xz")
-_PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
+PACKED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
 #: First bytes of what must be unpacked by the user, and its name.
-_ARCHIVES = (
+ARCHIVES = (
     (b"PK\x03\x04", "a zip archive or a spreadsheet"),
     (b"\x28\xb5\x2f\xfd", "packed by Zstandard"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
@@ -40,7 +40,7 @@ _CONTROL = bytes([*range(9), *range(14, 27), *range(28, 32)])
 #: What the bytes that are Latin-1's control characters mean in text of Windows.
 _WINDOWS = range(0x80, 0xA0)
 #: What unpacking a damaged file raises.
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def opened(path: Path, newline: str | None = None) -> Iterator[TextIO]:
                 yield text
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
-    except (*_DAMAGED, OSError) as error:
+    except (*DAMAGED, OSError) as error:
         raise _unreadable(path, error) from error
 
 
@@ -85,7 +85,7 @@ def _content(path: Path) -> Iterator[BinaryIO]:
     with ExitStack() as files:
         file = files.enter_context(open(path, "rb"))
         begin = file.peek(_HEAD)
-        for magic, unpack in _PACKED:
+        for magic, unpack in PACKED:
             if begin.startswith(magic):
                 file = files.enter_context(unpack(file))
         yield file
@@ -101,7 +101,7 @@ def _require_text(path: Path, head: bytes) -> None:
     for mark, encoding in _MARKS:
         if head.startswith(mark):
             raise _encoded(path, "line 1", encoding)
-    for magic, name in _ARCHIVES:
+    for magic, name in ARCHIVES:
         if head.startswith(magic):
             raise InputError(path, path.name, f"is {name}, and no text", "unpack or export it")
     if head[_TAR] == b"ustar":
@@ -152,7 +152,7 @@ def _unreadable(path: Path, error: Exception) -> InputError:
     if isinstance(error, PermissionError):
         return InputError(path, name, "may not be read", "change its permissions")
     # That of a damaged bzip2 file has no number.
-    if isinstance(error, _DAMAGED) or error.errno is None:
+    if isinstance(error, DAMAGED) or error.errno is None:
         reason = f"is packed, and damaged or truncated: {error}"
         return InputError(path, name, reason, "copy the file again")
     return InputError(path, name, f"cannot be read: {error}", "mend what the reason names")

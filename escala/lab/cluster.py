@@ -18,6 +18,7 @@ from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.lab import accounting, daemons, network
 from escala.lab.state import FOLDER, LOGS, SPOOL, Lab, Node, alone, call, keep, location, require
+from escala.runtime import slurm
 
 #: SLURM removes `SLURM_CONF` from the environment of jobs, so its configuration must be here.
 CONFIGURATION = Path("/etc/slurm/slurm.conf")
@@ -356,7 +357,8 @@ def _remains() -> bool:
 def _states() -> dict[str, str]:
     """Return SLURM's state of each node, or nothing while it does not answer."""
     try:
-        said = call("sinfo", "--noheader", "--Node", "--format=%N %t", timeout=15)
+        asked = "sinfo", "--noheader", "--Node", "--format=%N %t"
+        said = call(*asked, timeout=15, env=slurm.environment())
     except OSError:
         return {}
     return dict(line.split() for line in said.splitlines())

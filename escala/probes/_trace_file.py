@@ -9,13 +9,9 @@ read is left out and noted, and reading goes on at the next event.
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import gzip
 import json
-import lzma
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +22,7 @@ from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.readable import counted
+from escala.core.text import ARCHIVES, DAMAGED, PACKED
 
 _BLOCK = 1 << 20
 #: An object that has not ended after so many letters is broken. Horovod's events have some hundred.
@@ -33,9 +30,6 @@ _LONGEST = 1 << 16
 _BETWEEN = re.compile(r"[\s,\[\]\ufeff]*")
 _OBJECT = re.compile(r'\{\s*"')
 _WRAPPED = re.compile(r'[\s\ufeff]*\{.*?"traceEvents"\s*:\s*(?=\[)', re.DOTALL)
-_OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-_DAMAGES = EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile
-_ARCHIVES = {b"PK\3\4": "zip", b"(\xb5/\xfd": "zstd", b"7z\xbc\xaf\x27\x1c": "7z"}
 
 
 def _refuse(constant: str) -> None:
@@ -110,7 +104,7 @@ class Events:
         while size < _BLOCK and not self._ended:
             try:
                 block = self.stream.read1(_BLOCK - size)
-            except _DAMAGES as error:
+            except DAMAGED as error:
                 block, self.damage = b"", str(error)
             self._ended = not block
             blocks.append(block)
@@ -229,12 +223,10 @@ def opened(path: Path) -> Iterator[Events]:
     """
     with open(path, "rb") as raw:
         start = raw.peek(8)
-        for magic, name in _ARCHIVES.items():
+        for magic, name in ARCHIVES:
             if start.startswith(magic):
-                raise InputError(
-                    path, None, f"is compressed by {name}, which is not read", "decompress it"
-                )
-        opener = next((opens for magic, opens in _OPENERS.items() if start.startswith(magic)), None)
+                raise InputError(path, None, f"is {name}, which is not read", "unpack it")
+        opener = next((opens for magic, opens in PACKED if start.startswith(magic)), None)
         size = path.stat().st_size if raw.seekable() else None
         with tqdm(
             total=size, desc=path.name, unit="B", unit_scale=True, delay=1, disable=None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import getpass
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 
 from escala.core.errors import InputError
+from escala.runtime import slurm
+
+#: Names of the jobs that this project submits begin so.
+JOB_NAME = "escala"
 
 _SECONDS = 60
 _REMEDY = (
@@ -49,14 +52,7 @@ def test_only(options: Sequence[str]) -> str | None:
 def _called(words: Sequence[str], *, stderr: bool = False) -> str:
     """Return the output of a command of SLURM."""
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            env=os.environ | {"TZ": "UTC"},
-        )
+        done = slurm.call(words, _SECONDS, TZ="UTC")
     except FileNotFoundError as error:
         raise InputError(words[0], " ".join(words), "is not installed here", _REMEDY) from error
     except subprocess.TimeoutExpired as error:

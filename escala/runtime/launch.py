@@ -24,6 +24,7 @@ from pathlib import Path
 
 from escala.core import children, variables
 from escala.core.errors import InputError
+from escala.runtime import slurm
 from escala.runtime.layout import Layout
 from escala.runtime.messages import cause
 from escala.runtime.node import LOOPBACK, MARK, describe
@@ -141,7 +142,7 @@ def _addresses() -> dict[str, str]:
 
 
 def _output(command: Command) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_SURVEY_SECONDS)
+    done = slurm.call(command, _SURVEY_SECONDS)
     return done.stdout + done.stderr
 
 

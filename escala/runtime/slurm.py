@@ -1,10 +1,12 @@
-"""Check that SLURM's controller answers, and read the state of a job without a result."""
+"""Call SLURM's programs, check that its controller answers, and read how a job ended."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +29,41 @@ _PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun")
 #: A scheduler under load may take some seconds to answer.
 _ANSWER_SECONDS = 15
 _PROFILE = "without --profile (or --executor slurm) the workflow runs on this machine"
+
+#: Variables by which a user chooses what SLURM's programs print: columns, order, filters, times.
+_CHOICES = re.compile(
+    r"(SACCT|SCONTROL|SINFO|SPRIO|SQUEUE|SSHARE)_\w+|SLURM_(TIME_FORMAT|BITSTR_LEN)"
+)
+
+
+def environment(of: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment in which SLURM's programs print what this project reads.
+
+    Parameters
+    ----------
+    of : the environment to begin with; default: that of this process.
+    """
+    begin = os.environ if of is None else of
+    kept = {name: value for name, value in begin.items() if not _CHOICES.fullmatch(name)}
+    return kept | {"SLURM_TIME_FORMAT": "standard", "LC_ALL": "C"}
+
+
+def call(words: Sequence[str], seconds: float, **added: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of SLURM in `environment`, with some variables added.
+
+    Raises
+    ------
+    OSError, subprocess.TimeoutExpired : it is not installed; it takes longer than `seconds`.
+    """
+    return subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+        env=environment() | added,
+    )
 
 
 def require_controller() -> None:
@@ -57,13 +94,7 @@ def require_controller() -> None:
 def _silence() -> str | None:
     """Return why the controller does not answer, or None if it does."""
     try:
-        done = subprocess.run(
-            ["sinfo", "--noheader", "--format=%R"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER_SECONDS,
-        )
+        done = call(["sinfo", "--noheader", "--format=%R"], _ANSWER_SECONDS)
     except subprocess.TimeoutExpired:
         return f"no answer within {_ANSWER_SECONDS} s"
     if done.returncode == 0:
@@ -99,7 +130,7 @@ def cancel(name: str) -> None:
     no job that is being submitted.
     """
     with suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(["scancel", f"--name={name}"], timeout=_CANCEL_SECONDS, check=False)
+        call(["scancel", f"--name={name}"], _CANCEL_SECONDS)
 
 
 def _state(comment: str) -> str | None:
@@ -109,7 +140,7 @@ def _state(comment: str) -> str | None:
     """
     ask = ["squeue", "--noheader", "--states=all", "--format=%i|%T|%k"]
     try:
-        done = subprocess.run(ask, capture_output=True, text=True, timeout=_SECONDS)
+        done = call(ask, _SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     jobs = [line.strip().split("|", 2) for line in done.stdout.splitlines() if "|" in line]

@@ -9,6 +9,7 @@ files, and otherwise about all jobs at once every `seconds-between-status-checks
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from escala.core import clock
 from escala.core.errors import InputError
+from escala.runtime import slurm
+from escala.runtime.accounting import JOB_NAME
 from escala.runtime.slurm import require_controller
 
 #: Seconds between two searches for output files, which do not involve the scheduler.
@@ -57,6 +60,13 @@ class Executor(PluginExecutor):
                 require_controller()
             except InputError as error:
                 raise WorkflowError(str(error)) from None
+        # The plugin calls SLURM's programs in the environment of this process.
+        for name in os.environ.keys() - slurm.environment().keys():
+            del os.environ[name]
+        os.environ.pop("SLURM_TIME_FORMAT", None)
+        settings = self.workflow.executor_settings
+        if not (settings.jobname_prefix or "").startswith(JOB_NAME):
+            settings.jobname_prefix = "_".join(filter(None, [JOB_NAME, settings.jobname_prefix]))
         super().__post_init__(test_mode)
 
     async def sleep(self) -> None:

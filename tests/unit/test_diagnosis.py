@@ -446,7 +446,7 @@ def test_a_refusal_has_the_remedy_for_what_the_file_holds(tmp_path, text, reason
 def test_another_compression_is_refused(tmp_path, magic):
     path = tmp_path / "timeline.json"
     path.write_bytes(magic + bytes(100))
-    with pytest.raises(InputError, match="decompress it"):
+    with pytest.raises(InputError, match="unpack it"):
         diagnose(path)
 
 

@@ -6,6 +6,7 @@ import os
 from datetime import datetime, timedelta
 from fractions import Fraction
 from math import comb
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,13 +41,14 @@ def line(
     cores: int = 1,
     state: str = "COMPLETED",
     eligible: datetime = NOW - timedelta(days=2),
+    name: str = "mine",
 ) -> str:
     """A job as sacct prints it; without a wait it has not started."""
     start, node = "Unknown", "None assigned"
     if wait is not None:
         start, node = (eligible + timedelta(seconds=wait)).isoformat(), "n[1-4,7]"
     submitted = (eligible - timedelta(hours=5)).isoformat()
-    columns = [partition, nodes, cores, state, submitted, eligible.isoformat(), start, node]
+    columns = [partition, nodes, cores, state, submitted, eligible.isoformat(), start, node, name]
     return "|".join(map(str, columns))
 
 
@@ -183,9 +185,11 @@ def programs(tmp_path, monkeypatch):
     return write
 
 
-def test_sacct_is_asked_for_the_users_own_jobs_in_utc(programs, tmp_path):
+def test_sacct_is_asked_for_the_users_own_jobs_in_utc(programs, tmp_path, monkeypatch):
     asked = tmp_path / "asked"
-    programs("sacct", f'echo "$TZ $*" > {asked}\necho "{line(5)}"')
+    programs("sacct", f'echo "$TZ $*" > {asked}\nenv > {asked}.env\necho "{line(5)}"')
+    for name in ("SLURM_TIME_FORMAT", "SACCT_FORMAT", "SLURM_BITSTR_LEN", "LC_ALL"):
+        monkeypatch.setenv(name, "%H:%M")
     programs("sbatch", 'echo "sbatch: Job 1 to start at 2100-01-01T00:00:00 $*" >&2')
     known = queue.ask(30)
     assert [job.nodes for job in known.jobs] == [1]
@@ -193,6 +197,9 @@ def test_sacct_is_asked_for_the_users_own_jobs_in_utc(programs, tmp_path):
     assert words[0] == "UTC" and f"--format={','.join(FIELDS)}" in words
     assert {"-X", "-P", "--noheader", "--starttime=now-30days"} <= set(words)
     assert any(word.startswith("--user=") for word in words)
+    reached = dict(each.split("=", 1) for each in Path(f"{asked}.env").read_text().splitlines())
+    assert (reached["SLURM_TIME_FORMAT"], reached["LC_ALL"]) == ("standard", "C")
+    assert not {"SACCT_FORMAT", "SLURM_BITSTR_LEN"} & reached.keys()
     printed = known.test_only(["--nodes=1"])
     assert "--test-only --nodes=1" in printed
     assert test_only_wait(printed, known.now) > 0
@@ -217,8 +224,51 @@ def test_a_saved_output_is_read_and_its_latest_moment_is_now(tmp_path):
     with pytest.raises(InputError, match="has no jobs"):
         queue.read(file)
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="is no text"):
+    with pytest.raises(InputError, match="UTF-16"):
         queue.read(file)
     file.write_text(line(5).replace("|n[", "+01:00|n["))
     with pytest.raises(InputError, match=r"line 1.*is not a job as sacct prints it"):
         queue.read(file)
+
+
+def test_a_job_that_may_begin_later_neither_waits_nor_moves_now(tmp_path):
+    later = line(None, state="PENDING", eligible=NOW + timedelta(days=60))
+    submitted = later.split("|")
+    submitted[4] = NOW.isoformat()
+    file = tmp_path / "jobs"
+    file.write_text(f"{line(5)}\n{'|'.join(submitted)}\n")
+    known = queue.read(file)
+    assert known.now == NOW
+    assert waits(known.jobs, "batch", 1, 1, known.now).pending == 0
+    waiting = line(None, state="PENDING", eligible=NOW - timedelta(minutes=2))
+    file.write_text(f"{waiting}\n{'|'.join(submitted)}\n")
+    known = queue.read(file)
+    assert list(waits(known.jobs, "batch", 1, 1, known.now).seconds) == [120]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_partition(tmp_path):
+    file = tmp_path / "jobs"
+    file.write_bytes(b"\xef\xbb\xbf" + line(5).encode())
+    assert partitions(queue.read(file).jobs) == ["batch"]
+
+
+@pytest.mark.parametrize("moment", ["2026-02-28", "12:00:05", "28 Feb 12:00", "1772280000"])
+def test_moments_of_another_format_are_refused(moment):
+    other = line(5).replace((NOW - timedelta(days=2)).isoformat(), moment)
+    with pytest.raises(InputError, match=r"line 1.*SLURM_TIME_FORMAT"):
+        parse(other)
+
+
+def test_jobs_of_a_study_of_this_project_are_left_out_and_counted(tmp_path):
+    file = tmp_path / "jobs"
+    study = [line(3600, name=f"escala_{number}") for number in range(3)]
+    file.write_text("\n".join([line(5, name="a|b"), *study, line(6, name="")]))
+    known = queue.read(file)
+    assert sorted(waits(known.jobs, "batch", 1, 1, known.now).seconds) == [5, 6]
+    assert (known.own, known.named) == (3, False)
+    file.write_text("\n".join([line(5, name="a|b"), *study]))
+    assert queue.read(file).named
+    # As an output of before, without names.
+    file.write_text("\n".join(each.rpartition("|")[0] for each in study))
+    known = queue.read(file)
+    assert (len(known.jobs), known.named) == (3, False)

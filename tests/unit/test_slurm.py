@@ -117,3 +117,14 @@ def test_programs_that_are_not_installed_are_named(programs):
     programs(None)
     with pytest.raises(InputError, match="'sinfo': not found on the PATH"):
         slurm.require_controller()
+
+
+def test_what_a_user_lets_squeue_print_does_not_hide_a_job(tmp_path, monkeypatch):
+    program = tmp_path / "squeue"
+    program.write_text(
+        '#!/bin/sh\n[ -z "$SQUEUE_STATES" ] && echo "7|TIMEOUT|rule_train_wildcards_a"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
+    assert slurm.ending("train", ["a"], tmp_path)[0] == "timeout"

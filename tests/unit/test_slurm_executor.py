@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,3 +70,18 @@ def test_snakemake_runs_jobs_of_slurm_by_it(monkeypatch):
     monkeypatch.setattr(plugin, "executor", plugin.executor)
     slurm_executor.register()
     assert plugin.executor is Executor
+
+
+def test_jobs_are_named_after_the_project_and_asked_for_in_a_plain_form(monkeypatch):
+    monkeypatch.setattr(
+        slurm_executor.PluginExecutor, "__post_init__", lambda self, test_mode: None
+    )
+    for name in ("SLURM_TIME_FORMAT", "SQUEUE_STATES", "SACCT_FORMAT"):
+        monkeypatch.setenv(name, "%H")
+    made = executor()
+    made.workflow.dag = SimpleNamespace(needrun_jobs=list)
+    for given, name in ((None, "escala"), ("mine", "escala_mine"), ("escala_mine", "escala_mine")):
+        made.workflow.executor_settings = SimpleNamespace(jobname_prefix=given)
+        made.__post_init__()
+        assert made.workflow.executor_settings.jobname_prefix == name
+    assert not {"SLURM_TIME_FORMAT", "SQUEUE_STATES", "SACCT_FORMAT"} & os.environ.keys()

@@ -138,6 +138,7 @@ def document(
         "goal": question.goal,
         "limits": asdict(question.limits),
         "partition": partition,
+        "own_jobs": queue.own if queue is not None and queue.named else None,
         "machine": {**machine, "cores_per_node": calibration.cores_per_node},
         "answers": [],
     }
@@ -216,7 +217,8 @@ def _partition(question: Question, queue: Queue | None) -> str | None:
         raise InputError(
             "queue",
             counted(len(queue.jobs), "job"),
-            "none of your jobs names a partition, so no wait is known",
+            f"none of your jobs names a partition, besides {queue.own} of Escala's own runs, so no "
+            "wait is known",
             "look further back (--days), or choose another goal",
         )
     if question.partition is None and len(names) > 1:

@@ -11,6 +11,7 @@ from escala.analysis import queue_waits
 from escala.analysis.queue_waits import Job
 from escala.core.errors import InputError
 from escala.core.readable import counted
+from escala.core.text import read_text
 from escala.runtime import accounting
 
 _REMEDY = f"save the output of `{queue_waits.COMMAND}`"
@@ -24,12 +25,23 @@ class Queue:
     ----------
     jobs : of the user.
     now : in the time zone of the jobs.
+    own : number of jobs of this project that are left out: a study submits many at once, which wait
+        for each other.
+    named : whether the names of the jobs are known, by which those of this project are found.
     test_only : returns what `sbatch --test-only` prints for a job with some options, or None.
     """
 
     jobs: Sequence[Job]
     now: datetime
+    own: int = 0
+    named: bool = True
     test_only: Callable[[Sequence[str]], str | None] = lambda options: None
+
+
+def _queue(jobs: Sequence[Job], now: datetime, **more) -> Queue:
+    kept = queue_waits.others(jobs, accounting.JOB_NAME)
+    named = all(job.name is not None for job in jobs)
+    return Queue(kept, now, len(jobs) - len(kept), named, **more)
 
 
 def ask(days: int) -> Queue:
@@ -41,7 +53,7 @@ def ask(days: int) -> Queue:
     """
     printed = accounting.jobs(queue_waits.COMMAND, days)
     now = datetime.now(UTC).replace(tzinfo=None)
-    return Queue(queue_waits.parse(printed), now, accounting.test_only)
+    return _queue(queue_waits.parse(printed), now, test_only=accounting.test_only)
 
 
 def read(file: Path) -> Queue:
@@ -51,12 +63,8 @@ def read(file: Path) -> Queue:
     ------
     InputError : the file has no jobs, or is not that output.
     """
-    try:
-        printed = file.read_text()
-    except UnicodeDecodeError as error:
-        raise InputError(file, str(error), "is no text", _REMEDY) from error
-    jobs = queue_waits.parse(printed, file)
+    jobs = queue_waits.parse(read_text(file), file)
     now = queue_waits.latest(jobs)
     if now is None:
         raise InputError(file, counted(len(jobs), "job"), "has no jobs with a moment", _REMEDY)
-    return Queue(jobs, now)
+    return _queue(jobs, now)

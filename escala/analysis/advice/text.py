@@ -214,6 +214,13 @@ def _waiting(answer: Mapping, best: Mapping, advice: Mapping) -> Iterator[str]:
     else:
         median, longest = (span(wait[f"{name}_seconds"]) for name in ("median", "longest"))
         yield f"{of} waited {median} (median), and {longest} at the longest."
+    if advice["own_jobs"] is None:
+        yield "The names of your jobs are not known: jobs of Escala's own runs may be among them."
+    elif advice["own_jobs"]:
+        yield (
+            f"{counted(advice['own_jobs'], 'job')} of Escala's own runs are left out: many are "
+            "submitted at once, and wait for each other."
+        )
     if wait["pending"]:
         yield f"Of these jobs, {wait['pending']} still wait."
     yield _bound(wait, best)
