@@ -166,7 +166,7 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
             "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         }
         | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
-        | ({_SINGLE_COPY: single_copy(launch.nodes)} if launch else {})
+        | ({_SINGLE_COPY: single_copy(launch.nodes)} if launch and STRATEGIES[strategy].mpi else {})
         | across
         | STRATEGIES[strategy].environment(readable(knobs, strategy))
     )
