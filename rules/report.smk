@@ -167,7 +167,7 @@ rule summary:
         """
         python -m scripts.summary \
             --experiment {wildcards.experiment} \
-            --title {params.title:q} \
+            --title={params.title:q} \
             --tables {params.tables:q} \
             --files {input.figures:q} {input.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
@@ -198,7 +198,7 @@ rule page:
         """
         python -m scripts.page \
             --experiment {wildcards.experiment} \
-            --title {params.title:q} \
+            --title={params.title:q} \
             --tables {params.tables:q} \
             --figures {input.figures:q} \
             --captions {params.captions:q} \
@@ -227,7 +227,7 @@ rule multiqc:
         """
         python -m scripts.multiqc \
             --experiment {wildcards.experiment} \
-            --title {params.title:q} \
+            --title={params.title:q} \
             --tables {params.tables:q} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """

@@ -40,7 +40,10 @@ def die_with_parent(parent: int | None = None) -> None:
 
 
 def start(
-    command: Sequence[str], environment: Mapping[str, str], output: Path | None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    output: Path | None,
+    folder: Path | None = None,
 ) -> subprocess.Popen:
     """Start a command in a new session, so that it leads a process group of its own.
 
@@ -49,11 +52,13 @@ def start(
     Parameters
     ----------
     output : file to append its stdout and stderr to. None: it inherits those of this process.
+    folder : its working directory. None: that of this process.
     """
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(open(output, "ab")) if output else None
         return subprocess.Popen(
             command,
+            cwd=folder,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=log,

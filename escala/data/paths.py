@@ -21,8 +21,13 @@ def is_hidden(path: Path) -> bool:
 
 
 def expanded_path(text: str, where: str) -> str:
-    """Return a path with environment variables and `~` expanded; see `expanded`."""
-    return str(Path(expanded(text, where)).expanduser())
+    """Return a path with environment variables and `~` expanded; see `expanded`.
+
+    A relative path that begins with `-` is made absolute, so that no program takes it for an
+    option.
+    """
+    path = Path(expanded(text, where)).expanduser()
+    return str(path.absolute() if path.parts[:1] and path.parts[0].startswith("-") else path)
 
 
 def expanded(text: str, where: str) -> str:

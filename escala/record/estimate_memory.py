@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from escala.core import readable, user_code
+from escala.core import children, readable, user_code
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import takes_steps
 from escala.record.estimate import expected
@@ -24,6 +25,9 @@ from escala.training.memory import Footprint, node_bytes, rows_of_ranks, shortag
 
 #: Builds the models in a process of its own: this one must not wait for TensorFlow.
 COMMAND = [sys.executable, "-m", "scripts.estimate"]
+#: A model whose code takes longer has no estimate.
+LIMIT_SECONDS = 120.0
+_POLL_SECONDS = 0.05
 #: Models are built without a GPU and without TensorFlow's messages.
 _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -97,32 +101,53 @@ def footprint_of(model: Mapping[str, Any]) -> dict[str, Any]:
         optimizer.build(built.trainable_variables)
         return asdict(Footprint.of(built, optimizer))
     # The code of a user's workload may raise anything.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return {"error": f"{model['workload']}: {user_code.message(error)}"}
 
 
 def _built(models: list[str], project: Path) -> dict[str, Footprint | str]:
-    """Return the footprint of each model, or the reason why it has none."""
-    if not models:
-        return {}
-    done = subprocess.run(
-        COMMAND,
-        cwd=project,
-        env=os.environ | _ENVIRONMENT,
-        input=f"[{', '.join(models)}]",
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["the process ended"])[-1]
-        return dict.fromkeys(models, f"no model could be built: {reason}")
-    # The code of a workload may print, too, or end the process.
-    try:
-        entries = json.loads(done.stdout.splitlines()[-1])
-        found = [entry.get("error") or Footprint(**entry) for entry in entries]
-        return dict(zip(models, found, strict=True))
-    except (IndexError, ValueError, TypeError, AttributeError):
-        return dict.fromkeys(models, "no model could be built: its code printed no result")
+    """Return the footprint of each model, or the reason why it has none.
+
+    A model whose code ends the process, or does not come to an end, does not take the others along.
+    """
+    found: dict[str, Footprint | str] = {}
+    while left := models[len(found) :]:
+        entries, reason = _answers(left, project)
+        if not entries:
+            return found | dict.fromkeys(left, f"no model could be built: {reason}")
+        # The first line says that the process is ready.
+        built = [entry.get("error") or Footprint(**entry) for entry in entries[1:]]
+        found |= zip(left, built, strict=False)
+        if len(built) < len(left):
+            ended = left[len(built)]
+            found[ended] = f"{json.loads(ended)['workload']}: no model could be built: {reason}"
+    return found
+
+
+def _answers(models: list[str], project: Path) -> tuple[list[dict], str]:
+    """Return what a process that builds models wrote, and why it ended before the last one."""
+    with tempfile.TemporaryDirectory() as scratch:
+        request, answers, log = (Path(scratch, name) for name in ("models", "answers", "log"))
+        request.write_text(f"[{', '.join(models)}]")
+        answers.touch()
+        call = [*COMMAND, str(request), str(answers)]
+        process = children.start(call, os.environ | _ENVIRONMENT, log, project)
+        lines, last = 0, time.monotonic()
+        try:
+            while process.poll() is None and time.monotonic() < last + LIMIT_SECONDS:
+                time.sleep(_POLL_SECONDS)
+                if (written := answers.read_text().count("\n")) > lines:
+                    lines, last = written, time.monotonic()
+            in_time = process.poll() is not None
+        finally:
+            children.stop([process], grace_seconds=0)
+        whole = [line for line in answers.read_text().splitlines(keepends=True) if line[-1] == "\n"]
+        said = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+    if not in_time:
+        reason = f"it took more than {LIMIT_SECONDS:.0f} s"
+    else:
+        reason = f"its code ended the process with exit code {process.returncode}: {said[-1]}"
+    return [json.loads(line) for line in whole], reason
 
 
 def sentence(

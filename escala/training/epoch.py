@@ -70,7 +70,9 @@ def train_epoch(
             recorder.note(number, index, before, ready, after)
         if after - said > PROGRESS_SECONDS:
             said = after
-            _require_finite(records)
+            # The losses of an asynchronous strategy are there only once all scheduled steps are.
+            if not strategy.asynchronous:
+                _require_finite(records)
             log.info(
                 "epoch %d/%d: step %d/%d, %.0f samples/s",
                 number,

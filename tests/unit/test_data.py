@@ -162,3 +162,12 @@ def test_a_class_without_rows_is_not_blamed_for_one_with_too_few():
     with pytest.raises(InputError, match=r"'two: 1 rows': are too few") as refused:
         stratified(labels, fractions, classes, seed=1)
     assert "leave a class out" in refused.value.remedy
+
+
+def test_a_path_that_begins_as_an_option_does_is_made_absolute(tmp_path, monkeypatch):
+    from escala.data.paths import expanded_path
+
+    monkeypatch.chdir(tmp_path)
+    assert expanded_path("-mine/table.csv", "source.path") == f"{tmp_path}/-mine/table.csv"
+    assert expanded_path("mine/-table.csv", "source.path") == "mine/-table.csv"
+    assert expanded_path("./-m", "source.path") == f"{tmp_path}/-m"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from escala.core.errors import Diverged
+from escala.training import epoch
 from escala.training.epoch import train_epoch
 
 REQUEST = {
@@ -17,6 +18,7 @@ REQUEST = {
     "shuffle_seed": 1,
     "max_steps": None,
     "knobs": {"shard": True, "weighting": "rows"},
+    "training": {"epochs": 1},
 }
 
 
@@ -30,8 +32,10 @@ class Data:
         return np.ones((len(rows), 1), np.float32), np.zeros(len(rows), np.int64)
 
 
-def epoch_of(losses: list[float]) -> dict:
-    strategy = SimpleNamespace(driven_ranks=[0], total=lambda values: values, join=lambda: None)
+def epoch_of(losses: list, asynchronous: bool = False, join=lambda: None) -> dict:
+    strategy = SimpleNamespace(
+        driven_ranks=[0], total=lambda values: values, join=join, asynchronous=asynchronous
+    )
     given = iter(losses)
     writer = csv.writer(io.StringIO())
     found, _ = train_epoch(
@@ -55,3 +59,22 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_rows():
 def test_a_loss_that_is_not_finite_ends_the_training_though_the_last_step_has_one(losses):
     with pytest.raises(Diverged, match="the loss is not finite in epoch 1"):
         epoch_of(losses)
+
+
+class Scheduled:
+    """The loss of a step that is scheduled; it waits for the workers."""
+
+    joined = False
+
+    def __float__(self) -> float:
+        assert Scheduled.joined, "the timed steps waited for a loss"
+        return 1.0
+
+
+def test_progress_does_not_wait_for_the_steps_of_an_asynchronous_strategy(monkeypatch):
+    monkeypatch.setattr(epoch, "PROGRESS_SECONDS", 0.0)
+
+    def join() -> None:
+        Scheduled.joined = True
+
+    assert epoch_of([Scheduled() for _ in range(3)], asynchronous=True, join=join)["loss"] == 0.5

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from escala import data
@@ -403,13 +405,13 @@ def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(experiment,
     }
     settings["datasets"]["tiny"] = EXPECTED["outlines"]
     both, asked = Experiment(settings, "e.yaml"), []
-    run = estimate_memory.subprocess.run
+    start = estimate_memory.children.start
 
-    def counted(*arguments, **options):
-        asked.append(options["input"])
-        return run(*arguments, **options)
+    def counted(command, *arguments):
+        asked.append(Path(command[-2]).read_text())
+        return start(command, *arguments)
 
-    monkeypatch.setattr(estimate_memory.subprocess, "run", counted)
+    monkeypatch.setattr(estimate_memory.children, "start", counted)
     found = estimate_memory.memory(both.runs, lambda name: both, ROOT)
     assert len(asked) == 1 and asked[0].count('"workload"') == 2
     assert {run.dataset for run in found.footprints} == {"demo-1000"}
@@ -423,4 +425,47 @@ def test_models_are_built_once_each_and_what_is_unknown_has_a_reason(experiment,
     assert "no model could be built: " in next(iter(found.unknown))
     monkeypatch.setattr(estimate_memory, "COMMAND", [sys.executable, "-c", "print('Goodbye')"])
     found = estimate_memory.memory(both.runs[:1], lambda name: both, ROOT)
-    assert "no model could be built: its code printed no result" in found.unknown
+    [reason] = found.unknown
+    assert reason == (
+        "no model could be built: its code ended the process with exit code 0: Goodbye"
+    )
+
+
+def test_code_that_ends_or_never_ends_takes_no_other_estimate_along(
+    own_workload, tmp_path, monkeypatch
+):
+    """A dry run builds the models of the folders that an experiment names: it survives each."""
+    from escala.core import plugins
+    from tests.folders import changed
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(estimate_memory, "LIMIT_SECONDS", 12.0)
+    faults = {
+        "raises": "raise KeyError('raised')",
+        "leaves": "raise SystemExit(3)",
+        "ends": "import os; os._exit(0)",
+        "hangs": "import subprocess; subprocess.run(['sleep', '600.25'])",
+        "prints": "print('{}', end='')",
+    }
+    settings = demo() | {"repeats": 1}
+    settings["configurations"] = [{"strategy": "single", "layouts": ["1x1"]}]
+    settings["workloads"] = {}
+    for name, fault in (faults | {"whole": "pass"}).items():
+        folder = tmp_path / name
+        shutil.copytree(own_workload, folder)
+        changed(folder / "model.py", "    [codes] = specs\n", f"    {fault}\n    [codes] = specs\n")
+        settings["workloads"][name] = TRAINING | {"path": str(folder), "words": 4}
+    wanted = Experiment(settings, "e.yaml")
+    assert plugins.folders(plugins.WORKLOADS).keys() == settings["workloads"].keys()
+    found = estimate_memory.memory(wanted.runs, lambda name: wanted, ROOT)
+    assert {run.workload for run in found.footprints} == {"prints", "whole"}
+    reasons = sorted(found.unknown)
+    for name, part in {
+        "raises": "KeyError: 'raised'",
+        "leaves": "SystemExit: 3",
+        "ends": "no model could be built: its code ended the process with exit code 0",
+        "hangs": "no model could be built: it took more than 12 s",
+    }.items():
+        assert any(reason.startswith(f"{name}: {part}") for reason in reasons), reasons
+    commands = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
+    assert ["sleep", "600.25"] not in commands

@@ -39,7 +39,8 @@ def experiment_of(name: str, source: dict, **changes: object) -> dict:
     } | changes.pop("dataset", {})
     return {
         "experiment": name,
-        "title": f"The experiment {name}",
+        # It is a text, although it begins as an option does.
+        "title": f"--experiment {name}: $5 & 'more'",
         "repeats": 1,
         "datasets": {"small": dataset},
         "workloads": {"virus-cnn": {"epochs": 1, "save_model": False}},
