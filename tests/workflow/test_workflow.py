@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -40,8 +41,11 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     captured = {"timeline": {"enabled": True, "steps": 3}}
     variants = {"variants": {"tuned": {"communication": "ring"}}}
     experiment = experiment_of("small", SIMULATED, repeats=2, **captured, **variants)
-    before = snakemake("--dry-run", experiment=experiment)
+    before = snakemake("--dry-run", "--printshellcmds", experiment=experiment)
     assert before.returncode == 0, before.stderr
+    titles = [line.strip(" \\") for line in before.stdout.splitlines() if "--title" in line]
+    # One word, which argparse takes for no option, although the title begins as one does.
+    assert {*map(tuple, map(shlex.split, titles))} == {(f"--title={experiment['title']}",)}
     assert before.stdout.count("Train virus-cnn on small") == 6
     assert before.stdout.count("Capture the timeline of") == 2
     assert before.stdout.count("Draw timeline_run of") == 2
