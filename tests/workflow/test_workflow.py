@@ -43,9 +43,9 @@ def test_a_dry_run_lists_what_would_run_and_how_long_it_takes(snakemake, tmp_pat
     experiment = experiment_of("small", SIMULATED, repeats=2, **captured, **variants)
     before = snakemake("--dry-run", "--printshellcmds", experiment=experiment)
     assert before.returncode == 0, before.stderr
-    titles = [line.strip(" \\") for line in before.stdout.splitlines() if "--title" in line]
+    calls = [shlex.split(line) for line in before.stdout.splitlines() if "--title" in line]
     # One word, which argparse takes for no option, although the title begins as one does.
-    assert {*map(tuple, map(shlex.split, titles))} == {(f"--title={experiment['title']}",)}
+    assert calls and all(f"--title={experiment['title']}" in call for call in calls)
     assert before.stdout.count("Train virus-cnn on small") == 6
     assert before.stdout.count("Capture the timeline of") == 2
     assert before.stdout.count("Draw timeline_run of") == 2
