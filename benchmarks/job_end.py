@@ -19,6 +19,8 @@ import time
 from datetime import datetime
 from pathlib import Path
 
+from escala.runtime import slurm
+
 ROOT = Path(__file__).resolve().parent.parent
 SNAKEFILE = """
 import sys
@@ -72,9 +74,7 @@ def measured(seconds: int, ours: bool, profile: str) -> tuple[float, float, floa
     if done.returncode:
         raise SystemExit(said)
     [job] = re.findall(r"SLURM jobid (\d+)", said)
-    shown = subprocess.run(
-        ["scontrol", "show", "job", job], capture_output=True, text=True, check=True
-    ).stdout
+    shown = slurm.call(["scontrol", "show", "job", job], 60).stdout
     submitted, ended = (
         datetime.fromisoformat(re.search(rf"{key}=(\S+)", shown)[1]).timestamp()
         for key in ("SubmitTime", "EndTime")

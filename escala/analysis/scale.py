@@ -39,6 +39,7 @@ from escala.analysis.cost_model.networks import PRESETS
 from escala.analysis.cost_model.predict import TERMS, Plan, Prediction, interval, predict
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
+from escala.analysis.verdicts import pays
 from escala.core.errors import InputError
 from escala.runtime.layout import Layout
 from escala.strategies.costs import BETWEEN_NODES, EXCHANGES, RECOMPUTE
@@ -180,8 +181,8 @@ def _series(predictions: Sequence[Prediction], scaling: str) -> Iterator[dict]:
     """Yield the columns of the predictions of one series, the first of one rank.
 
     `rows` are those of a step of all ranks. `gain` is the speed divided by that of the fastest
-    layout with fewer ranks, and missing for one rank; `pays` tells whether its whole interval is
-    above 1. The seconds of each term of `predict.TERMS` are medians.
+    layout with fewer ranks, and missing for one rank; `pays` tells whether a layout pays against
+    that one. The seconds of each term of `predict.TERMS` are medians.
     """
     speeds: dict[Layout, np.ndarray] = {}
     for prediction in predictions:
@@ -190,7 +191,8 @@ def _series(predictions: Sequence[Prediction], scaling: str) -> Iterator[dict]:
         speed = counted / prediction.steps
         fewer = [each for other, each in speeds.items() if other.ranks < layout.ranks]
         speeds[layout] = speed
-        gain = interval(speed / max(fewer, key=np.median)) if fewer else Interval(None, None, None)
+        best = max(fewer, key=np.median) if fewer else None
+        gain = interval(speed / best) if fewer else Interval(None, None, None)
         speedup = interval(speed / speeds[ONE])
         yield {
             "layout": str(layout),
@@ -201,7 +203,7 @@ def _series(predictions: Sequence[Prediction], scaling: str) -> Iterator[dict]:
             **speedup.columns("speedup"),
             "efficiency": speedup.estimate / layout.ranks,
             **gain.columns("gain"),
-            "pays": bool(fewer) and gain.low > 1,
+            "pays": bool(fewer) and pays(interval(best / speed)),
             **{f"{name}_seconds": float(np.median(prediction.terms[name])) for name in TERMS},
             "extrapolated": "; ".join(prediction.extrapolated),
         }

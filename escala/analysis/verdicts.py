@@ -54,6 +54,16 @@ class Drift(NamedTuple):
         return self.p_value < 1 - LEVEL
 
 
+def pays(ratio: Interval) -> bool:
+    """Return whether a ratio of times pays: it is decided, and less than 1.
+
+    This is the one meaning of *to pay*, for predicted times too. Of measured ones it is the verdict
+    `FASTER`, which also regards the noise floor. Paying by 30 % is a goal of its own, and is always
+    named with its figure.
+    """
+    return ratio.high is not None and ratio.high < 1
+
+
 def pairs_needed(
     pilot: Sequence[float], half_width: float, at_most: int, level: float = LEVEL
 ) -> int:

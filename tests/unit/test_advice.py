@@ -22,7 +22,7 @@ from test_queue_waits import NOW, line
 
 from escala.analysis.advice import evidence, text
 from escala.analysis.advice.candidates import Memory, Training, candidates
-from escala.analysis.advice.changes import BANDWIDTH, PAYS, rate_that_pays, rows_that_pay
+from escala.analysis.advice.changes import BANDWIDTH, RATIO, rate_that_saves, rows_that_save
 from escala.analysis.advice.choice import Limits, Power, choose
 from escala.analysis.advice.document import Question, advise, document
 from escala.analysis.advice.goals import CORE_HOURS, DEADLINE, ENERGY, TIME_WITH_WAIT
@@ -127,7 +127,7 @@ def test_where_it_pays_the_fastest_is_advised_with_its_ratio():
     plans_of = {each: replace(PLAN, layout=Layout.parse(each)) for each in ("1x1", "1x2", "2x1")}
     expected = min(plans_of, key=lambda each: seconds(plans_of[each]))
     ratio = seconds(plans_of[expected]) / seconds(BASELINE)
-    assert ratio < PAYS
+    assert ratio < RATIO
     assert answer["distribute"] and chosen(answer) == expected
     best = option(answer, expected)
     assert best["ratio"]["estimate"] == pytest.approx(ratio)
@@ -154,7 +154,7 @@ def test_over_a_slow_link_it_is_advised_against_and_what_would_pay_is_named():
     assert not answer["distribute"] and chosen(answer) == "1x1"
     assert answer["answer"].startswith("Do not distribute this: use single 1x1 tuned. No ")
     [bandwidth] = [each for each in answer["changes"] if each["change"] == BANDWIDTH]
-    assert bandwidth["pays"] and bandwidth["value"] > SLOW_LINK
+    assert bandwidth["saves"] and bandwidth["value"] > SLOW_LINK
     shown = "\n".join(text.lines(found))
     assert f"saves 30% from {bandwidth['value'] / 1e9:.3g} Gbit/s" in shown
     assert "`compression: fp16`" in shown and "`dense_exchange: factors`" in shown
@@ -163,7 +163,7 @@ def test_over_a_slow_link_it_is_advised_against_and_what_would_pay_is_named():
     factors = replace(ACROSS, exchange=replace(ACROSS.exchange, dense="factors"))
     expected = seconds(factors, SLOW) / seconds(BASELINE)
     assert by_change["factors"]["ratio"] == pytest.approx(expected)
-    assert by_change["factors"]["pays"] == (expected <= PAYS)
+    assert by_change["factors"]["saves"] == (expected <= RATIO)
 
 
 def queue_of(*waits: tuple[int, int, list[float]]) -> Queue:
@@ -424,40 +424,40 @@ def test_an_advantage_that_is_not_sure_is_no_reason_to_distribute():
 # What would have to change.
 
 
-def test_the_rate_that_pays_is_the_least_one():
-    found = rate_that_pays(SLOW, ACROSS, BASELINE)
+def test_the_rate_that_saves_is_the_least_one():
+    found = rate_that_saves(SLOW, ACROSS, BASELINE)
 
     def ratio(rate: float) -> float:
         networks = dict(EXACT.networks) | {"own": Network("own", rate, FAST[0], "")}
         of = replace(EXACT, networks=networks)
         return seconds(replace(ACROSS, network="own"), of) / seconds(BASELINE)
 
-    assert ratio(found) <= PAYS * (1 + 1e-9) < ratio(found / 1.05)
-    assert rate_that_pays(SLOW, ACROSS, BASELINE, ratio=0.3) is None
+    assert ratio(found) <= RATIO * (1 + 1e-9) < ratio(found / 1.05)
+    assert rate_that_saves(SLOW, ACROSS, BASELINE, ratio=0.3) is None
 
 
-def test_the_rows_that_pay_are_the_least_of_those_tried():
+def test_the_rows_that_save_are_the_least_of_those_tried():
     calibrated = content(link=FAST)
     steps = calibrated["works"]["cnn"]["steps"]
     for rows in (128, 256, 512, 1024, 2048):
         steps.append(steps[0] | {"rows": rows, "seconds": [[4e-3 + 0.4e-3 * rows]] * 5})
     of = replace(parse(calibrated), networks=SLOW.networks)
-    found, reached, notes = rows_that_pay(of, ACROSS, BASELINE, most=10_000)
+    found, reached, notes = rows_that_save(of, ACROSS, BASELINE, most=10_000)
 
     def ratio(rows: int) -> float:
         return seconds(replace(ACROSS, rows=rows), of) / seconds(replace(BASELINE, rows=rows), of)
 
     assert found > 64
     assert reached == pytest.approx(ratio(found))
-    assert reached <= PAYS < ratio(found // 2)
+    assert reached <= RATIO < ratio(found // 2)
     assert not any("rows" in each for each in notes)
     # Outside the calibrated rows the line continues, and this is noted.
-    same, _, notes = rows_that_pay(SLOW, ACROSS, BASELINE, most=10_000)
+    same, _, notes = rows_that_save(SLOW, ACROSS, BASELINE, most=10_000)
     assert same == found
     assert any("rows of a rank are outside" in each for each in notes)
     # No step has more rows than an epoch.
-    most, worse, _ = rows_that_pay(of, ACROSS, BASELINE, most=found - 1)
-    assert most < found and worse > PAYS
+    most, worse, _ = rows_that_save(of, ACROSS, BASELINE, most=found - 1)
+    assert most < found and worse > RATIO
 
 
 # Words.
@@ -498,22 +498,30 @@ def test_the_lines_of_the_job_script_ask_for_what_is_needed_and_the_margins(meas
     assert ("no run has checked" in others[1]) != measured
 
 
-def test_the_statement_has_speed_ups_with_their_intervals_and_what_was_measured():
-    names = dict(zip(("dataset", "workload"), ("small", "cnn"), strict=True))
-    measured = names | {
-        **Configuration("horovod-mpi", "1x2", "tuned", "native")._asdict(),
+def ratio(layout: str, estimate: float, low: float, high: float, verdict: str, **others) -> dict:
+    """Return a row of the table `speedup` for a measured ratio to one process."""
+    return {
+        "dataset": "small",
+        "workload": "cnn",
+        **Configuration("horovod-mpi", layout, "tuned", "native")._asdict(),
         **{f"reference_{name}": value for name, value in SINGLE._asdict().items()},
         "global_batch": PLAN.rows,
         "reference_global_batch": PLAN.rows,
-        "speedup": 1.5,
-        "speedup_low": 1.4,
-        "speedup_high": 1.6,
+        "speedup": 1 / estimate,
+        "speedup_low": 1 / high,
+        "speedup_high": 1 / low,
         "pairs": 7,
-    }
+        "verdict": verdict,
+    } | others
+
+
+def test_the_statement_has_speed_ups_with_their_intervals_and_what_was_measured():
+    measured = ratio("1x2", 1 / 1.5, 1 / 1.6, 1 / 1.4, "faster")
     found, answer = advice(speedups=[measured])
     statement = answer["statement"]
     two = option(answer, "1x2")
-    assert two["measured_speedup"] == {"estimate": 1.5, "low": 1.4, "high": 1.6, "pairs": 7}
+    expected = {"estimate": 1.5, "low": 1.4, "high": 1.6, "pairs": 7}
+    assert two["measured_speedup"] == pytest.approx(expected)
     spread = "{estimate:.2f} ({low:.2f}–{high:.2f})".format
     assert f"| 1x2 | 2 | 2 | {spread(**two['speedup'])} | {spread(**two['efficiency'])} |" in (
         statement
@@ -528,6 +536,73 @@ def test_the_statement_has_speed_ups_with_their_intervals_and_what_was_measured(
 
 
 # What was measured.
+
+
+def test_a_measured_ratio_counts_before_a_prediction():
+    """As in the lab: predicted and advised 0.56, beside a measured 0.76 (0.69–1.16)."""
+    _, before = advice()
+    assert before["distribute"]
+    undecided = [ratio(each, 0.76, 0.69, 1.16, "not distinguishable") for each in ("1x2", "2x1")]
+    found, answer = advice(speedups=undecided)
+    assert not answer["distribute"] and chosen(answer) == "1x1"
+    two = option(answer, "1x2")
+    assert two["basis"] == "measured" and two["contradiction"]
+    assert [two["ratio"][end] for end in ("estimate", "low", "high")] == pytest.approx(
+        [0.76, 0.69, 1.16], rel=0.02
+    )
+    assert two["predicted_ratio"] == pytest.approx(option(before, "1x2")["ratio"])
+    shown = "\n".join(text.lines(found))
+    assert "measured 0.76 (0.69–1.16) of the time of single 1x1 tuned (not distinguishable" in shown
+    # The job takes longer by what the steps take longer.
+    longer = two["job_seconds"]["estimate"] - option(before, "1x2")["job_seconds"]["estimate"]
+    steps = two["seconds"]["estimate"] - option(before, "1x2")["seconds"]["estimate"]
+    assert longer == pytest.approx(steps)
+
+
+def test_the_verdict_decides_and_not_the_interval_alone():
+    # Within the noise floor.
+    _, answer = advice(speedups=[ratio(each, 0.97, 0.95, 0.99, "not distinguishable")
+                                 for each in ("1x2", "2x1")])  # fmt: skip
+    assert not answer["distribute"]
+    _, answer = advice(speedups=[ratio("1x2", 0.97, 0.95, 0.99, "faster")], limits=Limits(nodes=1))
+    assert chosen(answer) == "1x2" and "measured, 7 pairs" in answer["answer"]
+
+
+def test_an_extrapolated_prediction_does_not_beat_what_was_measured_to_pay():
+    _, before = advice(configurations=described(planned("1x2"), planned("4x1")))
+    assert chosen(before) == "4x1" and option(before, "4x1")["basis"] == "extrapolated"
+    predicted = option(before, "1x2")["ratio"]["estimate"]
+    measured = ratio("1x2", predicted, 0.99 * predicted, 1.01 * predicted, "faster")
+    found, answer = advice(
+        configurations=described(planned("1x2"), planned("4x1")), speedups=[measured]
+    )
+    assert chosen(answer) == "1x2" and answer["passed_over"]["layout"] == "4x1"
+    assert not option(answer, "1x2")["contradiction"]
+    assert "4x1 tuned is predicted with less" in "\n".join(text.lines(found))
+
+
+def test_measured_references_are_followed_to_the_first():
+    """A ratio to a configuration that was itself measured against one process."""
+    over = {f"reference_{name}": value for name, value in
+            Configuration("horovod-mpi", "1x2", "tuned", "native")._asdict().items()}  # fmt: skip
+    rows = [
+        ratio("1x2", 0.8, 0.79, 0.81, "faster"),
+        ratio("2x1", 0.5, 0.49, 0.51, "faster", **over),
+    ]
+    _, answer = advice(speedups=rows)
+    assert option(answer, "2x1")["ratio"]["estimate"] == pytest.approx(0.4, rel=0.02)
+
+
+def test_a_ratio_of_another_machine_does_not_count(tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    row = ratio("1x2", 0.8, 0.79, 0.81, "faster")
+    pd.DataFrame([row]).to_csv(folder / "speedup.csv", index=False)
+    run = tmp_path / "runs/small/cnn/horovod-mpi/1x2/tuned/native/rep1/run.json"
+    run.parent.mkdir(parents=True)
+    write_json(run, {"machine": {"cpu": "Old"}})
+    assert len(evidence.speedups(tmp_path, "Old")) == 1
+    assert evidence.speedups(tmp_path, "New") == []
 
 
 def test_memory_is_that_of_the_largest_measured_process(tmp_path):

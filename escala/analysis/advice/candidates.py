@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from escala.analysis.queue_waits import Waits
 from escala.core.errors import InputError
 from escala.experiment.references import Configuration
 
+if TYPE_CHECKING:
+    from escala.analysis.advice.measured import Comparison
+
+#: What the seconds of a candidate rest on.
+MEASURED, PREDICTED, EXTRAPOLATED = "measured", "predicted", "extrapolated"
 #: Phrase of a prediction without the seconds outside the training steps.
 ONLY_STEPS = "start-up and evaluation were not calibrated: a job is its training steps only"
 
@@ -66,6 +71,8 @@ class Candidate:
     memory : of its largest process; None if nothing is known.
     waits : of the user's jobs of its size; None if no jobs are known, of any size.
     extrapolated, extrapolated_start : phrases, as of a prediction.
+    predicted : the seconds as predicted, which those of a measured ratio replace.
+    compared : the measured ratio that counts, with the predicted one; None without one.
     """
 
     configuration: Configuration
@@ -78,6 +85,15 @@ class Candidate:
     waits: Waits | None = None
     extrapolated: tuple[str, ...] = ()
     extrapolated_start: tuple[str, ...] = ()
+    predicted: np.ndarray | None = None
+    compared: Comparison | None = None
+
+    @property
+    def basis(self) -> str:
+        """What the seconds rest on."""
+        if self.compared is not None:
+            return MEASURED
+        return EXTRAPOLATED if self.extrapolated else PREDICTED
 
     @property
     def ranks(self) -> int:
@@ -140,6 +156,7 @@ def candidate(
         job,
         extrapolated=tuple(notes),
         extrapolated_start=found.extrapolated_start,
+        predicted=seconds,
     )
 
 

@@ -1,7 +1,7 @@
-"""Find what would have to change for a configuration of several ranks to pay.
+"""Find what would have to change for a configuration of several ranks to save much time.
 
-A configuration pays if it takes at most `PAYS` of the training time of the best one of one rank.
-One thing is changed at a time.
+Much is `SAVING` of the training time of the best one of one rank, by medians. One thing is changed
+at a time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from escala.analysis.cost_model.networks import Network
 from escala.analysis.cost_model.predict import Plan, predict
 from escala.strategies import costs
 
-#: Ratio of the training times at which several ranks pay: 30 % less time.
-PAYS = 0.7
+#: Fraction of the training time that a change is to save, and the ratio of the times with it.
+SAVING = 0.3
+RATIO = 1 - SAVING
 BANDWIDTH, BATCH, CORES, COMPRESSION, FACTORS = CHANGES = (
     "bandwidth",
     "batch",
@@ -42,8 +43,8 @@ class Change:
     Attributes
     ----------
     change : one of `CHANGES`.
-    value : from which it pays: bits per second of a link, rows in a step, or cores of a node; None
-        if no value that was tried is enough, and for an exchange, which has no value.
+    value : from which it saves `SAVING`: bits per second of a link, rows in a step, or cores of a
+        node; None if no value that was tried is enough, and for an exchange, which has no value.
     ratio : of the training time to that of one rank, with that value; else the least that was
         found.
     extrapolated : phrases, as of a prediction.
@@ -56,12 +57,12 @@ class Change:
     extrapolated: tuple[str, ...]
 
     @property
-    def pays(self) -> bool:
-        return self.ratio <= PAYS
+    def saves(self) -> bool:
+        return self.ratio <= RATIO
 
 
 def changes(several: Sequence[Candidate], baseline: Candidate, train_rows: int) -> Iterator[Change]:
-    """Yield what would have to change for the fastest of some candidates to pay.
+    """Yield what would have to change for the fastest of some candidates to save time.
 
     Parameters
     ----------
@@ -93,14 +94,14 @@ def _ratio(
 
 
 def _bandwidth(each: Candidate, baseline: Candidate) -> Change:
-    rate = rate_that_pays(each.calibration, each.plan, baseline.plan)
+    rate = rate_that_saves(each.calibration, each.plan, baseline.plan)
     of, plan = _with_rate(each.calibration, each.plan, rate or _RATES[1])
     ratio, notes = _ratio(of, plan, baseline.calibration, baseline.plan)
     return Change(BANDWIDTH, each, rate, ratio, notes)
 
 
-def rate_that_pays(
-    calibration: Calibration, plan: Plan, baseline: Plan, ratio: float = PAYS
+def rate_that_saves(
+    calibration: Calibration, plan: Plan, baseline: Plan, ratio: float = RATIO
 ) -> float | None:
     """Return the least rate of the link at which a plan has a ratio to the baseline, to 2 %.
 
@@ -134,13 +135,13 @@ def _with_rate(calibration: Calibration, plan: Plan, rate: float) -> tuple[Calib
 
 
 def _batch(each: Candidate, baseline: Candidate, train_rows: int) -> Change:
-    found = rows_that_pay(each.calibration, each.plan, baseline.plan, train_rows)
+    found = rows_that_save(each.calibration, each.plan, baseline.plan, train_rows)
     rows, ratio, notes = found
-    return Change(BATCH, each, rows if ratio <= PAYS else None, ratio, notes)
+    return Change(BATCH, each, rows if ratio <= RATIO else None, ratio, notes)
 
 
-def rows_that_pay(
-    calibration: Calibration, plan: Plan, baseline: Plan, most: int, ratio: float = PAYS
+def rows_that_save(
+    calibration: Calibration, plan: Plan, baseline: Plan, most: int, ratio: float = RATIO
 ) -> tuple[int, float, tuple[str, ...]]:
     """Return the least number of rows in a step for which a plan has a ratio to the baseline.
 
@@ -172,11 +173,11 @@ def _cores(each: Candidate, baseline: Candidate) -> Iterator[Change]:
         of = replace(each.calibration, cores_per_node=cores)
         ratio, notes = _ratio(of, each.plan, baseline.calibration, baseline.plan, len(each.seconds))
         tried.append(Change(CORES, each, float(cores), ratio, notes))
-        if ratio <= PAYS:
+        if ratio <= RATIO:
             break
     if tried:
-        best = tried[-1] if tried[-1].pays else min(tried, key=lambda change: change.ratio)
-        yield best if best.pays else replace(best, value=None)
+        best = tried[-1] if tried[-1].saves else min(tried, key=lambda change: change.ratio)
+        yield best if best.saves else replace(best, value=None)
 
 
 def _exchanges(each: Candidate, baseline: Candidate) -> Iterator[Change]:

@@ -1,8 +1,9 @@
 """Choose a candidate for a goal within limits.
 
-Amounts are compared by their medians. A candidate of several ranks is chosen only if it surely
-needs less than the best one of one rank: the whole interval of the ratio is below 1. The ratio of
-two predictions uses the same resamples of the calibration.
+Amounts are compared by their medians. A candidate of several ranks is chosen only if it pays
+against the best one of one rank: by the verdict where the ratio was measured, else by its interval.
+The ratio of two predictions uses the same resamples of the calibration. An extrapolated prediction
+is not chosen before a candidate that was measured to pay.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from escala.analysis import queue_waits
-from escala.analysis.advice.candidates import Candidate
+from escala.analysis.advice.candidates import EXTRAPOLATED, MEASURED, Candidate
 from escala.analysis.advice.goals import DEADLINE, ENERGY, GOALS, TIME, TIME_WITH_WAIT
 from escala.analysis.cost_model.predict import interval
 from escala.analysis.statistics import Interval
+from escala.analysis.verdicts import FASTER, pays
 from escala.core import readable
 from escala.core.errors import InputError
 from escala.record.estimate import duration
@@ -89,6 +91,7 @@ class Choice:
     baseline : the best option of one rank, whether it can be chosen or not.
     best : the chosen one; None if none can be chosen.
     nearest : the best option of several ranks that can be chosen; None if there is none.
+    passed_over : the extrapolated option that would be the best without what was measured.
     """
 
     goal: str
@@ -96,6 +99,7 @@ class Choice:
     baseline: Option
     best: Option | None
     nearest: Option | None
+    passed_over: Option | None = None
 
     @property
     def distribute(self) -> bool:
@@ -154,14 +158,39 @@ def choose(
     possible = [each for each in options.values() if each.excluded is None]
     several = [each for each in possible if each.candidate.ranks > 1]
     baseline = options[first]
-    sure = (each for each in possible if each.candidate.ranks == 1 or _surely(each, baseline))
-    best = next(sure, None)
-    return Choice(goal, tuple(options.values()), baseline, best, several[0] if several else None)
+    sure = [
+        each
+        for each in possible
+        if each.candidate.ranks == 1 or baseline.excluded or _pays(goal, each, baseline)
+    ]
+    best = passed_over = next(iter(sure), None)
+    if best is not None and best.candidate.basis == EXTRAPOLATED:
+        best = next((each for each in sure if _is_measured_to_pay(goal, each, baseline)), best)
+    return Choice(
+        goal,
+        tuple(options.values()),
+        baseline,
+        best,
+        several[0] if several else None,
+        None if best is passed_over else passed_over,
+    )
 
 
-def _surely(option: Option, baseline: Option) -> bool:
-    """Return whether an option surely costs less than the baseline, or the baseline is excluded."""
-    return baseline.excluded is not None or option.ratio.high < 1
+def _pays(goal: str, option: Option, baseline: Option) -> bool:
+    """Return whether an option pays against the baseline, by the verdict if it is of this ratio."""
+    compared = option.candidate.compared
+    if (
+        goal == TIME
+        and compared
+        and compared.measured.reference == baseline.candidate.configuration
+    ):
+        return compared.measured.verdict == FASTER
+    return pays(option.ratio)
+
+
+def _is_measured_to_pay(goal: str, option: Option, baseline: Option) -> bool:
+    measured = option.candidate.basis == MEASURED and option.candidate.ranks > 1
+    return measured and _pays(goal, option, baseline)
 
 
 def _require(goal: str, limits: Limits, power: Power | None) -> None:

@@ -17,6 +17,7 @@ from escala.analysis.advice import changes, evidence, text
 from escala.analysis.advice.candidates import Candidate, Training, candidates
 from escala.analysis.advice.choice import Choice, Limits, Option, Power, choose
 from escala.analysis.advice.goals import ENERGY, TIME, TIME_WITH_WAIT
+from escala.analysis.advice.measured import with_measured
 from escala.analysis.advice.queue import Queue
 from escala.analysis.cost_model.calibration import Calibration, read
 from escala.analysis.cost_model.predict import DRAWS, interval
@@ -81,10 +82,9 @@ def advise(
             raise InputError(folder / name, name, "is missing", _MAKE)
     file = folder / CALIBRATION
     plans = _read_plans(folder / PLANS)
-    memory, speedups = evidence.memories(folder), evidence.speedups(folder)
-    return document(
-        read(file), read_json(file)["machine"], plans, question, queue, memory, speedups, draws
-    )
+    machine, memory = read_json(file)["machine"], evidence.memories(folder)
+    speedups = evidence.speedups(folder, machine.get("cpu"))
+    return document(read(file), machine, plans, question, queue, memory, speedups, draws)
 
 
 def _read_plans(file: Path) -> dict:
@@ -125,7 +125,7 @@ def document(
     ----------
     machine : that was calibrated, as in a calibration.
     plans : as `escala.experiment.plans.plans` returns them.
-    memory, speedups : what was measured, as `evidence` returns it.
+    memory, speedups : what was measured, as `evidence` returns it; ratios count before predictions.
 
     Raises
     ------
@@ -163,12 +163,12 @@ def document(
                     plans["memory_gib"],
                 ),
             )
-            for each in predicted
+            for each in with_measured(predicted, speedups, (dataset, workload))
         ]
         for network in networks:
             names = {"dataset": dataset, "workload": workload, "network": network}
             here = [each for each in predicted if _in_network(each, network)]
-            answer = names | _answer(here, training, question, power, speedups, names)
+            answer = names | _answer(here, training, question, power)
             answer["unpredicted"] = [
                 each._asdict() | {"reason": reason}
                 for each, reason in refused.items()
@@ -257,8 +257,6 @@ def _answer(
     training: Training,
     question: Question,
     power: Power | None,
-    speedups: Sequence[Mapping],
-    names: Mapping[str, str],
 ) -> dict:
     """Return the parts of an answer that are numbers."""
     of_training = {"epochs": training.epochs, "train_rows": training.train_rows}
@@ -270,6 +268,7 @@ def _answer(
         "chosen": None,
         "baseline": None,
         "nearest": None,
+        "passed_over": None,
         "repeats": None,
         "options": [],
         "changes": [],
@@ -287,8 +286,9 @@ def _answer(
         "chosen": _named(found.best),
         "baseline": _named(found.baseline),
         "nearest": _named(found.nearest),
+        "passed_over": _named(found.passed_over),
         "repeats": min(len(each.means) for each in steps),
-        "options": [_option(each, base, speedups, names) for each in found.options],
+        "options": [_option(each, base) for each in found.options],
         "changes": [*map(_change, _changes(found, training))],
     }
 
@@ -301,14 +301,10 @@ def _interval(found: Interval | None) -> dict | None:
     return None if found is None else found._asdict()
 
 
-def _option(
-    option: Option, base: Candidate, speedups: Sequence[Mapping], names: Mapping[str, str]
-) -> dict:
+def _option(option: Option, base: Candidate) -> dict:
     each = option.candidate
-    faster = base.seconds / each.seconds
-    pair = each.configuration, base.configuration
-    task = names["dataset"], names["workload"]
-    measured = evidence.measured_speedup(speedups, task, *pair, base.plan.rows)
+    faster = base.predicted / each.predicted
+    measured = each.compared and each.compared.measured
     return each.configuration._asdict() | {
         "nodes": each.plan.layout.nodes,
         "processes": each.plan.layout.processes,
@@ -320,7 +316,17 @@ def _option(
         "ratio": _interval(option.ratio),
         "speedup": _interval(interval(faster)),
         "efficiency": _interval(interval(faster * base.cores / each.cores)),
-        "measured_speedup": measured,
+        "measured_speedup": evidence.measured_speedup(measured, base.configuration),
+        "basis": each.basis,
+        "measured_ratio": measured
+        and measured.ratio._asdict()
+        | {
+            "pairs": measured.pairs,
+            "verdict": measured.verdict,
+            "reference": str(measured.reference),
+        },
+        "predicted_ratio": each.compared and _interval(each.compared.predicted),
+        "contradiction": each.compared is not None and each.compared.contradict,
         "wait": _wait(each.waits),
         "at_most_seconds": option.at_most,
         "memory": each.memory and each.memory._asdict(),
@@ -344,7 +350,7 @@ def _wait(waits: Waits | None) -> dict | None:
 
 
 def _changes(found: Choice, training: Training) -> Iterator[changes.Change]:
-    """Yield what would have to change, unless the choice pays."""
+    """Yield what would have to change, unless a configuration saves `changes.SAVING`."""
     several = [
         each.candidate
         for each in found.options
@@ -352,7 +358,7 @@ def _changes(found: Choice, training: Training) -> Iterator[changes.Change]:
     ]
     base = found.baseline.candidate
     ratios = [float(np.median(each.seconds / base.seconds)) for each in several]
-    if not ratios or min(ratios) <= changes.PAYS:
+    if not ratios or min(ratios) <= changes.RATIO:
         return
     yield from changes.changes(several, base, training.train_rows)
 
@@ -363,7 +369,7 @@ def _change(found: changes.Change) -> dict:
         "value": found.value,
         "unit": _UNITS.get(found.change),
         "ratio": found.ratio,
-        "pays": found.pays,
+        "saves": found.saves,
         "extrapolated": list(found.extrapolated),
     }
 

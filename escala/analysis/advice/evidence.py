@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
-from escala.analysis.advice.candidates import Memory
+from escala.analysis.advice.candidates import Candidate, Memory
 from escala.analysis.measurements import read_run
+from escala.analysis.statistics import Interval
+from escala.core.files import read_json
 from escala.core.readable import counted
 from escala.experiment.references import Configuration
 
@@ -65,36 +68,73 @@ def memory_of(
     return Memory(asked, "memory_gib of the experiment, which no run has checked", False)
 
 
-def speedups(folder: Path) -> list[dict]:
-    """Return the rows of the table `speedup` that have an interval; none without the table."""
+class Measured(NamedTuple):
+    """A measured ratio of the times of an epoch.
+
+    Attributes
+    ----------
+    verdict : as in the table `speedup`.
+    """
+
+    ratio: Interval
+    pairs: int
+    verdict: str
+    reference: Configuration
+
+
+def speedups(folder: Path, cpu: str | None = None) -> list[dict]:
+    """Return the rows of the table `speedup` that have an interval; none without the table.
+
+    Parameters
+    ----------
+    cpu : the model for which the advice is; rows that were measured on another one are left out.
+    """
     file = folder / "tables" / "speedup.csv"
     if not file.is_file():
         return []
     table = pd.read_csv(file, keep_default_na=False, na_values=[""])
-    return table[table["speedup_low"].notna()].to_dict("records")
+    rows = table[table["speedup_low"].notna()].to_dict("records")
+    return [row for row in rows if cpu is None or _cpu(folder, row) in (None, cpu)]
 
 
-def measured_speedup(
-    table: Sequence[Mapping],
-    task: tuple[str, str],
-    own: Configuration,
-    baseline: Configuration,
-    rows: int,
-) -> dict | None:
-    """Return the measured speed-up of a configuration over a baseline, with the number of pairs.
+def _cpu(folder: Path, row: Mapping) -> str | None:
+    """Return the model of the CPU of a configuration's first run; None if it is not known."""
+    names = [str(row.get(name)) for name in ("dataset", "workload", *Configuration._fields)]
+    files = sorted((folder / "runs").joinpath(*names).glob("rep*/run.json"))
+    return (read_json(files[0]).get("machine") or {}).get("cpu") if files else None
+
+
+def measured_ratios(
+    table: Sequence[Mapping], task: tuple[str, str], candidates: Mapping[Configuration, Candidate]
+) -> dict[Configuration, Measured]:
+    """Return the measured ratio of each candidate to its first reference that is a candidate too.
+
+    Both have the rows in a step that candidates have.
 
     Parameters
     ----------
     table : the rows of `speedups`.
     task : dataset and workload.
-    rows : of a step of all ranks together, in both.
     """
+    found: dict[Configuration, Measured] = {}
     for row in table:
-        names = row["dataset"], row["workload"], *(row[name] for name in Configuration._fields)
-        reference = tuple(row[name] for name in _REFERENCE)
-        batches = {row["global_batch"], row["reference_global_batch"]}
-        if (names, reference, batches) == ((*task, *own), tuple(baseline), {rows}):
-            ends = {"estimate": "", "low": "_low", "high": "_high"}
-            found = {name: float(row[f"speedup{end}"]) for name, end in ends.items()}
-            return found | {"pairs": int(row["pairs"])}
-    return None
+        if (row["dataset"], row["workload"]) != task:
+            continue
+        names = Configuration(*(row[name] for name in Configuration._fields))
+        reference = Configuration(*(row[name] for name in _REFERENCE))
+        if names in found or not {names, reference} <= candidates.keys():
+            continue
+        batches = row["global_batch"], row["reference_global_batch"]
+        if batches == (candidates[names].plan.rows, candidates[reference].plan.rows):
+            ends = row["speedup"], row["speedup_high"], row["speedup_low"]
+            ratio = Interval(*(1 / float(end) for end in ends))
+            found[names] = Measured(ratio, int(row["pairs"]), row["verdict"], reference)
+    return found
+
+
+def measured_speedup(measured: Measured | None, baseline: Configuration) -> dict | None:
+    """Return the measured speed-up over a baseline with the number of pairs; None without one."""
+    if measured is None or measured.reference != baseline:
+        return None
+    speedup = Interval(*(1 / end for end in (measured.ratio[0], *measured.ratio[:0:-1])))
+    return speedup._asdict() | {"pairs": measured.pairs}

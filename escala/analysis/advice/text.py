@@ -74,8 +74,13 @@ def headline(answer: Mapping, advice: Mapping) -> str:
     ratio, what = best["ratio"], _AMOUNTS[advice["goal"]]
     return (
         f"Use {label(best)}: {ratio['estimate']:.2f} of the {what} of {label(base)} "
-        f"({ratio['low']:.2f}–{ratio['high']:.2f})."
+        f"({ratio['low']:.2f}–{ratio['high']:.2f}{_basis(best)})."
     )
+
+
+def _basis(option: Mapping) -> str:
+    measured = option["measured_ratio"]
+    return f"; measured, {counted(measured['pairs'], 'pair')}" if measured else ""
 
 
 def _excluded(options: Sequence[Mapping]) -> str:
@@ -94,8 +99,8 @@ def _why_not(answer: Mapping, goal: str) -> str:
         return f"No configuration of several ranks is within the limits: {_excluded(several)}."
     nearest = option_of(answer, answer["nearest"])
     return (
-        f"No configuration of several ranks surely takes less. The nearest is {label(nearest)}, "
-        f"with {_spread(nearest['ratio'])} of the {_AMOUNTS[goal]}."
+        f"No configuration of several ranks pays. The nearest is {label(nearest)}, "
+        f"with {_spread(nearest['ratio'])} of the {_AMOUNTS[goal]} ({nearest['basis']})."
     )
 
 
@@ -172,15 +177,32 @@ def _sentences(answer: Mapping, advice: Mapping) -> Iterator[str]:
         yield from _waiting(answer, best, advice)
         if best["extrapolated"]:
             yield f"Extrapolated, and not covered by the intervals: {_joined(best)}."
+    if answer["passed_over"]:
+        other = option_of(answer, answer["passed_over"])
+        yield (
+            f"{label(other)} is predicted with less, {_spread(other['ratio'])}, but extrapolated "
+            "and not measured. A measured configuration that pays comes first."
+        )
+    yield from (_contradiction(each) for each in answer["options"] if each["contradiction"])
     if answer["changes"]:
         yield (
-            f"Several ranks pay where they save {1 - changes.PAYS:.0%} of the training time of "
-            "one rank."
+            f"No configuration of several ranks saves {changes.SAVING:.0%} of the training time of "
+            "one rank. What would have to change for that:"
         )
     for each in answer["changes"]:
         yield _change(each)
     for each in answer["unpredicted"]:
         yield f"{label(each)} is not predicted: {each['reason']}."
+
+
+def _contradiction(option: Mapping) -> str:
+    measured = option["measured_ratio"]
+    return (
+        f"Measured and predicted times of {label(option)} contradict each other: measured "
+        f"{_spread(measured)} of the time of {measured['reference']} ({measured['verdict']}, "
+        f"{counted(measured['pairs'], 'pair')}), predicted {_spread(option['predicted_ratio'])}. "
+        "The measured one counts."
+    )
 
 
 def _batch(rows: int, configured: int) -> str:
@@ -247,7 +269,7 @@ def _bound(wait: Mapping, best: Mapping) -> str:
 
 def _change(each: Mapping) -> str:
     """Return a sentence on one change."""
-    name, saved = label(each), f"{1 - changes.PAYS:.0%}"
+    name, saved = label(each), f"{changes.SAVING:.0%}"
     note = " (extrapolated)" if each["extrapolated"] else ""
     value, ratio = each["value"], f"{each['ratio']:.2f} of the training time of one rank"
     kind = each["change"]
@@ -267,8 +289,8 @@ def _change(each: Mapping) -> str:
             return f"Cores: more cores of a node do not let {name} save {saved}{note}."
         return f"Cores: {name} saves {saved} on nodes of {value:.0f} cores{note}."
     how = "`compression: fp16`" if kind == changes.COMPRESSION else "`dense_exchange: factors`"
-    pays = f"saves {saved}" if each["pays"] else f"does not save {saved}"
-    return f"Compression: with {how}, {name} {pays}: {ratio}{note}."
+    does = f"saves {saved}" if each["saves"] else f"does not save {saved}"
+    return f"Compression: with {how}, {name} {does}: {ratio}{note}."
 
 
 def _table(answer: Mapping, advice: Mapping) -> Iterator[str]:
@@ -278,7 +300,7 @@ def _table(answer: Mapping, advice: Mapping) -> Iterator[str]:
     for each in answer["options"]:
         amount = "–" if each["amount"] is None else _spread(each["amount"], lambda v: f"{v:.3g}")
         ratio = "–" if each["ratio"] is None else _spread(each["ratio"])
-        basis = "extrapolated" if each["extrapolated"] else "predicted"
+        basis = each["basis"]
         note = f"{basis}; excluded: {each['excluded']}" if each["excluded"] else basis
         yield f"| {label(each)} | {amount} | {ratio} | {note} |"
 
