@@ -14,9 +14,10 @@ def main() -> None:
     parser.add_argument("predictions", type=Path, metavar="predictions.json")
     arguments = parser.parse_args()
 
-    from escala.analysis.cost_model.predictions import line
+    from escala.analysis.cost_model.predictions import assumptions, line
 
-    print("\n".join(map(line, read_json(arguments.predictions)["configurations"])))
+    rows = read_json(arguments.predictions)["configurations"]
+    print(*map(line, rows), *filter(None, [assumptions(rows)]), sep="\n")
 
 
 if __name__ == "__main__":

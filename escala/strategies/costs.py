@@ -191,6 +191,16 @@ def fastest(exchanges: Iterable[str], product: Product, ranks: int, rates: Rates
     return min(exchanges, key=lambda exchange: seconds(exchange, product, ranks, rates))
 
 
+def assumed(
+    nodes: int, link_bits_per_second: float | None, measured: Mapping[str, Any] | None
+) -> list[str]:
+    """Return the names of the rates that `rates` takes from another machine, or from nowhere."""
+    names = ["operations_per_second", "weights_per_second"]
+    if nodes == 1 or not link_bits_per_second:
+        names.append("bytes_per_second")
+    return [name for name in names if name not in (measured or {})]
+
+
 def rates(
     mpi: bool,
     nodes: int,

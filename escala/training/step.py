@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,6 +22,8 @@ from escala.training.state import State
 from escala.workloads.dense_operations import dense
 from escala.workloads.models import given
 from escala.workloads.normalisation import over_ranks
+
+log = logging.getLogger("escala")
 
 
 def exchanges(
@@ -48,15 +51,19 @@ def exchanges(
     wanted = knobs["dense_exchange"]
     if wanted == costs.ALLREDUCE:
         return {}
+    nodes, link = strategy.place.nodes, request["link_bits_per_second"]
+    assumed = costs.assumed(nodes, link, knobs["exchange_rates"])
+    if wanted == costs.AUTO and assumed and strategy.place.process == 0:
+        log.info("dense_exchange auto: assumed, not measured here: %s", ", ".join(assumed))
     rates = costs.rates(
         strategy.mpi,
-        strategy.place.nodes,
-        request["link_bits_per_second"],
+        nodes,
+        link,
         knobs["cycle_time_ms"],
         knobs["exchange_rates"],
     )
     rows = min(request["global_batch"], request["train_rows"])
-    one_node = strategy.place.nodes == 1 and strategy.place.processes == ranks
+    one_node = nodes == 1 and strategy.place.processes == ranks
     return chosen(model, optimizer, wanted, rows, ranks, rates, one_node, input_of)
 
 

@@ -587,6 +587,8 @@ def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_
     for row in rows:
         line = predictions.line(row)
         assert row["basis"] in line and "small virus-cnn horovod-mpi" in line
+    assert predictions.assumptions(rows).startswith("Assumed in the intervals with several ranks")
+    assert predictions.assumptions([row for row in rows if row["ranks"] == 1]) is None
 
 
 def test_only_knobs_that_a_strategy_reads_make_its_collectives_other_ones():

@@ -280,6 +280,19 @@ def test_rates_are_those_of_the_network_unless_they_were_measured(given, expecte
     assert costs.rates(**given)[:2] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ((1, None, None), ["operations_per_second", "weights_per_second", "bytes_per_second"]),
+        ((2, 10**9, None), ["operations_per_second", "weights_per_second"]),
+        ((2, None, {"weights_per_second": 1.0}), ["operations_per_second", "bytes_per_second"]),
+        ((1, None, dict.fromkeys(costs.Rates._fields, 1.0)), []),
+    ],
+)
+def test_rates_that_were_not_measured_here_are_named(given, names):
+    assert costs.assumed(*given) == names
+
+
 def wide_and_narrow(dtype: str = "float32") -> tf.keras.Model:
     layers = [
         tf.keras.Input((2000,), dtype=dtype),

@@ -45,6 +45,9 @@ LEVEL = 0.9
 LEAST_CORE_SECONDS = 1e-6
 #: The network of ranks on one node.
 LOCAL = "local"
+#: Standard deviation of the logarithm of the model's error with several ranks: that of 24
+#: predictions on one node beyond their intervals. docs/decisions/037-calibration.md has them.
+MODEL_DEVIATION = 0.05
 
 
 # Compared by identity, so that it can be a key of `functools.lru_cache`.

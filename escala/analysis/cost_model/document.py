@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from escala.analysis.cost_model.calibration import FORMAT, LEAST_REPEATS, LOCAL
+from escala.analysis.cost_model.calibration import FORMAT, LEAST_REPEATS, LOCAL, MODEL_DEVIATION
 from escala.analysis.measurements import read_run
 from escala.core.errors import InputError
 from escala.core.files import read_json
@@ -24,9 +24,6 @@ from escala.probes.collectives import AFTER, ALONE, COMPUTING, SHARES, Collectiv
 from escala.record.comparable import alike
 from escala.runtime.layout import Layout
 
-#: Standard deviation of the logarithm of the model's error with several ranks: that of 24
-#: predictions on one node beyond their intervals. docs/decisions/037-calibration.md has them.
-MODEL_DEVIATION = 0.05
 #: Parts of a run before its first training step.
 _BEFORE = ("startup", "loading", "build", "first_step", "first_prediction", "broadcast")
 #: Parts into which the steps of a probe run are divided, as repeats.

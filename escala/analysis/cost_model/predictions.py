@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from escala.analysis.cost_model.calibration import Calibration, Gradient
+from escala.analysis.cost_model.calibration import MODEL_DEVIATION, Calibration, Gradient
 from escala.analysis.cost_model.messages import Exchange, may_have
 from escala.analysis.cost_model.networks import PRESETS, Network, payload
 from escala.analysis.cost_model.predict import (
@@ -25,6 +25,11 @@ from escala.runtime.layout import Layout
 from escala.strategies import costs
 from escala.strategies.costs import Product
 
+#: The error of the model is not measured on the machine that is predicted.
+ASSUMED = (
+    f"Assumed in the intervals with several ranks: an error of the model of {MODEL_DEVIATION:.0%}, "
+    "that of 24 predictions on one node of another machine."
+)
 PREDICTED, EXTRAPOLATED, UNAVAILABLE = BASES = ("predicted", "extrapolated", "unavailable")
 
 
@@ -214,6 +219,12 @@ def as_json(rows: Sequence[Mapping[str, Any]], machine: Mapping) -> dict:
     machine : that was calibrated, as in a calibration.
     """
     return {"machine": dict(machine), "configurations": [dict(row) for row in rows]}
+
+
+def assumptions(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return a sentence on what is assumed in the intervals of predictions, None without it."""
+    several = [row for row in rows if row["ranks"] > 1 and row["basis"] != UNAVAILABLE]
+    return ASSUMED if several else None
 
 
 def line(row: Mapping[str, Any]) -> str:
