@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from escala import cli
 from escala.cache import store
 from escala.core.children import die_with_parent
+from escala.core.files import read_json
 from escala.data import base
 from escala.probes import PROBES
-from escala.record import key
+from escala.record import again, key
 from escala.record.stored import keep_older, may_be_served
 from escala.strategies.base import TIMELINE_FILES
 
@@ -37,9 +39,10 @@ def main() -> None:
     parser.add_argument(
         "--turn",
         type=cli.json_or_file,
-        default={"matched_with": []},
+        default={"matched_with": [], "repeat": None},
         metavar="JSON",
-        help="the requests of the runs of its repeat that the run is matched with",
+        help="the requests of the runs of its repeat that the run is matched with; and all runs "
+        "of the repeat if the run ends it, none if a later run does, null if that is not known",
     )
     parser.add_argument("--data", required=True, type=Path, help="folder of the split")
     parser.add_argument("--time-limit", type=float, default=3600, metavar="SECONDS")
@@ -61,18 +64,41 @@ def main() -> None:
         lost(request, arguments.data, output, *arguments.lost)
         return
 
+    serve_or_measure(request, arguments.turn, arguments.data, output, arguments.time_limit)
+    try:
+        end_repeat(list(map(Path, arguments.turn["repeat"] or [])))
+    except SystemExit:
+        # This run is complete, and what was to be measured again stands as it was measured first.
+        print("interrupted while runs were measured again", file=sys.stderr)
+
+
+def serve_or_measure(
+    request: dict, turn: dict, data: Path, output: Path, seconds: float, repeated: bool = False
+) -> None:
+    """Serve a run from the store, or measure it and store it.
+
+    Parameters
+    ----------
+    turn : see `main`.
+    seconds : its time limit.
+    repeated : whether it was measured in this session, and disturbed.
+    """
+
     def make() -> bool:
         from escala.record.run import measure
 
-        outcome = measure(request, arguments.data, output, arguments.time_limit)
-        print(f"{output}: {outcome.status}" + (f" ({outcome.reason})" * bool(outcome.reason)))
-        return outcome.status == "ok"
+        if repeated:
+            again.measured_again(measure, request, data, output, seconds)
+        else:
+            outcome = measure(request, data, output, seconds)
+            print(f"{output}: {outcome.status}" + f" ({outcome.reason})" * bool(outcome.reason))
+        return again.settled(measure, request, turn, data, output, seconds)
 
     probe = request["instrument"]
     beside = tuple(dict.fromkeys((*BESIDE, *(PROBES[probe].products if probe else ()))))
-    names = (base.DESCRIPTION, *base.files(base.description(arguments.data)))
-    arrays = {name: arguments.data / name for name in names}
-    works = [key.work(each) for each in (request, *arguments.turn["matched_with"])]
+    names = (base.DESCRIPTION, *base.files(base.description(data)))
+    arrays = {name: data / name for name in names}
+    works = [key.work(each) for each in (request, *turn["matched_with"])]
     common = {
         "code": key.CODE,
         "packages": key.PACKAGES,
@@ -81,8 +107,8 @@ def main() -> None:
     }
     own, *kept = store.kept(probe or "train", works, "run.json", **common)
     sessions = keep_older(output, own)
-    serve = may_be_served(sessions, kept)
-    if sessions and not serve:
+    serve = not repeated and may_be_served(sessions, kept)
+    if sessions and not serve and not repeated:
         print(f"{output}: is measured again: the store lacks a run that it is matched with")
     cli.serve_or_make(
         probe or "train",
@@ -95,6 +121,27 @@ def main() -> None:
     )
     # A run from the store was measured in another session, which is kept as well.
     keep_older(output, [output.read_bytes()])
+
+
+def end_repeat(outputs: list[Path]) -> None:
+    """Measure again the runs of a repeat that other work disturbed in this session."""
+    requests = {path: again.request_of(path) for path in outputs}
+    left = {path: asked for path, asked in requests.items() if asked}
+    if left:
+        print(f"End of the repeat: {len(left)} of {len(outputs)} runs are measured again.")
+    for _ in range(again.times()):
+        for path, asked in left.items():
+            if again.is_left(read_json(path)):
+                serve_or_measure(
+                    asked["request"],
+                    asked["turn"],
+                    Path(asked["data"]),
+                    path,
+                    asked["seconds"],
+                    repeated=True,
+                )
+    for path in left:
+        path.with_name(again.REQUEST).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
@@ -151,6 +152,9 @@ def pytest_configure() -> None:
     at their times, and keep none.
     """
     remove_settings(os.environ)
+    # Workflows of several workers run beside each other, and disturb each other.
+    os.environ["ESCALA_LOCKS"] = tempfile.mkdtemp(prefix="escala-locks-")
+    os.environ["ESCALA_MEASURE_DISTURBED"] = "0"
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = True
     handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
@@ -221,6 +225,7 @@ def pytest_collection() -> Iterator[object]:
 def pytest_unconfigure() -> None:
     """Let the modules of extensions be freed, some of which print what is left of them."""
     gc.unfreeze()
+    shutil.rmtree(os.environ["ESCALA_LOCKS"], ignore_errors=True)
 
 
 _ALL_CORES = available_cores()

@@ -12,6 +12,7 @@ from escala.data import reader
 from escala.data.base import Arrays
 from escala.probes import of_run
 from escala.record import steps
+from escala.record.disturbance import disturbance
 from escala.record.invariants import broken_promise, misplaced, planned_epochs
 from escala.record.outcome import Outcome
 from escala.record.supervise import EVALUATION
@@ -70,6 +71,7 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
         "evaluation": None if undefined else evaluation,
         "weights_sha256": weights_sha256,
     }
+    result["disturbance"] = disturbance(everyone)
     probe = of_run(plan, folder)
     if probe and probe.result:
         result[probe.name] = probe.read(everyone)

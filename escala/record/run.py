@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
+import socket
 import time
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from escala.core import interrupts, variables
+from escala.core import alone, interrupts, variables
+from escala.core.clock import started as process_start
 from escala.core.environment import session
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
 from escala.experiment.schema import omitted_values
 from escala.probes import PROBES, timeline
-from escala.record import key, machine
+from escala.record import again, key, machine
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.outcome import Outcome
 from escala.record.place import linked, placed
@@ -38,6 +41,7 @@ PRODUCTS = (
     *models.FILES,
     *TIMELINE_FILES,
     INVALID,
+    again.REQUEST,
     *(name for probe in PROBES.values() for name in probe.products),
 )
 TEMPORARY = (
@@ -51,6 +55,8 @@ TEMPORARY = (
 
 def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) -> Outcome:
     """Run what `request` asks for and write `output`, a `run.json`, whatever happens to the run.
+
+    It waits until no other run is on this machine.
 
     Parameters
     ----------
@@ -66,6 +72,13 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     InputError : the layout does not fit the machines there are, or the arrays are not those their
         description tells of; nothing was started.
     """
+    # Where another run has the machine, this one has not begun: neither its time nor its limit.
+    with alone.hold({"experiment": request["experiment"], "run": str(output.parent)}):
+        return _measured(request, data, output, time_limit_seconds)
+
+
+def _measured(request: dict, data: Path, output: Path, time_limit_seconds: float) -> Outcome:
+    """Do what `measure` does, on a machine of its own."""
     started, clock, request = datetime.now(UTC), time.monotonic(), _whole(request)
     folder, ranks_folder = output.parent, output.parent / "ranks"
     description = split_description(data)
@@ -124,6 +137,13 @@ def _attempt(
     """Run the ranks and write what they measured into `result`; whatever fails is an outcome."""
     ranks_folder = folder / "ranks"
     try:
+        plan["supervisor"] = {
+            "pid": os.getpid(),
+            "started": process_start(),
+            "host": socket.gethostname(),
+            "experiment": request["experiment"],
+            "run": str(folder),
+        }
         started = _begun(request, plan, folder, result)
         outcome = linked(request, started, result)
         if outcome.status != "ok":
@@ -219,6 +239,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         "step_seconds": None,
         "samples_per_second": None,
         "evaluation": None,
+        "disturbance": None,
         **{name: None for name, probe in PROBES.items() if probe.result},
         "weights_sha256": None,
         "data": {

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from escala.core.errors import Diverged
+from escala.core.load import Load
 from escala.data.base import Arrays
 from escala.probes import Recorder
 from escala.strategies import Strategy
@@ -32,12 +33,14 @@ def train_epoch(
     shares: np.ndarray,
     writer: Any,
     recorder: Recorder | None,
+    load: Load,
 ) -> tuple[dict, list[int]]:
     """Make one pass over the shards of this process.
 
     Parameters
     ----------
     make : the compiled steps by their number in a call. With a recorder, calls have one step.
+    load : reads what the machine does meanwhile.
 
     Returns
     -------
@@ -51,6 +54,7 @@ def train_epoch(
     )
     steps = shards.steps(request["max_steps"])
     records, taken, of_ranks = [], [], np.zeros(len(ranks), np.int64)
+    load.begin()
     # The ranks begin together, so that no rank's earlier work counts as training time of others.
     strategy.total(np.zeros(1))
     began = time.monotonic()
@@ -86,6 +90,7 @@ def train_epoch(
         before = time.perf_counter()
     strategy.join()
     train_seconds = time.perf_counter() - start
+    load.end()
     records = [(*record[:5], float(record[5]), float(record[6])) for record in records]
     _require_finite(records)
     writer.writerows(records)

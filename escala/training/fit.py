@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.metrics import log_loss
 
 from escala.core.errors import Diverged
+from escala.core.load import Load
 from escala.data import reader
 from escala.data.base import Arrays
 from escala.training.data import STEP_COLUMNS, Clock, digest
@@ -24,7 +25,7 @@ log = logging.getLogger("escala")
 _ABSENT = ("build", "first_step", "first_prediction", "broadcast", "checkpoint", "averaging")
 
 
-def fit(request: dict, folder: Path) -> dict:
+def fit(request: dict, folder: Path, load: Load) -> dict:
     """Fit and evaluate a workload; return the measurements in the form of `escala.training.train`.
 
     A fit is recorded as one epoch of one step over all training rows. Its `train_seconds` cover
@@ -35,6 +36,7 @@ def fit(request: dict, folder: Path) -> dict:
     ----------
     request : the run's plan (`escala.record.plan`).
     folder : the run's `ranks/` folder; receives the step's time, the predictions and the model.
+    load : reads what the machine does during the fit.
 
     Raises
     ------
@@ -50,9 +52,11 @@ def fit(request: dict, folder: Path) -> dict:
     (inputs, targets), rows = data.gather("train", slice(None)), data.rows("train")
     counts = _counts(request, data, targets)
 
+    load.begin()
     began, start = time.monotonic(), time.perf_counter()
     weights = work.fit(inputs, targets, counts, settings)
     train_seconds = time.perf_counter() - start
+    load.end()
     probabilities = work.probabilities(weights, inputs)
     correct = int((probabilities.argmax(axis=1) == targets).sum())
     loss_sum = float(log_loss(targets, probabilities, normalize=False, labels=range(len(counts))))

@@ -13,10 +13,10 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from escala.core import children, clock, plugins, user_code
+from escala.core import alone, children, clock, load, plugins, user_code
 from escala.core.errors import Diverged, Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes import Probe, of_run
@@ -45,6 +45,7 @@ def main(request_file: str) -> int:
     try:
         probe = of_run(request, folder)
         with (
+            _machine(request, place),
             probe.around(rank, place.node) if probe else nullcontext(),
             _busy_neighbours(request["knobs"]["busy_neighbours"].count(rank)),
         ):
@@ -72,6 +73,17 @@ def _run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict
 def _boot() -> str:
     """Return the identifier of this boot, and so of its clock (man 4 random)."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _machine(request: dict, place: Place) -> AbstractContextManager[None]:
+    """Return the context that holds this machine for the run, unless its supervisor does.
+
+    A run of several nodes does not wait for one of them: two runs could wait for each other.
+    """
+    supervisor = request["supervisor"]
+    if place.local or supervisor["host"] == socket.gethostname():
+        return nullcontext()
+    return alone.hold({key: supervisor[key] for key in ("experiment", "run")}, wait=False)
 
 
 @contextmanager
@@ -108,8 +120,10 @@ def _by_steps(request: dict, folder: Path, place: Place, probe: Probe | None) ->
     gpus = gpus_in_use(knobs["device"])
     startup = _startup_seconds(place.process, place.processes)
     if strategy.trains:
-        measured = train(request, strategy, total, folder, probe)
+        reader = _load(request, place)
+        measured = train(request, strategy, total, folder, probe, reader)
         measured["seconds"]["startup"] = startup
+        measured["load"] = reader.found
     else:
         measured = {}
         strategy.serve(folder)
@@ -143,6 +157,22 @@ def _listed(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks)) or "none"
 
 
+def _load(request: dict, place: Place) -> load.Load:
+    """Return the reader of the load of this node, which reads in the first process of a node.
+
+    The run's own are the ranks here, what they start, what started them, and on the first node what
+    supervises the run.
+    """
+    if place.local:
+        return load.Load(None)
+    parent = os.getppid()
+    roots = [parent if parent > 1 else os.getpid()]
+    supervisor = request["supervisor"]
+    if place.node == 0 and load.is_alive(supervisor["pid"], supervisor["started"]):
+        roots.append(supervisor["pid"])
+    return load.Load(roots)
+
+
 def _by_fit(request: dict, folder: Path, place: Place, _: Probe | None) -> dict:
     from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -152,7 +182,9 @@ def _by_fit(request: dict, folder: Path, place: Place, _: Probe | None) -> dict:
     workload(request["workload"])  # The thread pools of its libraries exist from here on.
     with threadpool_limits(request["knobs"]["threads"]["intra_op"]):
         startup = _startup_seconds(place.process, 1)
-        measured = fit(request, folder)
+        reader = _load(request, place)
+        measured = fit(request, folder, reader)
+        measured["load"] = reader.found
         threads = max(pool["num_threads"] for pool in threadpool_info())
     measured["seconds"]["startup"] = startup
     return measured | {"ranks": 1, "threads": {"intra_op": threads, "inter_op": 1}}

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from escala.core.load import Load
 from escala.data import reader
 from escala.data.base import output_shape
 from escala.probes import Probe
@@ -39,7 +40,12 @@ BOARD = ("loss", "accuracy", "validation_loss", "validation_accuracy", "train_se
 
 
 def train(
-    request: dict, strategy: Strategy, total: int, folder: Path, probe: Probe | None = None
+    request: dict,
+    strategy: Strategy,
+    total: int,
+    folder: Path,
+    probe: Probe | None = None,
+    load: Load | None = None,
 ) -> dict:
     """Train and evaluate the ranks of one process, and return what was measured.
 
@@ -50,6 +56,7 @@ def train(
     total : ranks in all.
     folder : the run's `ranks/` folder; receives step times, predictions and the model.
     probe : of the run, if it is no timing run.
+    load : reads what the machine does during the steps.
 
     Raises
     ------
@@ -58,7 +65,7 @@ def train(
     MemoryError : the ranks of this node need more memory than it had available.
     InputError : the workload lacks what its dataset needs, or has a part that would be ignored.
     """
-    settings, clock = request["training"], Clock()
+    settings, clock, load = request["training"], Clock(), load or Load(None)
     process, processes = strategy.part
     work, knobs = workload(request["workload"]), of_model(request["knobs"], request["workload"])
     scores = scores_module(request["workload"])
@@ -163,7 +170,7 @@ def train(
             wall = time.perf_counter()
             replicas.seed_random_layers(model, request["seed"], process, number)
             epoch, trained = train_epoch(
-                number, make, data, request, strategy, shares, writer, recorder
+                number, make, data, request, strategy, shares, writer, recorder, load
             )
             with clock.time("averaging"):
                 state.gather()

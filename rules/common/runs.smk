@@ -3,7 +3,7 @@
 import json
 from math import ceil
 
-from escala.record import key
+from escala.record import again, key
 from escala.runtime.layout import Layout
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
@@ -22,7 +22,25 @@ def request(wildcards):
 def turn(wildcards):
     """Return what a job tells of the runs beside its own, which does not determine its result."""
     run, e = run_of(wildcards), experiment(wildcards).largest
-    return Untracked(lambda: {"matched_with": [e.request(other) for other in e.matched_with(run)]})
+
+    def told():
+        # Only in this process do the jobs on this machine follow each other.
+        local = workflow.local_exec and workflow.is_main_process
+        return {
+            "matched_with": [e.request(other) for other in e.matched_with(run)],
+            "repeat": repeats_by_last_run().get(run.file, []) if local else None,
+        }
+
+    return Untracked(told)
+
+
+@cache
+def repeats_by_last_run():
+    """Return the runs that this call measures in each repeat, by the last of them."""
+    runs = [run for run in runs_to_estimate() if run.instrument is None]
+    return again.by_last_run(
+        runs, lambda run: named_experiment(run.experiment).largest.position(run)
+    )
 
 
 def timed_files(e):

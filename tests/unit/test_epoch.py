@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from escala.core.errors import Diverged
+from escala.core.load import Load
 from escala.training import epoch
 from escala.training.epoch import train_epoch
 
@@ -47,6 +48,7 @@ def epoch_of(losses: list, asynchronous: bool = False, join=lambda: None) -> dic
         np.ones(1),
         writer,
         None,
+        Load(None),
     )
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -10,8 +10,7 @@ from escala.analysis.attribution import UNEXPLAINED, WHOLE
 from escala.analysis.ladder import DIRECT, PRODUCT
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NOT_DISTINGUISHABLE, SLOWER
-from escala.record.comparable import CONFIGURATION
-from escala.report.findings.steps import DISTURBED, clocked
+from escala.report.findings.steps import clocked
 from escala.report.findings.verdicts import (
     answering,
     headline,
@@ -36,10 +35,11 @@ SECTION = "sure"
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe what the answer rests on."""
-    numbers, spreads = runs_ok(tables), spread(tables)
+    numbers = runs_ok(tables)
+    yield from (Finding(text, "runs", "seconds_per_epoch") for text in _disturbances(tables))
     for row in answering(tables):
         if row.kind != "unavailable":
-            texts = [*_disturbed(row, spreads), *_limits(row, numbers.get(own_names(row), 0))]
+            texts = _limits(row, numbers.get(own_names(row), 0))
             yield from (Finding(text, "speedup", "speedup") for text in texts)
     yield from (Finding(text, "ladder", "ladder") for text in _ladders(tables))
     yield from (Finding(text, "runs", "seconds_per_epoch") for text in _spread(tables))
@@ -53,28 +53,39 @@ def runs_ok(tables: Tables) -> dict[tuple, int]:
     return dict(zip(names_of_rows(table), table["runs_ok"].astype(int), strict=True))
 
 
-def spread(tables: Tables) -> dict[tuple, float]:
-    """Return the slowest run over the fastest of each configuration with several comparable runs.
+def disturbed(row, tables: Tables) -> int:
+    """Return how many runs behind a comparison other work disturbed, and still did in the end."""
+    timed = _timed(tables)
+    behind = {own_names(row), names_of_reference(row)}
+    of_row = pd.Series([names in behind for names in names_of_rows(timed)], timed.index, bool)
+    return int(timed.loc[of_row, "disturbed"].fillna(False).sum())
 
-    The times are those of an epoch, by the values of `CONFIGURATION`.
-    """
+
+def _timed(tables: Tables) -> pd.DataFrame:
+    """Return the timing runs that ended ok, and measured what the current ones do."""
     runs = trained_by_steps(tables)["runs"]
-    timed = runs[(runs["status"] == "ok") & runs["comparable"]]
-    groups = timed.groupby(list(CONFIGURATION), sort=False)["train_seconds_per_epoch"]
-    return {names: seconds.max() / seconds.min() for names, seconds in groups if len(seconds) > 1}
+    return runs[(runs["status"] == "ok") & runs["comparable"]]
 
 
-def disturbed(row, spreads: Mapping[tuple, float]) -> float | None:
-    """Return the spread of the runs behind a comparison if it is too large for an idle machine."""
-    largest = max(spreads.get(names(row), 1.0) for names in (own_names, names_of_reference))
-    return largest if largest > DISTURBED else None
-
-
-def _disturbed(row, spreads: Mapping[tuple, float]) -> Iterator[str]:
-    if found := disturbed(row, spreads):
+def _disturbances(tables: Tables) -> Iterator[str]:
+    """Yield sentences on other work beside the runs: what it disturbed, and what is not known."""
+    timed = _timed(tables)
+    again, stay = (timed["earlier_attempts"] > 0).sum(), timed["disturbed"].fillna(False)
+    unknown = timed.loc[timed["disturbed"].isna(), "disturbed_because"].dropna()
+    if again:
         yield (
-            f"Other work may have disturbed the runs behind {quoted(row.label)}: equal runs differ "
-            f"by a factor of up to {found:.2f}."
+            f"Other work disturbed {count(again, 'run')}, which "
+            f"{'was' if again == 1 else 'were'} measured again."
+        )
+    if stay.any():
+        because = timed.loc[stay, "disturbed_because"].iloc[0]
+        yield f"{count(stay.sum(), 'run')} stayed disturbed, as by {quoted(because)}."
+    elif len(timed) and timed["disturbed"].notna().all():
+        yield "No other work disturbed the runs that these times are from."
+    if len(unknown):
+        yield (
+            f"Whether other work disturbed {count(len(unknown), 'run')} is not known: "
+            f"{quoted(unknown.iloc[0])}."
         )
 
 
@@ -147,8 +158,7 @@ def _confidence(row) -> str:
 def _spread(tables: Tables) -> Iterator[str]:
     """Yield sentences on the sessions of the runs and on the spread of their times."""
     tables = trained_by_steps(tables)
-    runs = with_labels(tables["runs"], tables)
-    timed = runs[(runs["status"] == "ok") & runs["comparable"]]
+    timed = with_labels(_timed(tables), tables)
     if timed.empty:
         return
     sessions = timed["session"].nunique()

@@ -10,7 +10,7 @@ import pandas as pd
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
 from escala.report.figures.looks import significant
-from escala.report.findings.certainty import disturbed, runs_ok, spread
+from escala.report.findings.certainty import disturbed, runs_ok
 from escala.report.findings.steps import without_clocks
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
@@ -120,7 +120,7 @@ def _decide(row, tables: Tables) -> str:
     """Tell what would give a verdict on the configuration that answers, if it has none."""
     found, label = headline(row), quoted(row.label)
     without = found.verdict in (NO_VERDICT, NOT_DISTINGUISHABLE)
-    if without and found.ratio.pairs >= VALUES_FOR_INTERVAL and disturbed(row, spread(tables)):
+    if without and found.ratio.pairs >= VALUES_FOR_INTERVAL and disturbed(row, tables):
         return (
             f"Leave the machine idle and measure {label} again: put `ESCALA_MEASURE_AGAIN=1` "
             "before the Snakemake command, and `--forcerun train` at its end."

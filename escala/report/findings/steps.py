@@ -15,9 +15,9 @@ from escala.report.tables.views import trained_by_steps
 POSITION = 20
 SECTION = "why"
 
-#: A run that takes this many times as long as another of its kind was disturbed. On two idle cores
-#: of a virtual machine seven equal runs differed by up to 1.33, beside other work by 2.3 to 3.1.
-DISTURBED = 1.5
+#: Runs with clocks that were slowed by factors further apart are not compared. On two idle cores of
+#: a virtual machine seven equal runs differed by up to 1.33.
+UNLIKE = 1.5
 
 _PART_NAMES = {
     "input": "on input",
@@ -98,7 +98,7 @@ def _more(label: str, parts: pd.DataFrame, slowdowns: Mapping[str, float]) -> st
         return ""
     reference = quoted(parts["reference_label"].iloc[0])
     factors = [slowdowns[label], slowdowns.get(reference, math.nan)]
-    if max(factors) > DISTURBED * min(factors):
+    if max(factors) > UNLIKE * min(factors):
         return (
             f"Steps of {label} and {reference} are not compared: something slowed one of their "
             "runs with clocks."

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from escala.record.comparable import Measurement
+from escala.record.disturbance import earlier
 from escala.report.tables.base import PARTS, Evidence, data_of, epochs_to_target, is_cut, names_of
 
 _TRAINING = (
@@ -56,6 +57,7 @@ def row(run: Measurement) -> dict:
         "samples_per_second": run["samples_per_second"],
         **{f"{part}_seconds": seconds.get(part) for part in PARTS},
         "wall_seconds": run["wall_seconds"],
+        **_disturbance(run),
         "accuracy": evaluation.get("accuracy"),
         "macro_f1": evaluation["macro"]["f1"] if "macro" in evaluation else None,
         **_time_to_target(run),
@@ -67,6 +69,16 @@ def row(run: Measurement) -> dict:
         "weights_sha256": run["weights_sha256"],
         "source_sha256": run["source_sha256"],
         "file": run["file"],
+    }
+
+
+def _disturbance(run: Measurement) -> dict:
+    """Return whether other work disturbed a run, and how often it was measured before."""
+    found = run.get("disturbance") or {}
+    return {
+        "disturbed": found.get("disturbed"),
+        "disturbed_because": found.get("reason"),
+        "earlier_attempts": len(earlier(run)),
     }
 
 

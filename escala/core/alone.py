@@ -1,0 +1,163 @@
+"""Let one measurement at a time run on a machine.
+
+A measurement holds the lock of the file `escala-HOSTNAME.lock` in a folder of shared memory, which
+all users and all containers with that folder see. The kernel frees the lock of a process that ends,
+however it ends. The file tells who holds it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from escala.core import interrupts
+from escala.core.errors import InputError, Unavailable
+
+#: The folder of the lock, and the environment variable that names another.
+FOLDER, VARIABLE = "/dev/shm", "ESCALA_LOCKS"
+_POLL_SECONDS = 0.2
+#: Every user of the machine may hold the lock, and tell so in its file.
+_MODE = 0o666
+
+
+def path() -> Path:
+    """Return the file of this machine's lock. Nodes of the lab have a name, and so a lock, each."""
+    return Path(os.environ.get(VARIABLE) or FOLDER) / f"escala-{socket.gethostname()}.lock"
+
+
+@contextmanager
+def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
+    """Hold this machine's lock until the block ends.
+
+    Where there can be no lock, a line on standard error says so and the block runs without it.
+
+    Parameters
+    ----------
+    what : `experiment` and `run`, for those who wait.
+    wait : wait for a process that holds it; a line on standard error says which.
+
+    Raises
+    ------
+    InputError : the process that holds it has started this one, so it would wait for ever.
+    Unavailable : another process holds it, and `wait` is false.
+    """
+    try:
+        descriptor = _locked(wait)
+    except OSError as error:
+        _say(f"no lock on this machine, so other runs may run beside this one: {error}")
+        yield
+        return
+    try:
+        _write(descriptor, json.dumps(_holder() | dict(what)))
+        yield
+    finally:
+        _write(descriptor, "")
+        os.close(descriptor)
+
+
+def _holder() -> dict:
+    with suppress(KeyError, OSError):  # A user without an entry among those of the machine.
+        return _process() | {"user": getpass.getuser()}
+    return _process() | {"user": str(os.getuid())}
+
+
+def _process() -> dict:
+    return {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+def _locked(wait: bool) -> int:
+    """Return an open descriptor of the file whose lock this process has taken."""
+    said = None
+    descriptor = _opened(path())
+    try:
+        while not _taken(descriptor):
+            holder = _read(descriptor)
+            if holder.get("pid") in {parent.pid for parent in psutil.Process().parents()}:
+                raise InputError(
+                    path(),
+                    _described(holder),
+                    "this run was started by the one that has the machine to itself",
+                    "start it outside of that run",
+                )
+            if not wait:
+                raise Unavailable(f"{socket.gethostname()} is held by {_described(holder)}")
+            if holder != said:
+                _say(
+                    f"waiting: {socket.gethostname()} is held by {_described(holder)}. Timing runs "
+                    "have a machine to themselves; this one begins when it is free."
+                )
+                said = holder
+            interrupts.end_if_received()
+            time.sleep(_POLL_SECONDS)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _opened(file: Path) -> int:
+    """Open the file of the lock, and make it if it is missing.
+
+    The kernel forbids a user to open an existing file of another user in such a folder as if to
+    make it (`fs.protected_regular`), so the two are apart.
+    """
+    while True:
+        flags = os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            return os.open(file, flags | os.O_RDWR)
+        except PermissionError:
+            return os.open(file, flags | os.O_RDONLY)
+        except FileNotFoundError:
+            with suppress(FileExistsError):
+                made = os.open(file, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
+                os.fchmod(made, _MODE)
+                return made
+
+
+def _taken(descriptor: int) -> bool:
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _read(descriptor: int) -> dict:
+    """Return what the holder wrote, empty if it has not done so yet."""
+    with suppress(OSError, ValueError):
+        found = json.loads(os.pread(descriptor, 4096, 0))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _write(descriptor: int, text: str) -> None:
+    """Write who holds the lock; it holds also where this cannot be written."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text.encode(), 0)
+
+
+def _described(holder: Mapping) -> str:
+    if not holder:
+        return "another run, which has just begun"
+    said = {name: str(holder.get(name, "unknown")) for name in ("pid", "user", "run", "since")}
+    experiment = holder.get("experiment", "unknown")
+    return (
+        f"process {said['pid']} of {said['user']}: {said['run']} of the experiment {experiment}, "
+        f"since {said['since']}"
+    )
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # A closed terminal must not end the run.
+        print(f"escala: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,123 @@
+"""A workflow whose runs other work disturbs, and two calls on one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from escala.core.files import read_json
+from escala.record.run import measure
+from tests.workflow.conftest import SIMULATED, command, experiment_of, write_experiment
+
+# The first and the third measurement are called disturbed, and no other.
+DISTURBING = """
+from pathlib import Path
+from escala.record import disturbance as module
+
+real = module.disturbance
+
+def pretended(processes):
+    counted = Path({count!r})
+    number = len(counted.read_text()) if counted.exists() else 0
+    counted.write_text("x" * (number + 1))
+    disturbed = number in (0, 2)
+    reason = "0.97 core of other processes" if disturbed else None
+    return real(processes) | {{"disturbed": disturbed, "reason": reason}}
+
+module.disturbance = pretended
+"""
+BUSY = "import os\nos.sched_setaffinity(0, {cores})\nwhile True: pass"
+
+
+def small(epochs: int = 1) -> dict:
+    return experiment_of(
+        "small",
+        SIMULATED,
+        workloads={"virus-cnn": {"epochs": epochs, "save_model": False}},
+        configurations=[
+            {"strategy": "single", "layouts": ["1x1"]},
+            {"strategy": "horovod-gloo", "layouts": ["1x2"]},
+        ],
+    )
+
+
+def target(strategy: str, layout: str) -> str:
+    return f"results/small/runs/small/virus-cnn/{strategy}/{layout}/tuned/native/rep1/run.json"
+
+
+TARGETS = target("single", "1x1"), target("horovod-gloo", "1x2")
+
+
+def test_a_disturbed_run_is_measured_again_at_the_end_of_its_repeat(snakemake, imported, tmp_path):
+    count = tmp_path / "count"
+    imported(DISTURBING.format(count=str(count)))
+    done = snakemake(*TARGETS, experiment=small(), ESCALA_MEASURE_DISTURBED="2")
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert len(count.read_text()) == 4
+    assert "core of other processes; it will be measured again at the end of repeat 1" in said
+    assert "1 of 2 runs are measured again" in said
+    runs = [read_json(tmp_path / each) for each in TARGETS]
+    [again] = [run for run in runs if run["disturbance"]["earlier"]]
+    [once] = [run for run in runs if run is not again]
+    earlier = again["disturbance"]["earlier"]
+    assert [each["disturbed"] for each in earlier] == [True, True]
+    assert not again["disturbance"]["disturbed"] and again["session"] == once["session"]
+    assert earlier[0]["started"] <= once["started"] <= earlier[1]["started"] <= again["started"]
+    for name, run in zip(TARGETS, runs, strict=True):
+        folder = (tmp_path / name).parent
+        assert read_json(folder / f"sessions/{run['session']}.json") == run
+        assert sorted(each.name for each in folder.iterdir()) == [
+            "predictions.npy", "ranks", "run.json", "sessions",
+        ]  # fmt: skip
+
+
+def test_a_busy_process_beside_a_run_is_found(small_split, request_for, tmp_path):
+    cores = sorted(os.sched_getaffinity(0))
+    busy = subprocess.Popen([sys.executable, "-c", BUSY.format(cores=cores)])
+    try:
+        wanted = request_for("single", "1x1", epochs=30)
+        assert measure(wanted, small_split, tmp_path / "run.json", 300).status == "ok"
+    finally:
+        busy.kill()
+        busy.wait()
+    found = read_json(tmp_path / "run.json")["disturbance"]
+    assert found["disturbed"] and "core of other processes" in found["reason"]
+    [node] = found["nodes"]
+    assert node["foreign_cores"] > 0.2 and node["own_cores"] > 0.1
+
+
+def test_neighbours_of_the_experiment_are_the_run_s_own(small_split, request_for, tmp_path):
+    """Beside the same run, they make more than its own cores busy, and none of that is foreign."""
+    asked = request_for("single", "1x1", epochs=30, knobs={"busy_neighbours": [0, 0]})
+    assert measure(asked, small_split, tmp_path / "run.json", 300).status == "ok"
+    [node] = read_json(tmp_path / "run.json")["disturbance"]["nodes"]
+    rank = read_json(tmp_path / "run.json")["ranks"]["cores"][0]
+    # With two neighbours on its core, the rank itself has about a third of it.
+    assert len(rank) == 1 and node["own_cores"] > 0.6
+
+
+def test_of_two_calls_the_second_waits_and_says_for_whom(prepared_once, tmp_path):
+    """Two experiments in two folders; the first holds the machine until it has told so."""
+    calls, environment = [], os.environ | prepared_once
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        write_experiment(folder, small(epochs=150))
+        calls.append(
+            subprocess.Popen(
+                command(folder, TARGETS[0]),
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    said = [call.communicate(timeout=400)[0] for call in calls]
+    assert [call.returncode for call in calls] == [0, 0], said
+    runs = [json.loads((tmp_path / n / TARGETS[0]).read_text()) for n in ("first", "second")]
+    begins = sorted((run["started"], run["wall_seconds"]) for run in runs)
+    assert begins[0][0] < begins[1][0]
+    assert any("waiting: " in text and "of the experiment small, since" in text for text in said)
