@@ -162,15 +162,33 @@ def _table(path: Path, data: str) -> Dataset | None:
 
 
 def _digits(path: Path, data: str) -> Dataset | None:
-    """Recognise a folder with files of MNIST."""
-    if not (path.is_dir() and any(path.glob("train-images[-.]idx3-ubyte*"))):
+    """Recognise a folder with files of MNIST; refuse those of EMNIST, which have other names.
+
+    Raises
+    ------
+    InputError : as `escala.data.images.idx.require_named`.
+    """
+    if not (path.is_dir() and any(path.glob("*-images[-.]idx3-ubyte*"))):
         return None
+    from escala.data.images.idx import require_named
+
+    require_named(path)
     settings = {"kind": "images", "source": {"type": "idx", "folder": data}, "split": {}}
     return Dataset(_name(path), "mnist-mlp", settings)
 
 
 def _cifar(path: Path, data: str) -> Dataset | None:
-    """Recognise the binary files of CIFAR-10, or their archive."""
+    """Recognise the binary files of CIFAR-10, or their archive.
+
+    Raises
+    ------
+    InputError : it is another form of CIFAR.
+    """
+    from escala.data.images.cifar import not_binary, other_form
+
+    names = [each.name for each in path.iterdir()] if path.is_dir() else []
+    if form := other_form([path.name, *names]):
+        raise not_binary(path, form)
     if path.name != "cifar-10-binary.tar.gz" and not (path / "data_batch_1.bin").is_file():
         return None
     settings = {"kind": "images", "source": {"type": "cifar", "path": data}, "split": {}}
@@ -183,7 +201,7 @@ def _pictures(path: Path, data: str) -> Dataset | None:
     from escala.data.images.pictures import ENDINGS
     from escala.data.images.source import listed
 
-    if not path.is_dir() or not any(each.suffix.lower() in ENDINGS for each in path.glob("*/**/*")):
+    if not path.is_dir() or not any(each.suffix.lower() in ENDINGS for each in path.glob("**/*")):
         return None
     listed(path)
     return Dataset(

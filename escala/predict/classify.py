@@ -59,7 +59,10 @@ def predict(
         rows.append({**query.columns, **columns(computed), **familiar(query.evidence)})
     table = pd.DataFrame(rows)
     with atomic(output) as temporary:
-        table.to_csv(temporary, sep="\t", index=False, float_format="%.6g")
+        # The name of a file need not be UTF-8.
+        table.to_csv(
+            temporary, sep="\t", index=False, float_format="%.6g", errors="backslashreplace"
+        )
     return table
 
 

@@ -17,6 +17,7 @@ from escala.data import KINDS
 from escala.data.base import Spec
 from escala.data.encode import encode, letters, reverse_complement
 from escala.data.genomes import familiarity, queries
+from escala.data.queries import Query
 from escala.predict import classify
 from escala.workloads import Classifier, workload
 from escala.workloads.models import WEIGHTS, describe
@@ -178,6 +179,16 @@ def test_items_that_are_predicted_together_keep_their_own_predictions(run, monke
     )
     assert table["predicted"].tolist() == [count for count, _ in shares]
     assert len(calls) == {1: 5, 3: 3, 1000: 1}[pieces] and sum(calls) == sum(table["windows"])
+
+
+def test_a_name_that_is_not_utf_8_is_written_with_escapes(run, monkeypatch):
+    judge(monkeypatch, "tiles", lambda codes: (codes == 1).sum(axis=1, dtype=np.float32))
+    model = replace(classify.load(run), classes=[])
+    monkeypatch.setattr(classify, "load", lambda folder: model)
+    query = Query({"file": "caf\udce9.png"}, (np.zeros((1, LENGTH), np.uint8),))
+    monkeypatch.setattr("escala.data.genomes.queries.queries", lambda *_: iter([query]))
+    classify.predict(KINDS["genomes"], run / "query", run, None, 0.05, run / "out.tsv")
+    assert (run / "out.tsv").read_text().splitlines()[1].startswith("caf\\udce9.png\t")
 
 
 def test_a_model_of_numbers_predicts_the_mean_over_the_pieces(run, monkeypatch):

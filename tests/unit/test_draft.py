@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 
 import pytest
 import yaml
@@ -104,6 +105,29 @@ def test_files_of_mnist_and_cifar_are_recognised(tmp_path):
     assert [each.settings["source"]["type"] for each in found] == ["idx", "cifar", "cifar"]
     for name in ("digits", "cifar"):
         Experiment(draft("mine", str(tmp_path / name)), "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("names", "reason", "remedy"),
+    [
+        (["data_batch_1", "batches.meta"], "pickled form for Python", "cifar-10-binary.tar.gz"),
+        (["emnist-letters-train-images-idx3-ubyte.gz"], "one of EMNIST's", "copy the four files"),
+        (["1.jpg", "2.jpg", "labels.csv"], "no folder for each class", "move the pictures"),
+    ],
+)
+def test_data_in_another_usual_form_are_refused_with_what_to_do(tmp_path, names, reason, remedy):
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=reason) as refused:
+        recognised(str(tmp_path))
+    assert remedy in refused.value.remedy
+
+
+def test_sides_of_pictures_are_no_classes(tmp_path, pictures):
+    for side in ("Training", "Testing"):
+        shutil.copytree(pictures, tmp_path / "all" / side)
+    found = recognised(str(tmp_path / "all"))
+    assert found.settings["source"] == {"type": "folders", "folder": str(tmp_path / "all")}
 
 
 def test_a_variable_in_the_path_is_kept_and_expanded(table, monkeypatch):

@@ -204,6 +204,16 @@ def test_an_idx_file_without_a_whole_picture_is_refused_even_if_cut_files_are_ac
         acquired(tmp_path, [tmp_path / "mnist"], **IDX | {"cut_short": "accept"})
 
 
+def test_the_names_of_emnist_are_refused_with_those_to_give(tmp_path, pictures):
+    folder = tmp_path / "emnist"
+    write_idx(folder, pictures, packed=True)
+    for path in list(folder.iterdir()):
+        path.rename(folder / f"emnist-letters-{path.name.replace('t10k', 'test')}")
+    with pytest.raises(InputError, match="one of EMNIST's") as refused:
+        acquired(tmp_path, [folder], **IDX)
+    assert "t10k-labels-idx1-ubyte" in refused.value.remedy
+
+
 def test_mnists_own_digests_are_required_when_told(tmp_path, pictures):
     write_idx(tmp_path / "mnist", pictures, packed=True)
     with pytest.raises(
@@ -326,6 +336,35 @@ def test_cifar_files_that_are_not_whole_are_refused(tmp_path, records, change, o
     with pytest.raises(InputError) as refused:
         acquired(tmp_path, [folder], **CIFAR | options)
     assert message in str(refused.value) and cifar.OFFICIAL in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["data_batch_1", "batches.meta"], "in the pickled form for Python, which is not read"),
+        (["data_batch_1.mat", "batches.meta.mat"], "in the form for Matlab"),
+        (["train.bin", "test.bin", "fine_label_names.txt"], "is CIFAR-100"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_another_form_of_cifar_is_named(tmp_path, names, message, packed):
+    folder = tmp_path / "cifar"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_bytes(b"\x80\2}q\1")
+    if packed:
+        with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as archive:
+            archive.add(folder, "cifar-10-batches")
+        folder = tmp_path / "cifar.tar.gz"
+    with pytest.raises(InputError, match=message) as refused:
+        acquired(tmp_path, [folder], **CIFAR)
+    assert "cifar-10-binary.tar.gz" in refused.value.remedy
+
+
+def test_the_folder_around_that_of_cifar_is_refused_with_the_inner_one(tmp_path, records):
+    write_cifar(tmp_path / "cifar-10-batches-bin", records)
+    with pytest.raises(InputError, match=r"name .*cifar-10-batches-bin"):
+        acquired(tmp_path, [tmp_path], **CIFAR)
 
 
 @pytest.mark.parametrize(
@@ -469,9 +508,14 @@ def copied(folder: Path, *names: str) -> Path:
         (("train", "val", "test"), ["train", "validation", "test"]),
         (("train", "validation", "test"), ["train", "validation", "test"]),
         (("train", "val"), ["train", "validation"]),
+        (("Training", "Testing"), ["train", "test"]),
+        (("TRAIN", "Valid", "Test"), ["train", "validation", "test"]),
+        (("training_set", "test_set"), ["train", "test"]),
+        (("seg_train", "seg_test"), ["train", "test"]),
+        (("train", "dev", "testing-images"), ["train", "validation", "test"]),
     ],
 )
-def test_the_folder_of_a_side_may_be_validation_or_val(tmp_path, folders, names, sides):
+def test_the_folder_of_a_side_may_have_other_usual_names(tmp_path, folders, names, sides):
     found = acquired(tmp_path, [copied(folders, *names)], type="folders")
     assert found["described"] == {"classes": ["cat", "dog"], "sides": sides}
     assert {side: len(found[f"{side}_labels"]) for side in sides} == dict.fromkeys(sides, 16)
@@ -482,6 +526,7 @@ def test_the_folder_of_a_side_may_be_validation_or_val(tmp_path, folders, names,
     [
         (("train", "test", "val"), "all/extra"),
         (("train", "test", "validation"), "all/val"),
+        (("seg_train", "seg_test"), "all/seg_pred"),
         (("train", "val"), "all/val/cat/more"),
         ((), "pets/cat/more"),
     ],
@@ -557,10 +602,79 @@ def test_a_picture_is_turned_as_its_camera_was_held(tmp_path, orientation, uprig
     np.testing.assert_array_equal(found, upright(np.asarray(stored)))
 
 
+#: EXIF data that Pillow cannot read, or can read and not write again.
+ODD_EXIF = {
+    "none": b"",
+    "cut": b"II*\0\x08\0\0\0\x01\0\x12\x01",
+    # Orientation 6, and an offset that is out of range.
+    "type": b"II*\0\x08\0\0\0\x02\0"
+    + struct.pack("<HHII", 0x0112, 3, 1, 6)
+    + struct.pack("<HHII", 0x8769, 2, 4, 0x746163)
+    + bytes(4),
+    "far": b"II*\0\xff\xff\xff\x7f",
+    "noise": bytes(range(40)),
+}
+
+
+@pytest.mark.parametrize("kind", ODD_EXIF)
+@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+def test_a_whole_picture_with_damaged_exif_data_is_read(tmp_path, kind, form):
+    stored = picture(np.random.default_rng(6), 8, 6)
+    path = tmp_path / f"x.{form.lower()}"
+    stored.save(path, form, exif=b"Exif\0\0" + ODD_EXIF[kind], quality=100)
+    found = read_picture(path, "as-is", None)
+    plain = np.asarray(Image.open(path))
+    np.testing.assert_array_equal(found, np.rot90(plain, -1) if kind == "type" else plain)
+    # What is missing is still refused.
+    path.write_bytes(path.read_bytes()[:-60])
+    with pytest.raises(InputError, match="is no PNG or JPEG"):
+        read_picture(path, "as-is", None)
+
+
+def test_exif_data_that_cannot_be_written_again_turn_a_picture(tmp_path, monkeypatch):
+    def fail(*_args, **_more):
+        raise TypeError("required argument is not an integer")
+
+    stored = picture(np.random.default_rng(6), 6, 5)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stored.save(tmp_path / "x.png", exif=exif)
+    monkeypatch.setattr(Image.Exif, "tobytes", fail)
+    found = read_picture(tmp_path / "x.png", "as-is", None)
+    np.testing.assert_array_equal(found, np.rot90(np.asarray(stored), -1))
+
+
+def test_exif_data_that_cannot_be_read_are_said_once_for_a_folder(tmp_path, capsys):
+    for name in ("a", "b"):
+        path = tmp_path / f"{name}.png"
+        picture(np.random.default_rng(6), 8, 6).save(path, exif=b"Exif\0\0" + bytes(range(40)))
+        read_picture(path, "as-is", None)
+    assert capsys.readouterr().err.count("a.png has EXIF data that cannot be read") == 1
+
+
+def test_files_of_the_system_among_pictures_are_not_read(tmp_path, folders):
+    for name in ("Thumbs.db", "desktop.ini", ".DS_Store", "._1.png"):
+        (folders / "cat" / name).write_bytes(b"\0")
+    (folders / "__MACOSX").mkdir()
+    found = acquired(tmp_path, [folders], type="folders")
+    assert len(found["train_labels"]) == 16 and found["described"]["classes"] == ["cat", "dog"]
+
+
+def test_folders_that_are_nested_otherwise_are_refused_with_what_to_do(tmp_path, folders):
+    (tmp_path / "only").mkdir()
+    folders.rename(tmp_path / "only" / "pets")
+    with pytest.raises(InputError, match="if the classes are in pets, name it"):
+        source.listed(tmp_path / "only")
+    (tmp_path / "only" / "zoo").mkdir()
+    with pytest.raises(InputError, match="would not be read") as refused:
+        source.listed(tmp_path / "only")
+    assert "whose folders are the classes" in refused.value.remedy
+
+
 def test_folders_that_hold_no_classes_or_no_pictures_are_refused(tmp_path, folders):
     for path, message in [
         (tmp_path / "none", "no such folder"),
-        (folders / "cat", "holds fewer than two folders of classes"),
+        (folders / "cat", "holds pictures, and no folder for each class"),
     ]:
         with pytest.raises(InputError, match=message):
             source.acquire({"type": "folders", "colour": "as-is", "size": None}, [path], tmp_path)
@@ -679,6 +793,14 @@ def test_queries_are_pictures_in_the_form_of_those_trained_on(tmp_path, folders)
     with pytest.raises(InputError, match="holds no picture") as refused:
         list(queries(tmp_path / "empty", description))
     assert "class" not in refused.value.remedy, "queries have no classes"
+
+
+def test_the_name_of_a_picture_need_not_be_utf_8(tmp_path, folders):
+    (folders / "cat" / "1.png").rename(os.fsdecode(os.fsencode(folders) + b"/cat/caf\xe9.png"))
+    description = {"inputs": [{"name": "image", "shape": [4, 4, 1], "dtype": "float16"}]}
+    assert "caf\udce9.png" in [
+        each.columns["file"] for each in queries(folders / "cat", description)
+    ]
 
 
 def test_the_size_of_a_full_set_is_known_before_it_is_read():

@@ -6,7 +6,7 @@ import gzip
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -117,7 +117,39 @@ def _require_checksum(path: Path) -> None:
 _REMEDY = f"get cifar-10-binary.tar.gz from {OFFICIAL}, and name it or the folder it unpacks to"
 
 
+#: Files of other sets and forms, as their page names them.
+_OTHERS = (
+    (r"data_batch_\d|batches\.meta|cifar-10-python\.tar\.gz|cifar-10-batches-py",
+     "CIFAR-10 in the pickled form for Python"),
+    (r"(data_batch_\d|batches\.meta|cifar-10-.*|test_batch)\.mat|cifar-10-matlab\.tar\.gz",
+     "CIFAR-10 in the form for Matlab"),
+    (r"fine_label_names\.txt|cifar-100-.*", "CIFAR-100"),
+)  # fmt: skip
+
+
+def other_form(names: Iterable[str]) -> str | None:
+    """Return which other form of CIFAR files of these names are, None if they are none."""
+    found = [form for name in names for known, form in _OTHERS if re.fullmatch(known, name)]
+    return found[0] if found else None
+
+
+def not_binary(path: Path, form: str) -> InputError:
+    """Return the error for a path that holds another form of CIFAR."""
+    return InputError(path, path.name, f"is {form}, which is not read", _REMEDY)
+
+
 def _missing(path: Path, name: str) -> InputError:
+    """Return the error for a folder or an archive without a file."""
+    if path.is_dir():
+        names = [each.name for each in path.iterdir()]
+    else:
+        with tarfile.open(path) as archive:
+            names = [PurePosixPath(each).name for each in archive.getnames()]
+    if form := other_form(names):
+        return not_binary(path, form)
+    if "cifar-10-batches-bin" in names and path.is_dir():
+        remedy = f"name {path / 'cifar-10-batches-bin'}"
+        return InputError(path, name, "no such file in it, but in a folder in it", remedy)
     return InputError(path, name, "no such file in it", _REMEDY)
 
 

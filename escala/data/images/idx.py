@@ -72,6 +72,24 @@ def sides(
         yield side, images[:whole, ..., None], labels[:whole]
 
 
+def require_named(folder: Path) -> None:
+    """Refuse a folder with files of EMNIST, and none of MNIST's names.
+
+    Raises
+    ------
+    InputError : it is such a folder.
+    """
+    pictures = sorted(each.name for each in folder.glob("*-images[-.]idx3-ubyte*"))
+    if pictures and not any(name.startswith(("train-", "t10k-")) for name in pictures):
+        stems = ", ".join(stem for stems in FILES.values() for stem in stems)
+        raise InputError(
+            folder,
+            pictures[0],
+            "is no name of MNIST's files, but one of EMNIST's",
+            f"copy the four files of one set into a folder of their own, with the names {stems}",
+        )
+
+
 def _file(folder: Path, stem: str, official: bool) -> Path:
     """Return the file of a stem, plain or packed; digests are published of packed files only.
 
@@ -83,6 +101,7 @@ def _file(folder: Path, stem: str, official: bool) -> Path:
             path = folder / f"{name}{ending}"
             if path.is_file():
                 return path
+    require_named(folder)
     remedy = f"get it from {PLACES} and name its folder"
     if official:
         reason = "no such file, and official: true needs it"

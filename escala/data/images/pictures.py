@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
 
 from escala.core.errors import InputError
+from escala.data.paths import is_hidden
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 #: Formats that are read, whatever the ending, by their names in Pillow.
@@ -20,11 +23,24 @@ _MODES = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGB"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _COLOURS = {"grey": "L", "rgb": "RGB"}
 
+#: How a picture is brought upright, by EXIF's tag Orientation (CIPA DC-008).
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
 Colour = Literal["as-is", "grey", "rgb"]
 
 
 def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
     """Return a PNG or JPEG file, uint8 (height, width, 1 or 3), turned as its EXIF data tell.
+
+    A picture with EXIF data that cannot be read is not turned, and said once for its folder.
 
     Raises
     ------
@@ -32,8 +48,14 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
         palette or RGB.
     """
     try:
-        with Image.open(path, formats=FORMATS) as opened:
-            mode, picture = opened.mode, ImageOps.exif_transpose(opened)
+        # Pillow warns of damaged EXIF data, which `_upright` handles.
+        with (
+            warnings.catch_warnings(action="ignore"),
+            Image.open(path, formats=FORMATS) as opened,
+        ):
+            mode = opened.mode
+            opened.load()
+            picture = _upright(opened, path)
     except FileNotFoundError:
         raise InputError(path, path.name, "no such file", "name an existing file") from None
     except Exception as error:
@@ -49,6 +71,30 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
             "save it in grey or RGB, with 8 bits a colour",
         )
     return _array(picture.convert(_MODES[mode]), colour, size)
+
+
+def _upright(picture: Image.Image, path: Path) -> Image.Image:
+    """Return a loaded picture as its camera saw it.
+
+    Pillow's `exif_transpose` also writes the EXIF data anew, and fails where they are damaged.
+    """
+    try:
+        turn = _TURNS.get(picture.getexif().get(ExifTags.Base.Orientation))
+    except Exception:
+        # Pillow raises whatever its reader met.
+        _say_not_turned(path.parent, path.name)
+        return picture
+    return picture if turn is None else picture.transpose(turn)
+
+
+_told: set[Path] = set()
+
+
+def _say_not_turned(folder: Path, name: str) -> None:
+    if folder not in _told:
+        _told.add(folder)
+        said = "has EXIF data that cannot be read, and is not turned; others here may be so too"
+        print(f"{folder}: {name} {said}", file=sys.stderr)
 
 
 def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
@@ -72,7 +118,7 @@ def folders_of(folder: Path) -> list[str]:
     """
     if not folder.is_dir():
         raise InputError(folder, folder.name, "no such folder", "name the one with the classes")
-    return sorted(each.name for each in folder.iterdir() if each.is_dir() and _visible(each))
+    return sorted(each.name for each in folder.iterdir() if each.is_dir() and not is_hidden(each))
 
 
 def classes_of(folder: Path) -> list[str]:
@@ -83,14 +129,16 @@ def classes_of(folder: Path) -> list[str]:
     InputError : there is no such folder, or it holds fewer than two.
     """
     classes = folders_of(folder)
-    if len(classes) < 2:
-        raise InputError(
-            folder,
-            classes,
-            "holds fewer than two folders of classes",
-            "add a folder for each class",
-        )
-    return classes
+    if len(classes) > 1:
+        return classes
+    reason, remedy = "holds fewer than two folders of classes", "add a folder for each class"
+    if classes:
+        inner = f"if the classes are in {classes[0]}, name it or move its folders up"
+        remedy = f"{inner}; else {remedy}"
+    elif any(each.suffix.lower() in ENDINGS for each in folder.iterdir()):
+        reason = "holds pictures, and no folder for each class"
+        remedy = "move the pictures of each class into a folder with its name"
+    raise InputError(folder, classes, reason, remedy)
 
 
 def files_of(folder: Path) -> Iterator[Path]:
@@ -100,14 +148,15 @@ def files_of(folder: Path) -> Iterator[Path]:
     ------
     InputError : it holds none, or another file or a folder.
     """
-    paths = sorted(each for each in folder.iterdir() if _visible(each))
+    paths = sorted(each for each in folder.iterdir() if not is_hidden(each))
     for path in paths:
         if path.is_dir():
             raise InputError(
                 path,
                 path.name,
                 "is a folder among pictures, and would not be read",
-                "take it away, or move its pictures up",
+                "take it away; or name the folder whose folders are the classes, or whose folders "
+                "train, validation and test hold them",
             )
         if path.suffix.lower() not in ENDINGS:
             raise InputError(
@@ -129,10 +178,6 @@ def _bits(path: Path) -> int:
     with open(path, "rb") as file:
         begin = file.read(25)
     return begin[24] if begin.startswith(_PNG) else 8
-
-
-def _visible(path: Path) -> bool:
-    return not path.name.startswith(".")
 
 
 def _array(picture: Image.Image, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,8 +26,15 @@ from escala.data.images.pictures import (
 from escala.data.images.settings import OUTLINE_SIZE, OUTLINES
 from escala.data.writer import ArrayWriter, written
 
-#: Names of a folder of each side: the first that is there is read.
-FOLDERS = {"train": ("train",), "validation": ("validation", "val"), "test": ("test",)}
+#: Names of a folder of each side, in any case; `seg_train` and `training_set` are such, too.
+FOLDERS = {
+    side: re.compile(rf"(?:seg[_-])?(?:{names})(?:[ _-]?(?:set|data|images))?", re.IGNORECASE)
+    for side, names in (
+        ("train", "train(?:ing)?"),
+        ("validation", "val(?:id(?:ation)?)?|dev"),
+        ("test", "test(?:ing)?"),
+    )
+}
 
 Pictures = Iterator[tuple[str, np.ndarray, np.ndarray]]
 
@@ -196,9 +204,10 @@ def sides_of(folder: Path) -> dict[str, Path]:
     """
     names = folders_of(folder)
     sides = {
-        side: present[0]
+        # Of `val` and `validation`, the shorter one is refused below.
+        side: max(present, key=len)
         for side, named in FOLDERS.items()
-        if (present := [name for name in named if name in names])
+        if (present := [name for name in names if named.fullmatch(name)])
     }
     if "train" not in sides or len(sides) == 1:
         return {"train": folder}
