@@ -14,7 +14,8 @@
 #
 # A run that fails is a result: the rule writes run.json with its status and succeeds, so that the
 # others go on. A timing run has the machine to itself. Repeats of different configurations are
-# interleaved, so the machine's drift affects all of them equally. Pairs of ladders come last, each a
+# interleaved, in an order that is drawn for each repeat, so the machine's drift affects all of them
+# equally. Pairs of ladders come last, each a
 # series of its own in which the two sides take turns. Probe runs come after all timing runs; those of
 # a probe with `repeats` are spread among them.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from escala import cli
@@ -39,10 +40,11 @@ def main() -> None:
     parser.add_argument(
         "--turn",
         type=cli.json_or_file,
-        default={"matched_with": [], "repeat": None},
+        default={"place": None, "matched_with": [], "repeat": None},
         metavar="JSON",
-        help="the requests of the runs of its repeat that the run is matched with; and all runs "
-        "of the repeat if the run ends it, none if a later run does, null if that is not known",
+        help="the run's place in its repeat; the requests of the runs of the repeat that it is "
+        "matched with; and all runs of the repeat if the run ends it, none if a later run does, "
+        "null if that is not known",
     )
     parser.add_argument("--data", required=True, type=Path, help="folder of the split")
     parser.add_argument("--time-limit", type=float, default=3600, metavar="SECONDS")
@@ -61,7 +63,7 @@ def main() -> None:
     if arguments.lost:
         from escala.record.run import lost
 
-        lost(request, arguments.data, output, *arguments.lost)
+        lost(request, arguments.data, output, *arguments.lost, turn=arguments.turn["place"])
         return
 
     serve_or_measure(request, arguments.turn, arguments.data, output, arguments.time_limit)
@@ -85,8 +87,9 @@ def serve_or_measure(
     """
 
     def make() -> bool:
-        from escala.record.run import measure
+        from escala.record import run
 
+        measure = partial(run.measure, turn=turn["place"])
         if repeated:
             again.measured_again(measure, request, data, output, seconds)
         else:

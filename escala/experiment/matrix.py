@@ -19,6 +19,7 @@ from escala.data import CLASSES, LEAKAGE, kind_of
 from escala.experiment import folders
 from escala.experiment.checks import CHECKS
 from escala.experiment.former import with_present_names
+from escala.experiment.order import permuted
 from escala.experiment.references import (
     DEFAULT_REFERENCES,
     NATIVE,
@@ -40,6 +41,12 @@ from escala.workloads import WORKLOADS
 _TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
 # A layout of one node uses no network, even if the experiment defines a network `native`.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
+
+
+def _group(run: Run) -> tuple:
+    """Return what the timing runs share that take turns in one repeat."""
+    ladder = None if run.pair == AGAIN else run.pair
+    return run.repeat, run.dataset, run.workload, ladder
 
 
 def _with_repeats_of_pilot(settings: Any) -> Any:
@@ -211,15 +218,34 @@ class Experiment:
     def _in_turns(self) -> list[Run]:
         """The timing runs outside ladders in the order of execution.
 
-        A second run of a reference comes after all runs of its task in the repeat. So at least as
-        much time is between it and the first as between any other run and its reference, unless the
-        reference is listed late.
+        The repeats come one after the other, in each the tasks, and in each of these the runs and
+        the duplicates in an order drawn from the names of the experiment and the task.
         """
-        tasks = self.tasks
-        return sorted(
-            [*self.runs, *self.again],
-            key=lambda run: (run.repeat, tasks.index((run.dataset, run.workload))),
-        )
+        groups: dict[tuple, list[Run]] = {}
+        for run in [*self.runs, *self.again]:
+            groups.setdefault((run.repeat, run.dataset, run.workload), []).append(run)
+        places = {task: place for place, task in enumerate(self.tasks)}
+        return [
+            run
+            for repeat, *task in sorted(groups, key=lambda group: (group[0], places[group[1:]]))
+            for run in permuted(groups[repeat, *task], repeat, "/".join([self.name, *task]))
+        ]
+
+    def turn(self, run: Run) -> dict[str, int] | None:
+        """Return the place of a timing run in its repeat, from 1, and the number of runs there.
+
+        The runs of a repeat are those of its dataset and workload, or the two sides of a ladder's
+        pair. They are so many, and in this order, if all are measured. None of a probe run.
+        """
+        return None if run.instrument else self._turns[run]
+
+    @cached_property
+    def _turns(self) -> dict[Run, dict[str, int]]:
+        found = {}
+        for _, group in itertools.groupby(self.timed, key=_group):
+            runs = list(group)
+            found |= {run: {"place": n, "of": len(runs)} for n, run in enumerate(runs, start=1)}
+        return found
 
     def probed(self, probe: str) -> list[Run]:
         """Return the runs of a probe that the whole experiment includes."""

@@ -53,7 +53,13 @@ TEMPORARY = (
 )
 
 
-def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) -> Outcome:
+def measure(
+    request: dict,
+    data: Path,
+    output: Path,
+    time_limit_seconds: float,
+    turn: dict[str, int] | None = None,
+) -> Outcome:
     """Run what `request` asks for and write `output`, a `run.json`, whatever happens to the run.
 
     It waits until no other run is on this machine.
@@ -66,6 +72,8 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     output : the `run.json` to write; the folder it stands in belongs to the run. A run that ends
         ok leaves what is predicted for every row of the test side in `predictions.npy` beside it,
         in their order, and its model if that is to be kept.
+    turn : the run's place in its repeat (`escala.experiment.Experiment.turn`). It is recorded, and
+        determines nothing.
 
     Raises
     ------
@@ -74,12 +82,12 @@ def measure(request: dict, data: Path, output: Path, time_limit_seconds: float) 
     """
     # Where another run has the machine, this one has not begun: neither its time nor its limit.
     with alone.hold({"experiment": request["experiment"], "run": str(output.parent)}):
-        return _measured(request, data, output, time_limit_seconds)
+        return _measured(_whole(request, turn), data, output, time_limit_seconds)
 
 
 def _measured(request: dict, data: Path, output: Path, time_limit_seconds: float) -> Outcome:
     """Do what `measure` does, on a machine of its own."""
-    started, clock, request = datetime.now(UTC), time.monotonic(), _whole(request)
+    started, clock = datetime.now(UTC), time.monotonic()
     folder, ranks_folder = output.parent, output.parent / "ranks"
     description = split_description(data)
     plan = make_plan(request, description, data)
@@ -107,15 +115,23 @@ def _measured(request: dict, data: Path, output: Path, time_limit_seconds: float
     return outcome
 
 
-def lost(request: dict, data: Path, output: Path, status: str, reason: str) -> None:
+def lost(
+    request: dict,
+    data: Path,
+    output: Path,
+    status: str,
+    reason: str,
+    turn: dict[str, int] | None = None,
+) -> None:
     """Write the `run.json` of a run that ended without one: its job was killed, or never began.
 
     Parameters
     ----------
-    request, data, output : as of `measure`.
+    request, data, output, turn : as of `measure`.
     status, reason : of an `Outcome`.
     """
-    started, description, request = datetime.now(UTC), split_description(data), _whole(request)
+    started, description = datetime.now(UTC), split_description(data)
+    request = _whole(request, turn)
     # What the ranks logged tells how far it got.
     _tidy(output.parent / "ranks")
     _remove(output.parent, *PRODUCTS)
@@ -124,11 +140,12 @@ def lost(request: dict, data: Path, output: Path, status: str, reason: str) -> N
     _finish(result, Outcome(status, reason), output, 0.0)
 
 
-def _whole(request: dict) -> dict:
-    """Return a request with the settings that it omits, and its own digest."""
+def _whole(request: dict, turn: dict[str, int] | None) -> dict:
+    """Return a request with the settings that it omits, its own digest, and the run's turn."""
     training = request["training"]
-    omitted = omitted_values(request["workload"], training)
-    return request | {"training": omitted | training, "sha256": key.request_sha256(request)}
+    training = omitted_values(request["workload"], training) | training
+    about = {"sha256": key.request_sha256(request), "turn": turn}
+    return request | {"training": training} | about
 
 
 def _attempt(
@@ -255,6 +272,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         ),
         "environment": variables.describe(),
         "request_sha256": request["sha256"],
+        "turn": request["turn"],
         "knobs": plan["knobs"],
         "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
     }

@@ -20,13 +20,14 @@ def request(wildcards):
 
 
 def turn(wildcards):
-    """Return what a job tells of the runs beside its own, which does not determine its result."""
+    """Return what a job is told of the runs beside its own, which does not determine its result."""
     run, e = run_of(wildcards), experiment(wildcards).largest
 
     def told():
         # Only in this process do the jobs on this machine follow each other.
         local = workflow.local_exec and workflow.is_main_process
         return {
+            "place": e.turn(run),
             "matched_with": [e.request(other) for other in e.matched_with(run)],
             "repeat": repeats_by_last_run().get(run.file, []) if local else None,
         }

@@ -1,6 +1,7 @@
 # Handlers at the start and the end of a call: estimate, refusals, interrupts, lost runs.
 
 import atexit
+import json
 import subprocess
 import sys
 from contextlib import chdir
@@ -148,7 +149,8 @@ onerror:
                         job.rule.name, list(job.wildcards), SLURM_LOGS
                     )
                     call = ["--request", "@/dev/stdin", "--data", job.params.data]
-                    call += ["--output", run.file]
+                    place = named_experiment(run.experiment).largest.turn(run)
+                    call += ["--output", run.file, "--turn", json.dumps({"place": place})]
                     call += ["--lost", status, f"{reason}; see {job.log[0]}"]
                     written = subprocess.run(
                         [sys.executable, "-m", "scripts.train", *call],

@@ -835,20 +835,37 @@ def floored(*changes: Callable[[dict], object]) -> dict:
     return settings
 
 
-def test_a_reference_runs_twice_at_the_end_of_its_turn():
-    """The default reference is `single` of each variant."""
-    experiment = Experiment(floored(), "e.yaml")
-    assert {run.strategy for run in experiment.again} == {"single"}
-    assert {run.pair for run in experiment.again} == {"again"}
-    turns = itertools.groupby(experiment.timed, lambda run: (run.repeat, run.dataset))
-    for (repeat, dataset), turn in turns:
-        cells = list(turn)
-        first = [run for run in experiment.runs if (run.repeat, run.dataset) == (repeat, dataset)]
-        assert cells[: len(first)] == first
-        references = [run.configuration for run in first if run.strategy == "single"]
-        assert [run.configuration for run in cells[len(first) :]] == references
+def test_the_order_of_a_repeat_favours_no_run():
+    """Each run, duplicates included, has each place once, and follows each other one once."""
+    experiment = Experiment(floored(put("repeats", 8)), "e.yaml")
+    assert {(run.pair, run.strategy) for run in experiment.again} == {("again", "single")}
+    repeats = [
+        [(run.strategy, run.layout, run.variant, run.pair) for run in turn]
+        for (_, dataset), turn in itertools.groupby(
+            experiment.timed, lambda run: (run.repeat, run.dataset)
+        )
+        if dataset == "d"
+    ]
+    assert len(repeats) == len(repeats[0]) == 8
+    for order in (repeats, list(zip(*repeats, strict=True))):
+        assert all(set(place) == set(repeats[0]) for place in order)
+    followed = [pair for order in repeats for pair in itertools.pairwise(order)]
+    assert len(set(followed)) == len(followed) == 8 * 7
+    turns = [experiment.turn(run) for run in experiment.timed[:9]]
+    assert turns == [{"place": n, "of": 8} for n in (*range(1, 9), 1)]
     assert len(experiment.timed) == len(experiment.runs) + len(experiment.again)
     assert experiment.position(experiment.timed[3]) == 3
+
+
+def test_an_order_depends_on_its_names_alone():
+    """Not on the number of repeats, so a pilot and what follows it have one order."""
+    orders = [
+        [run.file for run in Experiment(floored(change), "e.yaml").timed]
+        for change in (put("repeats", 2), put("repeats", 6), put("experiment", "other"))
+    ]
+    assert orders[1][: len(orders[0])] == orders[0]
+    named_alike = [file.replace("/other/", "/small/") for file in orders[2]]
+    assert named_alike != orders[1][: len(named_alike)]
 
 
 def test_the_second_run_of_a_reference_is_a_measurement_of_its_own():
@@ -908,7 +925,9 @@ def test_a_pilot_gives_the_repeats_and_more_may_follow():
     assert more.largest.runs == experiment.largest.runs
     last = experiment.largest.runs[-1]
     assert more.largest.request(last) == experiment.request(last)
+    last = experiment.largest.timed[-1]
     assert experiment.largest.position(last) == len(experiment.largest.timed) - 1
+    assert more.timed == experiment.largest.timed[: len(more.timed)]
 
 
 def test_a_pilot_changes_no_measurement():
@@ -1387,7 +1406,9 @@ def test_pairs_follow_each_other_and_their_sides_take_turns():
         for repeat, variant in ((1, before), (1, after), (2, after), (2, before))
     ]
     assert {run.variant for run in experiment.runs} == {"a"}
-    assert experiment.timed == experiment.runs + experiment.paired
+    assert experiment.timed[-len(experiment.paired) :] == experiment.paired
+    assert set(experiment.timed) == {*experiment.runs, *experiment.paired}
+    assert [experiment.turn(run)["place"] for run in experiment.paired[:4]] == [1, 2, 1, 2]
 
 
 def test_each_pair_has_runs_of_its_own():

@@ -88,6 +88,11 @@ def test_failed_interrupted_and_damaged_runs_keep_their_matches(called):
     assert called.code != 0 and "retry.py results/small" in said, said
     assert called.matches() == {"horovod-mpi": 0, "horovod-gloo": 2}
     first = called.sessions()
+    # The order is drawn anew for each repeat.
+    begun = sorted(RUNS, key=lambda run: (called.folder / run.file).stat().st_mtime_ns)
+    assert begun == Experiment(SETTINGS, "e.yaml").timed != RUNS
+    turns = [json.loads((called.folder / run.file).read_text())["turn"] for run in begun]
+    assert turns == 2 * [{"place": place, "of": 3} for place in (1, 2, 3)]
     # A failed run is a gap until it is removed: nothing is measured because of it.
     called.call()
     assert called.sessions() == first

@@ -1,0 +1,32 @@
+"""The order in which the runs of a repeat are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def permuted(runs: Sequence[T], repeat: int, seed: str) -> list[T]:
+    """Return the runs of one repeat in the order of execution.
+
+    The repeats have the rows of a balanced Latin square (E. J. Williams, 1949), whose names and
+    rows are drawn from the seed. In as many repeats as there are runs, each run has each place
+    once. If their number is even, each also comes right after each other one once; if it is odd, in
+    twice as many repeats. So neither the place nor the run before favours a configuration.
+
+    Parameters
+    ----------
+    runs : those of any repeat, always in the same order.
+    repeat : from 1. An order does not depend on the number of repeats.
+    """
+    count = len(runs)
+    names = Random(seed).sample(runs, count)
+    block, row = divmod(repeat - 1, count)
+    first = Random(f"{seed} {block}").sample(range(count), count)[row]
+    # 0, 1, -1, 2, -2, …: all differences of neighbours are different.
+    steps = [(place + 1) // 2 * (1 if place % 2 else -1) for place in range(count)]
+    order = [names[(first + step) % count] for step in steps]
+    return order[::-1] if count % 2 and block % 2 else order
