@@ -8,64 +8,9 @@ import re
 import pandas as pd
 
 from tests.workflow.conftest import SIMULATED, experiment_of
+from tests.workflow.measured import FAKE
 
 RUNS = "results/small/runs/small/virus-cnn"
-#: In place of training: a run takes the seconds that its repeat, strategy and pair give, and
-#: predicts every test row. The second run of a reference takes 2 % longer than the first.
-MADE_UP = """
-import sys
-
-if "scripts.train" in sys.orig_argv:
-    import numpy as np
-
-    import escala.record.run as run
-    from escala.core.files import read_json
-    from escala.record.outcome import Outcome
-
-    PARTS = (
-        "startup", "loading", "build", "first_step", "first_prediction", "broadcast",
-        "checkpoint", "averaging", "evaluation", "save",
-    )
-
-    def attempt(request, plan, data, ranks_folder, result, limit):
-        fast = 1.0 + 0.1 * (request["repeat"] % 2)
-        seconds = 2.0 if request["strategy"] == "single" else fast
-        seconds *= 1.02 if request["pair"] else 1.0
-        labels = np.load(data / "test_labels.npy")
-        np.save(ranks_folder.parent / "predictions.npy", labels.astype(np.int64))
-        classes = read_json(data / "dataset.json")["classes"]
-        support = np.bincount(labels, minlength=len(classes)).tolist()
-        all_right = dict.fromkeys(("precision", "recall", "f1"), 1.0)
-        averages = all_right | {"support": len(labels)}
-        result["ranks"] |= {"obtained": 1, "launcher": "local"}
-        result["training"] |= {"optimizer": "RMSprop", "epochs_done": 1, "parameters": 1}
-        result |= {
-            "epochs": [{
-                "epoch": 1, "steps": result["training"]["steps_per_epoch"], "rows": 70,
-                "train_seconds": seconds, "epoch_wall_seconds": seconds, "loss": 1.0,
-                "validation_seconds": 0.0, "accuracy": 0.5, "validation_accuracy": None,
-            }],
-            "seconds": dict.fromkeys(PARTS, 0.1) | {"train": seconds},
-            "step_seconds": {
-                "median": 0.1, "p90": 0.1, "count": 3,
-                "per_rank": [{"rank": 0, "median": 0.1, "p90": 0.1}],
-            },
-            "samples_per_second": 70 / seconds,
-            "evaluation": {
-                "rows": len(labels), "accuracy": 1.0, "classes": classes,
-                "per_class": {
-                    name: all_right | {"support": number}
-                    for name, number in zip(classes, support, strict=True)
-                },
-                "macro": averages, "weighted": averages,
-                "confusion_matrix": np.diag(support).tolist(),
-            },
-            "weights_sha256": "0" * 64,
-        }
-        return Outcome("ok", None)
-
-    run._attempt = attempt
-"""
 
 
 def repeats_of(folder, strategy: str, layout: str) -> list[str]:
@@ -75,7 +20,7 @@ def repeats_of(folder, strategy: str, layout: str) -> list[str]:
 
 def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, tmp_path, imported):
     """Once, in the same call, each reference twice in each repeat, and never more than allowed."""
-    imported(MADE_UP)
+    imported(FAKE)
     experiment = experiment_of(
         "small",
         SIMULATED,
