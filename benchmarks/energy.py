@@ -14,7 +14,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL, median_interval
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, ratio_interval
 from escala.core.arguments import above_zero, whole_number
 from escala.core.files import read_json
 from escala.core.hardware import available_cores
@@ -112,7 +112,7 @@ def main() -> None:
                     seconds[sampled] = run["seconds"]["train"]
             ratios.append(seconds[True] / seconds[False])
             print(f"{seconds[False]:.2f} s without, {seconds[True]:.2f} s with", flush=True)
-    ratio = median_interval(ratios)
+    ratio = ratio_interval(ratios)
     print(
         f"ratio with : without, every {arguments.seconds:g} s: {ratio.estimate:.4f} "
         f"({ratio.low:.4f} to {ratio.high:.4f}, {len(ratios)} pairs)"

@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL, median_interval
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, ratio_interval
 from escala.core.arguments import whole_number
 from escala.core.hardware import available_cores
 from escala.strategies.knobs import complete
@@ -93,7 +93,7 @@ def main() -> None:
             for _ in range(arguments.block):
                 both[waits]()
             spent[waits].append((time.perf_counter() - began) / arguments.block)
-    ratio = median_interval(np.divide(spent[True], spent[False]))
+    ratio = ratio_interval(np.divide(spent[True], spent[False]))
     print(
         f"{arguments.kind}, {arguments.rows} rows: {1e3 * np.median(spent[False]):.1f} ms a step "
         f"without, {1e3 * np.median(spent[True]):.1f} ms with; ratio {ratio.estimate:.3f} "

@@ -36,6 +36,7 @@ rule tables:
         probed=lambda wildcards: experiment(wildcards).tabulated_files(),
         predictions=predictions_if_any,
         pilot=pilot_if_any,
+        history=history_files(),
     output:
         **{
             table: report(
@@ -72,6 +73,7 @@ rule tables:
             --probed {input.probed:q} \
             {params.predictions:q} \
             {params.pilot:q} \
+            --history {input.history:q} \
             --output {output:q} \
             3<<<{params.pairs:q} 4<<<{params.references:q} \
     5<<<{params.probe_settings:q} 2>&1 | tee -i {log:q}

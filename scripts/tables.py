@@ -45,6 +45,9 @@ def main() -> None:
     parser.add_argument("--predictions", type=Path, metavar="predictions.json")
     parser.add_argument("--pilot", type=Path, metavar="pairs.json")
     parser.add_argument(
+        "--history", nargs="*", default=[], type=Path, metavar="PARQUET", help="of one history"
+    )
+    parser.add_argument(
         "--output",
         required=True,
         nargs="+",
@@ -68,6 +71,7 @@ def main() -> None:
             arguments.probe_settings,
             arguments.predictions,
             arguments.pilot,
+            arguments.history,
         )
         tables.write(frames, arguments.output[0].parent)
 
@@ -90,6 +94,7 @@ def _read(arguments: argparse.Namespace) -> Iterator[Path]:
     """Yield the files that the tables are made of, including those beside the named files."""
     yield from arguments.classes
     yield from filter(None, (arguments.predictions, arguments.pilot))
+    yield from arguments.history
     for run in arguments.probed:
         yield run
         probe = PROBES[run.parent.name.partition(".")[0]]

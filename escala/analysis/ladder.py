@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from escala.analysis.statistics import combined_interval, median_interval
+from escala.analysis.statistics import (
+    combined_interval,
+    difference_interval,
+    geometric_pseudo_median,
+    pseudo_median,
+    ratio_interval,
+)
 from escala.experiment.references import Configuration
 from escala.record.comparable import left_out, paired
 
@@ -70,13 +76,14 @@ def _ladder(runs: pd.DataFrame, pairs: list[Mapping]) -> Iterator[dict]:
 def _times(runs: pd.DataFrame, pair: Mapping) -> tuple[pd.DataFrame, list[str]]:
     """Return the seconds of both sides of a pair, `before` and `after`, and reasons for gaps.
 
-    There is one row for each session and repeat in which the two are comparable.
+    There is one row for each repeat in which the two are comparable, of the current measurement of
+    `after`.
     """
     ok = runs[(runs["status"] == "ok") & (runs["resumptions"] == 0) & runs["comparable"]]
     before, after = (
         ok[(ok[_CONFIGURATION] == list(pair[side])).all(axis=1)] for side in ("before", "after")
     )
-    pairs = paired(after["measurement"], before["measurement"])
+    pairs = paired(after.loc[after["current"], "measurement"], before["measurement"])
     seconds = ok.set_index("file")[_SECONDS]
     sides = {"before": pairs.references, "after": pairs.runs}
     times = {
@@ -98,10 +105,10 @@ def _compared(
         "pairs": len(times),
         "kind": "measured" if len(times) else "unavailable",
         "reason": left_out(len(times), refused) if len(times) else _reason(runs, refused),
-        **median_interval(after / before).columns("ratio"),
+        **ratio_interval(after / before).columns("ratio"),
         "before_seconds": before.median() if len(times) else None,
         "after_seconds": after.median() if len(times) else None,
-        **median_interval(before - after).columns("cost", "_seconds"),
+        **difference_interval(before - after).columns("cost", "_seconds"),
     }
 
 
@@ -112,10 +119,14 @@ def _product(compared: list[dict], direct: dict, times: list[pd.DataFrame]) -> d
     """
     missing = [str(row["rung"]) for row in compared if not row["pairs"]]
     ratios = [each["after"] / each["before"] for each in times]
-    ratio = combined_interval(ratios[:-1], np.prod)
-    cost = combined_interval([each["before"] - each["after"] for each in times[:-1]], np.sum)
+    ratio = combined_interval(ratios[:-1], np.prod, centre=geometric_pseudo_median)
+    cost = combined_interval(
+        [each["before"] - each["after"] for each in times[:-1]], np.sum, centre=pseudo_median
+    )
     of_direct = combined_interval(
-        ratios, lambda medians, axis: np.prod(medians[:-1], axis=axis) / medians[-1]
+        ratios,
+        lambda centres, axis: np.prod(centres[:-1], axis=axis) / centres[-1],
+        centre=geometric_pseudo_median,
     )
     return {
         **{key: direct[key] for key in ("before", "after")},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from escala.record.comparable import Verdict, comparable
+from escala.record.comparable import CONFIGURATION, Verdict, comparable
 from escala.record.schema import read_result
 from escala.strategies.knobs import renamed
 
@@ -22,7 +23,12 @@ def read_run(path: str | Path) -> dict:
     ------
     InputError : the file is incomplete.
     """
-    run = {"link": None} | read_result(Path(path))
+    return converted(read_result(Path(path)))
+
+
+def converted(run: dict) -> dict:
+    """Return the content of a run.json of any format as `read_run` does."""
+    run = {"link": None} | run
     if run["format"] == 1 or run["training"]["kind"] == "gradient":
         run["training"]["kind"] = "steps"
     run["knobs"] = renamed(run["knobs"])
@@ -54,6 +60,54 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
             if older.stem != current["session"]
         ]
     return found
+
+
+def earlier(history_files: Sequence[Path], found: Sequence[dict]) -> list[dict]:
+    """Read from a history the timing runs of further sessions of some runs.
+
+    Parameters
+    ----------
+    history_files : the files of one history; none is an empty one.
+    found : the result of `measurements`.
+
+    Returns
+    -------
+    Their content with the keys of `measurements`; `file` is the first file of the history. Only
+    runs that ended ok, are comparable with the current one of their configuration and repeat, and
+    are not among `found`.
+    """
+    current = {_name(run): run for run in found if run["current"] and run["status"] == "ok"}
+    if not history_files or not current:
+        return []
+    # DuckDB is imported only where there is a history.
+    from escala.record import history
+
+    known = {(*_name(run), run["session"]) for run in found}
+    with history.read(history_files[0].parent) as database:
+        texts = database.execute(
+            "SELECT run FROM documents SEMI JOIN (FROM measurements WHERE list_contains(?, dataset)"
+            " AND list_contains(?, workload) AND pair IS NULL) USING (run_sha256)",
+            [sorted({str(run[key]) for run in found}) for key in ("dataset", "workload")],
+        ).fetchall()
+    runs = (
+        _marked_earlier(converted(json.loads(text)), current, history_files[0]) for (text,) in texts
+    )
+    return [run for run in runs if run["comparable"] and (*_name(run), run["session"]) not in known]
+
+
+def _name(run: dict) -> tuple:
+    return (*(run[key] for key in CONFIGURATION), run["repeat"])
+
+
+def _marked_earlier(run: dict, current: dict, path: Path) -> dict:
+    of_today = current.get(_name(run))
+    verdict = comparable(run, of_today) if of_today else Verdict(False, "not of this experiment")
+    return run | {
+        "file": str(path),
+        "current": False,
+        "comparable": verdict.ok,
+        "incomparable_because": verdict.reason,
+    }
 
 
 def _marked(run: dict, path: Path, current: dict) -> dict:

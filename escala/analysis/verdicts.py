@@ -14,7 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from escala.analysis.statistics import LEVEL, RESAMPLES, VALUES_FOR_INTERVAL, Interval
+from escala.analysis.statistics import (
+    LEVEL,
+    RESAMPLES,
+    SESSIONS_FOR_INTERVAL,
+    VALUES_FOR_INTERVAL,
+    Interval,
+)
 
 FASTER, SLOWER, NOT_DISTINGUISHABLE = "faster", "slower", "not distinguishable"
 #: There are too few pairs, or an end that would decide is unknown.
@@ -113,28 +119,52 @@ def _half_width(pilot: Sequence[float], pairs: int, level: float) -> float:
 
 
 def noise_floor(of_itself: Interval) -> float:
-    """Return the largest effect that a configuration shows against itself.
+    """Return the effect that a configuration shows against itself.
+
+    It is that of the estimate. The farther end of its interval would make the verdict depend on the
+    runs of the duplicate that happen to be disturbed (docs/decisions/051-intervals.md).
 
     Parameters
     ----------
-    of_itself : the ratio of the reference to the reference in pairs, with its interval.
+    of_itself : the ratio of the duplicate of a reference to the reference in matches.
 
     Returns
     -------
-    The distance of the interval's farther end from 1; 0.05 is 5 %.
+    The distance of the ratio from 1; 0.05 is 5 %.
     """
-    return float(np.expm1(np.abs(np.log([of_itself.low, of_itself.high])).max()))
+    return math.expm1(abs(math.log(of_itself.estimate)))
+
+
+def simultaneous_level(compared: int, level: float = LEVEL) -> float:
+    """Return the level of each of several intervals that all cover with a probability of `level`.
+
+    By Bonferroni's inequality, whatever the ratios have in common, such as their reference.
+    """
+    return 1 - (1 - level) / max(compared, 1)
+
+
+def over_sessions(ratio: Interval, sessions: int, decimals: int | None = None) -> str | None:
+    """Judge a ratio over sessions by its interval; None with fewer than `SESSIONS_FOR_INTERVAL`.
+
+    There is no noise floor: what a machine changes between sessions is in the interval.
+    """
+    if sessions < SESSIONS_FOR_INTERVAL:
+        return None
+    return verdict(ratio, sessions, decimals=decimals, needed=SESSIONS_FOR_INTERVAL).kind
 
 
 def verdict(
-    ratio: Interval, pairs: int, floor: float | None = None, decimals: int | None = None
+    ratio: Interval,
+    pairs: int,
+    floor: float | None = None,
+    decimals: int | None = None,
+    needed: int = VALUES_FOR_INTERVAL,
 ) -> Verdict:
     """Judge the ratio of the time of a configuration to that of its reference.
 
     It is faster or slower if the interval does not contain 1 and the ratio is farther from 1 than
     the noise floor. If the ratio itself is unknown, its end that is nearer to 1 stands for it.
-    There is no verdict from fewer than `VALUES_FOR_INTERVAL` pairs, nor if an unknown end could
-    decide.
+    There is no verdict from fewer than `needed` pairs, nor if an unknown end could decide.
 
     The smallest visible decrease is the share d for which the interval, as wide relative to its
     ratio as it is, ends at 1 if the ratio is 1 - d, hence d = 1 - ratio / high; and at least the
@@ -146,8 +176,9 @@ def verdict(
     pairs : of measurements behind it.
     floor : the result of `noise_floor` in the same session; None if it was not measured.
     decimals : of the ends where they are printed. An end that is then printed as 1 contains it.
+    needed : the fewest pairs whose interval reaches its level.
     """
-    if pairs < VALUES_FOR_INTERVAL:
+    if pairs < needed:
         return Verdict(NO_VERDICT, None)
     estimate, low, high = (math.nan if each is None else each for each in ratio)
     first, last = (low, high) if decimals is None else (round(low, decimals), round(high, decimals))

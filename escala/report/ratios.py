@@ -8,7 +8,7 @@ import pandas as pd
 
 from escala.analysis import attribution
 from escala.analysis.measurements import read_run
-from escala.analysis.statistics import median_interval
+from escala.analysis.statistics import ratio_interval
 from escala.core.readable import counted
 from escala.experiment.references import ONE_PROCESS, Configuration
 from escala.record.comparable import paired
@@ -22,8 +22,8 @@ Tables = Mapping[str, pd.DataFrame]
 def lines(tables: Tables) -> Iterator[str]:
     """Yield lines for each configuration, one process first, and for the variants of one process.
 
-    Ratios are those of the training seconds of an epoch: medians over pairs of a session and
-    repeat, with their 95 % interval. Parts are those of the median step of each rank.
+    Ratios are those of the training seconds of an epoch: over pairs of a session and repeat, with
+    their 95 % interval. Parts are those of the median step of each rank.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def _between_variants(runs: pd.DataFrame) -> Iterator[str]:
         for variant, timed in others:
             pairs = paired(timed, references)
             both = zip(pairs.runs, pairs.references, strict=True)
-            ratio = median_interval([mine["seconds"] / theirs["seconds"] for mine, theirs in both])
+            ratio = ratio_interval([mine["seconds"] / theirs["seconds"] for mine, theirs in both])
             if ratio.estimate:
                 yield (
                     f"{dataset}, {workload}: {strategy} {layout}, {variant} against {first}: "

@@ -1,6 +1,9 @@
 # Files of a report.
 
+import os
+
 from escala.report.figures import DECLARED, FIGURES, ONE_RUN, REPEAT, SOME_FIGURES
+from escala.record import history
 from escala.runtime.layout import Layout
 from escala.strategies.base import TRACE
 
@@ -118,6 +121,11 @@ def pilot_if_any(wildcards):
     """Return the number of pairs of an experiment with its pilot, if it has one."""
     e = experiment(wildcards)
     return [f"results/{e.name}/pairs.json"] if "pairs" in e.settings else []
+
+
+def history_files():
+    """Return the files of the history: it may hold further sessions of an experiment's runs."""
+    return sorted(map(os.path.relpath, history.location().glob("*.parquet")))
 
 
 def options(name, files):

@@ -12,7 +12,8 @@ from escala.report.tables import TABLES
 WORDS, NUMBERS = 25, 2
 #: An interval, or a range, with its number of pairs. It belongs to the estimate before it.
 INTERVAL = re.compile(
-    r"(range |quotient )?[-+]?(\d[\d.]*|unknown)(–| to )[-+]?(\d[\d.]*|unknown)(, \d+ pairs)?"
+    r"(range |quotient )?[-+]?(\d[\d.]*|unknown)(–| to )[-+]?(\d[\d.]*|unknown)"
+    r"(, \d+ pairs(, best of \d+)?)?"
 )
 NUMBER = re.compile(r"\d[\d.]*(–\d[\d.]*)?")
 
@@ -26,9 +27,9 @@ def problems(text: str) -> Iterator[str]:
         yield "not one sentence"
     if plain[0].islower() and text[0] != "`":
         yield "no capital"
-    if (words := len(plain.split())) > WORDS:
-        yield f"{words} words"
     without = re.sub(r" \(([^()]*)\)", lambda m: "" if INTERVAL.fullmatch(m[1]) else m[0], plain)
+    if (words := len(without.split())) > WORDS:
+        yield f"{words} words"
     if (numbers := len(NUMBER.findall(without))) > NUMBERS:
         yield f"{numbers} numbers"
 

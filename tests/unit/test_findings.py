@@ -210,7 +210,7 @@ def test_what_one_session_shows_is_marked(tmp_path):
     assert mark in _sure(frames)
     assert mark not in _sure(frames | {"speedup": frames["speedup"].assign(sessions=2)})
     for verdict, words in (("faster", "less"), ("slower", "more")):
-        text = _sure(frames | {"speedup": frames["speedup"].assign(verdict=verdict)})
+        text = _sure(frames | {"speedup": frames["speedup"].assign(best_verdict=verdict)})
         assert f"takes {words} time than `single 1x1` has 95 % confidence, and {mark}" in text
 
 

@@ -94,12 +94,12 @@ def test_a_product_far_from_the_ends_is_said(three, tmp_path):
 @pytest.mark.parametrize(
     ("factors", "of_direct", "interval", "off", "verdict"),
     [
-        # The rungs' pairs give 0.5. Those of the ends 0.2 and 1.05, and 0.2 and 0.8: scattered.
-        ((0.4, 2.1), 0.8, (10 / 21, 2.5), "20 % below", "this may be chance"),
-        ((0.4, 1.6), 1.0, (0.625, 2.5), "0 % above", "it agrees"),
+        # The rungs' pairs give 0.5. Those of the ends 0.3 and 1.05, and 0.25 and 1: scattered.
+        ((0.6, 2.1), 1.26**-0.5, (10 / 21, 1 / 0.6), "11 % below", "this may be chance"),
+        ((0.5, 2.0), 1.0, (0.5, 2.0), "0 % above", "it agrees"),
         # Apart for sure, and perhaps by less than a tenth.
-        ((0.85, 0.95), 1 / 0.9, (1 / 0.95, 1 / 0.85), "11 % above", "this may be chance"),
-        ((0.95, 0.87), 1 / 0.91, (1 / 0.95, 1 / 0.87), "10 % above", "it agrees"),
+        ((0.85, 0.95), 0.8075**-0.5, (1 / 0.95, 1 / 0.85), "11 % above", "this may be chance"),
+        ((0.95, 0.87), 0.8265**-0.5, (1 / 0.95, 1 / 0.87), "10 % above", "it agrees"),
     ],
 )
 def test_scattered_pairs_make_no_verdict(tmp_path, factors, of_direct, interval, off, verdict):

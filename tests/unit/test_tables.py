@@ -29,6 +29,7 @@ from fixtures_runs import (
 from scipy import stats
 from sentences import check
 
+from escala.analysis.statistics import ratio_interval
 from escala.analysis.verdicts import stein_interval
 from escala.core.files import read_json, write_json
 from escala.record.comparable import CONFIGURATION
@@ -361,7 +362,7 @@ def test_time_to_accuracy_is_censored_where_it_was_not_reached(tmp_path, reached
 @pytest.mark.parametrize(
     ("single", "parallel", "found", "kind"),
     [
-        ([2, 2, 2], [1, 2, 3], (1.0, 0.5, 1.5), "measured"),
+        ([2, 2, 2], [1, 2, 3], (0.75**0.25, 0.5, 1.5), "measured"),
         ([2, 2, 2], [1, 2, None], (1.0, 0.5, None), "measured"),
         ([1, 1, None], [1, 1, 1], (1.0, None, 1.0), "measured"),
         ([2, 2, 2], [1, None, None], (None, 0.5, None), "censored"),
@@ -377,7 +378,7 @@ def test_times_to_accuracy_are_compared_in_pairs(tmp_path, single, parallel, fou
     _with_validation_accuracy(experiment, accuracies)
     row = _row(_tables(experiment)["speedup"], "horovod-mpi")
     names = [f"time_to_target_ratio{end}" for end in ("", "_low", "_high")]
-    assert [None if pd.isna(value) else value for value in row[names]] == list(found)
+    assert [None if pd.isna(value) else value for value in row[names]] == pytest.approx(found)
     assert (row["time_to_target_kind"], row["time_to_target_pairs"]) == (kind, 3)
     assert row["target_accuracy"] == 0.95
 
@@ -620,8 +621,11 @@ def test_resources_have_a_row_for_each_process_and_one_for_a_run_that_failed(tmp
     tables.write({"resources": frame}, tmp_path)
 
 
-def _with_second_runs(root, slower=0.0, **keywords):
+def _with_second_runs(root, slower=0.0, duplicate=1.0, **keywords):
     experiment, again = twice(root, slower)
+    for path in again:
+        seconds = read_json(path)["seconds"]
+        changed([path], seconds=seconds | {"train": duplicate * seconds["train"]})
     frames = tables.tables(
         experiment.runs, experiment.dataset_files, experiment.class_files,
         paired_files=again[: keywords.pop("seconds", None)], **keywords,
@@ -634,22 +638,21 @@ def test_the_noise_floor_is_the_ratio_of_a_reference_to_itself(tmp_path):
     frames = _with_second_runs(tmp_path)
     (row,) = frames["noise"].itertuples()
     assert (row.strategy, row.pairs, row.sessions, row.kind) == ("single", 7, 1, "measured")
-    assert row.ratio == pytest.approx(statistics.median(OF_ITSELF))
-    # Seven ratios have their range as the interval.
-    assert (row.ratio_low, row.ratio_high) == pytest.approx((min(OF_ITSELF), max(OF_ITSELF)))
-    assert row.floor == pytest.approx(0.03)
+    expected = ratio_interval(OF_ITSELF)
+    assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(expected)
+    assert row.floor == pytest.approx(expected.estimate - 1) and row.floor > 0
     assert len(frames["runs"]) == 3 * len(OF_ITSELF)
 
 
 def test_an_effect_within_the_noise_floor_gets_no_verdict(tmp_path):
-    frames = _with_second_runs(tmp_path)
+    frames = _with_second_runs(tmp_path, duplicate=1.03)
     mpi, gloo = (_row(frames["speedup"], name) for name in ("horovod-mpi", "horovod-gloo"))
-    assert mpi["noise_floor"] == gloo["noise_floor"] == pytest.approx(0.03)
+    assert mpi["noise_floor"] == gloo["noise_floor"] == pytest.approx(0.0345, abs=0.001)
     assert mpi["verdict"] == "faster" and mpi["sessions"] == 1
     # It takes less time in every pair, and the ratio is within the floor.
     assert gloo["ratio_high"] < 0.985 and gloo["ratio"] > 1 / 1.03
     assert gloo["verdict"] == "not distinguishable"
-    assert gloo["visible_decrease"] == pytest.approx(1 - 1 / 1.03)
+    assert gloo["visible_decrease"] == pytest.approx(1 - 1 / (1 + gloo["noise_floor"]))
     without = _with_second_runs(tmp_path, seconds=0)
     gloo = _row(without["speedup"], "horovod-gloo")
     assert gloo["verdict"] == "faster" and pd.isna(gloo["noise_floor"])
@@ -754,7 +757,7 @@ def test_after_a_pilot_ratios_have_the_interval_of_its_second_stage(tmp_path):
     (row,) = frames["noise"].itertuples()
     expected = stein_interval(OF_ITSELF, 4)
     assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(expected)
-    assert row.floor == pytest.approx(max(1 / row.ratio_low, row.ratio_high) - 1)
+    assert row.floor == pytest.approx(abs(row.ratio - 1), rel=0.02)
 
 
 def test_a_pilot_whose_runs_failed_asks_for_nothing(tmp_path):

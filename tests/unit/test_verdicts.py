@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL, Interval, median_interval
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, Interval, ratio_interval
 from escala.analysis.verdicts import (
     FASTER,
     NO_VERDICT,
@@ -117,7 +117,8 @@ def test_what_could_have_been_seen_is_where_the_interval_or_the_floor_ends():
     assert verdict(wide, PILOT, floor=0.2).visible == pytest.approx(1 - 1 / 1.2)
     assert verdict(wide, PILOT, floor=0.05).visible == pytest.approx(1 - 1 / 1.1)
     assert verdict(Interval(None, 0.9, 1.1), PILOT).visible is None
-    assert noise_floor(Interval(1.01, 0.96, 1.03)) == pytest.approx(1 / 0.96 - 1)
+    assert noise_floor(Interval(1.01, 0.96, 1.03)) == pytest.approx(0.01)
+    assert noise_floor(Interval(0.8, 0.7, 0.9)) == pytest.approx(0.25)
 
 
 @settings(deadline=None)
@@ -160,7 +161,7 @@ def verdicts(effect: float, sessions: int) -> list[str]:
     drawn = [session(random, effect) for _ in range(sessions)]
     return [
         verdict(
-            median_interval(of_other), len(of_other), noise_floor(median_interval(of_itself))
+            ratio_interval(of_other), len(of_other), noise_floor(ratio_interval(of_itself))
         ).kind
         for of_other, of_itself in drawn
     ]

@@ -1,5 +1,7 @@
 """Answer whether a configuration takes less time than its main reference.
 
+The answer is over sessions if there are enough, and followed by that of the current runs. Else it
+is of these only, and says so.
 If there are only ladders, tell what their changes leave of the time.
 """
 
@@ -9,23 +11,28 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER
+from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
 from escala.report.findings import ladders
 from escala.report.findings.differences import COMPARED, over_repeats
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
-    answering,
+    Answer,
+    Headline,
+    answers,
+    cannot_tell_best,
     compared,
     could_have_seen,
     headline,
     in_brief,
+    in_call,
     interval,
     of_epochs,
     processes,
     reference_of,
     take,
+    when,
 )
-from escala.report.findings.words import Finding, Tables, quoted, sentence
+from escala.report.findings.words import Finding, Tables, in_words, quoted, sentence
 from escala.report.tables.mean_scores import ACCURACY
 
 POSITION = 10
@@ -46,28 +53,27 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     if rows.empty:
         yield _finding("Nothing was compared: no configuration was trained beside its reference")
         return
-    answers = list(answering(tables))
-    scores = over_repeats(tables)
-    of_data = [
-        rows[(rows["dataset"] == row.dataset) & (rows["workload"] == row.workload)]
-        for row in answers
-    ]
-    for row, same in zip(answers, of_data, strict=True):
-        yield _finding(_answer(row, scores, same["reference_label"].nunique() > 1))
-    for row, same in zip(answers, of_data, strict=True):
+    found, scores = list(answers(tables)), over_repeats(tables)
+    for answer in found:
+        yield _finding(_answer(answer, headline(answer.row), scores))
+    for answer in found:
+        row = answer.row
+        if headline(row).is_over_sessions:
+            yield _finding(_answer(answer, in_call(row), scores))
         if headline(row).verdict != UNAVAILABLE and not _same_batch(row):
             yield _finding(_of_an_epoch(row))
-        if len(same) > 1:
-            yield from map(_finding, _counts(same))
+        yield from map(_finding, _qualified(answer))
 
 
 def _finding(text: str) -> Finding:
     return Finding(sentence(text), "speedup", "speedup")
 
 
-def _answer(row, scores: pd.DataFrame, several: bool) -> str:
-    """Compare a configuration with its main reference, one of `several` or the only one."""
-    found, subject = headline(row), f"{processes(row)} ({quoted(row.label)})"
+def _answer(answer: Answer, found: Headline, scores: pd.DataFrame) -> str:
+    """Compare the configuration that answers with its main reference."""
+    row = answer.row
+    several = len({each.reference_label for each in answer.rows}) > 1
+    subject = f"{processes(row)} ({quoted(row.label)})"
     if found.verdict == UNAVAILABLE:
         return (
             f"{UNAVAILABLE}: {quoted(row.label)} has no ratio to {quoted(row.reference_label)}: "
@@ -80,7 +86,7 @@ def _answer(row, scores: pd.DataFrame, several: bool) -> str:
         share = "an unknown share" if pd.isna(ratio) else f"{ratio:.2f}"
         return (
             f"{start} {take(row)} {share} of the time of {reference} to accuracy "
-            f"{row.target_accuracy:g}{bounds}"
+            f"{row.target_accuracy:g} {when(found)}{bounds}"
         )
     if not _same_batch(row):
         why = (
@@ -88,7 +94,7 @@ def _answer(row, scores: pd.DataFrame, several: bool) -> str:
             else "the experiment sets no `target_accuracy`"
         )  # fmt: skip
         return f"{start} and {reference} have different batches, and {why}"
-    text = f"{start} {take(row)} {ratio:.2f} of the time of {reference}{bounds}"
+    text = f"{start} {take(row)} {ratio:.2f} of the time of {reference} {when(found)}{bounds}"
     if seen := could_have_seen(found):
         return f"{text}; {seen}"
     if found.verdict in ANSWERS:
@@ -109,11 +115,35 @@ def _of_an_epoch(row) -> str:
     )
 
 
-def _counts(rows: pd.DataFrame) -> Iterator[str]:
+def _qualified(answer: Answer) -> Iterator[str]:
+    """Tell what the answer leaves open: other configurations, and the best of too many."""
+    found = headline(answer.row)
+    if cannot_tell_best(found):
+        yield (
+            f"{in_words(found.ratio.pairs)} pairs cannot tell the best of "
+            f"{in_words(found.best_of)}: at least {in_words(found.needed)} are needed"
+        )
+    faster = [
+        each
+        for each in answer.rows
+        if headline(each).verdict == NOT_DISTINGUISHABLE
+        and headline(each).ratio.value < min(1, found.ratio.value)
+    ]
+    if found.verdict == SLOWER and faster:
+        least = min(faster, key=lambda each: headline(each).ratio.value)
+        yield (
+            f"undecided is {quoted(least.label)}: {headline(least).ratio.value:.2f} of the time"
+            f"{interval(headline(least).ratio)}"
+        )
+    if len(answer.rows) > 1:
+        yield from _counts(answer.rows)
+
+
+def _counts(rows: list) -> Iterator[str]:
     """Count the compared configurations that take less time, and those that cannot be judged."""
-    verdicts = [headline(row).verdict for row in rows.itertuples()]
+    verdicts = [headline(row).verdict for row in rows]
     of_all = f"of {len(rows)} compared configurations"
-    reference = "their" if rows["reference_label"].nunique() > 1 else "the"
+    reference = "their" if len({row.reference_label for row in rows}) > 1 else "the"
     if set(verdicts) - {NO_VERDICT, UNAVAILABLE}:
         less = verdicts.count(FASTER) or "none"
         yield f"{of_all}, {less} took less time than {reference} main reference"

@@ -99,7 +99,7 @@ def _limits(row, runs: int) -> Iterator[str]:
     label = quoted(row.label)
     if row.pairs < VALUES_FOR_INTERVAL:
         yield f"A verdict needs {VALUES_FOR_INTERVAL} pairs of runs, and {label} has {row.pairs}."
-    elif row.sessions == 1:
+    elif row.sessions == 1 and not headline(row).is_over_sessions:
         yield f"{_confidence(row)} was seen in one session only."
     if row.pairs < runs:
         yield (

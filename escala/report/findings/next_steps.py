@@ -14,17 +14,17 @@ from escala.report.findings.certainty import disturbed, runs_ok
 from escala.report.findings.steps import without_clocks
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
-    answering,
+    against_main,
+    answers,
+    cannot_tell_best,
     could_have_seen,
-    fastest,
     headline,
     names_of_reference,
     own_names,
     seconds_per_epoch,
     time_of,
 )
-from escala.report.findings.words import Finding, Tables, quoted, with_labels
-from escala.report.tables.views import trained_by_steps
+from escala.report.findings.words import Finding, Tables, in_words, quoted
 
 POSITION = 55
 SECTION = "next"
@@ -34,15 +34,13 @@ _CLOCKS, _PREDICTIONS = "docs/how-to/attribution.md", "docs/how-to/predict-times
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Advise on each dataset and workload, then name what was not measured or predicted."""
-    of_steps = trained_by_steps(tables)
-    against_main = with_labels(of_steps["speedup"], of_steps)
-    against_main = against_main[against_main["reference"] == 1]
-    answers, seconds = list(answering(tables)), seconds_per_epoch(tables)
-    for row in answers:
-        of_data = (against_main["dataset"] == row.dataset) & (
-            against_main["workload"] == row.workload
-        )
-        texts = _use(row, list(against_main[of_data].itertuples()), seconds), _decide(row, tables)
+    against, seconds = against_main(tables), seconds_per_epoch(tables)
+    found = list(answers(tables))
+    for answer in found:
+        row = answer.row
+        same = (against["dataset"] == row.dataset) & (against["workload"] == row.workload)
+        rows = list(against[same].itertuples())
+        texts = _use(row, answer.best, rows, seconds), _decide(row, tables)
         yield from (Finding(text, "speedup", "speedup") for text in texts if text)
     for row in without_clocks(tables):
         yield Finding(
@@ -50,7 +48,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             f"`clocks: {{enabled: true}}`, as in `{_CLOCKS}`.",
             "attribution",
         )
-    if answers and tables["predictions"].empty:
+    if found and tables["predictions"].empty:
         yield Finding(
             "To predict layouts and networks that were not run, request the target `predictions`, "
             f"as in `{_PREDICTIONS}`.",
@@ -58,12 +56,12 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         )
 
 
-def _use(row, rows: list, seconds: Mapping[tuple, float]) -> str:
+def _use(row, best, rows: list, seconds: Mapping[tuple, float]) -> str:
     """Name what to train with, by the verdicts on all configurations of a dataset and workload.
 
     Parameters
     ----------
-    row : the row that answers.
+    row, best : of the answer.
     rows : those of `speedup` against the main references, with labels.
     seconds : of an epoch, by the values of `CONFIGURATION`.
     """
@@ -74,9 +72,8 @@ def _use(row, rows: list, seconds: Mapping[tuple, float]) -> str:
         each for each in rows
         if each.kind != "unavailable" and each.reference_global_batch == row.reference_global_batch
     ]  # fmt: skip
-    faster = [each for each in rows if headline(each).verdict == FASTER]
-    if faster:
-        return _train_with(row, fastest(faster, seconds), of_batch, seconds)
+    if best is not None:
+        return _train_with(row, best, of_batch, seconds)
     reference = min(of_batch, key=lambda each: seconds.get(names_of_reference(each), math.inf))
     verdict, label = headline(row).verdict, quoted(reference.reference_label)
     if verdict == SLOWER:
@@ -130,11 +127,18 @@ def _decide(row, tables: Tables) -> str:
             f"To compare {label} with {quoted(row.reference_label)}, remove what prevented it, and "
             "repeat the Snakemake command."
         )
+    if found.verdict == NOT_DISTINGUISHABLE and found.is_over_sessions:
+        return f"For a narrower interval of {label} over sessions, measure more sessions."
     if found.verdict == NOT_DISTINGUISHABLE:
         return (
             f"To see savings half as large, {label} needs about four times its {found.ratio.pairs} "
             "pairs: raise `repeats`."
         ) * bool(could_have_seen(found))
+    if cannot_tell_best(found):
+        return (
+            f"To tell the best of {in_words(found.best_of)}, set `repeats` to {found.needed} or "
+            "more, or compare fewer configurations."
+        )
     if found.verdict in (FASTER, SLOWER):
         return ""
     if pd.isna(found.ratio.value) and row.global_batch != row.reference_global_batch:

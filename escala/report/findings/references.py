@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from escala.analysis.verdicts import FASTER, NO_VERDICT, SLOWER
 from escala.report.findings.verdicts import (
     answering,
-    headline,
     in_brief,
     interval,
     names_of_reference,
     of_epochs,
+    on_its_own,
     own_names,
     processes,
     reference_of,
@@ -60,7 +60,7 @@ def _comparison(row) -> str:
             f"{subject} {take(row)} {share} of the time per epoch of {other}{bounds}, with "
             "different batches"
         )
-    found = headline(row)
+    found = on_its_own(row)
     if found.verdict == NO_VERDICT:
         why = in_brief(found)
         return f"{why}: {subject} {take(row)} {share} of the time of {other}{bounds}"

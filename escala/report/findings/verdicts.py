@@ -1,15 +1,19 @@
-"""Choose the comparison that decides on a configuration and the one that answers, and word both."""
+"""Choose the comparison that decides on a configuration and the one that answers, and word both.
+
+`answers` is the only choice: the first line of the page and of the summary, MultiQC's and the
+report's, and what to do next all word its result.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from escala.analysis.statistics import VALUES_FOR_INTERVAL
-from escala.analysis.verdicts import NO_VERDICT, NOT_DISTINGUISHABLE
+from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
+from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, simultaneous_level
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Tables, in_words, quoted, with_labels
 from escala.report.tables.views import trained_by_steps
@@ -20,17 +24,19 @@ UNAVAILABLE = "unavailable"
 
 
 class Ratio(NamedTuple):
-    """A quotient of times with its 95 % interval, or its range; NaN where unknown.
+    """A quotient of times with its interval, or its range; NaN where unknown.
 
     Attributes
     ----------
     pairs : pairs of runs behind it.
+    best_of : configurations whose intervals cover together with 95 %; 1 for an interval of its own.
     """
 
     value: float
     low: float
     high: float
     pairs: int
+    best_of: int = 1
 
 
 class Headline(NamedTuple):
@@ -42,16 +48,81 @@ class Headline(NamedTuple):
     visible : the smallest decrease that it could have shown; NaN if unknown.
     ratio : of the times.
     to_target : whether the times are those to the target accuracy, and not those of an epoch.
+    sessions : of these runs.
+    is_over_sessions : whether the interval covers how sessions differ. If not, it is of these
+        sessions only, mostly of one.
+    best_of : configurations from which the best is chosen.
     """
 
     verdict: str
     visible: float
     ratio: Ratio
     to_target: bool
+    sessions: int = 1
+    is_over_sessions: bool = False
+    best_of: int = 1
+
+    @property
+    def needed(self) -> int:
+        """The fewest pairs of one session whose interval reaches the level."""
+        return max(VALUES_FOR_INTERVAL, matches_needed(simultaneous_level(self.best_of)))
+
+
+class Answer(NamedTuple):
+    """What the comparisons of a dataset and workload say.
+
+    Attributes
+    ----------
+    row : the row of `compared` that answers.
+    rows : all rows of `compared` of the dataset and workload.
+    best : the row of the least time among all that take less time than the main reference, also
+        references; None if none does.
+    """
+
+    row: Any
+    rows: list
+    best: Any
 
 
 def headline(row) -> Headline:
-    """Return the comparison that decides on a row of the table `speedup`.
+    """Return the comparison that decides on a row of the table `speedup`, as the best of several.
+
+    It is that over sessions, or with too few sessions that of the current runs.
+    """
+    found = in_call(row)
+    if found.verdict == UNAVAILABLE or pd.isna(row.sessions_judged):
+        return found
+    is_best = pd.notna(row.best_sessions_verdict)
+    low, high, verdict = (
+        (row.best_sessions_low, row.best_sessions_high, row.best_sessions_verdict)
+        if is_best
+        else (row.sessions_ratio_low, row.sessions_ratio_high, row.sessions_verdict)
+    )
+    return found._replace(
+        verdict=verdict,
+        visible=math.nan,
+        ratio=Ratio(row.sessions_ratio, low, high, row.sessions_pairs, found.best_of),
+        sessions=row.sessions_judged,
+        is_over_sessions=True,
+    )
+
+
+def in_call(row) -> Headline:
+    """Return the comparison of the current runs, as the best of those it is chosen from.
+
+    If the pairs are too few for that level, the interval is the row's own.
+    """
+    found = on_its_own(row)
+    if found.verdict == UNAVAILABLE or pd.isna(row.best_of) or row.best_of == 1:
+        return found
+    best_of, ratio = int(row.best_of), found.ratio
+    if row.best_verdict != NO_VERDICT:
+        ratio = ratio._replace(low=row.best_low, high=row.best_high, best_of=best_of)
+    return found._replace(verdict=row.best_verdict, ratio=ratio, best_of=best_of)
+
+
+def on_its_own(row) -> Headline:
+    """Return the comparison of the current runs with its own 95 % interval, as tables show it.
 
     With equal batches it is that of an epoch. With different batches, epochs have different numbers
     of updates, and the time to the target accuracy decides.
@@ -60,7 +131,7 @@ def headline(row) -> Headline:
     if row.kind == "unavailable":
         return Headline(UNAVAILABLE, math.nan, nothing, False)
     if row.global_batch == row.reference_global_batch:
-        return Headline(row.verdict, row.visible_decrease, of_epochs(row), False)
+        return Headline(row.verdict, row.visible_decrease, of_epochs(row), False, row.sessions)
     if row.time_to_target_kind == "unavailable":
         return Headline(NO_VERDICT, math.nan, nothing, False)
     to_target = Ratio(
@@ -69,7 +140,7 @@ def headline(row) -> Headline:
         row.time_to_target_ratio_high,
         row.time_to_target_pairs,
     )
-    return Headline(row.verdict, row.visible_decrease, to_target, True)
+    return Headline(row.verdict, row.visible_decrease, to_target, True, row.sessions)
 
 
 def of_epochs(row) -> Ratio:
@@ -82,7 +153,22 @@ def in_brief(found: Headline) -> str:
     pairs = found.ratio.pairs
     if found.verdict == NO_VERDICT and 0 < pairs < VALUES_FOR_INTERVAL:
         return f"{NO_VERDICT} from {in_words(pairs)} pair{'' if pairs == 1 else 's'}"
+    if cannot_tell_best(found):
+        return f"{NO_VERDICT} on the best of {in_words(found.best_of)}"
     return found.verdict
+
+
+def cannot_tell_best(found: Headline) -> bool:
+    """Return whether there are pairs for a verdict on one configuration, and not on the best."""
+    pairs = found.ratio.pairs
+    return found.verdict == NO_VERDICT and VALUES_FOR_INTERVAL <= pairs < found.needed
+
+
+def when(found: Headline) -> str:
+    """Tell of which sessions an interval is."""
+    if found.is_over_sessions:
+        return f"over {in_words(found.sessions)} sessions"
+    return "in this call" if found.sessions == 1 else f"in {in_words(found.sessions)} calls"
 
 
 def could_have_seen(found: Headline) -> str:
@@ -106,24 +192,48 @@ def compared(tables: Tables) -> pd.DataFrame:
     return rows[rows["reference"] == 1]
 
 
-def answering(tables: Tables) -> Iterator:
-    """Yield, for each dataset and workload, the row of `compared` that answers: the `fastest`.
+def against_main(tables: Tables) -> pd.DataFrame:
+    """Return the rows of `speedup` against the main references, with labels."""
+    tables = trained_by_steps(tables)
+    rows = with_labels(tables["speedup"], tables)
+    return rows[rows["reference"] == 1]
 
-    Rows without a verdict come after the others, and rows that could not be compared come last. A
-    configuration of one rank answers only if there is no other: the question is whether several
-    pay.
+
+def answers(tables: Tables) -> Iterator[Answer]:
+    """Yield, for each dataset and workload, the row that answers, and the best of all.
+
+    A decided verdict answers before an undecided one, rows without a verdict come after these, and
+    rows that could not be compared last; of equal ones the `fastest` answers. A configuration of
+    one rank answers only if there is no other: the question is whether several pay.
     """
-    seconds = seconds_per_epoch(tables)
-    for _, group in compared(tables).groupby(["dataset", "workload"], sort=False):
+    seconds, against = seconds_per_epoch(tables), against_main(tables)
+    for names, group in compared(tables).groupby(["dataset", "workload"], sort=False):
         rows = list(group.itertuples())
         first = min(map(_certainty, rows))
-        yield fastest([row for row in rows if _certainty(row) == first], seconds)
+        row = fastest([row for row in rows if _certainty(row) == first], seconds)
+        same = against[(against[["dataset", "workload"]] == list(names)).all(axis=1)]
+        faster = [
+            each
+            for each in same.itertuples()
+            if headline(each).verdict == FASTER
+            # Epochs of other batches have other numbers of updates.
+            and each.reference_global_batch == row.reference_global_batch
+        ]
+        yield Answer(row, rows, fastest(faster, seconds) if faster else None)
 
 
-def _certainty(row) -> tuple[bool, ...]:
+def answering(tables: Tables) -> Iterator:
+    """Yield the row of each of `answers`."""
+    yield from (answer.row for answer in answers(tables))
+
+
+_UNCERTAIN = (UNAVAILABLE, NO_VERDICT, NOT_DISTINGUISHABLE)
+
+
+def _certainty(row) -> tuple:
     found = headline(row)
     unknown = bool(pd.isna(found.ratio.value))
-    return row.ranks == 1, found.verdict == UNAVAILABLE, found.verdict == NO_VERDICT, unknown
+    return row.ranks == 1, *(found.verdict == each for each in _UNCERTAIN), unknown
 
 
 def fastest(rows: Sequence, seconds: Mapping[tuple, float]):
@@ -206,10 +316,14 @@ def take(row) -> str:
 
 
 def interval(ratio: Ratio) -> str:
-    """Return the interval of a ratio and its pairs in brackets, or with too few pairs the range."""
+    """Return the interval of a ratio and its pairs in brackets, or with too few pairs the range.
+
+    The interval of the best of several says so.
+    """
     if ratio.pairs == 1:
         return ""
     ends = "–".join("unknown" if pd.isna(end) else f"{end:.2f}" for end in (ratio.low, ratio.high))
     if ratio.pairs < VALUES_FOR_INTERVAL:
         return f" (range {ends})"
-    return f" ({ends}, {ratio.pairs} pairs)"
+    best = f", best of {ratio.best_of}" if ratio.best_of > 1 else ""
+    return f" ({ends}, {ratio.pairs} pairs{best})"

@@ -18,12 +18,12 @@ from escala.record.comparable import CONFIGURATION
 from escala.report.figures.looks import described, hex_code, in_order, significant, strategy_look
 from escala.report.findings.verdicts import (
     Ratio,
-    headline,
     in_brief,
     interval,
     names_of_reference,
     names_of_rows,
     of_epochs,
+    on_its_own,
 )
 from escala.report.findings.words import Tables
 from escala.report.tables.views import fastest, labelled, trained_by_steps
@@ -238,7 +238,7 @@ def _compared(row, of_reference: float) -> dict:
     ----------
     of_reference : seconds of an epoch of its main reference; NaN if unknown.
     """
-    found, ratio = headline(row), of_epochs(row)
+    found, ratio = on_its_own(row), of_epochs(row)
     ideal = {}
     if pd.notna(of_reference) and pd.notna(row.reference_cores):
         ideal = {"ideal": float(of_reference) * row.reference_cores / row.cores}

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from escala.analysis.statistics import Interval, median_interval
+from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.experiment.references import Configuration
 from escala.record.comparable import CONFIGURATION, Measurement, Pairs, left_out
 from escala.report.tables import speedup
@@ -51,7 +51,7 @@ def _row(of_training: Mapping, pairs: Sequence[tuple], refused: Sequence[str]) -
     """Return the row of a configuration, without what is fitted over several layouts."""
     spent = [tuple(map(seconds, pair)) for pair in pairs]
     totals = [(sum(mine.values()), sum(theirs.values())) for mine, theirs in spent]
-    ratio = median_interval([mine / theirs for mine, theirs in totals])
+    ratio = ratio_interval([mine / theirs for mine, theirs in totals])
     gained, times = speedup.inverse(ratio), _times(of_training)
     undivided = [undivided_of(*pair) for pair in pairs]
     known = [number for number, parts in enumerate(undivided) if parts is not None]

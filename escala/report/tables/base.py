@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from escala.analysis.measurements import measurements, read_run
-from escala.analysis.statistics import Interval, median_interval
+from escala.analysis.measurements import earlier, measurements, read_run
+from escala.analysis.statistics import LEVEL, Interval, median_interval, ratio_interval
 from escala.analysis.verdicts import stein_interval
 from escala.core.files import read_json, read_yaml
 from escala.experiment.references import DEFAULT_REFERENCES, Configuration, Reference
@@ -49,6 +49,7 @@ class Evidence:
     probe_settings : the settings of each probe in the experiment, by its name.
     predictions_file : predictions.json of the cost model, or None.
     pilot_file : pairs.json of an experiment with a pilot, or None.
+    history_files : the files of the history, which holds measurements of further sessions.
     """
 
     run_files: Sequence[str | Path] = ()
@@ -61,11 +62,17 @@ class Evidence:
     probe_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     predictions_file: Path | None = None
     pilot_file: Path | None = None
+    history_files: Sequence[Path] = ()
 
     @cached_property
     def found(self) -> list[Measurement]:
         """Every measurement of the timing runs, including older sessions."""
         return measurements(self.run_files)
+
+    @cached_property
+    def earlier(self) -> list[Measurement]:
+        """The measurements of further sessions in the history."""
+        return earlier(self.history_files, self.found)
 
     @cached_property
     def again(self) -> list[Measurement]:
@@ -169,32 +176,44 @@ def by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measureme
     return groups
 
 
-def of_pilot(pairs: Pairs, evidence: Evidence) -> Pairs:
-    """Return the pairs that count: all, or those of current runs, by repeat, if there is a pilot.
+def current_matches(pairs: Pairs) -> Pairs:
+    """Return the matches of the current runs, by repeat: one of each repeat, of one session mostly.
 
-    The number of pairs follows from the pilot of the current runs, so older ones are left out.
+    Matches of older sessions are left out, because an interval is of its session.
     """
-    if evidence.pilot is None:
-        return pairs
     sides = zip(pairs.runs, pairs.references, strict=True)
-    current = [each for each in sides if each[0]["current"] and each[1]["current"]]
-    current.sort(key=lambda each: each[0]["repeat"])
+    current = sorted(
+        (each for each in sides if each[0]["current"]), key=lambda each: each[0]["repeat"]
+    )
     return Pairs([run for run, _ in current], [run for _, run in current], pairs.refused)
 
 
-def ratio_interval(ratios: np.ndarray, pairs: Pairs, evidence: Evidence) -> Interval:
-    """Return the ratio of some pairs with its interval.
+def interval_of_matches(
+    ratios: np.ndarray, pairs: Pairs, evidence: Evidence, level: float = LEVEL
+) -> Interval:
+    """Return the ratio of some matches with its interval.
 
-    It is their median with its interval by order statistics. If there is a pilot, with two of these
-    pairs or more, it is the geometric mean with the interval of Stein's second stage.
+    It is `escala.analysis.statistics.ratio_interval`. If there is a pilot, with two of these
+    matches or more, it is the geometric mean with the interval of Stein's second stage, because the
+    number of matches depends on the variance of the pilot.
 
     Parameters
     ----------
-    ratios : of `pairs`, a result of `of_pilot`.
+    ratios : of `pairs`, a result of `current_matches`.
     """
+    if by_stein(pairs, evidence):
+        return stein_interval(ratios, _of_first_stage(pairs, evidence), level)
+    return ratio_interval(ratios, level=level)
+
+
+def by_stein(pairs: Pairs, evidence: Evidence) -> bool:
+    """Return whether the interval of some matches is that of Stein's second stage."""
+    return _of_first_stage(pairs, evidence) >= 2
+
+
+def _of_first_stage(pairs: Pairs, evidence: Evidence) -> int:
     last = evidence.pilot["pilot"] if evidence.pilot else 0
-    of_first_stage = sum(run["repeat"] <= last for run in pairs.runs)
-    return median_interval(ratios) if of_first_stage < 2 else stein_interval(ratios, of_first_stage)
+    return sum(run["repeat"] <= last for run in pairs.runs)
 
 
 def on_same_rows(

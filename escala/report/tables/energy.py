@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from escala.analysis.statistics import Interval, median_interval
+from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.experiment.references import Configuration, compared_with
 from escala.record.comparable import CONFIGURATION, Measurement, left_out, paired
 from escala.report.tables.base import (
@@ -219,8 +219,8 @@ def _ratios(
     return {
         "pairs": len(pairs.runs),
         "reason": left_out(len(pairs.runs), pairs.refused),
-        **median_interval(joules).columns("energy_ratio"),
-        **median_interval(joules * seconds).columns("edp_ratio"),
+        **ratio_interval(joules).columns("energy_ratio"),
+        **ratio_interval(joules * seconds).columns("edp_ratio"),
     }
 
 

@@ -11,11 +11,11 @@ from escala.report.tables import runs
 from escala.report.tables.base import (
     Evidence,
     by_configuration,
+    current_matches,
     frame,
+    interval_of_matches,
     is_timed,
-    of_pilot,
     poorest,
-    ratio_interval,
     reasons,
 )
 
@@ -24,14 +24,13 @@ def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each reference that the experiment runs twice in each repeat."""
     first = by_configuration(filter(is_timed, evidence.found))
     for names, second in by_configuration(evidence.again).items():
-        found = paired(filter(is_timed, second), first.get(names, ()))
-        pairs = of_pilot(found, evidence)
+        pairs = current_matches(paired(filter(is_timed, second), first.get(names, ())))
         twice, once = (
             frame("runs", map(runs.row, side)) for side in (pairs.runs, pairs.references)
         )
         seconds = "train_seconds_per_epoch"
         quotients = twice[seconds].to_numpy() / once[seconds].to_numpy()
-        ratio = ratio_interval(quotients, pairs, evidence)
+        ratio = interval_of_matches(quotients, pairs, evidence)
         yield {
             **dict(zip(CONFIGURATION, names, strict=True)),
             "pairs": len(twice),

@@ -1,0 +1,365 @@
+"""Compare methods for the interval of a ratio of matches, on simulated and on real sessions.
+
+A match is a run and the run of its reference in one repeat. The logarithm of the time of a run is
+normal noise, or that of a machine with two speeds (`two`); some runs are disturbed, and take 15 to
+90 % longer. A verdict is `faster` or `slower`
+as the table `speedup` gives it: the interval, printed with two decimals, excludes 1. At a ratio of
+1 every verdict is false.
+
+methods    order statistics, signed ranks (Hodges and Lehmann) and Student's interval of the
+           logarithms: false verdicts, coverage, width and verdicts at true ratios below and above
+           1. `floor` has the verdicts that are also beyond the noise floor, which is the ratio of a
+           duplicate of the reference; `far` those beyond the farther end of its interval.
+best       the best of k configurations, which share their reference: how often any of k equal ones
+           gets a verdict, at the level of one and at the simultaneous level, and how often one that
+           takes 0.65 of the time gets it.
+sessions   sessions whose true ratios differ: Student's interval over the estimates of sessions, the
+           interval of Hartung and Knapp (Statistics in Medicine 20 (2001), 3875-3889) with the
+           variances within sessions, and one interval of all matches together.
+real       folders results/NAME of experiments with equal configurations or `noise_floor: true`,
+           such as experiments/noise/same.yaml. Every ratio is judged by each method, and once more
+           multiplied by 0.9, 0.8 and 0.65.
+
+examples:
+  uv run python -m benchmarks.interval_methods
+  uv run python -m benchmarks.interval_methods best --draws 20000
+  uv run python -m benchmarks.interval_methods real results/same
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from escala.analysis.measurements import read_run
+from escala.analysis.statistics import (
+    LEVEL,
+    VALUES_FOR_INTERVAL,
+    matches_needed,
+    signed_ranks,
+)
+from escala.experiment.runs import AGAIN
+from escala.record.comparable import CONFIGURATION, paired
+from escala.report.history.rows import run_files
+from escala.report.tables import runs
+from escala.report.tables.base import is_timed
+from escala.report.tables.speedup import DECIMALS
+
+MATCHES = (6, 7, 9, 12, 15, 20)
+NOISE = (0.02, 0.05, 0.1)
+#: A machine with two speeds: half of the runs, by chance, take so much longer; and its noise.
+TWO_SPEEDS, STEADY = 0.3, 0.01
+DISTURBED = (0.0, 0.05, 0.1, 0.2)
+LONGER = (0.15, 0.9)
+RATIOS = (0.97, 0.9, 0.8, 0.65, 0.5, 1.2)
+COMPARED = (1, 2, 5, 20)
+BETWEEN = (0.0, 0.05, 0.1)
+SESSIONS = (3, 5, 10)
+#: Of `sessions` and `best`.
+USUAL_NOISE = 0.05
+
+
+class Ends(NamedTuple):
+    """Estimates and ends of intervals of logarithms, arrays of shape (draws,)."""
+
+    estimate: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def order_statistics(logs: np.ndarray, level: float = LEVEL) -> Ends:
+    """Return the median and two ordered values of each row, as `median_interval` does."""
+    number = logs.shape[-1]
+    outside = max(int(stats.binom.ppf((1 - level) / 2, number, 0.5)) - 1, 0)
+    ordered = np.sort(logs, axis=-1)
+    return Ends(np.median(logs, axis=-1), ordered[..., outside], ordered[..., -1 - outside])
+
+
+def by_signed_ranks(logs: np.ndarray, level: float = LEVEL) -> Ends:
+    return Ends(*signed_ranks(logs, level))
+
+
+def student(logs: np.ndarray, level: float = LEVEL) -> Ends:
+    """Return the mean of each row and Student's interval."""
+    mean, number = logs.mean(axis=-1), logs.shape[-1]
+    error = logs.std(axis=-1, ddof=1) / np.sqrt(number)
+    half = stats.t.ppf((1 + level) / 2, number - 1) * error
+    return Ends(mean, mean - half, mean + half)
+
+
+METHODS: dict[str, Callable[..., Ends]] = {
+    "order": order_statistics,
+    "signed": by_signed_ranks,
+    "student": student,
+}
+#: Methods whose ends are values or means of values: they cannot reach every level.
+EXACT = ("order", "signed")
+
+
+def times(
+    random: np.random.Generator, shape: Sequence[int], noise: float | str, disturbed: float
+) -> np.ndarray:
+    """Return logarithms of the times of equal runs.
+
+    Parameters
+    ----------
+    noise : standard deviation of the logarithm, or the name of the machine with two speeds.
+    disturbed : share of the runs that take longer.
+    """
+    if isinstance(noise, str):
+        steady = times(random, shape, STEADY, disturbed)
+        return steady + TWO_SPEEDS * (random.random(shape) < 0.5)
+    longer = np.log1p(random.uniform(*LONGER, shape))
+    return random.normal(0, noise, shape) + longer * (random.random(shape) < disturbed)
+
+
+def faster(found: Ends) -> np.ndarray:
+    """Return whether each interval, as it is printed, lies below 1."""
+    return np.round(np.exp(found.high), DECIMALS) < 1
+
+
+def slower(found: Ends) -> np.ndarray:
+    return np.round(np.exp(found.low), DECIMALS) > 1
+
+
+def decided(found: Ends) -> np.ndarray:
+    return faster(found) | slower(found)
+
+
+def methods(random: np.random.Generator, draws: int) -> Iterator[dict]:
+    """Yield a row for each share of disturbed runs, noise, number of matches and method."""
+    for disturbed, noise, matches in product(DISTURBED, (*NOISE, "two"), MATCHES):
+        mine, reference, duplicate = (
+            times(random, (draws, matches), noise, disturbed) for _ in range(3)
+        )
+        for name, method in METHODS.items():
+            equal, itself = method(mine - reference), method(duplicate - reference)
+            floor = np.abs(itself.estimate)
+            far = np.maximum(np.abs(itself.low), np.abs(itself.high))
+            yield {
+                "disturbed": disturbed, "noise": noise, "matches": matches, "method": name,
+                "faster": faster(equal).mean(), "slower": slower(equal).mean(),
+                "floor": (decided(equal) & (np.abs(equal.estimate) > floor)).mean(),
+                "coverage": ((equal.low <= 0) & (equal.high >= 0)).mean(),
+                "width": float(np.expm1(np.median(equal.high - equal.low))),
+                **_power(equal, floor, far),
+            }  # fmt: skip
+
+
+def _power(equal: Ends, floor: np.ndarray, far: np.ndarray) -> dict[str, float]:
+    """Return the share of verdicts at each true ratio, which shifts all three."""
+    found = {}
+    for ratio in RATIOS:
+        moved = Ends(*(each + np.log(ratio) for each in equal))
+        right = faster(moved) if ratio < 1 else slower(moved)
+        found[f"{ratio:g}"] = right.mean()
+        if ratio == 0.65:
+            size = np.abs(moved.estimate)
+            found["0.65 floor"] = (right & (size > floor)).mean()
+            found["0.65 far"] = (right & (size > far)).mean()
+    return found
+
+
+def best(random: np.random.Generator, draws: int) -> Iterator[dict]:
+    """Yield a row for each number of configurations and of matches, share disturbed and method.
+
+    The headline is on the configuration of the least estimate among those that get a verdict.
+    """
+    for disturbed, matches, compared in product((0.0, 0.1), (7, 9, 12, 20), COMPARED):
+        reference = times(random, (draws, 1, matches), USUAL_NOISE, disturbed)
+        logs = times(random, (draws, compared, matches), USUAL_NOISE, disturbed) - reference
+        at = 1 - (1 - LEVEL) / compared
+        for name, method in METHODS.items():
+            reached = name not in EXACT or matches >= matches_needed(at)
+            alone, together = method(logs), method(logs, at)
+            one = Ends(*(each[:, 0] + np.log(0.65) for each in together))
+            yield {
+                "disturbed": disturbed, "matches": matches, "best of": compared, "method": name,
+                "needs": matches_needed(at) if name in EXACT else 2,
+                "false, own level": decided(alone).any(axis=1).mean(),
+                "false, simultaneous": decided(together).any(axis=1).mean() * reached,
+                "0.65": faster(one).mean() * reached,
+            }  # fmt: skip
+
+
+def sessions(random: np.random.Generator, draws: int) -> Iterator[dict]:
+    """Yield a row for each deviation between sessions, number of sessions and method."""
+    matches = 7
+    for between, number in product(BETWEEN, SESSIONS):
+        shape = (draws, number, matches)
+        logs = times(random, shape, USUAL_NOISE, 0.1) - times(random, shape, USUAL_NOISE, 0.1)
+        logs += random.normal(0, between, (draws, number, 1))
+        estimates, variances = signed_ranks(logs)[0], logs.var(axis=-1, ddof=1) / matches
+        ways = {
+            "Student": student(estimates),
+            "Hartung-Knapp": hartung_knapp(estimates, variances),
+            "all matches": by_signed_ranks(logs.reshape(draws, -1)),
+        }
+        for name, found in ways.items():
+            yield {
+                "between": between, "sessions": number, "method": name,
+                "faster": faster(found).mean(), "slower": slower(found).mean(),
+                "coverage": ((found.low <= 0) & (found.high >= 0)).mean(),
+                "width": float(np.expm1(np.median(found.high - found.low))),
+                **{
+                    f"{ratio:g}": faster(Ends(*(each + np.log(ratio) for each in found))).mean()
+                    for ratio in (0.9, 0.8, 0.65)
+                },
+            }  # fmt: skip
+
+
+def hartung_knapp(estimates: np.ndarray, variances: np.ndarray) -> Ends:
+    """Return the mean over sessions by random effects, with the variance of DerSimonian and Laird.
+
+    Parameters
+    ----------
+    estimates, variances : of each session, arrays of shape (draws, sessions).
+    """
+    degrees = estimates.shape[-1] - 1
+    fixed = 1 / variances
+    total = fixed.sum(axis=-1)
+    mean = (fixed * estimates).sum(axis=-1) / total
+    heterogeneity = (fixed * (estimates - mean[:, None]) ** 2).sum(axis=-1)
+    scale = total - (fixed**2).sum(axis=-1) / total
+    between = np.maximum(heterogeneity - degrees, 0) / scale
+    weights = 1 / (variances + between[:, None])
+    total = weights.sum(axis=-1)
+    mean = (weights * estimates).sum(axis=-1) / total
+    square = (weights * (estimates - mean[:, None]) ** 2).sum(axis=-1) / degrees / total
+    half = stats.t.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(square)
+    return Ends(mean, mean - half, mean + half)
+
+
+Runs = Sequence[Mapping[str, Any]]
+
+
+def timed(folders: Iterable[Path]) -> dict[str, list[dict]]:
+    """Return the timing runs of each session that ended ok, each once, and belong to no ladder."""
+    found: dict[str, dict[tuple, dict]] = defaultdict(dict)
+    for folder in folders:
+        for path in run_files(folder):
+            run = read_run(path) | {"comparable": True, "file": str(path)}
+            run |= {"current": True, "incomparable_because": None}
+            usable = is_timed(run) and run["training"]["kind"] == "steps"
+            if usable and run["instrument"] is None and run["pair"] in (None, AGAIN):
+                seconds = runs.row(run)["train_seconds_per_epoch"]
+                name = (*(run[key] for key in (*CONFIGURATION, "pair", "repeat")), folder)
+                found[run["session"]].setdefault(name, run | {"seconds": seconds})
+    return {session: list(of.values()) for session, of in sorted(found.items())}
+
+
+def equal_ratios(found: Runs) -> Iterator[tuple[str, list[float]]]:
+    """Yield the name and the ratios of the matches of each two equal configurations of a session.
+
+    These are duplicates of references, and configurations whose knobs and settings are equal.
+    """
+    groups: dict[tuple, list] = defaultdict(list)
+    for run in found:
+        groups[(*(run[key] for key in CONFIGURATION), run["pair"])].append(run)
+    names = list(groups)
+    for place, one in enumerate(names):
+        for other in names[place + 1 :]:
+            mine, theirs = groups[other], groups[one]
+            if _equal(mine[0], theirs[0]):
+                matches = paired(mine, theirs)
+                both = zip(matches.runs, matches.references, strict=True)
+                name = " and ".join(" ".join(filter(None, each[2:])) for each in (one, other))
+                yield name, [run["seconds"] / reference["seconds"] for run, reference in both]
+
+
+def _equal(one: Mapping, other: Mapping) -> bool:
+    """Return whether two runs do the same, whatever their variants are called."""
+    same = all(one[key] == other[key] for key in (*CONFIGURATION[:4], "network", "knobs"))
+    return same and one["training"].get("settings") == other["training"].get("settings")
+
+
+def real(found: Mapping[str, Runs]) -> Iterator[dict]:
+    """Yield a row for each comparison of equal configurations in a session, and each method."""
+    for session, of_session in found.items():
+        for name, ratios in equal_ratios(of_session):
+            if len(ratios) < VALUES_FOR_INTERVAL:
+                continue
+            logs = np.log([ratios])
+            for method, of in METHODS.items():
+                ends = of(logs)
+                moved = {
+                    f"{ratio:g}": faster(Ends(*(each + np.log(ratio) for each in ends))).mean()
+                    for ratio in (0.9, 0.8, 0.65)
+                }
+                yield {
+                    "session": session, "what": name, "matches": len(ratios), "method": method,
+                    **{key: float(np.exp(each[0])) for key, each in ends._asdict().items()},
+                    "false": decided(ends).mean(), **moved,
+                }  # fmt: skip
+
+
+def worst(rows: Sequence[Mapping]) -> Iterator[str]:
+    """Yield what the table of methods is asked for."""
+    for name in METHODS:
+        own = [row for row in rows if row["method"] == name]
+        false = max(row["faster"] + row["slower"] for row in own)
+        asked = [row for row in own if row["matches"] == 7 and row["disturbed"] == 0.1]
+        seen = ", ".join(f"{100 * row['0.65']:.0f} % (noise {row['noise']})" for row in asked)
+        yield (
+            f"{name}: at most {100 * false:.1f} % false; seven matches, one run in ten disturbed, "
+            f"ratio 0.65: verdicts in {seen}"
+        )
+
+
+def shown(rows: Sequence[Mapping]) -> Iterator[str]:
+    """Yield the lines of a table; numbers are shares, as per cent, unless they count or measure."""
+    plain = {"matches", "sessions", "best of", "needs", "estimate", "low", "high"}
+    headings = list(rows[0])
+    cells = [
+        [
+            f"{row[key]:.3g}" if key in plain and not isinstance(row[key], str)
+            else row[key] if isinstance(row[key], str) else f"{100 * row[key]:.1f}"
+            for key in headings
+        ]
+        for row in rows
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    for line in [headings, *cells]:
+        yield "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "part",
+        nargs="?",
+        choices=["methods", "best", "sessions", "real"],
+        help="default: the first three",
+    )
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of `real`")
+    parser.add_argument("--draws", type=int, default=3000, help="sessions (default: 3000)")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    if arguments.part == "real":
+        rows = list(real(timed(arguments.folders)))
+        if not rows:
+            parser.error("no session has two equal configurations with six matches")
+        print(*shown(rows), sep="\n")
+        for name in METHODS:
+            false = [row["false"] for row in rows if row["method"] == name]
+            print(f"{name}: {sum(false):.0f} of {len(false)} verdicts false")
+        return
+    random = np.random.default_rng(arguments.seed)
+    for part in (methods, best, sessions):
+        if arguments.part in (None, part.__name__):
+            rows = list(part(random, arguments.draws))
+            print(part.__name__, *shown(rows), sep="\n")
+            print(*(worst(rows) if part is methods else ()), "", sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""The answer and the advice follow from one choice, at the level of what it is chosen from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fixtures_runs import REFERENCES, SESSION, FakeExperiment, changed
+from sentences import check
+
+from escala.analysis.statistics import ratio_interval, sessions_interval
+from escala.core.files import read_json, write_json
+from escala.report import tables
+from escala.report.findings import of_section
+from escala.report.findings.verdicts import answers, headline, on_its_own, own_names
+from escala.report.history.rows import add
+from escala.report.multiqc import contents
+from escala.report.overview import overview
+from escala.report.summary import summary
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+ONE = 5.0
+FASTER = (0.53, 0.54, 0.55, 0.55, 0.56, 0.57, 0.58)
+WIDE = (0.30, 0.32, 0.35, 0.50, 0.60, 1.05, 1.10)
+EQUAL = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
+SLOWER = (1.17, 1.18, 1.2, 1.2, 1.21, 1.22, 1.25)
+STRATEGIES = (
+    "horovod-mpi", "horovod-gloo", "mirrored", "multi-worker-mirrored", "parameter-server",
+)  # fmt: skip
+
+
+def _timed(path: Path, seconds: float, **changes) -> None:
+    epochs = len(read_json(path)["epochs"])
+    changed([path], seconds=read_json(path)["seconds"] | {"train": epochs * seconds}, **changes)
+
+
+def _measured(
+    folder: Path, ratios: Mapping[str, Sequence[float]], threads: float | None = None
+) -> FakeExperiment:
+    """Return one process of `ONE` s an epoch, and two of each strategy by their ratios to it."""
+    experiment = FakeExperiment(folder).add_dataset()
+    number = len(next(iter(ratios.values())))
+    experiment.add("single", "1x1", ONE, number, rows=64)
+    if threads:
+        experiment.add("single", "1x1", ONE, number, rows=64, variant="threads", cores=2)
+    for strategy in ratios:
+        experiment.add(strategy, "1x2", ONE, number, rows=64)
+    for path in experiment.runs:
+        strategy, repeat = path.parts[-6], int(path.parent.name[3:])
+        ratio = threads if "threads" in path.parts else 1.0
+        _timed(path, ONE * (ratios[strategy][repeat - 1] if strategy in ratios else ratio))
+    return experiment
+
+
+def _tables(experiment: FakeExperiment, **keywords) -> dict[str, pd.DataFrame]:
+    return tables.tables(
+        experiment.runs, experiment.dataset_files, experiment.class_files, **keywords
+    )
+
+
+def _texts(frames: dict[str, pd.DataFrame], section: str) -> list[str]:
+    found = list(of_section(section, frames, "demo"))
+    check(found)
+    return [each.text for each in found]
+
+
+@pytest.mark.parametrize("threads", [None, 0.7])
+def test_a_decided_verdict_answers_before_an_undecided_one(tmp_path, threads):
+    """Of less time by its estimate, the second cannot be told from one process."""
+    experiment = _measured(tmp_path, {"horovod-mpi": FASTER, "horovod-gloo": WIDE}, threads)
+    frames = _tables(experiment, **({"references": REFERENCES} if threads else {}))
+    by_estimate = frames["speedup"][frames["speedup"]["reference"] == 1].set_index("strategy")
+    assert by_estimate.loc["horovod-gloo", "ratio"] < by_estimate.loc["horovod-mpi", "ratio"]
+    first, *_ = _texts(frames, "answer")
+    assert first.startswith("Yes: two processes (`horovod-mpi 1x2")
+    (advice, *_) = _texts(frames, "next")
+    assert advice.startswith("To save time, train with `horovod-mpi 1x2")
+    assert first in summary(frames, "demo", "A title")
+    answer = contents(frames, "demo", "A title")["answer_mqc.json"]["data"]
+    assert answer.startswith("<p><strong>Yes: two processes (<code>horovod-mpi 1x2")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict", "advice"),
+    [
+        ((WIDE, EQUAL), "Not distinguishable", "Train with `single 1x1`: more cores"),
+        ((SLOWER, EQUAL), "No", "Train with `single 1x1`: no other configuration"),
+        ((FASTER, SLOWER), "Yes", "To save time, train with `horovod-mpi 1x2`"),
+        ((FASTER, [0.5 * ratio for ratio in FASTER]), "Yes", "To save time, train with `horovod-"),
+    ],
+)
+def test_answer_and_advice_say_the_same(tmp_path, ratios, verdict, advice):
+    names = ("horovod-mpi", "horovod-gloo")
+    frames = _tables(_measured(tmp_path, dict(zip(names, ratios, strict=True))))
+    first, *more = _texts(frames, "answer")
+    assert first.startswith(f"{verdict}: two processes")
+    found, *_ = _texts(frames, "next")
+    assert found.startswith(advice)
+    [answer] = answers(frames)
+    assert (answer.best is not None) == (verdict == "Yes")
+    if answer.best is not None:
+        assert own_names(answer.best) == own_names(answer.row) and f"`{answer.row.label}`" in found
+    # A decided `No` beside an undecided configuration of less time names that one.
+    undecided = [text for text in more if text.startswith("Undecided is")]
+    assert bool(undecided) == (ratios == (SLOWER, EQUAL))
+
+
+def test_the_best_of_several_is_judged_at_a_simultaneous_level(tmp_path):
+    frames = _tables(_measured(tmp_path, {"horovod-mpi": FASTER, "horovod-gloo": EQUAL}))
+    first, *_ = _texts(frames, "answer")
+    low, high = min(FASTER), max(FASTER)
+    assert f"in this call ({low:.2f}–{high:.2f}, 7 pairs, best of 2)" in first
+    [answer] = answers(frames)
+    found, own = headline(answer.row), on_its_own(answer.row)
+    expected = ratio_interval(FASTER, level=0.975)
+    assert (found.ratio.low, found.ratio.high) == pytest.approx(expected[1:])
+    assert (own.ratio.low, own.ratio.high) == pytest.approx(ratio_interval(FASTER)[1:])
+    headings, rows = overview(frames)
+    [cells] = [row for row in rows if row[0].startswith("horovod-mpi")]
+    assert f"({own.ratio.low:.2f}–{own.ratio.high:.2f})" in cells[headings.index("ratio")]
+
+
+def test_an_only_configuration_has_the_level_of_one(tmp_path):
+    frames = _tables(_measured(tmp_path, {"horovod-mpi": FASTER}))
+    first, *_ = _texts(frames, "answer")
+    assert "best of" not in first and "(0.54–0.57, 7 pairs)" in first
+    # One disturbed match of seven leaves the verdict.
+    frames = _tables(_measured(tmp_path / "disturbed", {"horovod-mpi": [*FASTER[:6], 1.06]}))
+    first, *_ = _texts(frames, "answer")
+    assert first.startswith("Yes: two processes")
+
+
+def test_too_few_matches_cannot_tell_the_best_of_many(tmp_path):
+    frames = _tables(_measured(tmp_path, dict.fromkeys(STRATEGIES, FASTER)))
+    answer, *more = _texts(frames, "answer")
+    assert answer.startswith("No verdict on the best of five: two processes")
+    assert "Seven pairs cannot tell the best of five: at least eight are needed." in more
+    advice, *_ = _texts(frames, "next")
+    assert advice.startswith("To tell the best of five, set `repeats` to 8 or more")
+    # Each by itself has its verdict in the table.
+    assert set(frames["speedup"]["verdict"]) == {"faster"}
+    eight = _tables(_measured(tmp_path / "8", dict.fromkeys(STRATEGIES, (*FASTER, 0.55))))
+    assert _texts(eight, "answer")[0].startswith("Yes: two processes")
+    assert "8 pairs, best of 5)" in _texts(eight, "answer")[0]
+
+
+#: Ratios of two processes in earlier sessions, by the name of the session.
+EARLIER = {"20251201T000000Z-1": 0.64, "20251202T000000Z-1": 0.67}
+
+
+def _with_earlier(experiment: FakeExperiment, earlier: Mapping[str, float], **changes) -> None:
+    """Add older sessions, in which two processes took so much of the time of one."""
+    for path in experiment.runs:
+        run = read_json(path)
+        for session, ratio in earlier.items():
+            mine = len(run["epochs"]) * ONE * (1.0 if "single" in path.parts else ratio)
+            seconds = run["seconds"] | {"train": mine}
+            old = run | {"session": session, "seconds": seconds} | changes
+            write_json(path.parent / "sessions" / f"{session}.json", old)
+
+
+def test_three_sessions_have_a_verdict_over_sessions_beside_that_of_the_call(tmp_path):
+    experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
+    _with_earlier(experiment, EARLIER)
+    frames = _tables(experiment)
+    tables.write(frames, tmp_path / "tables")
+    (row,) = frames["speedup"].itertuples()
+    of_call = ratio_interval(FASTER)
+    assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx(of_call)
+    assert (row.pairs, row.sessions, row.sessions_judged, row.sessions_pairs) == (7, 1, 3, 21)
+    expected = sessions_interval([of_call.estimate, *EARLIER.values()])
+    over = (row.sessions_ratio, row.sessions_ratio_low, row.sessions_ratio_high)
+    assert over == pytest.approx(expected) and row.sessions_verdict == "faster"
+    first, second, *_ = _texts(frames, "answer")
+    ends = f"{expected.low:.2f}–{expected.high:.2f}, 21 pairs"
+    assert first.startswith(f"Yes: two processes (`horovod-mpi 1x2`) take {expected.estimate:.2f}")
+    assert f"over three sessions ({ends})" in first
+    assert "take 0.55 of the time" in second and "in this call (0.54–0.57, 7 pairs)" in second
+
+
+def test_sessions_that_differ_leave_no_verdict_and_no_advice_to_change(tmp_path):
+    experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
+    _with_earlier(experiment, dict(zip(EARLIER, (1.1, 0.9), strict=True)))
+    frames = _tables(experiment)
+    first, second, *_ = _texts(frames, "answer")
+    assert first.startswith("Not distinguishable: ") and "over three sessions" in first
+    assert second.startswith("Yes: ") and "in this call" in second
+    assert _texts(frames, "next")[0].startswith("Train with `single 1x1`: more cores")
+
+
+@pytest.mark.parametrize(
+    ("sessions", "changes"),
+    [
+        (1, {}),
+        (2, {"versions": {"tensorflow": "1.0"}}),
+        (2, {"training": {"settings": {"epochs": 99}}}),
+    ],
+)
+def test_two_sessions_or_others_that_are_not_comparable_have_none(tmp_path, sessions, changes):
+    experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
+    if "training" in changes:
+        training = read_json(experiment.runs[0])["training"]
+        changes = {"training": training | changes["training"]}
+    _with_earlier(experiment, dict(list(EARLIER.items())[:sessions]), **changes)
+    (row,) = _tables(experiment)["speedup"].itertuples()
+    assert pd.isna(row.sessions_judged) and pd.isna(row.sessions_ratio)
+    assert row.pairs == 7
+
+
+def test_a_session_of_a_few_matches_does_not_count_over_sessions(tmp_path):
+    """Two runs were measured again later: their matches are a session, which says little."""
+    experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
+    _with_earlier(experiment, EARLIER)
+    later = "20260301T000000Z-1"
+    for path in experiment.runs:
+        if path.parent.name in ("rep1", "rep2"):
+            changed([path], session=later)
+    (row,) = _tables(experiment)["speedup"].itertuples()
+    assert (row.pairs, row.sessions, row.sessions_judged) == (7, 2, 3)
+    assert "in two calls" in _texts(_tables(experiment), "answer")[1]
+
+
+def test_sessions_of_the_history_count_and_each_counts_once(tmp_path):
+    history = tmp_path / "history"
+    experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
+    _with_earlier(experiment, EARLIER)
+    add(history, [experiment.folder])
+    files = sorted(history.glob("*.parquet"))
+    assert {path.name.partition(".")[0] for path in files} == {SESSION, *EARLIER}
+    with_both = _tables(experiment, history_files=files)["speedup"]
+    for path in experiment.runs:
+        for session in EARLIER:
+            (path.parent / "sessions" / f"{session}.json").unlink()
+    assert _tables(experiment)["speedup"]["sessions_judged"].isna().all()
+    from_history = _tables(experiment, history_files=files)["speedup"]
+    assert from_history["sessions_judged"].tolist() == [3]
+    pd.testing.assert_frame_equal(with_both, from_history)
+    # Another code is another measurement.
+    changed(experiment.runs, source_sha256="1" * 64)
+    assert _tables(experiment, history_files=files)["speedup"]["sessions_judged"].isna().all()
+
+
+def test_sessions_of_many_configurations_have_the_simultaneous_level(tmp_path):
+    experiment = _measured(tmp_path, {"horovod-mpi": FASTER, "horovod-gloo": EQUAL})
+    _with_earlier(experiment, EARLIER)
+    row = _tables(experiment)["speedup"].set_index("strategy").loc["horovod-mpi"]
+    of_sessions = [ratio_interval(FASTER).estimate, *EARLIER.values()]
+    expected = sessions_interval(of_sessions, 0.975)
+    assert [row["best_sessions_low"], row["best_sessions_high"]] == pytest.approx(expected[1:])
+    assert np.isclose(row["sessions_ratio_low"], sessions_interval(of_sessions).low)
