@@ -407,8 +407,8 @@ def _method(answer: Mapping, advice: Mapping, family: Sequence[Mapping]) -> Iter
     )
     if any(each["measured_speedup"] for each in family):
         yield (
-            f"Measured speed-ups are medians of pairs of runs of one session, with "
-            f"{MEASURED_LEVEL:.0%} intervals by order statistics."
+            f"Measured speed-ups are of pairs of runs of one session, with {MEASURED_LEVEL:.0%} "
+            "intervals by signed ranks."
         )
     phrases = dict.fromkeys(phrase for each in family for phrase in each["extrapolated"])
     if phrases:
