@@ -15,7 +15,8 @@ from escala import cli
 from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.experiment import Experiment, check_name, files
-from escala.experiment.draft import DEFAULTS, SIMULATED, draft, recognised, text
+from escala.experiment.draft import DEFAULTS, draft, text
+from escala.experiment.recognise import SIMULATED, recognised
 
 
 def main() -> int | None:

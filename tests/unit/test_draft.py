@@ -14,8 +14,9 @@ from PIL import Image
 
 from escala.core.errors import InputError
 from escala.experiment import Experiment
-from escala.experiment.draft import DEFAULTS, SIMULATED, draft, recognised, text
+from escala.experiment.draft import DEFAULTS, draft, text
 from escala.experiment.files import ROOT
+from escala.experiment.recognise import SIMULATED, recognised
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 

@@ -1,0 +1,200 @@
+"""Recognise what a user's data are by the names of files: the settings of their dataset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from escala.core.errors import InputError
+from escala.data.genomes.acquire.paths import class_files, files_by_class
+from escala.data.paths import expanded_path, is_hidden
+
+#: The word that stands for simulated genomes, in place of a path.
+SIMULATED = "simulated"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Settings of a dataset that were derived from a user's data.
+
+    Attributes
+    ----------
+    name : of the dataset, from that of the data.
+    workload : the workload to train on it by default.
+    settings : of the dataset, without `split.seeds`.
+    own_splits : whether each repeat trains and tests on a split of its own.
+    not_read : names of what else is in the user's folder.
+    """
+
+    name: str
+    workload: str
+    settings: dict[str, Any] = field(hash=False)
+    own_splits: bool = False
+    not_read: tuple[str, ...] = ()
+
+
+def recognised(data: str) -> Dataset:
+    """Return the dataset that a path of a user's data stands for.
+
+    Nothing but names of files is read.
+
+    Parameters
+    ----------
+    data : a folder of FASTA files; a CSV file; a folder of pictures, of the files of MNIST or of
+        CIFAR-10, or CIFAR-10's archive; or `SIMULATED`. Environment variables and `~` are expanded.
+
+    Raises
+    ------
+    InputError : nothing is there, or it is none of these.
+    """
+    if data == SIMULATED:
+        return _simulated()
+    path = Path(expanded_path(data, "data"))
+    if not path.exists():
+        raise InputError("data", data, "there is no such file or folder", "name your data")
+    for recognise in _RECOGNISERS:
+        if found := recognise(path, data):
+            return found
+    raise InputError(
+        "data",
+        data,
+        "is no folder of FASTA files or pictures, no CSV file, and neither MNIST nor CIFAR-10",
+        "name one of these, or write the experiment by hand: docs/reference/configuration.md",
+    )
+
+
+def _simulated() -> Dataset:
+    classes = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
+    records = dict.fromkeys(classes, 200)
+    source = {"type": SIMULATED, "seed": 1, "records": records}
+    return Dataset(
+        SIMULATED, "virus-cnn", _settings_of_genomes(source, classes, {"method": "none"})
+    )
+
+
+def _genomes(path: Path, data: str) -> Dataset | None:
+    """Recognise a folder with a FASTA file for each class."""
+    found = files_by_class(path) if path.is_dir() else {}
+    if not found:
+        return None
+    classes = sorted(found)
+    source = {"type": "files", "folder": data}
+    class_files(source, classes)
+    return Dataset(
+        named(path),
+        "virus-cnn",
+        # Genomes of a species begin at different letters: docs/decisions/009-windows.md.
+        _settings_of_genomes(source, classes, {"method": "windows", "within": 100}),
+        own_splits=True,
+        not_read=_others(path, [file for files in found.values() for file in files]),
+    )
+
+
+def _others(folder: Path, read: Collection[Path]) -> tuple[str, ...]:
+    """Return the names of what is not read in a folder; hidden files come last."""
+    others = (each for each in folder.iterdir() if each not in read)
+    return tuple(
+        each.name for each in sorted(others, key=lambda each: (is_hidden(each), each.name))
+    )
+
+
+def _settings_of_genomes(source: dict, classes: list[str], oversample: dict) -> dict:
+    return {
+        "kind": "genomes",
+        "source": source,
+        "classes": classes,
+        "length": 1000,
+        "split": {"test_fraction": 0.3},
+        "oversample": oversample,
+    }
+
+
+def _table(path: Path, data: str) -> Dataset | None:
+    """Recognise a CSV file."""
+    if not (path.is_file() and path.name.lower().endswith((".csv", ".csv.gz"))):
+        return None
+    return Dataset(
+        named(path),
+        "mlp",
+        {
+            "kind": "tabular",
+            "source": {"type": "csv", "path": data},
+            "missing": "refuse",
+            "constant_features": "refuse",
+            "split": {"test_fraction": 0.3},
+        },
+    )
+
+
+def _digits(path: Path, data: str) -> Dataset | None:
+    """Recognise a folder with files of MNIST; refuse those of EMNIST, which have other names.
+
+    Raises
+    ------
+    InputError : as `escala.data.images.idx.require_named`.
+    """
+    if not (path.is_dir() and any(path.glob("*-images[-.]idx3-ubyte*"))):
+        return None
+    from escala.data.images.idx import require_named
+
+    require_named(path)
+    settings = {"kind": "images", "source": {"type": "idx", "folder": data}, "split": {}}
+    return Dataset(named(path), "mnist-mlp", settings)
+
+
+def _cifar(path: Path, data: str) -> Dataset | None:
+    """Recognise the binary files of CIFAR-10, or their archive.
+
+    Raises
+    ------
+    InputError : it is another form of CIFAR.
+    """
+    from escala.data.images.cifar import not_binary, other_form
+
+    names = [each.name for each in path.iterdir()] if path.is_dir() else []
+    if form := other_form([path.name, *names]):
+        raise not_binary(path, form)
+    if path.name != "cifar-10-binary.tar.gz" and not (path / "data_batch_1.bin").is_file():
+        return None
+    settings = {"kind": "images", "source": {"type": "cifar", "path": data}, "split": {}}
+    return Dataset(named(path), "cifar-cnn", settings)
+
+
+def _pictures(path: Path, data: str) -> Dataset | None:
+    """Recognise a folder of folders of PNG and JPEG files."""
+    # Imported here, because they import Pillow.
+    from escala.data.images.pictures import ENDINGS
+    from escala.data.images.source import listed
+
+    if not path.is_dir() or not any(each.suffix.lower() in ENDINGS for each in path.glob("**/*")):
+        return None
+    listed(path)
+    return Dataset(
+        named(path),
+        "cifar-cnn",
+        {
+            "kind": "images",
+            "source": {"type": "folders", "folder": data},
+            "colour": "rgb",
+            "size": [64, 64],
+            "split": {"test_fraction": 0.2},
+        },
+    )
+
+
+_RECOGNISERS: tuple[Callable[[Path, str], Dataset | None], ...] = (
+    _genomes,
+    _table,
+    _digits,
+    _cifar,
+    _pictures,
+)
+
+
+def named(path: Path) -> str:
+    """Return the name of a path as one that an experiment allows."""
+    stem = path.resolve().name.partition(".")[0]
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:64] or "data"
