@@ -322,9 +322,18 @@ def test_too_many_of_one_day_and_length_are_refused(ncbi, tmp_path, monkeypatch)
         fetched(tmp_path)
 
 
+@pytest.mark.parametrize(("encoding", "line"), [("utf-16", 1), ("latin1", 2)])
+def test_a_list_of_another_encoding_is_refused_with_its_line(ncbi, tmp_path, encoding, line):
+    listing = tmp_path / "flu.txt"
+    listing.write_bytes("FL000003\nFL000004\u00a0\n".encode(encoding))
+    with pytest.raises(InputError, match=f"line {line}.*is not text in UTF-8"):
+        fetched(tmp_path, accessions={"FLU": str(listing)})
+    assert not ncbi.of("fetch")
+
+
 def test_accessions_come_from_a_list_or_a_file_with_or_without_version(ncbi, tmp_path):
     listing = tmp_path / "cold.txt"
-    listing.write_text("CO000002\n\nCO000000.1\n")
+    listing.write_text("CO000002\n\nCO000000.1\n", encoding="utf-8-sig")
     source = {"queries": None, "accessions": {"FLU": ["FL000003"], "COLD": str(listing)}}
     assert fetched(tmp_path, **source) == {
         "FLU": {"FL000003.1": ncbi.genomes[FLU]["FL000003.1"]},
