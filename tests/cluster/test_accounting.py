@@ -39,9 +39,10 @@ def recorded(no_lab) -> Iterator[Lab]:
     cluster.down()
 
 
-def submit(seconds: float = JOB_SECONDS) -> str:
+def submit(seconds: float = JOB_SECONDS, name: str = "mine") -> str:
     """Submit a job that sleeps, and return its number."""
     options = ["--parsable", "--output=/dev/null", "--time=1", f"--wrap=sleep {seconds}"]
+    options.append(f"--job-name={name}")
     return output("sbatch", *options).strip()
 
 
@@ -86,7 +87,7 @@ def listening() -> dict[str, set[str]]:
 
 
 @pytest.mark.accounting
-def test_advice_reads_the_waits_of_real_jobs(recorded, bare_machine, tmp_path):
+def test_advice_reads_the_waits_of_real_jobs(recorded, bare_machine, tmp_path, monkeypatch):
     assert listening() == {"mariadbd": set(), "slurmdbd": {recorded.scheduler}}
     assert stat.filemode(accounting.DATABASE.stat().st_mode) == "drwx------"
 
@@ -95,7 +96,13 @@ def test_advice_reads_the_waits_of_real_jobs(recorded, bare_machine, tmp_path):
     output("scancel", never)
     assert eventually(lambda: {states().get(each) for each in numbers} == {"COMPLETED"})
 
+    own = submit(name="escala_of-a-study")
+    assert eventually(lambda: states().get(own) == "COMPLETED")
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "%Y-%m-%d")
+    monkeypatch.setenv("SACCT_FORMAT", "JobID")
     known = queue.ask(days=1)
+    assert (known.own, known.named) == (1, True)
+    monkeypatch.delenv("SLURM_TIME_FORMAT")
     assert queue_waits.partitions(known.jobs) == [cluster.PARTITION]
     # The cancelled job never started, and has no wait.
     assert len(known.jobs) == JOBS + 1
@@ -108,6 +115,7 @@ def test_advice_reads_the_waits_of_real_jobs(recorded, bare_machine, tmp_path):
     assert all((later - earlier).total_seconds() >= JOB_SECONDS for earlier, later in after)
     answer = advised(tmp_path)
     assert f"too few jobs for a bound ({JOBS} of {queue_waits.jobs_needed()})" in answer
+    assert "Left out: 1 job of Escala's own runs" in answer
     assert f"In the partition {cluster.PARTITION}, your {JOBS} jobs of this size waited" in answer
 
     # A job that waits counts, and SLURM has an estimate of its own.

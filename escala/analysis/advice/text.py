@@ -240,7 +240,7 @@ def _waiting(answer: Mapping, best: Mapping, advice: Mapping) -> Iterator[str]:
         yield "The names of your jobs are not known: jobs of Escala's own runs may be among them."
     elif advice["own_jobs"]:
         yield (
-            f"{counted(advice['own_jobs'], 'job')} of Escala's own runs are left out: many are "
+            f"Left out: {counted(advice['own_jobs'], 'job')} of Escala's own runs. Many are "
             "submitted at once, and wait for each other."
         )
     if wait["pending"]:
