@@ -97,7 +97,9 @@ def start(
     process = subprocess.Popen(
         command(folder, str(RUN / "run.json"), *arguments),
         cwd=folder,
-        env=os.environ | {"PATH": found, "PYTHONPATH": path, "TEST_RANKS": str(ranks)},
+        env=os.environ
+        | {"PATH": found, "PYTHONPATH": path}
+        | {"TEST_RANKS": str(ranks), "ESCALA_PASS": "TEST_RANKS"},
         start_new_session=True,
         text=True,
         **options,
