@@ -64,6 +64,11 @@ examples:
 examples:
   escala predict                                    the times of all configurations
   escala predict -e experiments/virus/scaling.yaml  those of another experiment
+  escala predict --run results/fragments/runs/tiles-1000/kmer-logreg reads.fasta
+                                                    classify reads.fasta with the trained run there
+
+RUN is a run.json, its folder, or a folder that holds one trained run. Nothing is trained. Each FILE
+has its table results/EXPERIMENT/predictions/CONFIGURATION/repN/FILE.tsv, which is named at the end.
 """,
 }
 
@@ -119,9 +124,42 @@ def run_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
 
 
 def predict_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
-    """Return the call of Snakemake that predicts times, or makes files of predictions."""
-    arguments.targets = arguments.targets or ["predictions"]
-    return run_call(arguments, extra)
+    """Return the call of Snakemake that predicts times, or classifies files with a run.
+
+    Raises
+    ------
+    InputError : as `predictions`, no experiment is that of the run, or a file has no run.
+    """
+    if arguments.run is None:
+        for target in arguments.targets:
+            if Path(target).exists() and Path(target).parts[0] != "results":
+                remedy = f"name the run that classifies it: escala predict --run RUN {target}"
+                raise InputError("TARGET", target, "is a file, and no result", remedy)
+        arguments.targets = arguments.targets or ["predictions"]
+        return run_call(arguments, extra)
+    from escala.experiment.predictions import RULES, predictions
+
+    found = predictions(Path(arguments.run), [Path(file) for file in arguments.targets])
+    arguments.targets = found.targets
+    arguments.experiment = arguments.experiment or _file_of(found.experiment)
+    # The table is always made, most often from the store, so that its counts are printed.
+    options = ["--allowed-rules", *RULES, "--forcerun", "predict"]
+    settings = ["--config", f"predict={found.settings}"]
+    return run_call(arguments, [*options, *extra, *settings])
+
+
+def _file_of(name: str) -> str | None:
+    """Return the file of an experiment, None if it is the default one."""
+    from escala import experiment
+    from escala.experiment.files import files_by_name
+
+    if experiment.load("config.yaml").name == name:
+        return None
+    files = files_by_name(Path.cwd())
+    if name not in files:
+        remedy = "name it: --experiment FILE"
+        raise InputError("--run", name, "no file in experiments/ is this experiment's", remedy)
+    return os.path.relpath(files[name])
 
 
 def report_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
@@ -215,8 +253,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_targets(run, "results/NAME/…, such as the run.json of one configuration; default: all")
     report = command("report", "write the report of an experiment again", report_call)
     _add_experiment(report)
-    predict = command("predict", "predict the times of layouts that were not run", predict_call)
-    _add_targets(predict, "results/NAME/predictions/…/NAME.tsv, to classify data of your own")
+    predict = command(
+        "predict", "predict times of layouts, or classes of your own data", predict_call
+    )
+    _add_targets(predict, "results/NAME/predictions/…/NAME.tsv; with --run, files to classify")
+    predict.add_argument("--run", metavar="RUN", help="trained run that classifies the files")
     command("check", "show what this machine can run", check_call)
     for name, text in SCRIPTS.items():
         command(name, text).add_argument("arguments", nargs=argparse.REMAINDER)

@@ -6,9 +6,12 @@
 #   results/{experiment}/data/{dataset}/split{seed}/    the arrays it was trained on
 # OUTPUTS:
 #   results/{experiment}/data/{dataset}/split{seed}/familiarity.npz    content of the training rows
+#   results/{experiment}/runs/{configuration}/rep{n}/length_errors.json    beside the model: how often
+#                                          it is wrong about test pieces of each length (genomes only)
 #   results/{experiment}/predictions/{configuration}/rep{n}/{query}.tsv
 #
-# No experiment requests these files: name the file you want.
+# No experiment requests these files: name the file you want, or call `escala predict --run RUN FILE`.
+# A table that cannot be made again stays as it was.
 
 PREDICTIONS = f"results/{{experiment}}/predictions/{NAMES}/{{repeat}}"
 
@@ -41,22 +44,56 @@ rule familiarity:
         """
 
 
+rule length_errors:
+    input:
+        run=f"{CONFIGURATION}/{{repeat}}/run.json",
+        split=split_of,
+        familiarity=familiarity_of,
+    output:
+        f"{CONFIGURATION}/{{repeat}}/{LENGTH_ERRORS}",
+    log:
+        f"results/{{experiment}}/logs/predictions/{NAMES}/{{repeat}}/length_errors.log",
+    conda:
+        "../envs/train.yaml"
+    params:
+        code=lambda wildcards: predicting_code(wildcards, "scripts.length_errors", "fragments"),
+        kind=lambda wildcards: dataset(wildcards)["kind"],
+        run=subpath(input.run, parent=True),
+        split=subpath(input.split, parent=True),
+        false_alarms=predict_setting("false_alarms"),
+    message:
+        "Measure the errors of {wildcards.workload} of {wildcards.dataset} by length"
+    shell:
+        """
+        python -m scripts.length_errors \
+            --kind {params.kind} \
+            --workload {wildcards.workload} \
+            --run {params.run:q} \
+            --split {params.split:q} \
+            --familiarity {input.familiarity:q} \
+            --false-alarms {params.false_alarms} \
+            --output {output:q} 2>&1 | tee -i {log:q}
+        """
+
+
 rule predict:
     input:
         query=query_file,
         run=f"{CONFIGURATION}/{{repeat}}/run.json",
         familiarity=familiarity_of,
+        errors=length_errors_of,
     output:
-        f"{PREDICTIONS}/{{query}}.tsv",
+        update(f"{PREDICTIONS}/{{query}}.tsv"),
     log:
         f"results/{{experiment}}/logs/predictions/{NAMES}/{{repeat}}/{{query}}.log",
     conda:
         "../envs/train.yaml"
     params:
-        code=predicting_code,
+        code=lambda wildcards: predicting_code(wildcards, "scripts.predict"),
         kind=lambda wildcards: dataset(wildcards)["kind"],
         run=subpath(input.run, parent=True),
-        false_alarms=lambda wildcards: experiment(wildcards).settings["predict"]["false_alarms"],
+        false_alarms=predict_setting("false_alarms"),
+        error_limit=predict_setting("error_limit"),
     message:
         "Classify {wildcards.query} with {wildcards.workload} of {wildcards.dataset}"
     shell:
@@ -68,5 +105,7 @@ rule predict:
             --run {params.run:q} \
             --familiarity {input.familiarity:q} \
             --false-alarms {params.false_alarms} \
+            --errors {input.errors:q} \
+            --error-limit {params.error_limit} \
             --output {output:q} 2>&1 | tee -i {log:q}
         """

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from escala import cli
 from escala.data import KINDS
+from escala.data.base import DESCRIPTION
 
 
 def main() -> None:
@@ -21,7 +22,7 @@ def main() -> None:
         learned = kind.load("familiarity").learn(arguments.split, arguments.output)
         print(f"{arguments.output}: shares of {len(learned.held_out)} held-out rows")
 
-    arrays = {name: arguments.split / name for name in kind.files}
+    arrays = {name: arguments.split / name for name in (DESCRIPTION, *kind.files)}
     cli.serve_or_make(
         "familiarity",
         code="scripts.familiarity",

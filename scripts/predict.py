@@ -32,31 +32,40 @@ def main() -> None:
         metavar="SHARE",
         help="share of held-out rows that may be flagged as unlike anything seen (default: 0.05)",
     )
+    parser.add_argument(
+        "--errors",
+        nargs="*",
+        default=[],
+        type=Path,
+        help="length_errors.json of the run, if its kind has one",
+    )
+    parser.add_argument(
+        "--error-limit",
+        default=0.02,
+        type=float,
+        metavar="SHARE",
+        help="share of wrong test pieces up to which a length is enough (default: 0.02)",
+    )
     parser.add_argument("--output", required=True, type=Path, help="TSV to write")
     arguments = parser.parse_args()
-    kind, familiarity = KINDS[arguments.kind], next(iter(arguments.familiarity), None)
+    kind = KINDS[arguments.kind]
+    familiarity, errors = (
+        next(iter(files), None) for files in (arguments.familiarity, arguments.errors)
+    )
 
     def make() -> None:
         from escala.predict.classify import predict
-        from escala.predict.scores import report
+        from escala.predict.lengths import judge, read
 
-        table = predict(
+        predict(
             kind,
             arguments.query,
             arguments.run,
             familiarity,
             arguments.false_alarms,
             arguments.output,
+            judge(read(errors), arguments.error_limit) if errors else None,
         )
-        predicted = table.filter(regex="^predicted")
-        classes = predicted.dtypes.eq(object).all()
-        print((predicted.value_counts() if classes else predicted.describe()).to_string())
-        if "class" in table:
-            print(report(table))
-        flagged = ""
-        if familiarity:
-            flagged = f", {int(table['unlike_anything_seen'].sum())} of them unlike anything seen"
-        print(f"{len(table)} records{flagged}: {arguments.output}")
 
     model = {name: arguments.run / name for name in FILES if (arguments.run / name).exists()}
     cli.serve_or_make(
@@ -65,11 +74,19 @@ def main() -> None:
         chosen=predicting(kind, arguments.workload),
         inputs=model
         | {"query": arguments.query}
-        | ({"familiarity": familiarity} if familiarity else {}),
-        parameters={"false_alarms": arguments.false_alarms},
+        | ({"familiarity": familiarity} if familiarity else {})
+        | ({"errors": errors} if errors else {}),
+        parameters={
+            "false_alarms": arguments.false_alarms,
+            "error_limit": arguments.error_limit,
+        },
         outputs={"table": arguments.output},
         make=make,
     )
+    from escala.predict.lengths import read
+    from escala.predict.summary import summary
+
+    print(summary(arguments.output, read(errors) if errors else [], arguments.error_limit))
 
 
 if __name__ == "__main__":

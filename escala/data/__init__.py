@@ -62,6 +62,13 @@ paths of an experiment with `escala.data.paths`. An `InputError` about a path gi
     `Familiarity.load(path)`
         read it.
 
+`fragments`, with `queries` and `familiarity`, if items may be of any length, which is the column
+`letters` of a `Query`:
+    `fragments(split, description)`
+        yield lengths with pieces of the test side, each a `Query` and its label;
+    `inputs(split)`
+        the files that it reads, by name.
+
 `examples`, if figures show photographs of its test rows (`escala.report.figures`):
     `pictures(settings)`
         the folder of the photographs, or None if the dataset has none.

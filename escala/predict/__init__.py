@@ -5,8 +5,17 @@ from __future__ import annotations
 from escala.data import Kind
 from escala.workloads import WORKLOADS
 
+#: The file with the errors by length, beside a run's model.
+LENGTH_ERRORS = "length_errors.json"
 
-def predicting(kind: Kind, workload: str) -> list[str]:
-    """Return the modules that a prediction with a workload picks by name."""
-    of_kind = [kind.module(part) for part in ("queries", "familiarity") if kind.has(part)]
+
+def predicting(kind: Kind, workload: str, *further: str) -> list[str]:
+    """Return the modules that a prediction with a workload picks by name.
+
+    Parameters
+    ----------
+    further : modules of the kind that are picked too.
+    """
+    parts = ("queries", "familiarity", *further)
+    of_kind = [kind.module(part) for part in parts if kind.has(part)]
     return [*of_kind, WORKLOADS[workload].package]

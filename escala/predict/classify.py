@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ def predict(
     familiarity: Path | None,
     false_alarms: float,
     output: Path,
+    by_length: Callable[[Mapping[str, Any]], dict] | None = None,
 ) -> pd.DataFrame:
     """Predict every item of a path and write the table, a TSV.
 
@@ -36,6 +37,7 @@ def predict(
     run : folder of the trained run.
     familiarity : file that the kind's `learn` wrote for the split of that run, if it has one.
     false_alarms : share of held-out rows that may be flagged, from 0 to below 1.
+    by_length : gives the columns on an item's length, see `escala.predict.lengths.judge`.
 
     Returns
     -------
@@ -43,20 +45,23 @@ def predict(
     A model without classes gives the number `predicted`, or numbers from `predicted_1` on. A
     workload that offers `columns` gives these in place of them. With a
     familiarity there are `familiar_share` (of its evidence; NaN without evidence), `threshold`,
-    `false_alarm_rate` (measured on held-out rows) and `unlike_anything_seen`.
+    `false_alarm_rate` (measured on held-out rows), `unlike_anything_seen`, and `likeness`, which
+    is `familiar`, `near` or `far`.
 
     Raises
     ------
     InputError : the run did not end ok or kept no model, the kind cannot read the file, or
         `false_alarms` is not a share.
     """
-    classifier = _model(run)
+    classifier = model(run)
     data = classifier.description["data"]
-    familiar = _familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
+    likeness = familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
+    by_length = by_length or (lambda item: {})
     rows = []
     compute, columns = _by_workload(classifier)
-    for query, computed in _predicted(compute, kind.load("queries").queries(path, data)):
-        rows.append({**query.columns, **columns(computed), **familiar(query.evidence)})
+    for query, computed in predicted(compute, kind.load("queries").queries(path, data)):
+        known, short = likeness(query.evidence), by_length(query.columns)
+        rows.append({**query.columns, **columns(computed), **known, **short})
     table = pd.DataFrame(rows)
     with atomic(output) as temporary:
         # The name of a file need not be UTF-8.
@@ -79,7 +84,7 @@ def _by_workload(
     return classifier.probabilities, partial(_classified, classes=classifier.classes)
 
 
-def _predicted(
+def predicted(
     compute: Callable[..., np.ndarray], queries: Iterable[Query]
 ) -> Iterator[tuple[Query, np.ndarray]]:
     """Yield every item with what is computed for its pieces, (pieces, …).
@@ -124,7 +129,7 @@ def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
     }
 
 
-def _familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], dict]:
+def familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], dict]:
     """Return a function from an item's evidence to its columns on familiarity."""
     known = kind.load("familiarity").Familiarity.load(path)
     threshold = known.threshold(false_alarms)
@@ -137,12 +142,19 @@ def _familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], di
             "false_alarm_rate": known.false_alarm_rate(threshold),
             # An item without evidence is flagged too.
             "unlike_anything_seen": not share >= threshold,
+            "likeness": known.likeness(share, threshold),
         }
 
     return columns
 
 
-def _model(run: Path) -> Classifier:
+def model(run: Path) -> Classifier:
+    """Return the model of a run.
+
+    Raises
+    ------
+    InputError : the run did not end ok, or kept no model.
+    """
     result = read_json(run / "run.json")
     if result["status"] != "ok":
         raise InputError(

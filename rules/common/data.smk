@@ -3,7 +3,7 @@
 from escala.data import kind_of
 from escala.data.genomes.settings import letters_kept
 from escala.data.paths import expanded_path
-from escala.predict import predicting
+from escala.predict import LENGTH_ERRORS, predicting
 
 
 def genomes(wildcards):
@@ -42,10 +42,24 @@ def familiarity_of(wildcards):
     return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/familiarity.npz"
 
 
-def predicting_code(wildcards):
-    module_of(wildcards, "queries")
+def length_errors_of(wildcards):
+    """Return the file on a run's errors by length, if its kind cuts fragments."""
+    if not kind_of(dataset(wildcards)).has("fragments"):
+        return []
+    return f"{CONFIGURATION}/{{repeat}}/{LENGTH_ERRORS}".format(**wildcards)
+
+
+def predicting_code(wildcards, script, *further):
+    """Return a digest of a script that predicts; refuse a kind without `queries` and `further`."""
+    for part in ("queries", *further):
+        module_of(wildcards, part)
     kind = kind_of(dataset(wildcards))
-    return code("scripts.predict", *predicting(kind, wildcards.workload))
+    return code(script, *predicting(kind, wildcards.workload, *further))
+
+
+def predict_setting(name):
+    """Return a function from wildcards to a setting of `predict`."""
+    return lambda wildcards: experiment(wildcards).settings["predict"][name]
 
 
 def query_file(wildcards):
@@ -56,7 +70,12 @@ def query_file(wildcards):
             f"{experiment(wildcards).origin}: predict.inputs names no {wildcards.query}; "
             f"add it with the path of its file"
         )
+    where = f"predict.inputs.{wildcards.query}"
     try:
-        return expanded_path(inputs[wildcards.query], f"predict.inputs.{wildcards.query}")
+        path = expanded_path(inputs[wildcards.query], where)
+        if {"{", "}"} & set(path):
+            remedy = "rename it, or name a link to it"
+            raise InputError(where, path, "Snakemake takes { and } for wildcards", remedy)
+        return path
     except InputError as error:
         refuse(str(error))

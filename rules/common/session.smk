@@ -2,6 +2,7 @@
 
 import atexit
 import json
+import os
 import subprocess
 import sys
 from contextlib import chdir
@@ -121,6 +122,21 @@ def refuse_impossible_layouts():
             raise WorkflowError(str(error)) from None
 
 
+def outdate_tables():
+    """Let a next call make the tables of predictions that this one could not make again.
+
+    Snakemake puts the earlier table back as if it was made from the present inputs.
+    """
+    for job in workflow.dag.needrun_jobs():
+        if job.rule.name == "predict" and not workflow.dag.finished(job):
+            table = Path(job.output[0])
+            if table.exists():
+                inputs = [Path(each) for each in job.input if Path(each).exists()]
+                before = min(path.stat().st_mtime for path in inputs) - 1
+                os.utime(table, (before, before))
+                workflow.persistence.cleanup_metadata(job.output[0])
+
+
 def end_local_jobs():
     """Ask the jobs on this machine to end; an executor cancels those of a cluster."""
     interrupts.end([process.pid for process in list(shell._processes.values())])
@@ -139,6 +155,8 @@ onstart:
 onerror:
     if interrupts.received() and hasattr(workflow.scheduler._executor, "run_uuid"):
         slurm.cancel(workflow.scheduler._executor.run_uuid)
+    with chdir(WORKDIR):
+        outdate_tables()
     # A job that ended without a result, for example after the loss of its node, is a failed run.
     with chdir(WORKDIR):
         for job in workflow.scheduler.failed if workflow.scheduler else ():
@@ -170,9 +188,12 @@ onerror:
 onsuccess:
     # `rule all` makes the same check in its last job.
     names = {job.rule.name for job in workflow.dag.jobs}
-    files = [run.file for run in requested_runs(needed_only=False)]
+    files = [run.file for run in requested_runs(needed_only="predict" in names)]
     if files and "all" not in names:
         check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
         check += ["--page"] if "page" in names else []
         if subprocess.run(check).returncode:
             raise WorkflowError("a requested run did not end ok; see above")
+    for job in workflow.dag.jobs:
+        if job.rule.name == "predict":
+            print(f"Predictions: {job.output[0]}", flush=True)

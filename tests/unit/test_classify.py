@@ -42,13 +42,16 @@ def share_of_a(codes: np.ndarray) -> np.ndarray:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run's folder, and a split's: rows of both genomes; held out are their other strands."""
     write_json(tmp_path / "run.json", {"status": "ok"})
+    write_json(tmp_path / "dataset.json", {"window": {"reverse_complement": True}})
     rows = [codes_of(g[i : i + LENGTH]) for g in GENOMES for i in range(0, 551, 10)]
     made = RANDOM.integers(1, 5, (3, LENGTH), dtype=np.uint8)
     np.save(tmp_path / "train.npy", np.concatenate([rows, made]))
     np.save(tmp_path / "train_genomes.npy", np.array([0] * len(rows) + [-1] * 3))
+    np.save(tmp_path / "train_labels.npy", np.arange(len(rows) + 3) * 2 // (len(rows) + 3))
     turned = [codes_of(str(Seq(g[i : i + LENGTH]).reverse_complement()))
               for g in GENOMES for i in range(5, 500, 13)]  # fmt: skip
     np.save(tmp_path / "test.npy", np.array(turned))
+    np.save(tmp_path / "test_labels.npy", np.arange(len(turned)) * 2 // len(turned))
     judge(monkeypatch, "tiles")
     return tmp_path
 
@@ -102,6 +105,8 @@ def test_either_strand_and_case_is_familiar_and_what_is_strange_is_flagged(run):
     assert flagged[["strange", "empty_of_kmers"]].all()
     assert table.loc["plain", "familiar_share"] > 0.95 > table.loc["strange", "familiar_share"]
     assert (table["false_alarm_rate"] <= 0.05).all()
+    assert set(table.loc[flagged, "likeness"]) == {"far"}
+    assert set(table.loc[~flagged, "likeness"]) == {"familiar"}
 
 
 def test_a_gzipped_file_is_read_and_a_very_long_record_is_sampled(run):
@@ -200,7 +205,7 @@ def test_a_model_of_numbers_predicts_the_mean_over_the_pieces(run, monkeypatch):
         KINDS["genomes"], run / "query.fasta", run, None, 0.05, run / "out.tsv"
     )
     assert table["predicted"].tolist() == [LENGTH / 2]
-    assert set(table) == {"accession", "letters", "windows", "predicted"}
+    assert set(table) == {"accession", "letters", "shorter_than_rows", "windows", "predicted"}
 
 
 @pytest.mark.parametrize(

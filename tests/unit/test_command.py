@@ -101,6 +101,49 @@ def test_a_report_is_of_results_that_are_there(project, tmp_path, file, name):
     _check_call(arguments, call, tmp_path, project)
 
 
+def _trained(project: Path, repeat: str, status: str = "ok") -> Path:
+    folder = project / f"results/ladder/runs/demo-1000/virus-cnn/single/1x1/tuned/native/{repeat}"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"status": status}))
+    (folder / "model.json").write_text("{}")
+    return folder.relative_to(project)
+
+
+def test_files_are_classified_by_naming_a_run_and_the_files(project, tmp_path):
+    run = _trained(project, "rep1")
+    _trained(project, "rep2", "failed")
+    (project / "a").mkdir()
+    for name in ("reads.fasta.gz", "a/reads.fa", "a/my $x.fa"):
+        (project / name).write_text(">x\nACGT\n")
+    below = "results/ladder/predictions/demo-1000/virus-cnn/single/1x1/tuned/native/rep1"
+    rules = "--allowed-rules predict familiarity length_errors --forcerun predict"
+    for named in (f"{run}/run.json", run, "results/ladder"):
+        _check_call(
+            f"predict --run {named} reads.fasta.gz 'a/my $x.fa' -c 1",
+            f"snakemake {below}/reads.tsv {below}/my-x.tsv --cores 1 {rules} --config "
+            """'predict={"inputs": {"reads": "reads.fasta.gz", "my-x": "a/my $$x.fa"}}' """
+            f"--configfile {LADDER}",
+            tmp_path,
+            project,
+        )
+    same = escala("predict", "--run", str(run), "reads.fasta.gz", "a/reads.fa", "-n", cwd=project)
+    assert f"{below}/reads.tsv {below}/a-reads.tsv" in same.stderr
+
+    for arguments, reason in (
+        (("--run", str(run)), "FILE: is missing"),
+        (("--run", str(run), "none.fasta"), "'none.fasta': no such file"),
+        (("--run", "results/none", "reads.fasta.gz"), "no such run"),
+        (("--run", "experiments", "reads.fasta.gz"), "no run is here"),
+        (("--run", str(run.with_name("rep2")), "reads.fasta.gz"), "none ended ok with a model"),
+        (("reads.fasta.gz",), "escala predict --run RUN reads.fasta.gz"),
+    ):
+        done = escala("predict", *arguments, cwd=project)
+        assert done.returncode == 2 and reason in done.stderr, (arguments, done.stderr)
+    other = _trained(project, "rep3")
+    done = escala("predict", "--run", "results/ladder", "reads.fasta.gz", cwd=project)
+    assert done.returncode == 2 and str(run) in done.stderr and str(other) in done.stderr
+
+
 def _check_call(arguments: str, call: str, tmp_path: Path, project: Path) -> None:
     """Check that the command, in the folder of a project, prints a call and makes it."""
     record = tmp_path / "record"

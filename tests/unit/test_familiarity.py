@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from escala.core.errors import InputError
+from escala.core.files import write_json
 from escala.data.encode import encode, letters, reverse_complement
 from escala.data.genomes.familiarity import Familiarity, K, learn
 
@@ -28,7 +29,7 @@ def kmers(text: str) -> list[str]:
 @given(texts, st.text(alphabet="ACGTN", max_size=60), st.integers(0, 40))
 def test_the_share_is_that_of_the_kmers_seen(trained, strange, cut):
     known = {kmer for text in trained for kmer in kmers(text)}
-    familiarity = Familiarity.learn(([codes_of(text)] for text in trained), [])
+    familiarity = Familiarity.learn({0: ([codes_of(text)] for text in trained)}, {})
     asked = trained[0][cut:] + strange
     found = kmers(asked)
     share = familiarity.share(codes_of(asked))
@@ -48,7 +49,7 @@ def test_the_threshold_lets_the_stated_share_of_held_out_rows_be_flagged(tmp_pat
         row[random.choice(1000, changes, replace=False)] = 0
         row[:changes] = random.integers(1, 5, changes)
         held_out.append(row)
-    learned = Familiarity.learn([genome[None]], [np.array(held_out)])
+    learned = Familiarity.learn({0: [genome[None]]}, {0: [np.array(held_out)]})
     learned.save(tmp_path / "f.npz")
     familiarity = Familiarity.load(tmp_path / "f.npz")
     for false_alarms in (0.0, 0.05, 0.2):
@@ -66,7 +67,7 @@ def test_the_threshold_lets_the_stated_share_of_held_out_rows_be_flagged(tmp_pat
 def test_false_alarms_are_a_share(false_alarms):
     row = codes_of("ACGTTGCAAGCTTAGC")
     with pytest.raises(InputError, match="not from 0 to below 1"):
-        Familiarity.learn([row[None]], [row[None]]).threshold(false_alarms)
+        Familiarity.learn({0: [row[None]]}, {0: [row[None]]}).threshold(false_alarms)
 
 
 @pytest.mark.parametrize("held_out", [[], ["ACGTTGCAAGN"]])
@@ -74,7 +75,10 @@ def test_without_a_held_out_kmer_nothing_is_learnt(tmp_path, held_out):
     trained = codes_of("ACGTTGCAAGC")[None]
     np.save(tmp_path / "train.npy", trained)
     np.save(tmp_path / "train_genomes.npy", np.zeros(1, np.int32))
+    write_json(tmp_path / "dataset.json", {"window": {"reverse_complement": False}})
+    np.save(tmp_path / "train_labels.npy", np.zeros(1, np.int64))
     np.save(tmp_path / "test.npy", np.array([codes_of(t) for t in held_out]).reshape(-1, 11))
+    np.save(tmp_path / "test_labels.npy", np.zeros(len(held_out), np.int64))
     with pytest.raises(InputError, match="false alarms cannot be measured"):
         learn(tmp_path, tmp_path / "familiarity.npz")
     assert not (tmp_path / "familiarity.npz").exists()
@@ -85,6 +89,41 @@ def test_what_smoten_made_is_not_learnt(tmp_path):
     real, made = random.integers(1, 5, (2, 200), dtype=np.uint8)
     np.save(tmp_path / "train.npy", np.stack([real, made]))
     np.save(tmp_path / "train_genomes.npy", np.array([0, -1], np.int32))
+    write_json(tmp_path / "dataset.json", {"window": {"reverse_complement": False}})
+    np.save(tmp_path / "train_labels.npy", np.zeros(2, np.int64))
     np.save(tmp_path / "test.npy", real[None])
+    np.save(tmp_path / "test_labels.npy", np.zeros(1, np.int64))
     learnt = learn(tmp_path, tmp_path / "familiarity.npz")
     assert (learnt.share(real), learnt.share(made)) == (1, 0)
+    assert learnt.share(reverse_complement(real)) == 0, "of rows of one strand"
+
+
+def test_a_member_that_differs_is_near_and_what_no_class_is_like_is_far(tmp_path):
+    """The second threshold is what test rows reach if their own class is left out."""
+    random = np.random.default_rng(3)
+    ancestor = random.integers(1, 5, 4000, dtype=np.uint8)
+
+    def changed(genome: np.ndarray, share: float) -> np.ndarray:
+        places = random.choice(len(genome), int(share * len(genome)), replace=False)
+        result = genome.copy()
+        result[places] = (result[places] + random.integers(0, 3, len(places))) % 4 + 1
+        return result
+
+    classes = [changed(ancestor, 0.2) for _ in range(3)]
+    rows = {label: [genome.reshape(8, 500)] for label, genome in enumerate(classes)}
+    held_out = {
+        label: [np.concatenate([changed(row, 0.01)[None] for row in genome.reshape(8, 500)])]
+        for label, genome in enumerate(classes)
+    }
+    Familiarity.learn(rows, held_out).save(tmp_path / "f.npz")
+    familiarity = Familiarity.load(tmp_path / "f.npz")
+    threshold = familiarity.threshold(0.05)
+
+    def said(genome: np.ndarray) -> str:
+        return familiarity.likeness(familiarity.share(genome), threshold)
+
+    assert said(changed(classes[0], 0.005)) == "familiar"
+    assert said(changed(classes[1], 0.03)) == "near"
+    assert said(changed(ancestor, 0.2)) == "far", "a fourth class, as like the others as they are"
+    assert said(random.integers(1, 5, 4000, dtype=np.uint8)) == "far"
+    assert said(np.zeros(100, np.uint8)) == "far", "without a letter there is no evidence"

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 
+from escala.experiment.predictions import RULES as PREDICTING
 from tests.conftest import CLASSES
 from tests.workflow.conftest import experiment_of
 
@@ -77,15 +78,44 @@ def test_fragments_of_either_strand_are_classified_by_asking_for_their_table(
             "length": 400,
         },
     )
-    experiment["predict"] = {"inputs": {"mine": "mine.fasta"}}
+    experiment["predict"] = {"inputs": {"mine": "mine.fasta"}, "error_limit": 0.5}
     target = f"results/small/predictions/tiles/{CELL}/mine.tsv"
-    (tmp_path / "mine.fasta").write_text(">strange\n" + "ACGGTTCA" * 60 + "\n")
+    (tmp_path / "mine.fasta").write_text(
+        ">strange\n" + "ACGGTTCA" * 60 + "\n>short\nACGGTTCAACGGTTCAA\n"
+    )
     done = snakemake(target, experiment=experiment)
     assert done.returncode == 0, done.stdout + done.stderr
-    [row] = pd.read_csv(tmp_path / target, sep="\t").itertuples()
-    assert row.unlike_anything_seen and row.letters == 480
+    table = tmp_path / target
+    row, short = pd.read_csv(table, sep="\t").itertuples()
+    assert row.unlike_anything_seen and row.likeness == "far" and row.letters == 480
+    assert not row.shorter_than_rows and short.shorter_than_rows
+    assert short.too_short and 0 <= row.error_at_length <= short.error_at_length
+    counts = "2 records: 1 shorter than the model's rows, "
+    assert counts in done.stdout
+    assert done.stdout.splitlines()[-1] == f"Predictions: {target}"
     data = json.loads((tmp_path / "results/small/data/tiles/split4/dataset.json").read_text())
     assert data["window"]["reverse_complement"]
+    errors = json.loads(
+        (tmp_path / f"results/small/runs/tiles/{CELL}/length_errors.json").read_text()
+    )
+    assert [entry["letters"] for entry in errors["lengths"]][:3] == [50, 75, 100]
     code, said = dry_run(target.replace("mine", "yours"))
     assert code != 0
     assert "predict.inputs names no yours" in said
+
+    # A query that cannot be read leaves the table of the last one as it was.
+    before, query = table.read_bytes(), (tmp_path / "mine.fasta").read_text()
+    (tmp_path / "mine.fasta").write_text(">protein\nMKTLLQEF\n")
+    for _ in range(2):
+        failed = snakemake(target)
+        assert failed.returncode and "not nucleotides" in failed.stdout + failed.stderr
+        assert table.read_bytes() == before
+    # From the store, the counts are printed too. No run is trained, whatever changed.
+    (tmp_path / "mine.fasta").write_text(query)
+    (tmp_path / "results/small/data/tiles/split4/dataset.json").touch()
+    options = ["--allowed-rules", *PREDICTING, "--forcerun", "predict"]
+    served = snakemake(target, *options, "--config", 'predict={"inputs": {"mine": "mine.fasta"}}')
+    assert served.returncode == 0, served.stderr
+    assert "predict: served from the store" in served.stdout and counts in served.stdout
+    assert "rule train" not in served.stdout + served.stderr
+    assert table.read_bytes() == before

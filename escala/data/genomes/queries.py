@@ -26,7 +26,8 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
 
     A model trained on the starts of genomes (`window.method: start`) gets only the beginning of
     each record. Other models get tiles of the whole record. Each record has the columns
-    `accession`, `letters` and `windows`; its evidence is the codes that the rows are cut from.
+    `accession`, `letters`, `shorter_than_rows` and `windows`; its evidence is the codes that the
+    rows are cut from.
 
     Parameters
     ----------
@@ -37,17 +38,34 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     ------
     InputError : the file is not nucleotide FASTA, or the model's rows were cut in an unknown way.
     """
-    window = _window(description)
+    _window(description)
     [spec] = specs(description)
     [length] = spec.shape
     found = tqdm(records(path), desc=path.name, unit=" records", disable=None)
     for accession, sequence in nucleotides(found, path):
-        codes = np.frombuffer(encode(sequence), np.uint8)
-        if window["method"] == "start":
-            codes = codes[:length]
-        pieces = _pieces(codes, length, window)
-        columns = {"accession": accession, "letters": len(sequence), "windows": len(pieces)}
-        yield Query(columns, (pieces,), codes)
+        columns = {
+            "accession": accession,
+            "letters": len(sequence),
+            "shorter_than_rows": len(sequence) < length,
+        }
+        yield query(columns, np.frombuffer(encode(sequence), np.uint8), description)
+
+
+def query(columns: Mapping[str, Any], codes: np.ndarray, description: Mapping[str, Any]) -> Query:
+    """Return a sequence cut as the model's rows were; see `queries`.
+
+    Parameters
+    ----------
+    columns : of the sequence; the number of its `windows` is added.
+    codes : of the sequence, uint8 of shape (letters,).
+    """
+    window = _window(description)
+    [spec] = specs(description)
+    [length] = spec.shape
+    if window["method"] == "start":
+        codes = codes[:length]
+    pieces = _pieces(codes, length, window)
+    return Query({**columns, "windows": len(pieces)}, (pieces,), codes)
 
 
 def _window(description: Mapping[str, Any]) -> dict:

@@ -1,16 +1,16 @@
-"""The k-mers of encoded sequences; a k-mer and its reverse complement count as one."""
+"""The k-mers of encoded sequences, of one strand or of both."""
 
 from __future__ import annotations
 
 import numpy as np
 
 
-def canonical_kmers(codes: np.ndarray, k: int) -> np.ndarray:
+def kmers(codes: np.ndarray, k: int, strands: bool) -> np.ndarray:
     """Return the number of every k-mer of a sequence, in order of its start.
 
     A k-mer is read as a number in base 4 with the digits A 0, C 1, G 2 and T 3. The smaller one of
-    the numbers of a k-mer and of its reverse complement stands for both. K-mers with an ambiguous
-    letter or padding are left out.
+    the numbers of a k-mer and of its reverse complement stands for both if `strands` is true.
+    K-mers with an ambiguous letter or padding are left out.
 
     Parameters
     ----------
@@ -25,10 +25,17 @@ def canonical_kmers(codes: np.ndarray, k: int) -> np.ndarray:
     if starts < 1:
         return np.empty(0, np.int64)
     digits = (codes.astype(np.int64) - 1) & 3
-    forward, backward = _numbers(digits, k), _numbers(3 - digits[::-1], k)[::-1]
+    numbers = _numbers(digits, k)
+    if strands:
+        numbers = np.minimum(numbers, _numbers(3 - digits[::-1], k)[::-1])
     unclear = np.concatenate([[0], np.cumsum(codes == 0)])
     clear = unclear[k:] == unclear[:-k]
-    return np.minimum(forward, backward)[clear]
+    return numbers[clear]
+
+
+def canonical_kmers(codes: np.ndarray, k: int) -> np.ndarray:
+    """Return the k-mers of a sequence, with those of the other strand as the same; see `kmers`."""
+    return kmers(codes, k, strands=True)
 
 
 def _numbers(digits: np.ndarray, k: int) -> np.ndarray:

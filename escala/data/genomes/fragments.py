@@ -1,0 +1,70 @@
+"""Fragments of a split's test genomes, of several lengths, as records to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from escala.data.base import specs
+from escala.data.encode import reverse_complement
+from escala.data.genomes.arrays import Genomes
+from escala.data.genomes.queries import query
+from escala.data.queries import Query
+
+#: Letters of the fragments. A record is judged by the longest of these that it reaches.
+LENGTHS = (50, 75, 100, 150, 200, 300, 400, 500, 700, 1000, 1500, 2000, 3000, 5000, 7000,
+           10_000, 15_000, 20_000, 30_000)  # fmt: skip
+#: Fragments of one length, over all classes; and letters that the model reads of them, about. Each
+#: class has at least `LEAST`.
+FRAGMENTS, LETTERS, LEAST = 1000, 3_000_000, 20
+SEED = 0
+
+
+def inputs(split: Path) -> dict[str, Path]:
+    """Return the files that `fragments` reads, by name."""
+    genomes = {name: split.parent / name for name in ("codes.npy", "records.tsv")}
+    return genomes | {"test_genomes.npy": split / "test_genomes.npy"}
+
+
+def fragments(
+    split: Path, description: Mapping[str, Any]
+) -> Iterator[tuple[int, list[tuple[Query, int]]]]:
+    """Yield the fragments of each length with the labels of their classes, shorter lengths first.
+
+    They begin anywhere in the kept letters of the test genomes, which are all letters unless rows
+    are the starts of genomes (`window.method: start`). Each class has as many. They are cut from
+    either strand if the model's rows are. A fragment has no columns.
+
+    Parameters
+    ----------
+    split : folder with `test_genomes.npy`; the folder above it holds `codes.npy` and `records.tsv`.
+    description : the `dataset.json` of the split.
+
+    Returns
+    -------
+    Only lengths that a genome of each class reaches. Without test genomes there is none.
+    """
+    genomes, random = Genomes.load(split.parent), np.random.default_rng(SEED)
+    tested = np.unique(np.load(split / "test_genomes.npy", allow_pickle=False))
+    tested = tested[tested >= 0]
+    labels = np.unique(genomes.labels[tested])
+    offsets = genomes.records["offset"].to_numpy(np.int64)
+    [spec] = specs(description)
+    for length in sorted({*LENGTHS, *spec.shape}):
+        long = tested[genomes.letters[tested] >= length]
+        if not len(labels) or set(genomes.labels[long]) != set(labels):
+            return
+        read = max(length, *spec.shape)
+        each = max(LEAST, min(FRAGMENTS, LETTERS // read) // len(labels))
+        drawn = []
+        for label in labels.tolist():
+            for genome in random.choice(long[genomes.labels[long] == label], each):
+                first = offsets[genome] + random.integers(genomes.letters[genome] - length + 1)
+                codes = np.array(genomes.codes[first : first + length])
+                if description["window"]["reverse_complement"] and random.integers(2):
+                    codes = reverse_complement(codes)
+                drawn.append((query({}, codes, description), label))
+        yield length, drawn

@@ -1,0 +1,120 @@
+"""Tables of predictions for a user's own files, from the run that is to make them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from escala.core.errors import InputError
+from escala.core.files import read_json
+from escala.workloads.models import DESCRIPTION
+
+#: Rules that a prediction with a trained run may need: none that trains.
+RULES = ("predict", "familiarity", "length_errors")
+#: Suffixes that come after the one of the format.
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+#: Depth of the folder of a run: results/EXPERIMENT/runs/, six names, the repeat.
+_DEPTH = 10
+#: Maximum number of runs in a message.
+_NAMED = 8
+
+
+class Predictions(NamedTuple):
+    """What a call of Snakemake needs to classify files.
+
+    Attributes
+    ----------
+    experiment : name of the experiment of the run.
+    targets : a table for each file.
+    settings : the value of `predict`, as JSON, that names the files.
+    """
+
+    experiment: str
+    targets: list[str]
+    settings: str
+
+
+def predictions(run: Path, files: Sequence[Path]) -> Predictions:
+    """Return the tables of a run for some files.
+
+    Parameters
+    ----------
+    run : a `run.json`, its folder, or a folder above it that holds one trained run; below
+        `results/` in the working directory.
+    files : in the format of the dataset's kind.
+
+    Raises
+    ------
+    InputError : a file is missing, no file is given, or not exactly one trained run fits.
+    """
+    folder = _trained(run)
+    _, experiment, _, *names = folder.parts
+    if not files:
+        raise InputError("FILE", None, "is missing", f"escala predict --run {run} reads.fasta")
+    if missing := [str(file) for file in files if not file.exists()]:
+        raise InputError("FILE", ", ".join(missing), "no such file", "name existing files")
+    inputs = {name: _plain(file) for name, file in _named(files).items()}
+    below = Path("results", experiment, "predictions", *names)
+    targets = [str(below / f"{name}.tsv") for name in inputs]
+    return Predictions(experiment, targets, json.dumps({"inputs": inputs}, ensure_ascii=False))
+
+
+def _trained(run: Path) -> Path:
+    """Return the folder of the only trained run at or below a path, from `results/` on."""
+    folder = Path(os.path.relpath(run.parent if run.name == "run.json" else run))
+    if not folder.is_dir():
+        raise InputError("--run", str(run), "no such run", "name a folder below results/")
+    found = sorted(file.parent for file in folder.glob("**/run.json"))
+    found = [each for each in found if each.parts[0] == "results" and len(each.parts) == _DEPTH]
+    trained = [each for each in found if (each / DESCRIPTION).exists() and _ended_ok(each)]
+    if len(trained) == 1:
+        return trained[0]
+    if trained:
+        listed = "".join(f"\n  {each}" for each in trained[:_NAMED])
+        more = f"\n  and {len(trained) - _NAMED} more" if len(trained) > _NAMED else ""
+        reason = f"{len(trained)} trained runs fit:{listed}{more}\n"
+        raise InputError("--run", str(run), reason, "name one of them")
+    reason = f"of {len(found)} runs here none ended ok with a model" if found else "no run is here"
+    remedy = "name the folder of a run below results/ that ended ok with save_model: true"
+    raise InputError("--run", str(run), reason, remedy)
+
+
+def _ended_ok(folder: Path) -> bool:
+    try:
+        return read_json(folder / "run.json")["status"] == "ok"
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _named(files: Sequence[Path]) -> dict[str, Path]:
+    """Return the files by the names of their tables: that of the file, or with its folders."""
+    plain = [_name(_stem(file)) for file in files]
+    names = [
+        _name("-".join([*file.parent.parts, _stem(file)])) if plain.count(name) > 1 else name
+        for name, file in zip(plain, files, strict=True)
+    ]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        reason = f"several files would have the table {twice[0]}.tsv"
+        raise InputError("FILE", ", ".join(map(str, files)), reason, "predict them one by one")
+    return dict(zip(names, files, strict=True))
+
+
+def _stem(file: Path) -> str:
+    """Return the name of a file without its suffix, and without that of a compression."""
+    return file.with_suffix("").stem if file.suffix in COMPRESSED else file.stem
+
+
+def _name(text: str) -> str:
+    """Return a text as the name of a table: letters, digits, `-` and `_`, 64 at most."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[-64:].strip("-_") or "query"
+
+
+def _plain(file: Path) -> str:
+    """Return a path as an experiment writes it, in which `$` and `~` have a meaning."""
+    text = str(file.absolute() if str(file).startswith("~") else file)
+    return text.replace("$", "$$")
