@@ -170,9 +170,13 @@ def get_or_compute(
     """
     store = location()
 
+    # Read once, because libraries that the step loads set variables of this process.
+    environment = variables.describe()
+
     def determined() -> dict:
         contents = {name: content(path, store) for name, path in inputs.items()}
-        return _determined(step, code, contents, parameters, measurement, packages, chosen)
+        found = _determined(step, code, contents, parameters, measurement, packages, chosen)
+        return found | {"environment": environment}
 
     if store is None:
         _make(step, make, outputs, optional)
