@@ -105,7 +105,8 @@ def make(call: list[str]) -> NoReturn:
     _require_project(folder)
     # On stderr, because stdout belongs to the call.
     print(f"$ {shlex.join(call)}", file=sys.stderr, flush=True)
-    environment.prepend_search_paths(folder)
+    environment.prepare(folder)
+    environment.require_work_folder(folder)
     os.execvp(call[0], call)
 
 

@@ -32,7 +32,7 @@ def main() -> int:
         help="settings of the workload in an experiment",
     )
     arguments = parser.parse_args()
-    environment.prepend_search_paths(Path(__file__).resolve().parent.parent)
+    environment.prepare(Path(__file__).resolve().parent.parent)
     # TensorFlow is imported after the arguments are checked.
     from escala.workload_check import answers
 

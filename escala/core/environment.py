@@ -3,23 +3,85 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
+import sysconfig
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from escala.core.errors import InputError
+
 #: Environment variable that holds the name of the session.
 SESSION_VARIABLE = "ESCALA_SESSION"
+#: Folder for what programs keep at home, in the project, if the user has no home to write to.
+HOME = Path(".escala", "home")
 
 
-def prepend_search_paths(root: Path) -> None:
-    """Put this interpreter first on PATH, and the project folder first on PYTHONPATH.
+def prepare(root: Path) -> None:
+    """Make this process's environment one in which Snakemake and its jobs work.
+
+    This interpreter is put first on PATH, and the project folder on PYTHONPATH. What of PYTHONPATH
+    would replace modules of this environment is left out: a module system on a cluster sets such
+    folders. A home that cannot be written to is replaced, and a user without a name is named by its
+    number. Each replacement is said on standard error.
 
     Parameters
     ----------
     root : the project folder, which holds `escala/` and `scripts/`.
+
+    Raises
+    ------
+    InputError : the path of the project folder has characters that Snakemake reads otherwise.
     """
+    remedy = "rename the folder, or move the project to another one"
+    require_plain(root, "project folder", remedy, "{}\n" + os.pathsep)
     _prepend("PATH", Path(sys.executable).parent)
-    _prepend("PYTHONPATH", root)
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [root, *_search_paths(root)]))
+    if not _is_usable(os.environ.get("HOME")):
+        home = root / HOME
+        home.mkdir(parents=True, exist_ok=True)
+        _say(f"HOME: {os.environ.get('HOME', '')!r} cannot be written to; {home} serves instead")
+        os.environ["HOME"] = str(home)
+    if not {"LOGNAME", "USER", "LNAME", "USERNAME"} & os.environ.keys() and not _has_entry():
+        os.environ["USER"] = os.environ["LOGNAME"] = f"user{os.getuid()}"
+
+
+def require_plain(path: Path | str, where: str, remedy: str, refused: str = "{}\n") -> None:
+    """Refuse a path that Snakemake would not read as it stands: braces mark its wildcards.
+
+    Parameters
+    ----------
+    refused : the characters that it must not hold.
+
+    Raises
+    ------
+    InputError : it holds one of them.
+    """
+    wrong = [character for character in refused if character in str(path)]
+    if wrong:
+        names = " and ".join(map(repr, wrong))
+        reason = f"holds {names}, which Snakemake or a search path reads as something else"
+        raise InputError(where, str(path), reason, remedy)
+
+
+def require_work_folder(folder: Path) -> None:
+    """Refuse a folder in which Snakemake cannot keep its own files.
+
+    Raises
+    ------
+    InputError : the folder, or what Snakemake left in it, belongs to somebody else.
+    """
+    own = folder / ".snakemake"
+    inside = [own, *(path for path in own.glob("*") if path.is_dir())]
+    for path in inside if own.exists() else [folder]:
+        if not _is_writable(path):
+            raise InputError(
+                "working directory",
+                str(path),
+                f"belongs to {_owner(path)}, and cannot be written to",
+                "let its owner remove it, or work in a copy of the project of your own",
+            )
 
 
 def start_session() -> None:
@@ -40,3 +102,67 @@ def session() -> str:
 def _prepend(variable: str, folder: Path) -> None:
     current = os.environ.get(variable)
     os.environ[variable] = os.pathsep.join(filter(None, [str(folder), current]))
+
+
+def _search_paths(root: Path) -> Iterator[Path]:
+    """Yield the folders of PYTHONPATH that replace no module; take the others off this process."""
+    named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    for folder in dict.fromkeys(Path(name).absolute() for name in named):
+        if folder.resolve() == root.resolve():
+            continue
+        replaced = sorted(_modules(folder) & _own_modules())
+        if not replaced:
+            yield folder
+            continue
+        sys.path[:] = [entry for entry in sys.path if Path(entry).absolute() != folder]
+        more = f" and {len(replaced) - 1} more" if len(replaced) > 1 else ""
+        _say(
+            f"PYTHONPATH: {folder} is left out, because its {replaced[0]}{more} would replace that "
+            "of this environment"
+        )
+
+
+def _own_modules() -> set[str]:
+    own = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    return set(sys.stdlib_module_names).union(*(_modules(Path(folder)) for folder in own))
+
+
+def _modules(folder: Path) -> set[str]:
+    """Return the names of the modules and packages that Python would import from a folder."""
+    if not folder.is_dir():
+        return set()
+    found = set()
+    for path in folder.iterdir():
+        name, _, suffix = path.name.partition(".")
+        is_package = not suffix and path.is_dir() and any(path.glob("*.py"))
+        if is_package or suffix == "py" or suffix.endswith("so"):
+            found.add(name)
+    return found
+
+
+def _is_usable(home: str | None) -> bool:
+    return bool(home) and Path(home).is_dir() and _is_writable(Path(home))
+
+
+def _is_writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _owner(path: Path) -> str:
+    number = path.stat().st_uid
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"the user {number}"
+
+
+def _has_entry() -> bool:
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
+
+
+def _say(message: str) -> None:
+    print(f"escala: {message}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from string import Template
 
+from escala.core.environment import require_plain
 from escala.core.errors import InputError
 
 #: Files and folders that systems leave beside a user's, in small letters.
@@ -25,8 +26,17 @@ def expanded_path(text: str, where: str) -> str:
 
     A relative path that begins with `-` is made absolute, so that no program takes it for an
     option.
+
+    Raises
+    ------
+    InputError : a variable or the user's home is not known, or the path holds braces.
     """
-    path = Path(expanded(text, where)).expanduser()
+    found = expanded(text, where)
+    require_plain(found, where, "rename the folder, or name a link to it")
+    try:
+        path = Path(found).expanduser()
+    except RuntimeError:
+        raise InputError(where, text, "the home of the user is not known", "set HOME") from None
     return str(path.absolute() if path.parts[:1] and path.parts[0].startswith("-") else path)
 
 

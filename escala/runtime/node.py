@@ -55,6 +55,13 @@ def describe(interface: str | None, ports: int, address: str | None = None) -> N
     if interface is None:
         found = [name for name, held in by_interface.items() if _resolved(address or host) in held]
         interface = found[0] if found else None
+    if interface == LOOPBACK and not by_interface.get(LOOPBACK):
+        raise InputError(
+            f"network on {host}",
+            LOOPBACK,
+            "is down: the ranks of one machine exchange over it",
+            "as root: ip link set lo up",
+        )
     if not by_interface.get(interface):
         known = ", ".join(name for name, held in by_interface.items() if held)
         raise InputError(

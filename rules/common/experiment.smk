@@ -15,10 +15,18 @@ ROOT = Path(workflow.basedir)
 WORKDIR = Path.cwd()
 sys.path.insert(0, str(ROOT))
 
+from escala.core import environment
+from escala.core.errors import InputError
+
+# Before other libraries are imported, because PYTHONPATH may hold foreign ones.
+try:
+    environment.prepare(ROOT)
+except InputError as error:
+    raise WorkflowError(str(error)) from None
+
 from escala import experiment as experiments
 from escala.cache import store
-from escala.core import environment, interrupts
-from escala.core.errors import InputError
+from escala.core import interrupts
 from escala.core.files import read_json
 from escala.data import kind_of
 from escala.experiment import calibration
@@ -26,7 +34,6 @@ from escala.experiment.files import files_by_name
 from escala.probes import PROBES
 from escala.runtime import slurm_executor
 
-environment.prepend_search_paths(ROOT)
 if workflow.is_main_process:
     # The name of this call of Snakemake; its jobs inherit it.
     environment.start_session()
