@@ -511,6 +511,7 @@ def _names_of_row_scores(subject: Subject) -> set[str]:
 
 def _fit(subject: Subject) -> str:
     _require(("OPTIMIZER", "fit", "shapes", "probabilities"), subject)
+    offers.require_classes(subject.module, subject.arrays.description)
     inputs, targets = subject.arrays.gather("train", slice(None))
     counts = np.bincount(targets, minlength=subject.form[1][0])
     arguments = inputs, targets, counts, subject.settings

@@ -114,10 +114,11 @@ def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str
             f"{_STEPS}",
             "do not call compile, and load a stored model with compile=False",
         )
-    for name, value in vars(work).items():
-        if name in UNREAD and (callable(value) or tf.nest.is_nested(value)):
+    for name in UNREAD:
+        if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
             yield f"{name} of the module is never used: {_STEPS}", f"remove {name}"
-        if any(map(_is_callback, tf.nest.flatten(value) if tf.nest.is_nested(value) else [value])):
+    for name, value in (vars(work) | vars(model)).items():
+        if any(map(_is_callback, value if isinstance(value, list | tuple) else [value])):
             yield (
                 f"the callback {name} is never called: {_STEPS}",
                 "remove it; early_stopping, validate and checkpoint_epochs are settings of the "
@@ -133,6 +134,12 @@ def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str
 
 def _ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
     """Yield what a run would ignore of an optimizer, each with the remedy."""
+    if not hasattr(optimizer, "apply_gradients"):
+        kind = type(optimizer).__name__
+        yield (
+            f"optimizer gives {kind}, no optimizer of Keras",
+            "return a keras.optimizers.Optimizer",
+        )
     if hasattr(optimizer, "get_scaled_loss"):
         yield (
             "the optimizer scales the loss, and no loss is scaled here",

@@ -62,6 +62,6 @@ def require_classes(work: ModuleType, description: Mapping) -> None:
     raise InputError(
         work.__file__,
         None,
-        f"targets are {targets}, and a fit needs one class for each row",
+        f"the dataset has {targets}, and a fit needs one class for each row",
         "use a workload that is trained by steps",
     )

@@ -112,6 +112,14 @@ IGNORED = {
     "callback slower is never": """
         slower = [tf.keras.callbacks.ReduceLROnPlateau(monitor="loss")]
         """,
+    "callback kept is never": """
+        MIXED = {1: "a", "b": 2}
+
+        def build(specs, outputs, settings, knobs):
+            model = tf.keras.Sequential([layers.Input((4,)), layers.Dense(1), layers.Reshape(())])
+            model.kept = [tf.keras.callbacks.EarlyStopping()]
+            return model
+        """,
     "callback Own is never": """
         class Own(tf.keras.callbacks.Callback):
             pass
@@ -129,6 +137,10 @@ IGNORED = {
         def optimizer(settings, learning_rate, knobs):
             inner = tf.keras.optimizers.SGD(learning_rate)
             return tf.keras.mixed_precision.LossScaleOptimizer(inner)
+        """,
+    "optimizer gives str": """
+        def optimizer(settings, learning_rate, knobs):
+            return "adam"
         """,
     "legacy": """
         def optimizer(settings, learning_rate, knobs):
@@ -175,6 +187,27 @@ def test_what_a_run_would_ignore_is_refused_by_name(write, reason):
     with pytest.raises(InputError, match=reason) as refused:
         STEPS_CHECKS["build"](subject(write(IGNORED[reason])))
     assert refused.value.where.endswith("mine/model.py") and refused.value.remedy
+
+
+def test_a_fit_needs_one_class_for_each_row(write):
+    folder = write(
+        "OPTIMIZER = 'mean'\n"
+        "def fit(inputs, targets, counts, settings): ...\n"
+        "def shapes(specs, outputs, settings): ...\n"
+        "def probabilities(weights, inputs): ...\n"
+    )
+    file = folder / "workload.yaml"
+    file.write_text(file.read_text().replace("trained_by: steps", "trained_by: fit"))
+    with pytest.raises(InputError, match="the dataset has no classes, and a fit needs one class"):
+        workload_check.FIT_CHECKS["fit"](subject(folder))
+
+
+def test_layers_without_an_input_get_their_variables(write):
+    folder = write("""
+        def build(specs, outputs, settings, knobs):
+            return tf.keras.Sequential([layers.Dense(1), layers.Reshape(outputs)])
+        """)
+    assert "2 variables, 5 parameters" in STEPS_CHECKS["build"](subject(folder))
 
 
 def test_a_complete_regression_is_accepted_and_may_use_what_keras_offers(write):

@@ -122,3 +122,14 @@ def test_an_error_in_the_users_code_is_named_by_file_and_line(
     assert outcome.status == "failed"
     assert f"{code}, line {number}: " in outcome.reason
     assert reason in outcome.reason
+
+
+def test_what_a_run_would_ignore_ends_it(own_workload, small_split, request_for, tmp_path):
+    """The check is not obligatory."""
+    changed(own_workload / "model.py", "Adam(learning_rate)", "Adam(learning_rate, use_ema=True)")
+    folders.add(folders.WORKLOADS, "words", str(own_workload), "test")
+    request = request_for("single", "1x1", workload="words", words=8)
+    outcome = measure(request, small_split, tmp_path / "run" / "run.json", 120)
+    assert outcome.status == "failed"
+    assert "model.py: use_ema averages" in outcome.reason
+    assert "Remedy: set use_ema=False" in outcome.reason
