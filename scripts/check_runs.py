@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 
 from escala import cli
+from escala.core.readable import counted
+from escala.record.disturbance import earlier, is_disturbed
 from escala.record.schema import read_result
 
 
@@ -29,6 +31,10 @@ def main() -> int:
         _say_results(paths, folders, arguments.page)
         return 1
     print(f"All {len(runs)} runs ended ok." if len(runs) > 1 else "The only run ended ok.")
+    again, stay = (sum(map(bool, map(each, runs.values()))) for each in (earlier, is_disturbed))
+    if again or stay:
+        again = counted(again, "run")
+        print(f"Disturbed by other work and measured again: {again}; still disturbed: {stay}.")
     _say_results(paths, folders, arguments.page)
     return 0
 

@@ -65,6 +65,12 @@ def print_estimate():
                 "others has its match: its reference, in the same repeat and session.",
                 flush=True,
             )
+        if again.times() and requested_runs(needed_only=True):
+            print(
+                "A timing run that other work disturbs is measured again, at most "
+                f"{counted(again.times(), 'time')}; the estimate does not hold that.",
+                flush=True,
+            )
         if store.location() and store.location().exists():
             print(f"Runs in the store {store.location()} take no time.", flush=True)
 

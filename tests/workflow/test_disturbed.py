@@ -60,6 +60,8 @@ def test_a_disturbed_run_is_measured_again_at_the_end_of_its_repeat(snakemake, i
     assert len(count.read_text()) == 4
     assert "core of other processes; it will be measured again at the end of repeat 1" in said
     assert "1 of 2 runs are measured again" in said
+    assert "A timing run that other work disturbs is measured again, at most 2 times" in said
+    assert "Disturbed by other work and measured again: 1 run; still disturbed: 0." in said
     runs = [read_json(tmp_path / each) for each in TARGETS]
     [again] = [run for run in runs if run["disturbance"]["earlier"]]
     [once] = [run for run in runs if run is not again]
