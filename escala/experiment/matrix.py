@@ -195,17 +195,17 @@ class Experiment:
 
     @cached_property
     def again(self) -> list[Run]:
-        """The second run of each reference in each repeat; their ratios give the noise floor.
+        """The second run of each main reference in each repeat; their ratios give the noise floor.
 
         It has the same settings, split and seeds as the first.
         """
         if not self.settings["noise_floor"]:
             return []
-        return [replace(run, pair=AGAIN) for run in self.runs if self._is_reference_of_another(run)]
+        return [replace(run, pair=AGAIN) for run in self.runs if self._is_main_reference(run)]
 
-    def _is_reference_of_another(self, run: Run) -> bool:
+    def _is_main_reference(self, run: Run) -> bool:
         return takes_steps(run) and any(
-            run.configuration in self._references[other]
+            run.configuration in self._references[other][:1]
             for other in self.configurations_of(run.workload)
         )
 
