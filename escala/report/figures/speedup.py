@@ -78,8 +78,8 @@ def draw(tables: Tables) -> Figure:
     note(
         figure,
         [
-            f"Reference: {_main_references(speedup)}. Points are estimates over pairs of runs of the "
-            "same session and repeat. Bars are 95 % intervals from "
+            f"Reference: {_main_references(speedup)}. Points are estimates over pairs of runs of "
+            "the same session and repeat. Bars are 95 % intervals from "
             f"{VALUES_FOR_INTERVAL} pairs on, and the range for fewer. The dashed line is the "
             "ideal: the speed-up equals the cores divided by the cores of the reference, and the "
             "efficiency is 1.",
