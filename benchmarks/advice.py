@@ -39,7 +39,7 @@ from escala.analysis.cost_model.calibration import LEVEL, read
 from escala.analysis.measurements import read_run
 from escala.analysis.queue_waits import Job, Waits
 from escala.analysis.statistics import LEVEL as MEASURED
-from escala.analysis.statistics import Interval, median_interval
+from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml
 from escala.core.readable import counted
@@ -397,7 +397,7 @@ def judged(scenario: Scenario, answer: Mapping, found: Sequence[Measured]) -> Ou
         verdict = RIGHT if right else NOT_COMPARED if own is None else WRONG
         return Outcome(scenario, answer, advised, tuple(found), None, 0, verdict)
     both = sorted(own.amounts.keys() & best.amounts.keys())
-    ratio = median_interval([own.amounts[each] / best.amounts[each] for each in both])
+    ratio = ratio_interval([own.amounts[each] / best.amounts[each] for each in both])
     same = len(both) >= LEAST_PAIRS and ratio.low <= 1
     not_best = AS_GOOD if same and own.excluded is None else WRONG
     verdict = RIGHT if own is best else not_best

@@ -7,6 +7,7 @@ import re
 
 import pandas as pd
 
+from escala.report.history.rows import add
 from tests.workflow.conftest import SIMULATED, experiment_of
 from tests.workflow.measured import FAKE
 
@@ -60,3 +61,9 @@ def test_a_pilot_is_followed_by_as_many_runs_as_it_asks_for(snakemake, tmp_path,
     later = snakemake("--dry-run", table)
     assert "Nothing to be done" in later.stdout + later.stderr
     assert not re.search("a pilot decides", later.stdout)
+    # Sessions of a history are an input of the tables.
+    add(tmp_path / ".escala" / "history", [tmp_path / "results" / "small"])
+    again = snakemake(table)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert re.search(r"tables +1\n", again.stdout + again.stderr)
+    assert "Nothing to be done" in (last := snakemake("--dry-run", table)).stdout + last.stderr
