@@ -25,8 +25,9 @@ def main() -> int:
     if failed:
         retry = "; ".join(f"uv run python scripts/retry.py {folder}" for folder in folders)
         print(
-            f"{len(failed)} of {len(runs)} runs did not end ok. To repeat only these: {retry}; "
-            "then the same command again."
+            f"{len(failed)} of {len(runs)} runs did not end ok. To repeat only these, and the runs "
+            f"of the same repeats that they are compared with: {retry}; then the same command "
+            "again."
         )
         _say_results(paths, folders, arguments.page)
         return 1

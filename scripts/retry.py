@@ -1,6 +1,7 @@
 """Remove the failed runs of an experiment, so that the next call of Snakemake repeats them.
 
-Files that cannot be read, for example after a power loss, are removed too.
+It measures their references of the same repeats with them. Files that cannot be read, for example
+after a power loss, are removed too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ def main() -> None:
     failed = {path: status for path in paths if (status := _status(path)) != "ok"}
     for path, status in failed.items():
         _remove(path, status or "it cannot be read")
-    print(f"{len(failed)} of {len(paths)} runs will be repeated by the next call of Snakemake.")
+    print(
+        f"{len(failed)} of {len(paths)} runs will be repeated by the next call of Snakemake, with "
+        "the runs of the same repeats that they are compared with."
+    )
 
 
 def _status(path: Path) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from escala.record.comparable import CONFIGURATION, Verdict, comparable
-from escala.record.schema import read_result
+from escala.record.schema import read_result, read_session
 from escala.strategies.knobs import renamed
 
 
@@ -45,6 +45,8 @@ def converted(run: dict) -> dict:
 def measurements(run_files: Iterable[str | Path]) -> list[dict]:
     """Read the current measurement of every run, and its older ones from `sessions/` beside it.
 
+    An older one that cannot be read is named, and left out.
+
     Returns
     -------
     The content of each `run.json` with the keys `file`, `current` (it is the one in run.json),
@@ -55,9 +57,9 @@ def measurements(run_files: Iterable[str | Path]) -> list[dict]:
         current = read_run(path)
         found.append(_marked(current, path, current))
         found += [
-            _marked(read_run(older), older, current)
+            _marked(converted(run), older, current)
             for older in sorted(path.parent.glob("sessions/*.json"))
-            if older.stem != current["session"]
+            if older.stem != current["session"] and (run := read_session(older))
         ]
     return found
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 from escala.core.files import read_json
@@ -11,7 +12,7 @@ from escala.core.readable import counted
 from escala.data import size_of
 from escala.data.size import Size
 from escala.experiment import Experiment, Run
-from escala.record.schema import read_result
+from escala.record.schema import read_session
 from escala.runtime.layout import Layout, global_batch
 from escala.workloads import WORKLOADS
 
@@ -40,8 +41,9 @@ def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
     if not runs:
         return "Estimated training time: none, no run has to be measured."
     earlier, rough, unknown = [], [], 0
+    seconds_of = _EarlierRuns(experiment)
     for run in runs:
-        measured = _from_earlier_runs(run, experiment(run.experiment))
+        measured = seconds_of.median(run)
         if measured is not None:
             earlier.append(measured)
             continue
@@ -84,24 +86,51 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _from_earlier_runs(run: Run, experiment: Experiment) -> float | None:
-    problem = ("dataset", "workload")
-    exactly = (*problem, "strategy", "layout", "variant", "network")
-    peers = experiment.of_instrument(run.instrument)
-    for keys in (exactly, problem):
-        seconds = _measured(
-            peer for peer in peers if all(getattr(peer, k) == getattr(run, k) for k in keys)
-        )
-        if seconds:
-            return statistics.median(seconds)
-    return None
+class _EarlierRuns:
+    """The seconds of earlier runs, of which each file is read once."""
+
+    def __init__(self, experiment: Callable[[str], Experiment]):
+        self._experiment = experiment
+        self._peers: dict[tuple, dict[tuple, list[Run]]] = {}
+        self._medians: dict[tuple, float | None] = {}
+        self._seconds: dict[Run, list[float]] = {}
+
+    def median(self, run: Run) -> float | None:
+        """Return the median seconds of a run's configuration, or else of its dataset and workload.
+
+        None if neither has an earlier run.
+        """
+        for names in _names(run):
+            key = run.experiment, run.instrument, names
+            if key not in self._medians:
+                peers = self._grouped(run.experiment, run.instrument)[names]
+                seconds = [each for peer in peers for each in self._measured(peer)]
+                self._medians[key] = statistics.median(seconds) if seconds else None
+            if self._medians[key] is not None:
+                return self._medians[key]
+        return None
+
+    def _grouped(self, experiment: str, instrument: str | None) -> dict[tuple, list[Run]]:
+        if (experiment, instrument) not in self._peers:
+            found = defaultdict(list)
+            for run in self._experiment(experiment).of_instrument(instrument):
+                for names in _names(run):
+                    found[names].append(run)
+            self._peers[experiment, instrument] = found
+        return self._peers[experiment, instrument]
+
+    def _measured(self, run: Run) -> list[float]:
+        if run not in self._seconds:
+            records = map(read_session, sorted(Path(run.folder).glob("sessions/*.json")))
+            self._seconds[run] = [
+                record["wall_seconds"] for record in records if record and record["status"] == "ok"
+            ]
+        return self._seconds[run]
 
 
-def _measured(runs: Iterable[Run]) -> list[float]:
-    records = [
-        read_result(path) for run in runs for path in Path(run.folder).glob("sessions/*.json")
-    ]
-    return [record["wall_seconds"] for record in records if record["status"] == "ok"]
+def _names(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of a run's configuration, and those of its dataset and workload."""
+    return (run.dataset, run.workload, *run.configuration), (run.dataset, run.workload)
 
 
 def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:

@@ -71,7 +71,6 @@ def read_result(path: Path) -> dict:
     return run
 
 
-@cache
 def read_session(path: Path) -> dict | None:
     """Return the content of an older measurement in `sessions/`, or None if it cannot be read.
 
@@ -81,8 +80,14 @@ def read_session(path: Path) -> dict | None:
     try:
         return read_result(path)
     except InputError as error:
-        print(f"escala: left out: {error}", file=sys.stderr, flush=True)
+        _leave_out(path.absolute(), str(error))
         return None
+
+
+@cache
+def _leave_out(path: Path, reason: str) -> None:
+    """Say why a file is left out, once for each file of each process."""
+    print(f"escala: left out: {reason}", file=sys.stderr, flush=True)
 
 
 @cache

@@ -7,6 +7,7 @@ measured, its references are measured with it (`escala.record.matches`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from snakemake.dag import DAG
@@ -35,6 +36,9 @@ class Graph:
 
     def __init__(self, run_of: Callable[..., Run], experiment: Callable[[str], Experiment]):
         self._run_of, self._experiment = run_of, experiment
+        # A call of Snakemake sees one state of the code and of the experiments.
+        self._identity = cache(self._identity)
+        self._source = cache(key.code_sha256)
         #: Runs that are measured only because others are.
         self.added: set[Run] = set()
 
@@ -84,7 +88,7 @@ class Graph:
 
     def _identity(self, run: Run) -> Identity:
         request = self._experiment(run.experiment).request(run)
-        source = key.code_sha256(run.workload, run.strategy, run.instrument)
+        source = self._source(run.workload, run.strategy, run.instrument)
         return Identity(key.request_sha256(request), source)
 
     def _refuse_failed_targets(self, dag: DAG) -> None:
