@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -81,14 +82,16 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
 
     Raises
     ------
-    InputError : several nodes, or `srun`, outside a SLURM allocation.
+    InputError : several nodes, or `srun`, outside a SLURM allocation; one node, on a machine that
+        is not of the allocation.
     """
     ports = processes_per_node(layout, strategy) + EXTRA_PORTS
     if layout.nodes == 1 and asked != SRUN:
+        require_host_of_allocation()
         chosen = MPIRUN if strategy.mpi else LOCAL
         return Launch(chosen if asked == "auto" else asked, [describe(LOOPBACK, ports)], None)
-    job = next((os.environ[name] for name in _ALLOCATION if os.environ.get(name)), None)
-    if job is None or shutil.which("srun") is None:
+    job = _allocation()
+    if job is None or not _has("srun"):
         several = layout.nodes > 1
         raise InputError(
             "layout" if several else "launcher",
@@ -102,6 +105,40 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
     nodes, world = _ask_nodes(job, layout, interface, ports, strategy.mpi)
     chosen = SRUN if not strategy.mpi or world == layout.nodes else MPIRUN
     return Launch(chosen if asked == "auto" else asked, nodes, job)
+
+
+def require_host_of_allocation() -> None:
+    """Refuse to measure runs of one node beside an allocation, as in the shell of `salloc`.
+
+    Raises
+    ------
+    InputError : this shell holds an allocation, and this machine is none of its nodes.
+    """
+    job, nodes = _allocation(), os.environ.get("SLURM_JOB_NODELIST")
+    # SLURM names the node to every process that it starts on one.
+    if job is None or nodes is None or "SLURMD_NODENAME" in os.environ:
+        return
+    here = socket.gethostname()
+    names = _output(["scontrol", "show", "hostnames", nodes]).split() if _has("scontrol") else []
+    if {here, here.partition(".")[0]} & {*names, nodes}:
+        return
+    raise InputError(
+        "SLURM_JOB_ID",
+        job,
+        f"is an allocation of {nodes}, and {here} is not of it: runs of one node would be measured "
+        "on this machine, and compared with those of the nodes",
+        f"start the call on a node: srun --jobid={job} --nodes=1 --pty …; or in a job script; to "
+        "measure this machine, leave the allocation",
+    )
+
+
+def _allocation() -> str | None:
+    """Return SLURM's number of the allocation of this shell or job, or None."""
+    return next((os.environ[name] for name in _ALLOCATION if os.environ.get(name)), None)
+
+
+def _has(program: str) -> bool:
+    return shutil.which(program) is not None
 
 
 def _ask_nodes(

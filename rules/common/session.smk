@@ -12,7 +12,7 @@ from snakemake.shell import shell
 from escala.core.hardware import available_cores, available_memory
 from escala.core.readable import counted
 from escala.record import estimate, estimate_disk, estimate_memory
-from escala.runtime import slurm
+from escala.runtime import launch, slurm
 from escala.workflow import graph
 
 SLURM_LOGS = Path(".snakemake/slurm_logs")
@@ -124,6 +124,8 @@ def refuse_impossible_layouts():
             named_experiment(run.experiment).require_cores(
                 run, min(len(available_cores()), workflow.cores)
             )
+            if Layout.parse(run.layout).nodes == 1:
+                launch.require_host_of_allocation()
         except InputError as error:
             raise WorkflowError(str(error)) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -163,3 +164,15 @@ def test_a_lab_that_is_up_is_left_as_it_is(lab):
     assert done.returncode == 0
     assert "is up, with 2 nodes" in done.stdout
     assert location() == lab
+
+
+def test_in_the_shell_of_an_allocation_one_node_is_not_measured_beside_it(lab):
+    survey = (
+        "from escala.runtime.launch import survey; from escala.runtime.layout import Layout; "
+        "from escala.strategies import STRATEGIES; "
+        "print(survey(Layout(1, 1), STRATEGIES['single'], None, 'auto').nodes[0].host)"
+    )
+    command = [sys.executable, "-c", survey]
+    done = subprocess.run(["salloc", "--nodes=1", *command], capture_output=True, text=True)
+    assert done.returncode and "is not of it: runs of one node" in done.stderr
+    assert "n1" in output("salloc", "--nodes=1", "--nodelist=n1", "srun", "--nodes=1", *command)

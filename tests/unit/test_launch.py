@@ -161,6 +161,34 @@ def test_several_nodes_and_srun_need_an_allocation(monkeypatch, nodes, asked, wh
     assert caught.value.where == where
 
 
+@pytest.fixture
+def allocation(tmp_path, monkeypatch):
+    """The shell of `salloc --nodes=2`, on a login node."""
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho n1; echo n2\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("allocation")
+@pytest.mark.parametrize("asked", ["auto", "local"])
+def test_one_node_is_not_measured_beside_an_allocation(asked):
+    with pytest.raises(InputError, match=r"17.*n\[1-2\].*srun --jobid=17") as caught:
+        launch.survey(Layout(1, 1), STRATEGIES["single"], None, asked)
+    assert caught.value.where == "SLURM_JOB_ID"
+
+
+@pytest.mark.usefixtures("allocation")
+@pytest.mark.parametrize(("host", "named"), [("n2", None), ("n2.cluster", None), ("vm", "n2")])
+def test_one_node_is_measured_on_a_node_of_the_allocation(monkeypatch, host, named):
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    if named:
+        monkeypatch.setenv("SLURMD_NODENAME", named)
+    assert launch.survey(Layout(1, 1), STRATEGIES["single"], None, "auto").launcher == "local"
+
+
 def test_an_interface_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(InputError, match=r"ib7.*name one of.*lo"):
         describe("ib7", 1)
