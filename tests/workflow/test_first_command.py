@@ -93,4 +93,5 @@ def test_the_tutorial_goes_on_with_files_of_ones_own(first_command, tmp_path):
     assert done.returncode == 0, done.stdout
     assert "from earlier runs of the same experiment" in done.stdout
     runs = [read_json(path) for path in (first_command / "results/my-genomes").rglob("run.json")]
-    assert [(run["layout"], run["status"]) for run in runs] == [("1x2", "ok")]
+    assert sorted((run["layout"], run["status"]) for run in runs) == [("1x1", "ok"), ("1x2", "ok")]
+    assert len({run["session"] for run in runs}) == 1
