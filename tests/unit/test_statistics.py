@@ -111,7 +111,7 @@ def test_the_interval_of_six_is_their_range_and_of_few_no_interval():
     assert ratio_interval([2.0] * 7) == pytest.approx((2.0, 2.0, 2.0))
 
 
-@pytest.mark.parametrize(("number", "level"), product((7, 8, 9, 12, 15), (0.95, 0.975)))
+@pytest.mark.parametrize(("number", "level"), [*product((7, 8, 9, 12, 15), (0.95, 0.975))])
 def test_the_interval_holds_what_wilcoxons_exact_test_does_not_reject(number, level):
     """SciPy's test on both sides of each end, at values without ties."""
     values = np.random.default_rng(number).normal(0.1, 1, number)
