@@ -105,6 +105,18 @@ def test_a_configuration_never_run_takes_what_others_of_its_dataset_took(experim
     assert ": 15 s for 1 from earlier runs" in text
 
 
+def test_each_file_is_read_once_and_a_damaged_one_is_left_out(experiment, monkeypatch, capsys):
+    for repeat in (1, 2, 3):
+        measured(of(experiment, "single", repeat), 10)
+    (Path(of(experiment, "single", 3).folder) / "sessions" / "first.json").write_text("")
+    read, read_bytes = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
+    new = [of(experiment, name, n) for name in ("horovod-mpi", "horovod-gloo") for n in (1, 2, 3)]
+    assert ": 1 min 0 s for 6 from earlier runs" in said(new, experiment)
+    assert len(read) == len(set(read)) == 3
+    assert capsys.readouterr().err.count("first.json") == 1
+
+
 def test_without_earlier_runs_the_rate_is_named_as_rough(experiment):
     """Five classes of 900 × 0.7 rows, three epochs: 9450 rows; 6400 take 5.65 s, a start 7 s."""
     single = said([of(experiment, "single", 1)], experiment)

@@ -1,12 +1,13 @@
 """Let runs of a workflow end at once, with made-up measurements.
 
 `FAKE` is code that every Python process begins with. In the working directory, the file `fails`
-names a strategy whose runs fail, and the file `interrupts` the end of the path of a run that
-interrupts the call.
+names a strategy whose runs fail, the file `interrupts` the end of the path of a run that interrupts
+the call, and the file `dies` that of one that leaves no result, and of which none can be written.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -31,7 +32,11 @@ def replace() -> None:
     """Replace what starts the ranks of a run."""
     from escala.record import run
 
-    run._attempt = _attempt
+    run._attempt, run.lost = _attempt, _lost
+
+
+def _lost(*arguments, **keywords) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run.json")
 
 
 def _attempt(request: dict, plan: dict, data: Path, folder: Path, result: dict, limit: float):
@@ -43,6 +48,8 @@ def _attempt(request: dict, plan: dict, data: Path, folder: Path, result: dict, 
     if (end := _named("interrupts")) and str(folder).endswith(end):
         os.kill(int(os.environ["ESCALA_SESSION"].rpartition("-")[2]), signal.SIGINT)
         time.sleep(60)
+    if (end := _named("dies")) and str(folder).endswith(end):
+        os._exit(9)
     ranks, labels = result["ranks"]["asked"], np.load(data / "test_labels.npy")
     np.save(folder / "predictions.npy", labels.astype(np.int64))
     result["ranks"] |= {"obtained": ranks, "launcher": "local"}

@@ -322,8 +322,17 @@ def test_damaged_arrays_are_refused(small_split, request_for, tmp_path):
     shutil.copytree(small_split, split)
     labels = np.load(split / "train_labels.npy")
     np.save(split / "train_labels.npy", np.zeros_like(labels))
+    last = [tmp_path / "run" / name for name in ("run.json", "model.npz", "ranks/rank0.log")]
+    (tmp_path / "run" / "ranks").mkdir(parents=True)
+    for path in last:
+        path.touch()
     with pytest.raises(InputError, match=r"train_labels.npy.*is damaged.*remove .*split4"):
         measure(request_for("single", "1x1"), split, tmp_path / "run" / "run.json", 300)
+    assert all(path.exists() for path in last), "what was measured before is kept"
+    request = request_for("horovod-mpi", "1x64") | {"oversubscribe": False}
+    with pytest.raises(InputError, match="needs 64 cores"):
+        measure(request, small_split, tmp_path / "run" / "run.json", 300)
+    assert all(path.exists() for path in last)
 
 
 @pytest.mark.parametrize(

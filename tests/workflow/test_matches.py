@@ -148,6 +148,44 @@ def test_a_single_target_is_measured_with_its_reference(called):
     assert called.matches() == WHOLE
 
 
+def test_a_run_that_failed_is_refused_until_its_setting_is_mended(called, dry_run):
+    mpi = runs_of("horovod-mpi")[0].file
+    called.named("fails", "horovod-mpi")
+    called.call(mpi, experiment=SETTINGS)
+    assert called.code != 0
+    code, said = dry_run(mpi)
+    assert code != 0 and "ended as unavailable: mpirun is not installed. To run it again" in said
+    mended = SETTINGS | {"variants": {"tuned": {"cycle_time_ms": 2}}}
+    code, said = dry_run(mpi, experiment=mended)
+    assert code == 0 and "params have changed" in said, said
+
+
+def test_what_a_job_is_told_may_be_longer_than_an_argument(called):
+    """A reference is told of everything that it is compared with. Linux allows 128 KiB."""
+    variants = {"tuned": {}} | {f"v{n}": {"cycle_time_ms": n + 1} for n in range(400)}
+    both = [
+        {"strategy": "single", "layouts": ["1x1"], "variants": ["tuned"]},
+        {"strategy": "horovod-mpi", "layouts": ["1x2"]},
+    ]
+    reference = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
+    several = {"variants": variants, "configurations": both, "references": [reference]}
+    large = Experiment(SETTINGS | several, "e.yaml")
+    alone = runs_of("single")[0]
+    told = json.dumps([large.request(run) for run in large.matched_with(alone)])
+    assert len(told) > 128 * 1024
+    said = called.call(alone.file, experiment=SETTINGS | several)
+    assert called.code == 0, said
+
+
+def test_a_lost_run_that_cannot_be_written_is_named(called):
+    lost = runs_of("single")[0]
+    called.named("dies", lost.folder)
+    said = called.call(lost.file, experiment=SETTINGS)
+    assert called.code != 0
+    assert f"escala: {lost.file}: it ended as failed" in said
+    assert "could not be written: exit code 1, see above. The same call again" in said
+
+
 def test_a_store_serves_a_run_only_with_its_match(called):
     store = called.folder / "store"
     said = called.call(experiment=SETTINGS, store=str(store))
