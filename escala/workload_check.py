@@ -367,8 +367,9 @@ def _require_no_chance(subject: Subject, outputs: Any) -> None:
     if not np.allclose(outputs, subject.outputs(), ROWS_TOLERANCE, 1e-5, equal_nan=True):
         raise Refused(
             "two calls of the model with the same rows and training=False give different outputs",
-            "draw random numbers only in training; give noise as an input of the dataset. A "
-            "generator that is trained against another network cannot be measured as a workload",
+            "draw random numbers only in training, and keep no state between calls; give noise as "
+            "an input of the dataset. A generator that is trained against another network cannot "
+            "be measured as a workload",
         )
 
 

@@ -19,8 +19,14 @@ def location(error: BaseException, folder: Path) -> str | None:
 
 
 def message(error: BaseException) -> str:
-    """Return the type and the text of an error, without the traceback that TensorFlow adds."""
+    """Return the type and the text of an error, without what TensorFlow and Keras add to it.
+
+    They add a traceback, and the names and the arguments of the layers that were called.
+    """
     text = str(error).strip()
-    if text.startswith("in user code:"):
-        return text.split("\n\n")[-1].strip()
-    return f"{type(error).__name__}: {text}"
+    kind = f"{type(error).__name__}: "
+    if text.startswith(("in user code:", "Exception encountered when calling")):
+        # The text of a traceback names the type itself.
+        kind = "" if "in user code:" in text else kind
+        text = text.partition("Call arguments received")[0].strip().split("\n\n")[-1].strip()
+    return kind + text

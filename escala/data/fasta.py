@@ -20,11 +20,12 @@ RECORD_LETTERS, FILE_RECORDS = 100_000_000, 20_000_000
 # A spreadsheet takes text that begins with these for a formula (OWASP, CSV injection); no accession
 # does.
 _FORMULA = tuple("=+-@＝＋－＠")
-#: Letters of amino acids that are no nucleotides, with those of the IUPAC code for several or any,
-#: and the sign of a stop.
-_AMINO = frozenset("EFIJLOPQXZ*")
-#: Share of such letters from which a record is taken for a protein; proteins have about a third.
-PROTEIN = 0.05
+#: Letters of amino acids that are no nucleotides; and those for several or any, for rare ones, and
+#: the sign of a stop, which programs that mask also write into nucleotide sequences.
+_AMINO, _SPECIAL = frozenset("EFILPQ"), frozenset("JOXZ*")
+#: Share of such letters, and kinds of amino acids among them, from which a record is taken for a
+#: protein; proteins have about a third, and all six kinds.
+PROTEIN, _KINDS = 0.05, 2
 _NUCLEOTIDES = frozenset((NUCLEOTIDES + NUCLEOTIDES.lower()).decode())
 
 
@@ -139,13 +140,20 @@ def _foreign(accession: str, text: str, path: Path) -> InputError:
     foreign = [letter for letter in text if letter not in _NUCLEOTIDES]
     kinds = sorted(set(foreign))
     shown = "".join(letter if letter.isprintable() else f"U+{ord(letter):04X}" for letter in kinds)
-    protein = {letter.upper() for letter in kinds} <= _AMINO and len(foreign) >= PROTEIN * len(text)
+    capitals = {letter.upper() for letter in kinds}
+    protein = (
+        capitals <= _AMINO | _SPECIAL
+        and len(capitals & _AMINO) >= _KINDS
+        and len(foreign) >= PROTEIN * len(text)
+    )
     return InputError(
         path,
         accession,
         f"holds letters that are not nucleotides ({shown}){_place(accession, kinds, path)}"
         f"{', as a protein does' if protein else ''}",
-        "give nucleotide sequences" if protein else "write nucleotides in IUPAC letters",
+        "give nucleotide sequences"
+        if protein
+        else "write nucleotides in IUPAC letters, N for an unknown one",
     )
 
 

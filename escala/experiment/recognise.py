@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
-from escala.data.genomes.acquire.paths import class_files, files_by_class
+from escala.data.genomes.acquire.paths import ENDINGS, class_files, files_by_class
 from escala.data.paths import expanded_path, is_hidden
 
 #: The word that stands for simulated genomes, in place of a path.
@@ -62,7 +62,9 @@ def recognised(data: str) -> Dataset:
         "data",
         data,
         "is no folder of FASTA files or pictures, no CSV file, and neither MNIST nor CIFAR-10",
-        "name one of these, or write the experiment by hand: docs/reference/configuration.md",
+        f"name one of these, and not a folder around it (FASTA files end in {', '.join(ENDINGS)}, "
+        "pictures are PNG or JPEG), or write the experiment by hand: "
+        "docs/reference/configuration.md",
     )
 
 
@@ -83,13 +85,22 @@ def _genomes(path: Path, data: str) -> Dataset | None:
     classes = sorted(found)
     source = {"type": "files", "folder": data}
     class_files(source, classes)
+    others = _others(path, [file for files in found.values() for file in files])
+    if len(classes) < 2:
+        raise InputError(
+            "data",
+            data,
+            f"holds a FASTA file of one class only, {classes[0]}"
+            + (f"; not read are {', '.join(others)}" if others else ""),
+            f"give each class a file of its own, which ends in {', '.join(ENDINGS)}",
+        )
     return Dataset(
         named(path),
         "virus-cnn",
         # Genomes of a species begin at different letters: docs/decisions/009-windows.md.
         _settings_of_genomes(source, classes, {"method": "windows", "within": 100}),
         own_splits=True,
-        not_read=_others(path, [file for files in found.values() for file in files]),
+        not_read=others,
     )
 
 

@@ -6,7 +6,7 @@ model's own, would be left out without a word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,15 +16,12 @@ from escala.core.errors import InputError
 from escala.data.base import Spec
 from escala.workloads.models import given
 
-#: Methods that only a training by `fit` of Keras, or its `evaluate` and `predict`, calls.
+#: Methods that only a training by Keras itself calls: its `fit`, `evaluate` and `predict`.
 UNCALLED = (
-    "train_step",
-    "test_step",
-    "predict_step",
-    "make_train_function",
-    "compute_loss",
-    "fit",
-    "compile",
+    *("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics"),
+    *("make_train_function", "make_test_function", "make_predict_function"),
+    *("compile", "fit", "evaluate", "predict"),
+    *("train_on_batch", "test_on_batch", "predict_on_batch"),
 )
 #: What `fit` and `compile` of Keras are given, by name; a module `model` that has them expects that
 #: they are used.
@@ -102,7 +99,7 @@ def refuse_ignored(
 def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str, str]]:
     """Yield what a run would ignore, each with the remedy."""
     for name in UNCALLED:
-        if not _is_of_keras(getattr(type(model), name)):
+        if not _is_of_keras(getattr(model, name)):
             yield (
                 f"the model has its own {name}, which is never called: {_STEPS}",
                 f"remove {name}, and express it by call and row_losses; a training with steps of "
@@ -116,9 +113,12 @@ def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str
         )
     for name in UNREAD:
         if callable(value := vars(work).get(name)) or isinstance(value, list | tuple | dict):
-            yield f"{name} of the module is never used: {_STEPS}", f"remove {name}"
+            yield (
+                f"{name} of the module is never used: {_STEPS}",
+                f"remove {name}, or rename it if your code uses it",
+            )
     for name, value in (vars(work) | vars(model)).items():
-        if any(map(_is_callback, value if isinstance(value, list | tuple) else [value])):
+        if any(map(_is_callback, _members(value))):
             yield (
                 f"the callback {name} is never called: {_STEPS}",
                 "remove it; early_stopping, validate and checkpoint_epochs are settings of the "
@@ -134,12 +134,6 @@ def _ignored(work: ModuleType, model: Any, optimizer: Any) -> Iterator[tuple[str
 
 def _ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
     """Yield what a run would ignore of an optimizer, each with the remedy."""
-    if not hasattr(optimizer, "apply_gradients"):
-        kind = type(optimizer).__name__
-        yield (
-            f"optimizer gives {kind}, no optimizer of Keras",
-            "return a keras.optimizers.Optimizer",
-        )
     if hasattr(optimizer, "get_scaled_loss"):
         yield (
             "the optimizer scales the loss, and no loss is scaled here",
@@ -158,10 +152,23 @@ def _ignored_of(optimizer: Any) -> Iterator[tuple[str, str]]:
             "the optimizer is Horovod's; gradients would be exchanged twice",
             "give the optimizer inside it: the strategy exchanges the gradients",
         )
+    if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
+        kind = type(optimizer).__name__
+        yield (
+            f"optimizer gives {kind}, no optimizer of Keras",
+            "return a keras.optimizers.Optimizer",
+        )
 
 
 def _is_of_keras(function: Any) -> bool:
     return getattr(function, "__module__", "").partition(".")[0] in ("keras", "tensorflow")
+
+
+def _members(value: Any) -> Iterable[Any]:
+    """Return the values of a collection, or one value by itself."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _is_callback(value: Any) -> bool:

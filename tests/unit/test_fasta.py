@@ -111,6 +111,13 @@ def test_the_same_sequences_give_the_same_bytes(tmp_path):
         (b">b1\n>b2\nACGT\n", "b1", "no sequence", "remove it"),
         (b">p1\nMKTLLQEF\n", "p1", "(EFLQ), first in line 2, column 4, as a protein", "nucleotide"),
         (
+            b">m1\nACGTXXXXACGT\n",
+            "m1",
+            "(X), first in line 2, column 5",
+            "N for an unknown",
+        ),
+        (b">i1\nACGI\n", "i1", "(I), first in line 2, column 4", "N for an unknown"),
+        (
             ">b1\nACGT\n>p1\nACGT\nAC\u2013GT\n".encode(),
             "p1",
             "(\u2013), first in line 5, column 3",

@@ -209,7 +209,7 @@ def test_the_names_of_emnist_are_refused_with_those_to_give(tmp_path, pictures):
     write_idx(folder, pictures, packed=True)
     for path in list(folder.iterdir()):
         path.rename(folder / f"emnist-letters-{path.name.replace('t10k', 'test')}")
-    with pytest.raises(InputError, match="one of EMNIST's") as refused:
+    with pytest.raises(InputError, match="like those of EMNIST") as refused:
         acquired(tmp_path, [folder], **IDX)
     assert "t10k-labels-idx1-ubyte" in refused.value.remedy
 

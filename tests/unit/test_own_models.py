@@ -103,6 +103,21 @@ IGNORED = {
         def build(specs, outputs, settings, knobs):
             return Own()
         """,
+    "its own predict": """
+        class Own(tf.keras.Model):
+            def predict(self, rows, **options):
+                return super().predict(rows, **options) > 0.5
+
+        def build(specs, outputs, settings, knobs):
+            given = layers.Input((4,))
+            return Own(given, layers.Reshape(outputs)(layers.Dense(1)(given)))
+        """,
+    "its own train_on_batch": """
+        def build(specs, outputs, settings, knobs):
+            model = tf.keras.Sequential([layers.Input((4,)), layers.Dense(1), layers.Reshape(())])
+            model.train_on_batch = lambda rows, targets: None
+            return model
+        """,
     "is compiled": """
         def build(specs, outputs, settings, knobs):
             model = tf.keras.Sequential([layers.Input((4,)), layers.Dense(1), layers.Reshape(())])
@@ -124,6 +139,9 @@ IGNORED = {
         class Own(tf.keras.callbacks.Callback):
             pass
         """,
+    "callback stops is never": """
+        stops = {"early": tf.keras.callbacks.EarlyStopping()}
+        """,
     "callbacks of the module": """
         def callbacks(settings):
             return []
@@ -141,6 +159,10 @@ IGNORED = {
     "optimizer gives str": """
         def optimizer(settings, learning_rate, knobs):
             return "adam"
+        """,
+    "optimizer gives type": """
+        def optimizer(settings, learning_rate, knobs):
+            return tf.keras.optimizers.Adam
         """,
     "legacy": """
         def optimizer(settings, learning_rate, knobs):
@@ -376,3 +398,22 @@ def test_a_word_that_yaml_reads_as_no_text_is_named(write):
     folder = write(example=PLACES.replace("loop, helix, strand", "yes, no"))
     with pytest.raises(InputError, match=r"classes\.0.*is not text.*in quotes.*yes, on"):
         example_rows.draw_rows(folder, folder)
+
+
+def test_the_cause_of_an_error_in_a_layer_is_named(write):
+    found = subject(
+        write("""
+            class Own(tf.keras.Model):
+                def __init__(self):
+                    super().__init__()
+                    self.last = layers.Dense(1)
+
+                def call(self, rows):
+                    return self.last(rows[:, :2] if tf.shape(rows)[0] == 1 else rows)[:, 0]
+
+            def build(specs, outputs, settings, knobs):
+                return Own()
+            """)
+    )
+    answer = workload_check._answer("row losses", STEPS_CHECKS["row losses"], found, found.scratch)
+    assert not answer.able and "inputs to a Dense layer should be defined" in str(answer)

@@ -82,7 +82,8 @@ def test_missing_values_are_not_numbers_and_gzip_is_read(tmp_path):
 
 
 WORDS = ["", " ", "NA", "na", " NA ", "N/A", "n/a", "#N/A", "<NA>", "NaN", "-nan", "null", "NULL",
-         "None", "none", "?", "? ", "NA\u00a0"]  # fmt: skip
+         "None", "none", "?", "? ", "NA\u00a0", ".", "n.a.", "(null)", "\\N", "#N/A N/A", "1.#QNAN",
+         "#DIV/0!", "#VALUE!", "#REF!"]  # fmt: skip
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -114,6 +115,7 @@ def test_spaces_of_any_kind_around_a_value_do_not_count(file, space):
             ("TRUE", "True"),
             ("false", "False"),
             ("\uff11", "\uff11"),
+            ("e\u0301", "\u00e9"),
         ],
     ],
 )
@@ -172,6 +174,11 @@ def test_blocks_join_without_a_seam(file, monkeypatch):
         ('"";"u";"v"\n"1";1,5;"a"\n', '"";"u";"v"', "semicolons separate its fields"),
         ("u;v;c\n1,5;2,5;a\n", "u;v;c", "semicolons separate its fields"),
         ("# 3 rows\n1,2,x\n", "# 3 rows", "one column only: it is a comment"),
+        ("@relation flowers\n@data\n1,2,x\n", "@relation flowers", "such as ARFF"),
+        ("sep=,\nu,v,c\n1,2,x\n", "sep=,", "names the delimiter for a spreadsheet"),
+        ("sep=;\n1;2;x\n", "sep=;", "names the delimiter for a spreadsheet"),
+        ('"1,5","2,5",x\n"3,5","4,5",y\n', "line 1, column 1, feature-1", "number: '1,5'"),
+        ("-,--,x\n1,2,y\n", "line 1, column 1, feature-1", "is no finite number: '-'"),
         ("u,v,class\n", None, "holds no rows"),
         ('1,2,x\n1,2,"x\n3,4,y\n', "line 2", "a quote is not closed"),
     ],
@@ -219,11 +226,11 @@ def test_classes_are_in_the_order_of_numbers_or_of_letters():
 def prepared(tmp_path, file):
     """Return a function that takes a table's text to the arrays of a split."""
 
-    def make(text: str, **changes) -> tuple[Path, dict]:
+    def make(text: str, header: str = "auto", **changes) -> tuple[Path, dict]:
         folder, output = tmp_path / "source", tmp_path / "split"
         folder.mkdir()
         output.mkdir()
-        source.acquire({"type": "csv", "header": "auto"}, [file(text)], folder)
+        source.acquire({"type": "csv", "header": header}, [file(text)], folder)
         description = arrays.prepare("t", PREPARATION | changes, 3, {"source": folder}, output)
         return output, description
 
@@ -290,7 +297,7 @@ def again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["NA", "", "None"])
-def test_a_missing_class_is_treated_as_missing_says(prepared, tmp_path, word):
+def test_a_missing_class_is_treated_as_missing_says(prepared, tmp_path, capsys, word):
     lines = rows_of(40).splitlines()
     lines[5] = lines[5].rpartition(",")[0] + f",{word}"
     text = "\n".join(lines) + "\n"
@@ -299,9 +306,33 @@ def test_a_missing_class_is_treated_as_missing_says(prepared, tmp_path, word):
             prepared(text, missing=missing)
         assert "missing: drop" in caught.value.remedy
         again(tmp_path)
+    capsys.readouterr()
     _, description = prepared(text, missing="drop")
     assert description["classes"] == ["a", "b"]
     assert sum(description["rows"].values()) == 39
+    assert (
+        "1 of 40 rows" in (said := capsys.readouterr().out) and "1 of them without a class" in said
+    )
+
+
+def test_words_that_name_a_class_and_stand_for_a_missing_one_have_a_way_out(prepared, tmp_path):
+    text = "u,v,pain\n" + "".join(f"{n % 7},{n % 5},{('none', 'mild')[n % 2]}\n" for n in range(40))
+    with pytest.raises(InputError, match=r"'mild': fewer than two classes") as caught:
+        prepared(text)
+    assert "none" in caught.value.remedy
+    again(tmp_path)
+    _, description = prepared(text.replace("none", "no pain"))
+    assert description["classes"] == ["mild", "no pain"]
+
+
+def test_a_first_line_of_words_for_missing_values_may_be_a_header(prepared, tmp_path):
+    """`Na`, sodium, is one."""
+    text = "Na,class\n" + "".join(f"{n % 7},{'ab'[n % 2]}\n" for n in range(40))
+    with pytest.raises(InputError, match=r"line 1, column 1.*header: yes"):
+        prepared(text)
+    again(tmp_path)
+    _, description = prepared(text, header="yes")
+    assert description["features"] == ["Na"]
 
 
 def test_a_class_that_would_lose_all_rows_is_refused(prepared, tmp_path):

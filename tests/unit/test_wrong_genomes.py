@@ -74,7 +74,7 @@ def two_records(folder: Path) -> None:
         (missing, ["source.folder", "holds no file for the class MERS"]),
         (empty, ["MERS.fasta", "is empty"]),
         (without_sequence, ["MERS.fasta", "M2", "has no sequence"]),
-        (protein, ["MERS.fasta", "M1", "not nucleotides", "as a protein's"]),
+        (protein, ["MERS.fasta", "M1", "not nucleotides", "as a protein does"]),
         (truncated, ["MERS.fasta.gz"]),
         (one_record, ["class MERS", "too few rows for test_fraction", "add records"]),
         (two_records, ["class MERS", "too few for SMOTEN", "oversample.neighbours"]),

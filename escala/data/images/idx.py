@@ -85,7 +85,7 @@ def require_named(folder: Path) -> None:
         raise InputError(
             folder,
             pictures[0],
-            "is no name of MNIST's files, but one of EMNIST's",
+            "is no name of MNIST's files, but like those of EMNIST or QMNIST",
             f"copy the four files of one set into a folder of their own, with the names {stems}",
         )
 

@@ -137,7 +137,8 @@ def classes_of(folder: Path) -> list[str]:
         remedy = f"{inner}; else {remedy}"
     elif any(each.suffix.lower() in ENDINGS for each in folder.iterdir()):
         reason = "holds pictures, and no folder for each class"
-        remedy = "move the pictures of each class into a folder with its name"
+        remedy = "move the pictures of each class into a folder with its name; take away those "
+        remedy += "whose class is not known"
     raise InputError(folder, classes, reason, remedy)
 
 
@@ -155,8 +156,8 @@ def files_of(folder: Path) -> Iterator[Path]:
                 path,
                 path.name,
                 "is a folder among pictures, and would not be read",
-                "take it away; or name the folder whose folders are the classes, or whose folders "
-                "train, validation and test hold them",
+                "take it away; or name the folder whose folders are the classes; or call the "
+                "folders of the sides train, validation and test",
             )
         if path.suffix.lower() not in ENDINGS:
             raise InputError(

@@ -39,10 +39,11 @@ _SITES = 10**15
 _MARKS = {"MEME": "meme", ">": "jaspar", "AC": "TRANSFAC", "ID": "TRANSFAC", "VV": "TRANSFAC",
           "NA": "TRANSFAC", "DE": "TRANSFAC", "P0": "TRANSFAC", "PO": "TRANSFAC", "XX": "TRANSFAC",
           "<?xml": "XML"}  # fmt: skip
-#: The letter and the brackets of a row of JASPAR.
-_LETTER = re.compile(r"^\s*[ACGT](?=[\s\[])|[\[\]]")
+#: The letter and the brackets of a row of JASPAR, and a row without brackets.
+_LETTER = re.compile(r"^\s*[ACGT](?=\s*\[)|[\[\]]")
+_BARE = re.compile(r"^([ \t]*[ACGT])[ \t]+([^\[\]\n]+)$", re.MULTILINE)
 #: How far probabilities of a position may sum to another number than 1, from rounding.
-_ROUNDED = 0.02
+_ROUNDED = 0.05
 
 
 def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
@@ -58,6 +59,8 @@ def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
     """
     text = read_text(path)
     _require_format(path, text, form)
+    if form == "jaspar":
+        text = _BARE.sub(r"\1 [ \2 ]", text)
     require = _require_letters if form == "jaspar" else _require_positions
     require(path, list(enumerate(text.splitlines(), start=1)))
     try:
@@ -67,7 +70,7 @@ def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
         parsed = list(motifs.parse(StringIO(text), _FORMATS[form]))
     except Exception as error:
         # Biopython raises whatever its parser met.
-        words = str(error).rstrip(".") or type(error).__name__
+        words = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         reason = f"cannot be read as a motif in the format {form}: {words}"
         raise InputError(path, path.name, reason, "give its format, or mend it") from error
     if len(parsed) != 1:
@@ -127,15 +130,18 @@ def _require_letters(path: Path, lines: list[tuple[int, str]]) -> None:
         numbers = [_LETTER.sub(" ", row).split() for _, row in rows]
         lengths = set(map(len, numbers))
         plain = all(map(_are_numbers, numbers)) and not any("[" in row for _, row in rows)
-        if plain and lengths == {4} and not set(letters) & set("ACGT"):
+        # CIS-BP writes the number of the position before them.
+        counted = lengths == {5} and "".join(row[0] for row in numbers) in ("1234", "0123")
+        if plain and (lengths == {4} or counted):
             raise InputError(
                 path,
                 f"line {title}",
-                "has rows of four numbers: they are or may be positions, as HOMER and HOCOMOCO "
-                "write them",
+                "has rows of four numbers: they are or may be positions, as HOMER, HOCOMOCO and "
+                "CIS-BP write them",
                 "write a row for each letter, as JASPAR does: A [ 0 9 1 ], then C, G and T",
             )
-        lettered = letters == list("ACGT") and all(map(_are_numbers, numbers))
+        closed = all(row.count("[") == row.count("]") for _, row in rows)
+        lettered = closed and letters == list("ACGT") and all(map(_are_numbers, numbers))
         if rows and (len(rows) != 4 or len(lengths) != 1 or not (plain or lettered)):
             raise InputError(
                 path,
@@ -173,7 +179,8 @@ def _require_positions(path: Path, lines: list[tuple[int, str]]) -> None:
                 break
             if len(words) != 4 or not _are_numbers(words):
                 reason = f"has {len(words)} words, and not four numbers"
-                raise InputError(path, f"line {place}", reason, "copy the file again, or mend it")
+                remedy = "give a motif of DNA or RNA, or copy the file again"
+                raise InputError(path, f"line {place}", reason, remedy)
             rows.append(place)
         announced = re.search(r"\bw=\s*(\d+)", line)
         if announced and int(announced[1]) != len(rows):

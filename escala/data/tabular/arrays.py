@@ -53,8 +53,11 @@ def prepare(
         features, labels, preparation["missing"], names, lines, f"datasets.{name}.missing"
     )
     if len(usable) < len(labels):
-        left_out = len(labels) - len(usable)
-        print(f"{name}: {left_out} of {len(labels)} rows with a missing value are left out")
+        left_out, without_class = len(labels) - len(usable), int((labels < 0).sum())
+        print(
+            f"{name}: {left_out} of {len(labels)} rows with a missing value are left out"
+            + (f", {without_class} of them without a class" if without_class else "")
+        )
     for number in np.flatnonzero(np.bincount(labels[usable], minlength=len(classes)) == 0):
         raise InputError(
             f"datasets.{name}.missing",
@@ -125,14 +128,18 @@ def usable_rows(
         incomplete = unlabelled | np.concatenate(blocks)
     if missing != "drop" and incomplete.any():
         row = int(incomplete.argmax())
+        at = f"row {row + 1}" if lines is None else f"line {lines[row]}"
         if unlabelled[row]:
             place, what = f"column {len(names) + 1}", "the class is missing"
-            remedy = "write it, or set missing: drop to leave such rows out"
+            remedy = (
+                "write it, in another word if NA, none or the like names a class; or set missing: "
+                "drop to leave such rows out"
+            )
         else:
             column = int(np.isnan(features[row]).argmax())
             place, what = f"column {column + 1}, {names[column]}", "a value is missing"
             remedy = "set missing: drop to leave such rows out, or missing: mean to fill them"
-        at = f"row {row + 1}" if lines is None else f"line {lines[row]}"
+            remedy += f"; {_IF_ONE}" if at == "line 1" else ""
         raise InputError(key, f"{at}, {place}", what, remedy)
     if incomplete.all():
         raise InputError(

@@ -89,5 +89,6 @@ def _without_row_numbers(
             origin,
             f"column {place + 1}, {names[place]}",
             "numbers the rows, and is no feature",
-            "leave it out (pandas: index=False, R: row.names=FALSE)",
+            "leave it out (pandas: index=False, R: row.names=FALSE); if it was measured, write the "
+            "rows in another order",
         )

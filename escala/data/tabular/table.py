@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -25,7 +26,10 @@ OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 _UNNAMED = re.compile(r"(?:Unnamed: \d+)?")
 #: Names of a column that is the class, in small letters.
 _CLASS = ("class", "label", "labels", "target")
+#: What begins a line that is no row; `@` that of ARFF, the format of Weka.
+_COMMENTS = "#%@"
 _DECIMAL = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
+_NUL_REMEDY = "give a text file, or remove the character"
 Header = Literal["auto", "yes", "no"]
 
 
@@ -87,6 +91,7 @@ def columns(path: Path, header: Header) -> Columns:
     names = [field.strip() for field in fields]
     if header == "no" or (header == "auto" and not _are_names(path, line, names[:-1])):
         return Columns(tuple(f"feature-{n}" for n in range(1, len(names))), False)
+    repeated = {name for name, count in Counter(names).items() if count > 1}
     for place, name in enumerate(names, start=1):
         if _UNNAMED.fullmatch(name):
             raise InputError(
@@ -95,7 +100,7 @@ def columns(path: Path, header: Header) -> Columns:
                 "has no name, as a column of row numbers or behind a comma too many",
                 "leave it out (pandas: index=False, R: row.names=FALSE), or name it",
             )
-        if names.count(name) > 1:
+        if name in repeated:
             raise InputError(path, name, "names two columns", "give each column its own name")
     if names[0].lower() in _CLASS and names[-1].lower() not in _CLASS:
         reason = f"stands first, and the last column, {names[-1]}, would be the class"
@@ -124,9 +129,14 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
     found = [field.strip() for field in fields[: len(names)]]
     header = found == list(names) or not all(map(_is_value, found))
     if header and found != list(names):
-        unlike = next(pair for pair in zip(found, names, strict=True) if pair[0] != pair[1])
-        reason = f"stands where the model reads {unlike[1]}"
-        raise InputError(path, unlike[0], reason, "put the columns in order")
+        place = next(n for n, name in enumerate(names) if found[n] != name)
+        reason = f"{found[place][:40]!r} stands where the model reads {names[place]}"
+        raise InputError(
+            path,
+            f"line {line}, column {place + 1}",
+            reason,
+            "put the columns in order, and leave out others, such as row numbers",
+        )
     return Columns(tuple(names), header, labelled=len(fields) > len(names))
 
 
@@ -183,7 +193,7 @@ def _features(path: Path, of: Columns, line: int, fields: list[str]) -> list[flo
     if "\0" in together:
         place = next(n for n, field in enumerate(fields, start=1) if "\0" in field)
         where = f"line {line}, column {place}"
-        raise InputError(path, where, "holds a NUL character", "remove it")
+        raise InputError(path, where, "holds a NUL character", _NUL_REMEDY)
     if len(fields) != of.count:
         raise _of_another_width(path, of, line, fields)
     features = fields[: len(of.features)]
@@ -212,7 +222,7 @@ def _refuse_value(path: Path, where: str, value: str) -> NoReturn:
     ------
     InputError : always.
     """
-    remedy = "write features as numbers or leave the column out, and put the class last"
+    remedy = "write features as numbers, leave missing ones empty, and put the class last"
     if value.strip().lower() in BOOLEANS:
         remedy = "write 1 for true and 0 for false"
     elif "," in value and _DECIMAL.fullmatch(value.strip()):
@@ -249,8 +259,16 @@ def _are_names(path: Path, line: int, fields: Sequence[str]) -> bool:
 
 
 def _is_value(field: str) -> bool:
-    """Return whether a field is no name of a column: a number, a truth value, or a missing one."""
-    return is_number(field) or is_missing(field) or field.strip().lower() in BOOLEANS
+    """Return whether a field is no name of a column.
+
+    It is a number, a truth value, a missing one, or a text without letters such as `5,3` or `-`.
+    """
+    return (
+        is_number(field)
+        or is_missing(field)
+        or field.strip().lower() in BOOLEANS
+        or not any(map(str.isalpha, field))
+    )
 
 
 def _first_row(path: Path) -> tuple[int, list[str]]:
@@ -266,7 +284,7 @@ def _first_row(path: Path) -> tuple[int, list[str]]:
     if line is None:
         raise _no_rows(path)
     if "\0" in line:
-        raise InputError(path, "first line", "holds a NUL character", "remove it")
+        raise InputError(path, "first line", "holds a NUL character", _NUL_REMEDY)
     try:
         _require_commas(path, line)
     except csv.Error as error:
@@ -279,16 +297,21 @@ def _require_commas(path: Path, line: str) -> None:
 
     Raises
     ------
-    InputError : it is a comment, or has another delimiter and no comma outside a number.
+    InputError : it is a comment, names the delimiter for a spreadsheet, or has another delimiter
+        and no comma outside a number.
     """
 
     def fields(delimiter: str) -> list[str]:
         return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
 
+    if line.lower().startswith("sep="):
+        reason = "names the delimiter for a spreadsheet, and is no row"
+        raise InputError(path, line[:80], reason, "remove this line; commas are read")
     one = len(fields(",")) == 1
-    if one and line.startswith("#"):
-        reason = "has one column only: it is a comment"
-        raise InputError(path, line[:80], reason, "remove the lines that begin with #")
+    if one and line[0] in _COMMENTS:
+        reason = "has one column only: it is a comment, or the head of another format such as ARFF"
+        remedy = f"export the table as CSV, or remove the lines that begin with {line[0]}"
+        raise InputError(path, line[:80], reason, remedy)
     for delimiter, name in OTHER_DELIMITERS.items():
         parts = [part.strip() for part in fields(delimiter)]
         *features, _ = parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping
 from decimal import Context, Decimal, InvalidOperation
 from functools import lru_cache
@@ -10,10 +11,13 @@ from functools import lru_cache
 from escala.core.errors import InputError
 from escala.data.base import LONGEST_CLASS, is_class_name
 
-#: What stands for a missing value, in small letters.
+#: What stands for a missing value, in small letters: words; what pandas, Stata and SAS, MySQL and C
+#: write; and the errors of spreadsheets.
 MISSING = frozenset(
-    ("", "na", "n/a", "#n/a", "#na", "<na>", "nan", "-nan", "null", "none", "nil", "?")
-)
+    ["", "na", "n/a", "n.a.", "nan", "-nan", "null", "(null)", "<null>", "none", "nil", "?",
+     "<na>", "#na", "#n/a", "#n/a n/a", ".", r"\n", "1.#qnan", "-1.#qnan", "1.#ind", "-1.#ind",
+     "#div/0!", "#value!", "#ref!", "#num!", "#name?", "#null!"]
+)  # fmt: skip
 BOOLEANS = ("true", "false")
 #: Digits of numbers that name classes. Longer ones stay as they are written.
 _DIGITS = LONGEST_CLASS
@@ -58,9 +62,9 @@ def class_name(text: str) -> str:
     """Return the name of a class from its field, an empty text if it is missing.
 
     Numbers that are equal name one class: `1` for `1`, `1.0`, `01` and `1e0`. So do truth values:
-    `True` for `true` and `TRUE`.
+    `True` for `true` and `TRUE`; and texts that Unicode calls equal, such as both forms of `é`.
     """
-    text = text.strip()
+    text = unicodedata.normalize("NFC", text.strip())
     if is_missing(text):
         return ""
     if text.lower() in BOOLEANS:
@@ -97,7 +101,8 @@ def ordered(classes: Iterable[str], origin: object) -> list[str]:
             origin,
             next(iter(distinct), None),
             "fewer than two classes: there is nothing to tell apart",
-            "give rows of two classes at least; the class is the last column",
+            "give rows of two classes at least; the class is the last column, where NA, none and "
+            "the like stand for a missing one",
         )
     for name in sorted(distinct):
         if not is_class_name(name):
@@ -105,7 +110,8 @@ def ordered(classes: Iterable[str], origin: object) -> list[str]:
                 origin,
                 name[:LONGEST_CLASS],
                 "is no name of a class: too long, not printable, or a formula",
-                f"put the class into the last column, with {LONGEST_CLASS} characters at most",
+                f"put the class into the last column, with {LONGEST_CLASS} characters at most and "
+                "none of =+-@ first",
             )
     if all(map(is_number, distinct)):
         return sorted(distinct, key=lambda label: (float(label), label))
@@ -134,7 +140,8 @@ def require_classes(counts: Mapping[str, int], origin: object) -> None:
         origin,
         f"{len(counts)} different values in {sum(counts.values())} rows",
         f"the last column seems to hold {what}, and no class",
-        "put the class last, or divide the numbers into a few classes"
+        "put the class last, or divide the numbers into a few classes; if they are names of "
+        "classes, begin each with a letter"
         if numbers
         else "put the class into the last column",
     )
