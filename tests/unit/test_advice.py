@@ -568,6 +568,30 @@ def test_the_verdict_decides_and_not_the_interval_alone():
     assert chosen(answer) == "1x2" and "measured, 7 pairs" in answer["answer"]
 
 
+@pytest.mark.parametrize(
+    "judged",
+    [
+        {"best_of": 2, "best_low": 0.6, "best_high": 1.1, "best_verdict": "not distinguishable"},
+        {"best_of": 9, "best_low": None, "best_high": None, "best_verdict": "no verdict"},
+        {
+            "best_of": 2, "best_low": 0.65, "best_high": 0.9, "best_verdict": "faster",
+            "sessions_judged": 3, "sessions_pairs": 21,
+            "sessions_ratio": 0.8, "sessions_ratio_low": 0.7, "sessions_ratio_high": 0.99,
+            "sessions_verdict": "faster", "best_sessions_low": 0.6, "best_sessions_high": 1.2,
+            "best_sessions_verdict": "not distinguishable",
+        },
+    ],
+    ids=["best of two", "best of too many", "over sessions"],
+)  # fmt: skip
+def test_advice_is_by_the_comparison_that_the_page_answers_with(judged):
+    rows = [ratio(each, 0.75, 0.7, 0.8, "faster", **judged) for each in ("1x2", "2x1")]
+    _, answer = advice(speedups=rows)
+    assert not answer["distribute"] and chosen(answer) == "1x1"
+    assert option(answer, "1x2")["measured_ratio"]["verdict"] == (
+        judged.get("best_sessions_verdict") or judged["best_verdict"]
+    )
+
+
 def test_an_extrapolated_prediction_does_not_beat_what_was_measured_to_pay():
     _, before = advice(configurations=described(planned("1x2"), planned("4x1")))
     assert chosen(before) == "4x1" and option(before, "4x1")["basis"] == "extrapolated"

@@ -319,9 +319,11 @@ def _option(option: Option, base: Candidate) -> dict:
         "measured_speedup": evidence.measured_speedup(measured, base.configuration),
         "basis": each.basis,
         "measured_ratio": measured
-        and measured.ratio._asdict()
+        and measured.interval._asdict()
         | {
-            "pairs": measured.pairs,
+            "pairs": measured.ratio.pairs,
+            "best_of": measured.ratio.best_of,
+            "sessions": measured.sessions,
             "verdict": measured.verdict,
             "reference": str(measured.reference),
         },

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from escala.analysis.advice.candidates import Candidate, Memory
+from escala.analysis.decisive import Ratio, as_best, over_sessions
 from escala.analysis.measurements import read_run
 from escala.analysis.statistics import Interval
 from escala.core.files import read_json
@@ -69,17 +70,21 @@ def memory_of(
 
 
 class Measured(NamedTuple):
-    """A measured ratio of the times of an epoch.
+    """A measured ratio of the times of an epoch, as that by which the page answers.
 
     Attributes
     ----------
-    verdict : as in the table `speedup`.
+    sessions : over which it is, with what they differ by; None for the current runs.
     """
 
-    ratio: Interval
-    pairs: int
+    ratio: Ratio
     verdict: str
     reference: Configuration
+    sessions: int | None = None
+
+    @property
+    def interval(self) -> Interval:
+        return Interval(self.ratio.value, self.ratio.low, self.ratio.high)
 
 
 def speedups(folder: Path, cpu: str | None = None) -> list[dict]:
@@ -126,15 +131,24 @@ def measured_ratios(
             continue
         batches = row["global_batch"], row["reference_global_batch"]
         if batches == (candidates[names].plan.rows, candidates[reference].plan.rows):
-            ends = row["speedup"], row["speedup_high"], row["speedup_low"]
-            ratio = Interval(*(1 / float(end) for end in ends))
-            found[names] = Measured(ratio, int(row["pairs"]), row["verdict"], reference)
+            found[names] = _measured(row, reference)
     return found
+
+
+def _measured(row: Mapping, reference: Configuration) -> Measured:
+    """Return the ratio that decides on a row of the table `speedup` with equal batches."""
+    if judged := over_sessions(row):
+        verdict, ratio, sessions = judged
+        return Measured(ratio, verdict, reference, sessions)
+    ends = (1 / float(row[name]) for name in ("speedup", "speedup_high", "speedup_low"))
+    verdict, ratio = as_best(row["verdict"], Ratio(*ends, int(row["pairs"])), row)
+    return Measured(ratio, verdict, reference)
 
 
 def measured_speedup(measured: Measured | None, baseline: Configuration) -> dict | None:
     """Return the measured speed-up over a baseline with the number of pairs; None without one."""
     if measured is None or measured.reference != baseline:
         return None
-    speedup = Interval(*(1 / end for end in (measured.ratio[0], *measured.ratio[:0:-1])))
-    return speedup._asdict() | {"pairs": measured.pairs}
+    ratio = measured.ratio
+    speedup = Interval(*(1 / end for end in (ratio.value, ratio.high, ratio.low)))
+    return speedup._asdict() | {"pairs": ratio.pairs}

@@ -27,7 +27,7 @@ class Comparison(NamedTuple):
     @property
     def contradict(self) -> bool:
         """Whether the intervals have nothing in common, or only one of the two pays."""
-        found = self.measured.ratio
+        found = self.measured.interval
         apart = found.low > self.predicted.high or found.high < self.predicted.low
         return apart or (self.measured.verdict == FASTER) != pays(self.predicted)
 
@@ -70,7 +70,7 @@ def _measured(
     ----------
     reference, as_predicted : the reference with the seconds that count, and with predicted ones.
     """
-    seconds = reference.seconds * _draws(measured.ratio, len(each.seconds))
+    seconds = reference.seconds * _draws(measured.interval, len(each.seconds))
     return replace(
         each,
         seconds=seconds,

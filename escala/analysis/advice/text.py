@@ -80,7 +80,17 @@ def headline(answer: Mapping, advice: Mapping) -> str:
 
 def _basis(option: Mapping) -> str:
     measured = option["measured_ratio"]
-    return f"; measured, {counted(measured['pairs'], 'pair')}" if measured else ""
+    return f"; measured, {_behind(measured)}" if measured else ""
+
+
+def _behind(measured: Mapping) -> str:
+    """Tell what a measured ratio rests on."""
+    parts = [counted(measured["pairs"], "pair")]
+    if measured["sessions"]:
+        parts[0] += f" of {counted(measured['sessions'], 'session')}"
+    if measured["best_of"] > 1:
+        parts.append(f"best of {measured['best_of']}")
+    return ", ".join(parts)
 
 
 def _excluded(options: Sequence[Mapping]) -> str:
@@ -200,7 +210,7 @@ def _contradiction(option: Mapping) -> str:
     return (
         f"Measured and predicted times of {label(option)} contradict each other: measured "
         f"{_spread(measured)} of the time of {measured['reference']} ({measured['verdict']}, "
-        f"{counted(measured['pairs'], 'pair')}), predicted {_spread(option['predicted_ratio'])}. "
+        f"{_behind(measured)}), predicted {_spread(option['predicted_ratio'])}. "
         "The measured one counts."
     )
 
@@ -394,8 +404,8 @@ def _rows(each: Mapping, base: Mapping) -> Iterator[str]:
     if measured:
         share = base["cores_per_process"] / cores
         efficiency = {name: measured[name] * share for name in ("estimate", "low", "high")}
-        pairs = counted(measured["pairs"], "pair")
-        yield f"{start} {_spread(measured)} | {_spread(efficiency)} | measured, {pairs} |"
+        behind = _behind(each["measured_ratio"])
+        yield f"{start} {_spread(measured)} | {_spread(efficiency)} | measured, {behind} |"
 
 
 def _method(answer: Mapping, advice: Mapping, family: Sequence[Mapping]) -> Iterator[str]:
@@ -407,8 +417,9 @@ def _method(answer: Mapping, advice: Mapping, family: Sequence[Mapping]) -> Iter
     )
     if any(each["measured_speedup"] for each in family):
         yield (
-            f"Measured speed-ups are of pairs of runs of one session, with {MEASURED_LEVEL:.0%} "
-            "intervals by signed ranks."
+            f"Measured speed-ups are of pairs of runs, each of one session, with "
+            f"{MEASURED_LEVEL:.0%} intervals. Those of the best of several hold for all of them "
+            "together, and those of several sessions cover how sessions differ."
         )
     phrases = dict.fromkeys(phrase for each in family for phrase in each["extrapolated"])
     if phrases:

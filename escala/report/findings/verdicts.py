@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from escala.analysis import decisive
+from escala.analysis.decisive import Ratio
 from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, simultaneous_level
 from escala.record.comparable import CONFIGURATION
@@ -21,22 +23,6 @@ from escala.runtime.layout import Layout
 
 #: In place of a verdict, where there is no ratio.
 UNAVAILABLE = "unavailable"
-
-
-class Ratio(NamedTuple):
-    """A quotient of times with its interval, or its range; NaN where unknown.
-
-    Attributes
-    ----------
-    pairs : pairs of runs behind it.
-    best_of : configurations whose intervals cover together with 95 %; 1 for an interval of its own.
-    """
-
-    value: float
-    low: float
-    high: float
-    pairs: int
-    best_of: int = 1
 
 
 class Headline(NamedTuple):
@@ -90,35 +76,23 @@ def headline(row) -> Headline:
     It is that over sessions, or with too few sessions that of the current runs.
     """
     found = in_call(row)
-    if found.verdict == UNAVAILABLE or pd.isna(row.sessions_judged):
+    judged = None if found.verdict == UNAVAILABLE else decisive.over_sessions(row._asdict())
+    if judged is None:
         return found
-    is_best = pd.notna(row.best_sessions_verdict)
-    low, high, verdict = (
-        (row.best_sessions_low, row.best_sessions_high, row.best_sessions_verdict)
-        if is_best
-        else (row.sessions_ratio_low, row.sessions_ratio_high, row.sessions_verdict)
-    )
+    verdict, ratio, sessions = judged
     return found._replace(
-        verdict=verdict,
-        visible=math.nan,
-        ratio=Ratio(row.sessions_ratio, low, high, row.sessions_pairs, found.best_of),
-        sessions=row.sessions_judged,
-        is_over_sessions=True,
+        verdict=verdict, visible=math.nan, ratio=ratio, sessions=sessions, is_over_sessions=True
     )
 
 
 def in_call(row) -> Headline:
-    """Return the comparison of the current runs, as the best of those it is chosen from.
-
-    If the pairs are too few for that level, the interval is the row's own.
-    """
+    """Return the comparison of the current runs, as the best of those it is chosen from."""
     found = on_its_own(row)
-    if found.verdict == UNAVAILABLE or pd.isna(row.best_of) or row.best_of == 1:
+    if found.verdict == UNAVAILABLE:
         return found
-    best_of, ratio = int(row.best_of), found.ratio
-    if row.best_verdict != NO_VERDICT:
-        ratio = ratio._replace(low=row.best_low, high=row.best_high, best_of=best_of)
-    return found._replace(verdict=row.best_verdict, ratio=ratio, best_of=best_of)
+    verdict, ratio = decisive.as_best(found.verdict, found.ratio, row._asdict())
+    best_of = 1 if pd.isna(row.best_of) else int(row.best_of)
+    return found._replace(verdict=verdict, ratio=ratio, best_of=best_of)
 
 
 def on_its_own(row) -> Headline:
