@@ -378,6 +378,7 @@ def test_all_that_cannot_be_had_is_named_in_one_message_with_reason_and_line(ncb
         "QHD43416.1": "is a protein",
         "P0DTC2": "is a protein of UniProt",
         "GCF_009858895.2": "is an assembly",
+        "EPI_ISL_402124": "is of GISAID or Ensembl",
         "12345": "is a GI number",
         "6T0V": "name the chain",
         "SRR10971381": "set of reads",

@@ -559,16 +559,16 @@ def test_pictures_of_every_common_mode_are_brought_to_one_form(tmp_path, folders
         ("x.jpg", lambda p: p.touch(), "is empty"),
         ("x.png", lambda p: p.write_bytes(png16(2, 3)), "mode RGB, 16 bits a colour"),
         ("x.png", lambda p: p.write_bytes(png16(4, 2)), "16 bits a colour"),
-        ("x.png", lambda p: picture(np.random.default_rng(0), 6, 5).save(p, "GIF"), "is no PNG"),
-        ("x.jpg", lambda p: picture(np.random.default_rng(0), 6, 5).save(p, "BMP"), "is no PNG"),
-        ("x.png", lambda p: picture(np.random.default_rng(0), 6, 5).save(p, "TIFF"), "is no PNG"),
-        ("x.png", lambda p: with_text(p, 2**21), "is no PNG or JPEG: Decompressed data too large"),
-        ("x.png", lambda p: p.write_text("no picture"), "is no PNG or JPEG"),
+        ("x.png", lambda p: picture(np.random.default_rng(0), 6, 5).save(p, "GIF"), "as PNG or"),
+        ("x.jpg", lambda p: picture(np.random.default_rng(0), 6, 5).save(p, "BMP"), "as PNG or"),
+        ("x.png", lambda p: picture(np.random.default_rng(0), 6, 5).save(p, "TIFF"), "as PNG or"),
+        ("x.png", lambda p: with_text(p, 2**21), "as PNG or JPEG: Decompressed data too large"),
+        ("x.png", lambda p: p.write_text("no picture"), "cannot be read as PNG or JPEG"),
         ("x.jpg", lambda p: picture(np.random.default_rng(0), 6, 5, "CMYK").save(p), "mode CMYK"),
         ("x.png", lambda p: Image.fromarray(np.ones((6, 5), np.uint16)).save(p), "mode I;16"),
         ("x.txt", lambda p: p.write_text("notes"), "is no PNG or JPEG"),
         ("x.png", lambda p: (picture(np.random.default_rng(0), 60, 50).save(p),
-                             p.write_bytes(p.read_bytes()[:900])), "is no PNG or JPEG"),
+                             p.write_bytes(p.read_bytes()[:900])), "cannot be read as PNG or JPEG"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_picture_is_refused_by_its_name(tmp_path, folders, name, make, message):
@@ -627,7 +627,7 @@ def test_a_whole_picture_with_damaged_exif_data_is_read(tmp_path, kind, form):
     np.testing.assert_array_equal(found, np.rot90(plain, -1) if kind == "type" else plain)
     # What is missing is still refused.
     path.write_bytes(path.read_bytes()[:-60])
-    with pytest.raises(InputError, match="is no PNG or JPEG"):
+    with pytest.raises(InputError, match="cannot be read as PNG or JPEG"):
         read_picture(path, "as-is", None)
 
 

@@ -449,7 +449,7 @@ def cut_short(files: dict[str, Path]) -> None:
          "'a.jpg': is in the list of the side train, and is not in the folder (and 1 more)."),
         (lambda files: files.update(pictures=files["pictures"] / "none"), "none': no such folder"),
         (lambda files: (files["pictures"] / "b.jpg").write_bytes(b""), "'b.jpg': is empty"),
-        (cut_short, "b.jpg: 'b.jpg': is no PNG or JPEG: "),
+        (cut_short, "b.jpg: 'b.jpg': cannot be read as PNG or JPEG: "),
     ],
 )  # fmt: skip
 def test_files_that_do_not_serve_are_refused_before_a_feature_is_computed(

@@ -60,7 +60,9 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
         raise InputError(path, path.name, "no such file", "name an existing file") from None
     except Exception as error:
         # Pillow raises whatever its reader met.
-        reason = "is empty" if not path.stat().st_size else f"is no PNG or JPEG: {error}"
+        reason = (
+            "is empty" if not path.stat().st_size else f"cannot be read as PNG or JPEG: {error}"
+        )
         raise InputError(path, path.name, reason, "mend the file, or take it away") from error
     bits = _bits(path)
     if mode not in _MODES or bits > 8:

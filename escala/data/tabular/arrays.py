@@ -58,11 +58,12 @@ def prepare(
             f"{name}: {left_out} of {len(labels)} rows with a missing value are left out"
             + (f", {without_class} of them without a class" if without_class else "")
         )
-    for number in np.flatnonzero(np.bincount(labels[usable], minlength=len(classes)) == 0):
+    lost = np.flatnonzero(np.bincount(labels[usable], minlength=len(classes)) == 0)
+    if len(lost):
         raise InputError(
             f"datasets.{name}.missing",
             preparation["missing"],
-            f"leaves no row of the class {classes[number]}: each has a missing value",
+            f"leaves no row of the class {classes[lost[0]]}: each has a missing value",
             "complete some of them, set missing: mean, or remove the class from the file",
         )
     divided = stratified(labels[usable], preparation["split"], classes, seed, _IF_ONE)

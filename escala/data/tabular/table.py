@@ -135,7 +135,8 @@ def columns_like(path: Path, names: Sequence[str]) -> Columns:
             path,
             f"line {line}, column {place + 1}",
             reason,
-            "put the columns in order, and leave out others, such as row numbers",
+            "put the columns in order, and leave out others, such as row numbers; and the line of "
+            "names if the model's table had none",
         )
     return Columns(tuple(names), header, labelled=len(fields) > len(names))
 
@@ -239,7 +240,7 @@ def _of_another_width(path: Path, of: Columns, line: int, fields: list[str]) -> 
         if not fields[-1].strip():
             remedy = "remove the comma at its end"
         elif of.header and len(fields) == of.count + 1:
-            remedy = f"{remedy}; leave out names of rows (R: row.names=FALSE)"
+            remedy = f"{remedy}, or leave out names of rows (R: row.names=FALSE)"
     return InputError(path, f"line {line}", reason, remedy)
 
 

@@ -20,6 +20,11 @@ _WITHOUT_SEQUENCE = (
         "is the master record of a WGS, TSA or TLS project, which has no sequence of its own",
         _CONTIGS,
     ),
+    (
+        r"EPI_ISL_\d+|ENS[A-Z]*\d{11}",
+        "is of GISAID or Ensembl, and not of NCBI",
+        "take its FASTA file by `source: files`",
+    ),
     (r"GC[AF]_\d+", "is an assembly", "list its sequences, or take its FASTA by `source: files`"),
     (r"\d+", "is a GI number, which NCBI no longer gives", "list the accession of this record"),
     (
