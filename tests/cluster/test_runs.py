@@ -60,6 +60,14 @@ def experiment(**changes: object) -> dict:
     )
 
 
+def endless_experiment(strategy: str) -> dict:
+    """Return an experiment that never ends, whose reference is a strategy on both nodes.
+
+    A run of this strategy has no reference but itself, so it is measured alone.
+    """
+    return experiment(epochs=100_000) | {"references": [{"strategy": strategy, "layout": "2x1"}]}
+
+
 def snakemake_command(folder: Path, *arguments: str) -> list[str]:
     command = [sys.executable, "-m", "snakemake", *arguments]
     command += ["--snakefile", ROOT / "Snakefile", "--directory", folder]
@@ -363,7 +371,7 @@ def test_a_rank_killed_on_the_other_node_ends_the_run(lab, endless, small_split,
 
 def test_a_run_whose_job_is_ended_is_a_failed_run_with_the_schedulers_words(lab, data, tmp_path):
     """A link is cut: SLURM takes the node for dead, and ends the job."""
-    found = prepared(data, tmp_path, experiment(epochs=100_000))
+    found = prepared(data, tmp_path, endless_experiment("horovod-gloo"))
     [run] = [run for run in found.runs if run.strategy == "horovod-gloo"]
     folder = tmp_path / run.folder
     actor = while_training(folder, lambda: network.cut("n2"))
@@ -383,7 +391,7 @@ def test_a_run_whose_job_is_ended_is_a_failed_run_with_the_schedulers_words(lab,
 
 
 def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, data, tmp_path):
-    found = prepared(data, tmp_path, experiment(epochs=100_000))
+    found = prepared(data, tmp_path, endless_experiment("horovod-gloo"))
     [run] = [run for run in found.runs if run.strategy == "horovod-gloo"]
     process = subprocess.Popen(
         snakemake_command(tmp_path, run.file, "--profile", str(ROOT / "profiles" / "lab")),
@@ -400,7 +408,7 @@ def test_a_workflow_that_is_ended_cancels_its_job_and_leaves_no_result(lab, data
 
 
 def test_a_job_that_takes_more_memory_than_it_asked_for_is_out_of_memory(lab, data, tmp_path):
-    found = prepared(data, tmp_path, experiment(epochs=100_000) | {"memory_gib": 0.35})
+    found = prepared(data, tmp_path, endless_experiment("horovod-mpi") | {"memory_gib": 0.35})
     [run] = [run for run in found.runs if run.strategy == "horovod-mpi"]
     done = through_sbatch(tmp_path, run.file)
     assert done.returncode != 0
