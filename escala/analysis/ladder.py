@@ -25,7 +25,7 @@ from escala.analysis.statistics import (
     ratio_interval,
 )
 from escala.experiment.references import Configuration
-from escala.record.comparable import left_out, paired
+from escala.record.comparable import left_out, newest_of_repeats, paired
 
 RUNG, PRODUCT, DIRECT = "rung", "product", "direct"
 #: Largest difference of the product of the ratios from the ratio of the ends, as a share of it.
@@ -76,14 +76,13 @@ def _ladder(runs: pd.DataFrame, pairs: list[Mapping]) -> Iterator[dict]:
 def _times(runs: pd.DataFrame, pair: Mapping) -> tuple[pd.DataFrame, list[str]]:
     """Return the seconds of both sides of a pair, `before` and `after`, and reasons for gaps.
 
-    There is one row for each repeat in which the two are comparable, of the current measurement of
-    `after`.
+    There is one row for each repeat in which the two are comparable, of its newest match.
     """
     ok = runs[(runs["status"] == "ok") & (runs["resumptions"] == 0) & runs["comparable"]]
     before, after = (
         ok[(ok[_CONFIGURATION] == list(pair[side])).all(axis=1)] for side in ("before", "after")
     )
-    pairs = paired(after.loc[after["current"], "measurement"], before["measurement"])
+    pairs = newest_of_repeats(paired(after["measurement"], before["measurement"]))
     seconds = ok.set_index("file")[_SECONDS]
     sides = {"before": pairs.references, "after": pairs.runs}
     times = {

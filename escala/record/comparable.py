@@ -294,6 +294,25 @@ def paired(runs: Iterable[Measurement], references: Iterable[Measurement]) -> Pa
     return pairs
 
 
+def newest_of_repeats(pairs: Pairs) -> Pairs:
+    """Return one match of each repeat: that of the current run, else the newest.
+
+    An interval is of its session, so matches of older sessions are left out. A current run that
+    failed does not take the older match with it.
+
+    Parameters
+    ----------
+    pairs : of measurements as `escala.analysis.measurements` marks them, by the key `current`.
+    """
+    by_age = sorted(
+        zip(pairs.runs, pairs.references, strict=True),
+        key=lambda match: (match[0]["current"], match[0]["started"]),
+    )
+    newest = {match[0]["repeat"]: match for match in by_age}
+    matches = [newest[repeat] for repeat in sorted(newest)]
+    return Pairs([run for run, _ in matches], [run for _, run in matches], pairs.refused)
+
+
 def left_out(pairs: int, refused: Sequence[str]) -> str | None:
     """Return how many pairs have no ratio and why, or None if all have one."""
     if not refused:

@@ -176,18 +176,6 @@ def by_configuration(found: Iterable[Measurement]) -> dict[tuple, list[Measureme
     return groups
 
 
-def current_matches(pairs: Pairs) -> Pairs:
-    """Return the matches of the current runs, by repeat: one of each repeat, of one session mostly.
-
-    Matches of older sessions are left out, because an interval is of its session.
-    """
-    sides = zip(pairs.runs, pairs.references, strict=True)
-    current = sorted(
-        (each for each in sides if each[0]["current"]), key=lambda each: each[0]["repeat"]
-    )
-    return Pairs([run for run, _ in current], [run for _, run in current], pairs.refused)
-
-
 def interval_of_matches(
     ratios: np.ndarray, pairs: Pairs, evidence: Evidence, level: float = LEVEL
 ) -> Interval:
@@ -199,7 +187,7 @@ def interval_of_matches(
 
     Parameters
     ----------
-    ratios : of `pairs`, a result of `current_matches`.
+    ratios : of `pairs`, one match of each repeat.
     """
     if by_stein(pairs, evidence):
         return stein_interval(ratios, _of_first_stage(pairs, evidence), level)

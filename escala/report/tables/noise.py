@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import noise_floor
-from escala.record.comparable import CONFIGURATION, left_out, paired
+from escala.record.comparable import CONFIGURATION, left_out, newest_of_repeats, paired
 from escala.report.tables import runs
 from escala.report.tables.base import (
     Evidence,
     by_configuration,
-    current_matches,
     frame,
     interval_of_matches,
     is_timed,
@@ -24,7 +23,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each reference that the experiment runs twice in each repeat."""
     first = by_configuration(filter(is_timed, evidence.found))
     for names, second in by_configuration(evidence.again).items():
-        pairs = current_matches(paired(filter(is_timed, second), first.get(names, ())))
+        pairs = newest_of_repeats(paired(filter(is_timed, second), first.get(names, ())))
         twice, once = (
             frame("runs", map(runs.row, side)) for side in (pairs.runs, pairs.references)
         )

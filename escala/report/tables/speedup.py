@@ -1,8 +1,8 @@
 """Build the table of ratios of each configuration to each reference, in matches of runs.
 
-`ratio` is of the current runs, mostly of one session, and has its own 95 % interval. Beside it are
-the ends and the verdict at the simultaneous level of all configurations from which the best is
-chosen, and the ratio over all sessions.
+`ratio` is of the newest match of each repeat, mostly of one session, and has its own 95 % interval.
+Beside it are the ends and the verdict at the simultaneous level of all configurations from which
+the best is chosen, and the ratio over all sessions.
 """
 
 from __future__ import annotations
@@ -25,14 +25,20 @@ from escala.analysis.statistics import (
 )
 from escala.analysis.verdicts import Verdict, over_sessions, simultaneous_level, verdict
 from escala.experiment.references import Configuration, compared_with, reference_number
-from escala.record.comparable import CONFIGURATION, Measurement, Pairs, left_out, paired
+from escala.record.comparable import (
+    CONFIGURATION,
+    Measurement,
+    Pairs,
+    left_out,
+    newest_of_repeats,
+    paired,
+)
 from escala.report.tables import noise
 from escala.report.tables import runs as table_of_runs
 from escala.report.tables.base import (
     Evidence,
     by_configuration,
     by_stein,
-    current_matches,
     frame,
     interval_of_matches,
     is_timed,
@@ -56,7 +62,7 @@ class Comparison(NamedTuple):
     ----------
     names : values of `CONFIGURATION`; `of_reference` are those of the reference.
     number : of the reference, 1 the main one.
-    pairs : of current runs whose times count.
+    pairs : the newest of each repeat, of runs whose times count.
     all_pairs : those of all sessions, also of the history.
     """
 
@@ -80,7 +86,7 @@ def comparisons(evidence: Evidence) -> Iterator[Comparison]:
         for number, reference in compared_with(Configuration(*names[2:]), evidence.references):
             of_reference = (*names[:2], *reference)
             pairs = paired(usable.get(names, ()), usable.get(of_reference, ()))
-            yield Comparison(names, number, of_reference, current_matches(pairs), pairs)
+            yield Comparison(names, number, of_reference, newest_of_repeats(pairs), pairs)
 
 
 def rows(evidence: Evidence) -> Iterator[dict]:
