@@ -79,6 +79,8 @@ def main() -> int:
 
 
 def _main() -> None:
+    # Before other libraries are imported, because PYTHONPATH may hold foreign ones.
+    environment.keep_own_modules(Path(__file__).resolve().parents[1])
     parser = _parser()
     argcomplete.autocomplete(parser, always_complete_options=False)
     name, *rest = sys.argv[1:] or ["--help"]

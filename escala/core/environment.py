@@ -6,7 +6,6 @@ import os
 import pwd
 import sys
 import sysconfig
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,10 +20,9 @@ HOME = Path(".escala", "home")
 def prepare(root: Path) -> None:
     """Make this process's environment one in which Snakemake and its jobs work.
 
-    This interpreter is put first on PATH, and the project folder on PYTHONPATH. What of PYTHONPATH
-    would replace modules of this environment is left out: a module system on a cluster sets such
-    folders. A home that cannot be written to is replaced, and a user without a name is named by its
-    number. Each replacement is said on standard error.
+    This interpreter is put first on PATH, and the project folder on PYTHONPATH, which
+    `keep_own_modules` cleans. A home that cannot be written to is replaced, and a user without a
+    name is named by its number. Each replacement is said on standard error.
 
     Parameters
     ----------
@@ -37,7 +35,8 @@ def prepare(root: Path) -> None:
     remedy = "rename the folder, or move the project to another one"
     require_plain(root, "project folder", remedy, "{}\n" + os.pathsep)
     _prepend("PATH", Path(sys.executable).parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [root, *_search_paths(root)]))
+    keep_own_modules(root)
+    _prepend("PYTHONPATH", root)
     if not _is_usable(os.environ.get("HOME")):
         home = root / HOME
         home.mkdir(parents=True, exist_ok=True)
@@ -104,15 +103,23 @@ def _prepend(variable: str, folder: Path) -> None:
     os.environ[variable] = os.pathsep.join(filter(None, [str(folder), current]))
 
 
-def _search_paths(root: Path) -> Iterator[Path]:
-    """Yield the folders of PYTHONPATH that replace no module; take the others off this process."""
+def keep_own_modules(root: Path) -> None:
+    """Take folders off PYTHONPATH that would replace modules of this environment, and name each.
+
+    A module system on a cluster sets such folders. They are taken off this process, too.
+
+    Parameters
+    ----------
+    root : the project folder, which is taken off as well, but stays in this process.
+    """
+    kept = []
     named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     for folder in dict.fromkeys(Path(name).absolute() for name in named):
         if folder.resolve() == root.resolve():
             continue
         replaced = sorted(_modules(folder) & _own_modules())
         if not replaced:
-            yield folder
+            kept.append(str(folder))
             continue
         sys.path[:] = [entry for entry in sys.path if Path(entry).absolute() != folder]
         more = f" and {len(replaced) - 1} more" if len(replaced) > 1 else ""
@@ -120,6 +127,7 @@ def _search_paths(root: Path) -> Iterator[Path]:
             f"PYTHONPATH: {folder} is left out, because its {replaced[0]}{more} would replace that "
             "of this environment"
         )
+    os.environ["PYTHONPATH"] = os.pathsep.join(kept)
 
 
 def _own_modules() -> set[str]:

@@ -68,7 +68,8 @@ def supervise(
     launcher_command = launch.command_line(launch_choice, strategy, plan["places"], command)
     with launcher_command as (arguments, extra_environment):
         if shutil.which(arguments[0]) is None:
-            return Outcome("unavailable", f"{arguments[0]} is missing")
+            remedy = "`uv sync --reinstall` installs the environment's programs again"
+            return Outcome("unavailable", f"{arguments[0]} is missing. Remedy: {remedy}")
         children_started = []
         try:
             log = folder / "launcher.log"

@@ -131,8 +131,22 @@ def test_time_to_a_target_says_nothing_of_core_hours(tmp_path):
 
 def test_failed_runs_are_to_be_repeated(tmp_path):
     assert _texts(failed(tmp_path))[0] == (
-        "To compare `horovod-mpi 1x2` with `single 1x1`, remove what prevented it, and repeat the "
-        "Snakemake command."
+        "To compare `horovod-mpi 1x2` with `single 1x1`, remove what prevented it, and run "
+        "`uv run python scripts/retry.py results/demo` and then the same Snakemake command again."
+    )
+
+
+def test_more_repeats_do_not_replace_those_that_failed(tmp_path):
+    experiment = FakeExperiment(tmp_path).add_dataset()
+    experiment.add("single", "1x1", 5.0, 7, rows=64)
+    experiment.add("horovod-mpi", "1x2", 4.0, 7, rows=64)
+    failing = [path for path in experiment.runs if "1x2" in path.parts][:2]
+    changed(failing, status="failed", reason="rank 1 was ended by signal 9")
+    files = experiment.runs, experiment.dataset_files, experiment.class_files
+    first, *_ = _texts(tables.tables(*files))
+    assert first == (
+        "For a verdict on `horovod-mpi 1x2`, run `uv run python scripts/retry.py results/demo` and "
+        "then the same Snakemake command again."
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.report.findings.verdicts import names_of_reference, names_of_rows, own_names
 from escala.report.findings.words import Finding, Tables, count, with_labels
 
 POSITION = 90
@@ -23,8 +24,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     else:
         yield _finding(f"Of {count(len(current), 'timing run')}, {number} did not end ok.")
         yield _finding(
-            f"To repeat just these, run `uv run python scripts/retry.py results/{name}` and then "
-            "the same Snakemake command again."
+            f"To repeat these, and the runs that they are compared with, {to_retry(name)}."
         )
     if current["repeat"].nunique() == 1:
         yield _finding(
@@ -41,6 +41,20 @@ def failed(tables: Tables) -> pd.DataFrame:
     """Return the current runs that did not end ok, with labels."""
     runs = with_labels(tables["runs"], tables)
     return runs[runs["current"] & (runs["status"] != "ok")]
+
+
+def has_failed(row, tables: Tables) -> bool:
+    """Return whether runs of a row of `speedup`, or of its reference, did not end ok."""
+    behind = {own_names(row), names_of_reference(row)}
+    return not behind.isdisjoint(names_of_rows(failed(tables)))
+
+
+def to_retry(name: str) -> str:
+    """Return the phrase that tells how the runs of an experiment that failed are repeated."""
+    return (
+        f"run `uv run python scripts/retry.py results/{name}` and then the same Snakemake command "
+        "again"
+    )
 
 
 def failures(tables: Tables) -> Iterator[tuple[str, str, str, str]]:

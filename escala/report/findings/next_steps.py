@@ -10,7 +10,8 @@ import pandas as pd
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
 from escala.report.figures.looks import significant
-from escala.report.findings.certainty import disturbed, runs_ok
+from escala.report.findings.certainty import disturbed
+from escala.report.findings.gaps import has_failed, to_retry
 from escala.report.findings.steps import without_clocks
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
@@ -40,7 +41,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         row = answer.row
         same = (against["dataset"] == row.dataset) & (against["workload"] == row.workload)
         rows = list(against[same].itertuples())
-        texts = _use(row, answer.best, rows, seconds), _decide(row, tables)
+        texts = _use(row, answer.best, rows, seconds), _decide(row, tables, name)
         yield from (Finding(text, "speedup", "speedup") for text in texts if text)
     for row in without_clocks(tables):
         yield Finding(
@@ -113,9 +114,10 @@ def _train_with(row, best, of_batch: list, seconds: Mapping[tuple, float]) -> st
     return f"{text}; to save core-hours, train with {quoted(cheapest.reference_label)}."
 
 
-def _decide(row, tables: Tables) -> str:
+def _decide(row, tables: Tables, name: str) -> str:
     """Tell what would give a verdict on the configuration that answers, if it has none."""
     found, label = headline(row), quoted(row.label)
+    retry = to_retry(name) if has_failed(row, tables) else ""
     without = found.verdict in (NO_VERDICT, NOT_DISTINGUISHABLE)
     if without and found.ratio.pairs >= VALUES_FOR_INTERVAL and disturbed(row, tables):
         return (
@@ -125,7 +127,7 @@ def _decide(row, tables: Tables) -> str:
     if found.verdict == UNAVAILABLE:
         return (
             f"To compare {label} with {quoted(row.reference_label)}, remove what prevented it, and "
-            "repeat the Snakemake command."
+            f"{retry or 'repeat the Snakemake command'}."
         )
     if found.verdict == NOT_DISTINGUISHABLE and found.is_over_sessions:
         return f"For a narrower interval of {label} over sessions, measure more sessions."
@@ -147,10 +149,8 @@ def _decide(row, tables: Tables) -> str:
             "same global batch."
         )
     if found.ratio.pairs < VALUES_FOR_INTERVAL:
-        # Runs that have no partner stay without one.
-        unpaired = max(0, runs_ok(tables).get(own_names(row), 0) - found.ratio.pairs)
-        return (
-            f"For a verdict on {label}, set `repeats` to {VALUES_FOR_INTERVAL + unpaired} or more, "
-            "and repeat the Snakemake command."
+        more = retry or (
+            f"set `repeats` to {VALUES_FOR_INTERVAL} or more, and repeat the Snakemake command"
         )
+        return f"For a verdict on {label}, {more}."
     return ""
