@@ -21,8 +21,9 @@ def explanation(tables: Tables) -> str:
     """Explain the columns of `overview`."""
     return (
         "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
-        f"or the range where there are fewer than {VALUES_FOR_INTERVAL} runs. That of a ratio is "
-        "its own, and of its session; the best of k has one of the level 1 − 0.05/k in the answer. "
+        f"or the range where there are fewer than {VALUES_FOR_INTERVAL} runs. That of a ratio "
+        "holds for this one comparison, in the sessions of its pairs. The answer is the best of "
+        "several configurations: its interval is wider, because it holds for all of them together. "
         "The verdict is on the ratio to the main reference. What it could have seen is the "
         "smallest saving that its pairs would have told from none. Efficiency is the speed-up "
         "divided by the quotient of the cores of both configurations. Time to accuracy is "

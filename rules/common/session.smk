@@ -61,8 +61,8 @@ def print_estimate():
         print(estimate.sentence(runs_to_estimate(), named_experiment), flush=True)
         if GRAPH.added:
             print(
-                f"{counted(len(GRAPH.added), 'run')} of these are measured so that each of the "
-                "others has its match: its reference, in the same repeat and session.",
+                f"Of these, {counted(len(GRAPH.added), 'run')} only so that each run has its "
+                "match: a run of its reference in the same repeat and session.",
                 flush=True,
             )
         if again.times() and requested_runs(needed_only=True):

@@ -224,6 +224,15 @@ def test_a_session_of_a_few_matches_does_not_count_over_sessions(tmp_path):
     assert "in two calls" in _texts(_tables(experiment), "answer")[1]
 
 
+def test_a_run_whose_call_ended_before_its_reference_keeps_its_older_match(tmp_path):
+    """So the next call measures nothing for it, as `escala.record.matches` counts."""
+    experiment = _measured(tmp_path, {"horovod-mpi": FASTER})
+    [alone] = [path for path in experiment.runs if {"rep3", "1x2"} <= {*path.parts}]
+    changed([alone], session="20260301T000000Z-1")
+    (row,) = _tables(experiment)["speedup"].itertuples()
+    assert (row.pairs, row.sessions) == (7, 1) and pd.isna(row.reason)
+
+
 def test_sessions_of_the_history_count_and_each_counts_once(tmp_path):
     history = tmp_path / "history"
     experiment = _measured(tmp_path, {"horovod-mpi": FASTER})

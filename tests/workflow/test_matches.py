@@ -140,7 +140,7 @@ def test_a_single_target_is_measured_with_its_reference(called):
     (called.folder / alone.file).unlink()
     said = called.call(alone.file)
     assert called.code == 0, said
-    assert "1 run of these are measured so that" in said
+    assert "Of these, 1 run only so that each run has its match" in said
     assert "All 2 runs ended ok" in said
     again = called.sessions()
     changed = {name for name in first if first[name] != again[name]}

@@ -62,9 +62,9 @@ def disturbed(row, tables: Tables) -> int:
 
 
 def _timed(tables: Tables) -> pd.DataFrame:
-    """Return the timing runs that ended ok, and measured what the current ones do."""
+    """Return the current timing runs that ended ok, from which the ratios are."""
     runs = trained_by_steps(tables)["runs"]
-    return runs[(runs["status"] == "ok") & runs["comparable"]]
+    return runs[(runs["status"] == "ok") & runs["current"]]
 
 
 def _disturbances(tables: Tables) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pandas as pd
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
 from escala.report.figures.looks import significant
-from escala.report.findings.certainty import disturbed
+from escala.report.findings.certainty import disturbed, runs_ok
 from escala.report.findings.gaps import has_failed, to_retry
 from escala.report.findings.steps import without_clocks
 from escala.report.findings.verdicts import (
@@ -149,8 +149,9 @@ def _decide(row, tables: Tables, name: str) -> str:
             "same global batch."
         )
     if found.ratio.pairs < VALUES_FOR_INTERVAL:
-        more = retry or (
-            f"set `repeats` to {VALUES_FOR_INTERVAL} or more, and repeat the Snakemake command"
-        )
+        # Runs that were resumed stay without a match.
+        unmatched = max(0, runs_ok(tables).get(own_names(row), 0) - found.ratio.pairs)
+        needed = VALUES_FOR_INTERVAL + unmatched
+        more = retry or f"set `repeats` to {needed} or more, and repeat the Snakemake command"
         return f"For a verdict on {label}, {more}."
     return ""
