@@ -365,7 +365,9 @@ def test_it_says_how_good_the_models_are(three):
 
 def test_it_says_how_much_runs_vary(three_tables, three):
     seconds = three_tables["runs"].query("strategy == 'single'")["train_seconds_per_epoch"]
-    assert "The times are from 1 session, and pairs never mix sessions." in three["sure"]
+    assert (
+        "The times are from 1 session (a session is one call), and pairs never mix sessions."
+    ) in three["sure"]
     assert (
         f"Of the 3 runs of `single 1x1`, the slowest takes {seconds.max() / seconds.min():.2f} "
         "times as long as the fastest."

@@ -198,7 +198,7 @@ def test_runs_that_stay_disturbed_are_named_before_more_pairs(frames):
     _without_verdict(frames, disturbed=True, disturbed_because=because, earlier_attempts=2)
     sure = _texts(frames, "sure")
     assert "which was measured again" in sure
-    assert f"1 run stayed disturbed, as by `{because}`" in sure
+    assert f"1 run stayed disturbed, for example by `{because}`" in sure
     assert "Leave the machine idle" in _texts(frames, "next")
     assert "four times" not in _texts(frames, "next")
 

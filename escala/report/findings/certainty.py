@@ -79,7 +79,7 @@ def _disturbances(tables: Tables) -> Iterator[str]:
         )
     if stay.any():
         because = timed.loc[stay, "disturbed_because"].iloc[0]
-        yield f"{count(stay.sum(), 'run')} stayed disturbed, as by {quoted(because)}."
+        yield f"{count(stay.sum(), 'run')} stayed disturbed, for example by {quoted(because)}."
     elif len(timed) and timed["disturbed"].notna().all():
         yield "No other work disturbed the runs that these times are from."
     if len(unknown):
@@ -162,7 +162,10 @@ def _spread(tables: Tables) -> Iterator[str]:
     if timed.empty:
         return
     sessions = timed["session"].nunique()
-    yield f"The times are from {count(sessions, 'session')}, and pairs never mix sessions."
+    yield (
+        f"The times are from {count(sessions, 'session')} (a session is one call), and pairs never "
+        "mix sessions."
+    )
     chosen = shown(tables)
     is_shown = pd.Series([each in chosen for each in names_of_rows(timed)], timed.index, bool)
     for label, group in timed[is_shown].groupby("label", sort=False):
