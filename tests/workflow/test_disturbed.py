@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 
+import pytest
+
 from escala.core.files import read_json
 from escala.record.run import measure
 from tests.workflow.conftest import SIMULATED, command, experiment_of, write_experiment
@@ -90,6 +92,7 @@ def test_a_busy_process_beside_a_run_is_found(small_split, request_for, tmp_path
     assert node["foreign_cores"] > 0.2 and node["own_cores"] > 0.1
 
 
+@pytest.mark.alone
 def test_neighbours_of_the_experiment_are_the_run_s_own(small_split, request_for, tmp_path):
     """Beside the same run, they make more than its own cores busy, and none of that is foreign."""
     asked = request_for("single", "1x1", epochs=30, knobs={"busy_neighbours": [0, 0]})
