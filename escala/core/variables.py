@@ -13,7 +13,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from escala.core.files import sha256_file
@@ -137,6 +138,20 @@ def describe(environment: Environment = os.environ) -> dict[str, dict[str, str]]
         "variables": deciding(environment),
         "files": {name: content for name, content in files.items() if content},
     }
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Remove variables that the block adds: libraries set some as they are imported.
+
+    The ranks of a later run of this process would have them, and those of the first would not.
+    """
+    before = set(os.environ)
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - before:
+            del os.environ[name]
 
 
 def _is_allowed(name: str) -> bool:

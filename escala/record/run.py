@@ -53,6 +53,7 @@ TEMPORARY = (
 )
 
 
+@variables.kept()
 def measure(
     request: dict,
     data: Path,

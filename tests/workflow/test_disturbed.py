@@ -70,6 +70,8 @@ def test_a_disturbed_run_is_measured_again_at_the_end_of_its_repeat(snakemake, i
     earlier = again["disturbance"]["earlier"]
     assert [each["disturbed"] for each in earlier] == [True, True]
     assert not again["disturbance"]["disturbed"] and again["session"] == once["session"]
+    # The job had measured another run before, and imported what evaluates.
+    assert again["environment"] == once["environment"]
     assert earlier[0]["started"] <= once["started"] <= earlier[1]["started"] <= again["started"]
     for name, run in zip(TARGETS, runs, strict=True):
         folder = (tmp_path / name).parent
