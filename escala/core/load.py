@@ -115,7 +115,7 @@ def _pressure(file: Path) -> float | None:
 
 
 class Load:
-    """What a machine did during some stretches of time.
+    """Measure the load of a machine over some stretches of time.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a file holds and lacks.
+    """Hold what was read from a file, and what was left out.
 
     Attributes
     ----------

@@ -117,7 +117,7 @@ def _seconds(event: dict) -> float:
 
 
 class Recording:
-    """What a timeline holds.
+    """Hold the events of a timeline.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Say why a file cannot be diagnosed, with a remedy that fits what it holds."""
+"""Refuse a file that cannot be diagnosed, with a remedy that fits its content."""
 
 from __future__ import annotations
 

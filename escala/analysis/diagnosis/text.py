@@ -1,4 +1,4 @@
-"""Say a diagnosis in sentences."""
+"""Write a diagnosis in sentences."""
 
 from __future__ import annotations
 
