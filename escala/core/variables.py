@@ -145,13 +145,15 @@ def kept() -> Iterator[None]:
     """Remove variables that the block adds: libraries set some as they are imported.
 
     The ranks of a later run of this process would have them, and those of the first would not.
+    The project's own, such as the session's name, stay.
     """
     before = set(os.environ)
     try:
         yield
     finally:
         for name in set(os.environ) - before:
-            del os.environ[name]
+            if not name.startswith("ESCALA_"):
+                del os.environ[name]
 
 
 def _is_allowed(name: str) -> bool:
