@@ -47,7 +47,7 @@ def main() -> None:
                 remedy = "use the kind's name in its module arrays"
                 raise InputError(arguments.output / DESCRIPTION, named, reason, remedy)
             counts = description.get("counts", {})
-            stage.rows_out = sum(description["rows"].values())
+            stage.rows_out = sum(filter(None, description["rows"].values()))
             # Without balancing these are all rows.
             stage.rows_in = sum(each.get("kept", 0) for each in counts.values()) or stage.rows_out
             stage.files = [path for path in outputs.values() if path.exists()]

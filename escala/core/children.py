@@ -42,7 +42,7 @@ def die_with_parent(parent: int | None = None) -> None:
 def start(
     command: Sequence[str],
     environment: Mapping[str, str],
-    output: Path | None,
+    output: Path | int | None,
     folder: Path | None = None,
 ) -> subprocess.Popen:
     """Start a command in a new session, so that it leads a process group of its own.
@@ -51,18 +51,20 @@ def start(
 
     Parameters
     ----------
-    output : file to append its stdout and stderr to. None: it inherits those of this process.
+    output : file to append its stdout and stderr to, or an open descriptor. None: it inherits those
+        of this process.
     folder : its working directory. None: that of this process.
     """
     with contextlib.ExitStack() as stack:
-        log = stack.enter_context(open(output, "ab")) if output else None
+        is_file = isinstance(output, Path)
+        log = stack.enter_context(open(output, "ab")) if is_file else output
         return subprocess.Popen(
             command,
             cwd=folder,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=log,
-            stderr=subprocess.STDOUT if log else None,
+            stderr=None if log is None else subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )

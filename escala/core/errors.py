@@ -34,3 +34,7 @@ class Unavailable(RuntimeError):
 
 class Diverged(ArithmeticError):
     """The training loss is infinite or not a number."""
+
+
+class Failed(RuntimeError):
+    """What a run trains has failed, and the message says how."""

@@ -121,10 +121,11 @@ class Load:
     ----------
     roots : ids of processes that, with all their descendants, are the run's own on this machine.
         Descendants are looked up once, at the first stretch. None reads nothing.
+    grows : look for descendants again as a stretch ends, for those that were started in it.
     """
 
-    def __init__(self, roots: list[int] | None):
-        self._roots, self._own = roots, []
+    def __init__(self, roots: list[int] | None, grows: bool = False):
+        self._roots, self._grows, self._own = roots, grows, []
         self._before, self._total, self._stretches = None, None, 0
 
     def begin(self) -> None:
@@ -136,6 +137,8 @@ class Load:
     def end(self) -> None:
         """End a stretch."""
         if self._before is not None:
+            if self._grows:
+                self._own = sorted({*self._own, *family(self._roots)})
             grown = difference(read(self._own), self._before)
             self._total = total([self._total, grown]) if self._total else grown
             self._before, self._stretches = None, self._stretches + 1

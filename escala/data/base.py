@@ -130,7 +130,7 @@ def description(folder: Path) -> dict:
     """
     try:
         found = read_json(folder / DESCRIPTION)
-        for entry in (*found["inputs"], found["targets"]):
+        for entry in _entries(found):
             _spec(entry), entry["file"]
         whole = {"train", "test"} <= found["rows"].keys() <= set(SIDES)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -147,9 +147,14 @@ def description(folder: Path) -> dict:
 
 def files(description: dict) -> list[str]:
     """Return the names of the files that training reads, from a description."""
-    entries = (*description["inputs"], description["targets"])
+    entries = _entries(description)
     sides = [side for side in SIDES if side in description["rows"]]
     return [entry["file"].format(side=side) for side in sides for entry in entries]
+
+
+def _entries(description: dict) -> list[dict]:
+    """Return the entries of all arrays; data that a program reads itself have none."""
+    return [*description["inputs"], *filter(None, [description["targets"]])]
 
 
 def specs(description: dict) -> tuple[Spec, ...]:

@@ -35,11 +35,14 @@ class Size:
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> Size:
         """Return what a `dataset.json` tells about its split."""
+        rows = description["rows"]
+        if description["targets"] is None:  # Files that a program reads itself.
+            return cls(rows if rows["train"] else None)
         # Imported here, because the workflow should not wait for NumPy at every start.
         from escala.data.base import output_shape
 
         return cls(
-            description["rows"],
+            rows,
             tuple(description["inputs"]),
             output_shape(description),
             description["targets"],

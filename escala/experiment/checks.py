@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from escala.core.readable import counted
 from escala.data import kind_of
 from escala.experiment.references import NATIVE, ONE_PROCESS, Configuration, resolve
-from escala.experiment.runs import configuration_of, takes_steps, where_listed
+from escala.experiment.runs import Run, configuration_of, is_compared, takes_steps, where_listed
 from escala.runtime.launch import LOCAL
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
@@ -89,7 +89,7 @@ def _check_configurations(experiment: Experiment) -> None:
 
 def _check_references(experiment: Experiment) -> None:
     """Refuse a reference with an unknown part, and one that no run measures."""
-    configurations = {run.configuration for run in experiment.runs if takes_steps(run)}
+    configurations = {run.configuration for run in experiment.runs if is_compared(run)}
     for position, reference in enumerate(experiment.settings.get("references", [])):
         key = f"references.{position}"
         _check_names(experiment, key, reference)
@@ -320,10 +320,33 @@ def _check_shares(experiment: Experiment) -> None:
 
 
 def _check_every_workload_runs(experiment: Experiment) -> None:
-    """Refuse a workload without a run."""
+    """Refuse a workload without a run, and a strategy that trains none of the workloads."""
     strategy, layout = ONE_PROCESS
+    kinds = {WORKLOADS[name].kind for name in experiment.settings["workloads"]}
+    for position, entry in enumerate(experiment.settings["configurations"]):
+        trains_by = STRATEGIES[entry["strategy"]].trains_by
+        if not kinds & trains_by and kinds != {"fit"}:
+            usable = [name for name, each in STRATEGIES.items() if kinds & each.trains_by]
+            raise experiment.error(
+                f"configurations.{position}.strategy",
+                entry["strategy"],
+                "lives inside TensorFlow, and cannot start a program that is run as it is"
+                if "command" in kinds
+                else "starts programs only, workloads with trained_by: command",
+                f"use one of {', '.join(usable)}",
+            )
     for name in experiment.settings["workloads"]:
         if not experiment.configurations_of(name):
+            if WORKLOADS[name].kind != "fit":
+                usable = [
+                    s for s, each in STRATEGIES.items() if WORKLOADS[name].kind in each.trains_by
+                ]
+                raise experiment.error(
+                    f"workloads.{name}",
+                    name,
+                    "no strategy of the configurations can train it",
+                    f"add one of {', '.join(usable)} to configurations",
+                )
             raise experiment.error(
                 f"workloads.{name}",
                 name,
@@ -331,6 +354,40 @@ def _check_every_workload_runs(experiment: Experiment) -> None:
                 f"{strategy} with the layout {layout}",
                 f"add {{strategy: {strategy}, layouts: [{layout}]}} to configurations",
             )
+
+
+def _check_programs(experiment: Experiment) -> None:
+    """Refuse a program that cannot be started, or that names data which its dataset does not have.
+
+    Its batch and the steps of an epoch are its own, so an epoch cannot be cut to some of its steps.
+    """
+    for name in experiment.settings["workloads"]:
+        workload = WORKLOADS[name]
+        if workload.kind != "command":
+            continue
+        program = workload.program()
+        for dataset, settings in experiment.datasets.items():
+            if settings["kind"] != workload.data_kind:
+                continue
+            known = sorted(settings.get("paths", {})) if settings["kind"] == "files" else ["split"]
+            for path in program.data:
+                if path not in known:
+                    raise experiment.error(
+                        f"workloads.{name}.command",
+                        f"{{data.{path}}}",
+                        f"the dataset {dataset} has no such path",
+                        f"name one of {', '.join(known)}"
+                        if known
+                        else f"add it to datasets.{dataset}.paths",
+                    )
+        for network, settings in experiment.settings["networks"].items():
+            if settings["steps"]:
+                raise experiment.error(
+                    f"networks.{network}.steps",
+                    settings["steps"],
+                    f"{name} is a program, whose epochs are measured whole",
+                    "leave steps out",
+                )
 
 
 def _trained_by_steps(experiment: Experiment) -> Iterator[tuple[str, dict]]:
@@ -365,9 +422,17 @@ def _check_early_stopping(experiment: Experiment) -> None:
             )
 
 
+def _divides_batch(run: Run) -> bool:
+    """Return whether the ranks of a run take rows of the batch that its settings give."""
+    workload = WORKLOADS[run.workload]
+    if workload.kind == "command":
+        return bool({"rows", "rows_of_rank"} & workload.program().named)
+    return takes_steps(run)
+
+
 def _check_batches(experiment: Experiment) -> None:
     """Refuse a global batch with fewer rows than ranks."""
-    for run in filter(takes_steps, experiment.timed):
+    for run in filter(_divides_batch, experiment.timed):
         ranks = Layout.parse(run.layout).ranks
         batch = experiment.settings_of(run)["training"]["batch"]
         if batch["per"] == "global" and batch["rows"] < ranks:
@@ -395,6 +460,7 @@ CHECKS: tuple[Callable[[Experiment], None], ...] = (
     _check_slow_ranks,
     _check_shares,
     _check_every_workload_runs,
+    _check_programs,
     _check_target_accuracy,
     _check_early_stopping,
     _check_batches,

@@ -18,10 +18,17 @@ from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.data.paths import expanded_path
 from escala.experiment.plain import read
-from escala.experiment.schema import NAME_RULE, completed, is_allowed, is_name, with_python_patterns
+from escala.experiment.schema import (
+    NAME_RULE,
+    completed,
+    is_allowed,
+    is_name,
+    program_schema,
+    with_python_patterns,
+)
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "declarations"
-PATH = "path"
+PATH, COMMAND = "path", "command"
 #: Keywords that change the dialect of a part of a schema, or the target of references in it.
 _SCHEMA_IDENTIFIERS = ("$id", "$schema", "$dynamicRef")
 GUIDES = {
@@ -73,8 +80,32 @@ def adopt(settings: Any, origin: str) -> None:
     for part in (KINDS, WORKLOADS):
         entries = settings.get(part.key) if isinstance(settings, Mapping) else None
         for name, entry in entries.items() if isinstance(entries, Mapping) else ():
-            if isinstance(name, str) and isinstance(entry, Mapping) and PATH in entry:
-                add(part, name, entry[PATH], f"{origin}: {part.key}.{name}")
+            if not isinstance(name, str) or not isinstance(entry, Mapping):
+                continue
+            where = f"{origin}: {part.key}.{name}"
+            if PATH in entry:
+                add(part, name, entry[PATH], where)
+            elif part is WORKLOADS and COMMAND in entry:
+                _add_program(name, entry, where)
+
+
+def _add_program(name: str, entry: Mapping[str, Any], where: str) -> None:
+    """Add a program that an experiment declares; the experiment's schema checks it afterwards.
+
+    Raises
+    ------
+    InputError : the name is not allowed, or is that of another workload.
+    """
+    if not is_name(name):
+        raise InputError(where, name, "not allowed as a name", NAME_RULE)
+    keys = program_schema()["properties"]
+    declared = {key: value for key, value in entry.items() if key in keys} | {"where": where}
+    known = workloads.WORKLOADS.get(name)
+    if known and {**known.declared, "where": where} != declared:
+        raise InputError(
+            where, name, "is the name of another workload already", "choose another name"
+        )
+    workloads.add_program(name, declared)
 
 
 def add(part: Part, name: str, path: Any, where: str) -> None:
@@ -103,17 +134,29 @@ def add(part: Part, name: str, path: Any, where: str) -> None:
             f"there is no folder {folder}",
             f"give the folder that holds {part.declaration}",
         )
-    for file in (part.declaration, *part.files):
+    is_program = part is WORKLOADS and _is_program(folder)
+    for file in (part.declaration, *(() if is_program else part.files)):
         if not (folder / file).is_file():
             raise InputError(
                 where, path, f"holds no {file}", f"add it, as {GUIDES[part.key]} shows"
             )
     _check_name(part, name, folder, where)
-    _check_declaration(part, folder)
-    _check_code(folder)
+    if is_program:
+        file = folder / part.declaration
+        completed(read(file), with_python_patterns(program_schema()), str(file))
+    else:
+        _check_declaration(part, folder)
+        _check_code(folder)
     part.add(name, folder)
     if part is KINDS:
         _check_settings(data.KINDS[name], folder)
+
+
+def _is_program(folder: Path) -> bool:
+    """Return whether the `workload.yaml` of a folder declares a program."""
+    file = folder / workloads.DECLARATION
+    found = read(file) if file.is_file() else None
+    return isinstance(found, Mapping) and found.get("trained_by") == "command"
 
 
 def _check_name(part: Part, name: str, folder: Path, where: str) -> None:

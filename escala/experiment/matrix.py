@@ -28,8 +28,8 @@ from escala.experiment.references import (
     Reference,
     compared_with,
 )
-from escala.experiment.runs import AGAIN, Pair, Run, configuration_of, takes_steps, where_listed
-from escala.experiment.schema import omitted_values, validated
+from escala.experiment.runs import AGAIN, Pair, Run, configuration_of, is_compared, where_listed
+from escala.experiment.schema import omitted_values, program_schema, validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
 from escala.runtime.layout import Layout
@@ -37,8 +37,12 @@ from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, significant
 from escala.workloads import WORKLOADS
 
-# Settings of a workload that a variant may override.
-_TRAINING_OF_VARIANT = ("batch", "learning_rate", "checkpoint_epochs")
+#: Settings of a workload that a variant may override, by how it is trained.
+_TRAINING_OF_VARIANT = {
+    "steps": ("batch", "learning_rate", "checkpoint_epochs"),
+    "fit": (),
+    "command": ("batch",),
+}
 # A layout of one node uses no network, even if the experiment defines a network `native`.
 _NO_LINK = {"interface": None, "rate": None, "steps": None}
 
@@ -133,7 +137,7 @@ class Experiment:
             run
             for repeat in range(1, self.settings["repeats"] + 1)
             for run in self._cells(repeat=repeat)
-            if takes_steps(run) or repeat <= len(self.datasets[run.dataset]["split"]["seeds"])
+            if is_compared(run) or repeat <= len(self.datasets[run.dataset]["split"]["seeds"])
         ]
 
     @property
@@ -187,7 +191,7 @@ class Experiment:
         return [
             Run(self.name, dataset, workload, *configuration, repeat, pair=pair.name)
             for dataset, workload in self.tasks
-            if WORKLOADS[workload].kind == "steps"
+            if WORKLOADS[workload].kind != "fit"
             for pair in self.pairs
             for repeat in range(1, self.settings["repeats"] + 1)
             for configuration in (pair.before, pair.after)[:: 1 if repeat % 2 else -1]
@@ -204,7 +208,7 @@ class Experiment:
         return [replace(run, pair=AGAIN) for run in self.runs if self._is_main_reference(run)]
 
     def _is_main_reference(self, run: Run) -> bool:
-        return takes_steps(run) and any(
+        return is_compared(run) and any(
             run.configuration in self._references[other][:1]
             for other in self.configurations_of(run.workload)
         )
@@ -311,12 +315,14 @@ class Experiment:
     @property
     def has_classes(self) -> bool:
         """Return whether any workload is scored as a classification."""
-        return any(WORKLOADS[workload].scores is None for _, workload in self.tasks)
+        known = [WORKLOADS[workload] for _, workload in self.tasks]
+        return any(each.is_scored and each.scores is None for each in known)
 
     def configurations_of(self, workload: str) -> list[Configuration]:
         """Return the configuration of every cell that a workload runs in.
 
-        Only layouts of several nodes use a network.
+        Only layouts of several nodes use a network, and a workload runs under those strategies only
+        that can train it.
 
         A fit is one process, and no knob changes its result. So it runs only as `single` `1x1`,
         under the first variant of that configuration.
@@ -324,6 +330,7 @@ class Experiment:
         configurations = [
             Configuration(entry["strategy"], layout, variant, network)
             for entry in self.settings["configurations"]
+            if WORKLOADS[workload].kind in STRATEGIES[entry["strategy"]].trains_by
             for layout in entry["layouts"]
             for variant in entry.get("variants", self.settings["variants"])
             for network in (
@@ -332,7 +339,7 @@ class Experiment:
                 else [NATIVE]
             )
         ]
-        if WORKLOADS[workload].kind == "steps":
+        if WORKLOADS[workload].kind != "fit":
             return configurations
         return [
             configuration for configuration in configurations if configuration[:2] == ONE_PROCESS
@@ -399,7 +406,7 @@ class Experiment:
         configuration, and each side of a ladder's pair the other side. A probe run has some only if
         its probe is `compared`.
         """
-        if not takes_steps(run) or (run.instrument and not PROBES[run.instrument].compared):
+        if not is_compared(run) or (run.instrument and not PROBES[run.instrument].compared):
             return []
         if run.pair == AGAIN:
             return [replace(run, pair=None)]
@@ -473,6 +480,21 @@ class Experiment:
             "launcher": self.settings["launcher"],
             "oversubscribe": self.settings["oversubscribe"],
             "probe_settings": self._probe_settings(run),
+            **self._program(run),
+        }
+
+    def _program(self, run: Run) -> dict:
+        """Return what determines the results of a program, and where it and its data are."""
+        declared = WORKLOADS[run.workload]
+        if declared.kind != "command":
+            return {}
+        program, settings = declared.program(), self.datasets[run.dataset]
+        of_kind = kind_of(settings).load("settings")
+        paths = of_kind.paths(settings) if hasattr(of_kind, "paths") else {}
+        where = {name: str(path) for name, path in paths.items()}
+        return {
+            "program": program.identity(),
+            "start": {"program": program.as_plan(), "paths": where},
         }
 
     @property
@@ -514,19 +536,23 @@ class Experiment:
 
     def settings_of(self, run: Run) -> dict:
         """Return how a run trains: its settings, knobs, link and number of steps."""
-        training = dict(self.settings["workloads"][run.workload])
-        # The content of the folder determines the run, not its path.
-        training.pop(folders.PATH, None)
+        kind = WORKLOADS[run.workload].kind
+        # The content of the folder determines the run, not its path; so does that of a program.
+        apart = {folders.PATH, *(program_schema()["properties"] if kind == "command" else ())}
+        training = {
+            key: value
+            for key, value in self.settings["workloads"][run.workload].items()
+            if key not in apart
+        }
         variant = self.settings["variants"][run.variant]
-        if WORKLOADS[run.workload].kind == "steps":
-            of_variant = {key: variant[key] for key in _TRAINING_OF_VARIANT if key in variant}
-            training = training | of_variant
+        of_variant = {key: variant[key] for key in _TRAINING_OF_VARIANT[kind] if key in variant}
+        training = training | of_variant
         several = Layout.parse(run.layout).nodes > 1
         link = self.settings["networks"][run.network] if several else _NO_LINK
         steps = link["steps"]
         if run.instrument:
             steps = PROBES[run.instrument].steps(self._probe_settings(run)) or steps
-        if run.instrument or steps:
+        if (run.instrument or steps) and kind != "command":
             training = training | {"epochs": 1, "validate": False, "save_model": False}
             training["checkpoint_epochs"] = None
             for name in ("target_accuracy", "early_stopping"):
@@ -534,12 +560,12 @@ class Experiment:
         return {
             "training": training,
             "knobs": significant(
-                {k: v for k, v in variant.items() if k not in _TRAINING_OF_VARIANT},
+                {k: v for k, v in variant.items() if k not in _TRAINING_OF_VARIANT["steps"]},
                 run.strategy,
                 run.workload,
             ),
             "link": {key: link[key] for key in ("interface", "rate")},
-            "max_steps": steps,
+            "max_steps": None if kind == "command" else steps,
         }
 
     def unread_knobs(self) -> list[tuple[str, str]]:

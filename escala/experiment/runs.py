@@ -78,6 +78,11 @@ def takes_steps(run: Run) -> bool:
     return WORKLOADS[run.workload].kind == "steps"
 
 
+def is_compared(run: Run) -> bool:
+    """Return whether the time of a run is compared: that of a fit is not."""
+    return WORKLOADS[run.workload].kind != "fit"
+
+
 def configuration_of(rung: dict) -> Configuration:
     """Return the configuration of a rung; one node uses no network."""
     several = Layout.parse(rung["layout"]).nodes > 1

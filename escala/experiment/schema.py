@@ -218,9 +218,36 @@ def _schema_ref(part: str, name: str) -> dict:
     return {"$ref": f"#/$defs/{part}_{name}"}
 
 
+@cache
+def program_schema() -> dict:
+    """Return the schema of the keys of a program."""
+    return read_yaml(SCHEMA.with_name("declarations") / "program.schema.yaml")
+
+
+#: The common settings of training that a program has, through its placeholders.
+_OF_PROGRAMS = ("epochs", "batch", "seed")
+
+
+def _of_programs(definitions: dict) -> dict:
+    """Return the settings of a program: those of training that it may take, and its own keys."""
+    training = definitions["training"]["properties"]
+    common = {name: training[name] for name in _OF_PROGRAMS}
+    common["epochs"] = common["epochs"] | {"default": 2}
+    own = {
+        # What an experiment does not set, a `workload.yaml` may.
+        name: {key: value for key, value in schema.items() if key != "default"}
+        for name, schema in program_schema()["properties"].items()
+    }
+    return {"properties": common | own}
+
+
 def _workloads(definitions: dict) -> dict:
     """Return the definition of each workload's settings."""
-    common = {"steps": definitions["training"], "fit": {}}
+    common = {
+        "steps": definitions["training"],
+        "fit": {},
+        "command": _of_programs(definitions),
+    }
     return {
         f"workload_{name}": _merged(each.settings, common[each.kind])
         | {"description": each.description}
@@ -256,7 +283,9 @@ def _settings(kind: Kind, common: dict) -> dict:
     """Return the schema of a dataset of a kind."""
     named = {"properties": {"kind": {"const": kind.name}}}
     settings = _merged(_merged(kind.declared["settings"], named), common)
+    properties = settings["properties"]
     return settings | {
+        "required": [name for name in settings["required"] if "default" not in properties[name]],
         "title": f"kind: {kind.name}",
         "description": kind.declared["description"],
     }

@@ -12,6 +12,7 @@ from escala.data import reader
 from escala.data.base import Arrays
 from escala.probes import of_run
 from escala.record import steps
+from escala.record.collect_program import collect_program
 from escala.record.disturbance import disturbance
 from escala.record.invariants import broken_promise, misplaced, planned_epochs
 from escala.record.outcome import Outcome
@@ -30,6 +31,8 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     A run whose workload gives a score that is no finite number has failed, and keeps the rest.
     """
     everyone = [read_json(folder / f"rank{r}.json") for r in range(len(plan["places"]))]
+    if plan["kind"] == "command":
+        return collect_program(plan, everyone, folder, result)
     ranks = [each for each in everyone if "epochs" in each]
     arrays = reader(data)
     table = steps.read(folder, len(ranks))

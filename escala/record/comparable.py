@@ -97,6 +97,7 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
         "ranks": lambda run: run["ranks"]["asked"],
         "versions": versions,
         "source": lambda run: run["source_sha256"],
+        "program": _program,
     }
     for name, part in parts.items():
         if part(one) != part(other):
@@ -104,6 +105,12 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     cores = [_cores_available(run) for run in (one, other)]
     if all(cores) and cores[0] != cores[1]:
         yield "measured with other cores available"
+
+
+def _program(run: Measurement) -> tuple | None:
+    """Return the command and the files of a program, None of another workload."""
+    told = run.get("program")
+    return told and (told["command"], told["files"])
 
 
 def _settings(one: Measurement, other: Measurement) -> Iterator[str]:

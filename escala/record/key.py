@@ -17,12 +17,15 @@ from escala.core import hardware, other_memory
 from escala.data import KINDS
 from escala.probes import PROBES
 from escala.strategies import STRATEGIES
+from escala.training.rank import BY_KIND
 from escala.workloads import WORKLOADS
 
 #: The module that a process of a run begins with.
 CODE = "escala.training.rank"
 #: What works out the plan that ranks follow, gives them their environment, and scores them.
 AROUND = ("escala.record.plan", "escala.record.supervise", "escala.record.evaluation")
+#: What of a request says where things are, which determines no result.
+WHERE = "start"
 #: Distributions that decide a result and are not imported.
 PACKAGES = ("openmpi", "keras")
 #: Raise it when what is recorded of a run changes its meaning: all is measured again.
@@ -38,7 +41,12 @@ def chosen(workload: str, strategy: str, probe: str | None) -> list[str]:
     """
     declared = WORKLOADS.get(workload)
     kind = declared and KINDS.get(declared.data_kind)
-    picked = [*([declared.package] if declared else []), *([kind.reader] if kind else [])]
+    if declared and declared.kind == "command":
+        # Its own files are in the request.
+        picked = [BY_KIND["command"]]
+    else:
+        picked = [*([declared.package] if declared else []), *([kind.reader] if kind else [])]
+        picked += [BY_KIND[declared.kind if declared else "steps"]]
     picked += [PROBES[probe].__module__] if probe else []
     return [*picked, STRATEGIES[strategy].__module__, *AROUND]
 
@@ -51,14 +59,18 @@ def code_sha256(workload: str, strategy: str, probe: str | None) -> str:
 def request_sha256(request: dict) -> str:
     """Return the digest of a request, in hexadecimal."""
     # As a job reads it: keys of JSON are text.
-    written = json.dumps(json.loads(json.dumps(request)), sort_keys=True)
+    written = json.dumps(json.loads(json.dumps(_determining(request))), sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()
 
 
 def work(request: dict) -> store.Work:
     """Return what distinguishes the measurement of a request from others of its split."""
     names = request["workload"], request["strategy"], request["instrument"]
-    return store.Work(request | {"record": RECORD}, chosen(*names))
+    return store.Work(_determining(request) | {"record": RECORD}, chosen(*names))
+
+
+def _determining(request: dict) -> dict:
+    return {key: value for key, value in request.items() if key != WHERE}
 
 
 def machine() -> dict:

@@ -29,8 +29,16 @@ def describe() -> dict:
     }
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that decide a result."""
+def versions(program: dict | None = None) -> dict[str, str]:
+    """Return the versions of Python and of the packages that decide a result.
+
+    Parameters
+    ----------
+    program : the identity of a program (`escala.workloads.program`), whose own versions are taken.
+    """
+    if program is not None:
+        own = program["versions"]
+        return ({"python": own["python"]} | own["packages"]) if own else {}
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -33,6 +33,8 @@ def placed(request: dict, plan: dict, result: dict) -> Launch:
             f"{quota_clause(fewest.machine.get('cpu_quota'))}",
             "ask for fewer processes or set oversubscribe: true",
         )
+    if "start" in plan:
+        plan["start"]["interface"] = started.nodes[0].interface
     plan["places"] = places(layout, strategy, plan["knobs"], started.nodes)
     result["ranks"] |= {
         "launcher": started.launcher,

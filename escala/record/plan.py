@@ -80,7 +80,10 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
         "instrument": request["instrument"],
         "probe_settings": request["probe_settings"],
     }
-    by_kind = {"steps": _by_steps, "fit": _by_fit}
+    by_kind = {"steps": _by_steps, "fit": _by_fit, "command": _by_command}
+    if "start" in request:
+        split = {"split": str(data.resolve())}
+        common["start"] = request["start"] | {"paths": split | request["start"]["paths"]}
     return common | by_kind[common["kind"]](common, request["repeat"] or 1)
 
 
@@ -128,6 +131,19 @@ def _by_fit(plan: dict, repeat: int) -> dict:
         "learning_rate": None,
         "seed": None,
         "shuffle_seed": None,
+    }
+
+
+def _by_command(plan: dict, repeat: int) -> dict:
+    """Return the same entries for a program, which may take them from its command."""
+    training = plan["training"]
+    seed = training["seed"] + repeat - 1
+    return {
+        "epochs": training["epochs"],
+        "global_batch": global_batch(training, plan["ranks"]),
+        "learning_rate": None,
+        "seed": seed,
+        "shuffle_seed": seed,
     }
 
 

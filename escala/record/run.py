@@ -30,7 +30,7 @@ from escala.runtime.launch import Launch
 from escala.strategies.base import RAW_TIMELINE, TIMELINE_FILES
 from escala.training import checkpoint
 from escala.training.rank import SCRATCH
-from escala.workloads import models
+from escala.workloads import Program, models
 
 FORMAT = 8
 #: A result that is not of the form of a run.json.
@@ -239,7 +239,7 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "learning_rate": plan["learning_rate"],
             "optimizer": None,
             "epochs_asked": plan["epochs"],
-            "steps_per_epoch": shards(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None),
+            "steps_per_epoch": _steps_per_epoch(plan),
             "epochs_done": 0,
             "stopped_early": False,
             "best_epoch": None,
@@ -264,10 +264,12 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
             "provenance": description["provenance"],
             "leaky": description["leaky"],
             "split_seed": description["split_seed"],
-            "sha256": description["sha256"],
+            "sha256": description["sha256"]
+            | {name: path["sha256"] for name, path in description.get("paths", {}).items()},
         },
         "machine": machine.describe(),
-        "versions": machine.versions(),
+        "versions": machine.versions(request.get("program")),
+        **({"program": _program(request)} if plan["kind"] == "command" else {}),
         "source_sha256": key.code_sha256(
             request["workload"], request["strategy"], request["instrument"]
         ),
@@ -279,6 +281,27 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
     }
     validate_run(identity | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
     return identity
+
+
+def _program(request: dict) -> dict:
+    """Return what run.json records of a program before it runs."""
+    program = request["program"]
+    return {
+        "command": program["command"],
+        "files": program["files"],
+        "named": sorted(Program.from_plan(request["start"]["program"]).named),
+        "known_by": None,
+        "first_epoch_seconds": None,
+        "whole_seconds": None,
+        "notes": [],
+    }
+
+
+def _steps_per_epoch(plan: dict) -> int | None:
+    """Return the steps of a whole epoch; those of a program are its own affair."""
+    if plan["kind"] == "command":
+        return None
+    return shards(plan, [1 / plan["ranks"]] * plan["ranks"]).steps(None)
 
 
 def _invalid(result: dict, outcome: Outcome, wall_seconds: float) -> str | None:

@@ -17,6 +17,7 @@ from escala.runtime import launch
 from escala.runtime.launch import Launch
 from escala.strategies import STRATEGIES
 from escala.strategies.base import RAW_TIMELINE
+from escala.workloads import Program
 
 POLL_SECONDS = 0.1
 #: A signal to a whole job reaches this process at most so many seconds after it reached the ranks.
@@ -43,7 +44,8 @@ def supervise(
     missing, else the status of the rank that failed first.
     """
     strategy = STRATEGIES[request["strategy"]]
-    environment = launch.environment(request["strategy"], plan["knobs"], launch_choice)
+    program = Program.from_plan(plan["start"]["program"]) if plan["kind"] == "command" else None
+    environment = launch.environment(request["strategy"], plan["knobs"], launch_choice, program)
     if plan["knobs"]["timeline"]:
         environment |= strategy.timeline_environment(folder / RAW_TIMELINE, negotiation=False)
     probe = of_run(plan, folder)
@@ -65,7 +67,9 @@ def supervise(
     )
     deadline, kills = time.monotonic() + limit_seconds, diagnose.memory_kills()
     progress = _Progress(folder / "rank0.log", title)
-    launcher_command = launch.command_line(launch_choice, strategy, plan["places"], command)
+    launcher_command = launch.command_line(
+        launch_choice, strategy, plan["places"], command, program
+    )
     with launcher_command as (arguments, extra_environment):
         if shutil.which(arguments[0]) is None:
             remedy = "`uv sync --reinstall` installs the environment's programs again"
@@ -75,7 +79,8 @@ def supervise(
             log = folder / "launcher.log"
             launcher = children.start(arguments, environment | extra_environment, log)
             children_started.append(launcher)
-            import_module(EVALUATION)
+            if program is None:
+                import_module(EVALUATION)
             if probe and probe.scope == "node":
                 program = probe.program(launch_choice.nodes[0].interface)
                 log = folder / f"{probe.name}.log"

@@ -33,6 +33,7 @@ from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
 from escala.runtime.spawn import PROCESS
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
+from escala.workloads.program import Program
 
 LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
 
@@ -183,9 +184,20 @@ def _output(command: Command) -> str:
     return done.stdout + done.stderr
 
 
-def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Environment:
-    """Return the environment of every process: what reaches it of this one's, and its own."""
+def environment(
+    strategy: str, knobs: dict, launch: Launch | None = None, program: Program | None = None
+) -> Environment:
+    """Return the environment of every process: what reaches it of this one's, and its own.
+
+    Parameters
+    ----------
+    program : what the processes start, if they train nothing themselves. It also gets the variables
+        that it names, and the project's Open MPI only if `mpirun_of` is the project's.
+    """
     inherited = variables.passed()
+    if program:
+        named = {name: os.environ[name] for name in program.variables if name in os.environ}
+        inherited |= named
     threads, across = knobs["threads"]["intra_op"], {}
     if launch and launch.job:
         interface = launch.nodes[0].interface
@@ -198,7 +210,7 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
         }
     return (
         inherited
-        | own_mpi()
+        | (own_mpi() if program is None or _has_own_mpi(strategy, program) else {})
         | {
             "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         }
@@ -206,6 +218,27 @@ def environment(strategy: str, knobs: dict, launch: Launch | None = None) -> Env
         | ({_SINGLE_COPY: single_copy(launch.nodes)} if launch and STRATEGIES[strategy].mpi else {})
         | across
         | STRATEGIES[strategy].environment(readable(knobs, strategy))
+    )
+
+
+def _has_own_mpi(strategy: str, program: Program) -> bool:
+    """Return whether a program finds the project's Open MPI, with which Horovod is linked."""
+    interpreter = program.python or shutil.which(program.command[0])
+    is_own = interpreter is not None and Path(interpreter).parent == Path(sys.prefix) / "bin"
+    return is_own or (
+        STRATEGIES[strategy].mpi and Path(mpirun(program)).parent == Path(sys.prefix) / "bin"
+    )
+
+
+def mpirun(program: Program | None = None) -> str:
+    """Return the path of `mpirun`: that of a program's environment, the project's, or PATH's."""
+    places = [Path(program.python).parent] if program and program.python else []
+    places.append(Path(sys.prefix) / "bin")
+    found = (place / MPIRUN_PROGRAM for place in places)
+    return str(
+        next(
+            filter(Path.exists, found), shutil.which(MPIRUN_PROGRAM) or places[-1] / MPIRUN_PROGRAM
+        )
     )
 
 
@@ -237,13 +270,23 @@ def own_mpi() -> Environment:
 
 @contextmanager
 def command_line(
-    launch: Launch, strategy: type[Strategy], places: Sequence[dict], command: Command
+    launch: Launch,
+    strategy: type[Strategy],
+    places: Sequence[dict],
+    command: Command,
+    program: Program | None = None,
 ) -> Iterator[tuple[Command, Environment]]:
     """Yield the one command that starts all processes, and the variables for their environment.
 
     Servers that they need, such as Horovod's rendezvous, run as long as the context.
+
+    Parameters
+    ----------
+    program : see `environment`.
     """
     arguments = _STARTERS[launch.launcher](launch, strategy, len(places)) + command
+    if launch.launcher == MPIRUN:
+        arguments[0] = mpirun(program)
     if not strategy.rendezvous:
         yield arguments, {}
         return
@@ -288,8 +331,7 @@ def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command
         # By default mpirun looks for ssh even without other nodes, and fails if there is none.
         options["--mca plm"] = ["isolated"]
     arguments = [word for key, values in options.items() for word in [*key.split(), *values]]
-    # The environment's mpirun, not another one on the PATH.
-    return [str(Path(sys.prefix) / "bin" / MPIRUN_PROGRAM), *arguments]
+    return [mpirun(), *arguments]
 
 
 def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:

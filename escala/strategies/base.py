@@ -47,6 +47,8 @@ class Strategy(ABC):
     name: ClassVar[str]
     #: Where tables and figures list it: by position, and by name where several have one.
     position: ClassVar[int] = 100
+    #: How the workloads are trained that it runs (`escala.workloads`).
+    trains_by: ClassVar[frozenset[str]] = frozenset({"steps"})
     #: Whether its ranks find each other through MPI.
     mpi: ClassVar[bool] = False
     #: Whether Horovod's rendezvous must be served while it runs.
@@ -73,6 +75,16 @@ class Strategy(ABC):
     @staticmethod
     def environment(knobs: dict) -> dict[str, str]:
         """Return the environment variables its library reads, the same in every process."""
+        return {}
+
+    @staticmethod
+    def process_variables(place: Place, interface: str) -> dict[str, str]:
+        """Return the variables by which the program of one process finds the others.
+
+        Parameters
+        ----------
+        interface : network interface that the processes exchange over.
+        """
         return {}
 
     @staticmethod

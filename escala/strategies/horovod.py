@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from escala.strategies.base import Strategy, tensor_names
+from escala.strategies.shared.open_mpi import in_bytes
 
 #: The prefix of a gradient's name in the timeline; the variable's name follows.
 GRADIENT = "gradient/"
@@ -161,8 +162,3 @@ class Horovod(Strategy):
 
     def stop(self):
         self._hvd.shutdown()
-
-
-def in_bytes(mebibytes: float | None) -> int | None:
-    """Convert MiB to whole bytes; None stays None and means the library's default."""
-    return None if mebibytes is None else round(mebibytes * 2**20)

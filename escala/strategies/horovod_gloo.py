@@ -10,6 +10,7 @@ from escala.strategies.horovod import Horovod
 class HorovodGloo(Horovod):
     name = "horovod-gloo"
     position = 3
+    trains_by = frozenset({"steps", "command"})
     rendezvous = True
 
     @staticmethod
@@ -19,16 +20,19 @@ class HorovodGloo(Horovod):
             "HOROVOD_CPU_OPERATIONS": "gloo",
         }
 
-    def start(self):
+    @staticmethod
+    def process_variables(place, interface):
         # The variables that `horovodrun` sets for each process that it starts.
-        place = self.place
-        os.environ.update(
-            HOROVOD_HOSTNAME=place.host,
-            HOROVOD_RANK=str(place.process),
-            HOROVOD_SIZE=str(place.processes),
-            HOROVOD_LOCAL_RANK=str(place.local),
-            HOROVOD_LOCAL_SIZE=str(place.processes_per_node),
-            HOROVOD_CROSS_RANK=str(place.node),
-            HOROVOD_CROSS_SIZE=str(place.nodes),
-        )
+        return {
+            "HOROVOD_HOSTNAME": place.host,
+            "HOROVOD_RANK": str(place.process),
+            "HOROVOD_SIZE": str(place.processes),
+            "HOROVOD_LOCAL_RANK": str(place.local),
+            "HOROVOD_LOCAL_SIZE": str(place.processes_per_node),
+            "HOROVOD_CROSS_RANK": str(place.node),
+            "HOROVOD_CROSS_SIZE": str(place.nodes),
+        }
+
+    def start(self):
+        os.environ.update(self.process_variables(self.place, ""))
         return super().start()

@@ -8,6 +8,7 @@ from escala.strategies.base import Strategy
 class Single(Strategy):
     name = "single"
     position = 0
+    trains_by = frozenset({"steps", "fit", "command"})
     only_one_rank = True
     # Its own factors are those of all ranks.
     gathers = True

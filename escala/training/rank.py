@@ -6,7 +6,6 @@ predictions, and `rank{r}.json` with its measurements, or `rank{r}.error.json` i
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import socket
@@ -14,19 +13,24 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 
-from escala.core import alone, children, clock, load, plugins, user_code
-from escala.core.errors import Diverged, Unavailable
+from escala.core import alone, children, plugins, user_code
+from escala.core.errors import Diverged, Failed, Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes import Probe, of_run
 from escala.runtime.launch import process_of_environment
-from escala.strategies.knobs import readable
-from escala.strategies.shared.devices import gpus_in_use, set_device
 from escala.strategies.shared.place import Place
 
 log = logging.getLogger("escala")
 
+#: By how a workload is trained, the module whose `run` trains it.
+BY_KIND = {
+    "steps": "escala.training.by_steps",
+    "fit": "escala.training.by_fit",
+    "command": "escala.training.by_command",
+}
 #: Folder beside the request for files that are not needed after the run.
 SCRATCH = "scratch"
 
@@ -51,7 +55,9 @@ def main(request_file: str) -> int:
         ):
             measured = _run(request, folder, place, probe)
     except Exception as error:
-        log.exception("this rank failed")
+        # Of a program that failed, the last lines are its own.
+        if not isinstance(error, Failed):
+            log.exception("this rank failed")
         write_json(folder / f"rank{rank}.error.json", _failure(error, request), durable=False)
         # Other ranks may wait for this one inside a collective, so end without cleanup.
         os._exit(1)
@@ -61,8 +67,7 @@ def main(request_file: str) -> int:
 
 
 def _run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
-    by_kind = {"steps": _by_steps, "fit": _by_fit}
-    measured = by_kind[request["kind"]](request, folder, place, probe)
+    measured = import_module(BY_KIND[request["kind"]]).run(request, folder, place, probe)
     return measured | {
         "host": socket.gethostname(),
         "boot": _boot(),
@@ -97,110 +102,11 @@ def _busy_neighbours(count: int) -> Iterator[None]:
         children.stop(started, grace_seconds=0)
 
 
-def _by_steps(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
-    knobs = request["knobs"]
-    set_device(knobs["device"], place)
-    with _without_garbage_collection():
-        import tensorflow as tf
-
-        from escala.strategies import STRATEGIES
-        from escala.strategies.base import set_products, set_threads
-        from escala.training.train import train
-
-    set_threads(knobs["threads"])
-    set_products(knobs["products"])
-    name = request["strategy"]
-    strategy = STRATEGIES[name](readable(knobs, name), place)
-    ranks, total = strategy.start()
-    if (ranks, total) != (place.ranks, request["ranks"]):
-        raise RuntimeError(
-            f"requested rank {_listed(place.ranks)} of {request['ranks']}, "
-            f"obtained rank {_listed(ranks)} of {total}"
-        )
-    gpus = gpus_in_use(knobs["device"])
-    startup = _startup_seconds(place.process, place.processes)
-    if strategy.trains:
-        reader = _load(request, place)
-        measured = train(request, strategy, total, folder, probe, reader)
-        measured["seconds"]["startup"] = startup
-        measured["load"] = reader.found
-    else:
-        measured = {}
-        strategy.serve(folder)
-    strategy.stop()
-    return measured | {
-        "ranks": total,
-        "gpus": gpus,
-        "threads": {
-            "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),
-            "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
-        },
-    }
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Pause the collector of reference cycles, and exclude the block's objects from it afterwards.
-
-    Importing TensorFlow allocates millions of objects that live as long as the process. Searching
-    them repeatedly takes a fifth of the import.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def _listed(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks)) or "none"
-
-
-def _load(request: dict, place: Place) -> load.Load:
-    """Return the reader of the load of this node, which reads in the first process of a node.
-
-    The run's own are the ranks here, what they start, what started them, and on the first node what
-    supervises the run.
-    """
-    if place.local:
-        return load.Load(None)
-    parent = os.getppid()
-    roots = [parent if parent > 1 else os.getpid()]
-    supervisor = request["supervisor"]
-    if place.node == 0 and load.is_alive(supervisor["pid"], supervisor["started"]):
-        roots.append(supervisor["pid"])
-    return load.Load(roots)
-
-
-def _by_fit(request: dict, folder: Path, place: Place, _: Probe | None) -> dict:
-    from threadpoolctl import threadpool_info, threadpool_limits
-
-    from escala.training.fit import fit
-    from escala.workloads import workload
-
-    workload(request["workload"])  # The thread pools of its libraries exist from here on.
-    with threadpool_limits(request["knobs"]["threads"]["intra_op"]):
-        startup = _startup_seconds(place.process, 1)
-        reader = _load(request, place)
-        measured = fit(request, folder, reader)
-        measured["load"] = reader.found
-        threads = max(pool["num_threads"] for pool in threadpool_info())
-    measured["seconds"]["startup"] = startup
-    return measured | {"ranks": 1, "threads": {"intra_op": threads, "inter_op": 1}}
-
-
-def _startup_seconds(rank: int, ranks: int) -> float:
-    """Return the time since the start of this process, and log that it is ready."""
-    seconds = clock.age()
-    cores = sorted(os.sched_getaffinity(0))
-    log.info("rank %d of %d on cores %s, ready after %.1f s", rank, ranks, cores, seconds)
-    return seconds
-
-
 def _failure(error: Exception, request: dict) -> dict:
     """Return the status and the reason of an error, with its place in the workload's code."""
     # Use TensorFlow only if it is imported already: a fit does not need it.
+    if isinstance(error, Failed):
+        return {"status": "failed", "reason": str(error)[:500]}
     tensorflow = sys.modules.get("tensorflow")
     exhausted = (tensorflow.errors.ResourceExhaustedError,) if tensorflow else ()
     if isinstance(error, Diverged):

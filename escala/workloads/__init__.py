@@ -7,7 +7,9 @@ Every folder has a `workload.yaml`, which declares the workload without importin
 `description`
     one sentence on the model;
 `trained_by`
-    `steps`, under any strategy, or `fit`, in one process;
+    `steps`, under any strategy; `fit`, in one process; or `command`, a program that is run as it
+    is. A program needs no module, and has the keys of `escala.workloads.program` in place of the
+    following ones. An experiment may declare it itself;
 `data_kind`
     the kind of the datasets that it reads;
 `settings`
@@ -103,7 +105,8 @@ By one *fit* in one process, without TensorFlow; the targets are numbers of clas
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -112,8 +115,19 @@ from typing import Any, Literal
 from escala.core import plugins
 from escala.core.files import read_yaml
 from escala.workloads.models import Classifier, load
+from escala.workloads.program import Program
 
-__all__ = ["WORKLOADS", "Classifier", "Workload", "add", "load", "scores_module", "workload"]
+__all__ = [
+    "WORKLOADS",
+    "Classifier",
+    "Program",
+    "Workload",
+    "add",
+    "add_program",
+    "load",
+    "scores_module",
+    "workload",
+]
 
 DECLARATION = plugins.DECLARATIONS[plugins.WORKLOADS]
 
@@ -130,16 +144,28 @@ class Workload:
     settings : JSON Schema of its own settings.
     knobs : its own knobs by name, each a JSON Schema.
     folder : holds all its files.
-    package : its dotted name.
+    package : its dotted name, None of a program.
+    declared : of a program, the keys of its own.
     """
 
     description: str
-    kind: Literal["steps", "fit"]
+    kind: Literal["steps", "fit", "command"]
     data_kind: str
     settings: dict[str, Any]
     knobs: dict[str, dict[str, Any]]
     folder: Path
-    package: str
+    package: str | None
+    declared: Mapping[str, Any] = field(default_factory=dict)
+
+    def program(self) -> Program:
+        """Return the program of a workload that is trained by a command.
+
+        Raises
+        ------
+        InputError : as `Program.of`.
+        """
+        where = self.declared.get("where", str(self.folder / DECLARATION))
+        return Program.of(self.declared, self.folder, where)
 
     @property
     def omitted_knobs(self) -> dict[str, Any]:
@@ -151,27 +177,47 @@ class Workload:
     @property
     def scores(self) -> str | None:
         """The dotted name of the module that scores its runs, if there is one."""
+        if self.package is None:
+            return None
         return f"{self.package}.scores" if (self.folder / "scores.py").is_file() else None
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether its predictions for the test rows are scored; a program reports its own."""
+        return self.kind != "command"
 
 
 def _discover() -> dict[str, Workload]:
     """Return the workloads by name."""
     files = sorted(Path(__file__).parent.glob(f"*/{DECLARATION}"))
     own = plugins.folders(plugins.WORKLOADS)
-    return {file.parent.name.replace("_", "-"): declared(file) for file in files} | {
-        name: _outside(name, folder) for name, folder in own.items()
-    }
+    return (
+        {file.parent.name.replace("_", "-"): declared(file) for file in files}
+        | {name: _outside(name, folder) for name, folder in own.items()}
+        | {name: _program(content, Path.cwd()) for name, content in plugins.programs().items()}
+    )
 
 
 def _outside(name: str, folder: Path) -> Workload:
     """Return the workload in a folder outside the project."""
-    package = plugins.package(plugins.WORKLOADS, name)
-    return replace(declared(folder / DECLARATION), package=package)
+    found = declared(folder / DECLARATION)
+    package = None if found.kind == "command" else plugins.package(plugins.WORKLOADS, name)
+    return replace(found, package=package)
+
+
+def _program(content: Mapping[str, Any], folder: Path) -> Workload:
+    """Return the workload of a program, from its declaration, which may not be checked yet."""
+    settings = {"type": "object", "additionalProperties": False, "properties": {}}
+    description = content.get("description", "A program that is run as it is.")
+    kind = content.get("data_kind", "files")
+    return Workload(description, "command", kind, settings, {}, folder, None, content)
 
 
 def declared(file: Path) -> Workload:
     """Return the workload that a `workload.yaml` in a package's folder declares."""
     content = read_yaml(file)
+    if content["trained_by"] == "command":
+        return _program(content, file.parent)
     return Workload(
         content["description"],
         content["trained_by"],
@@ -190,6 +236,12 @@ def add(name: str, folder: Path) -> None:
     """Add a workload whose folder, an absolute path, is outside the project."""
     plugins.add(plugins.WORKLOADS, name, folder)
     WORKLOADS[name] = _outside(name, folder)
+
+
+def add_program(name: str, declaration: Mapping[str, Any]) -> None:
+    """Add a program that an experiment declares. Its paths start in the working directory."""
+    plugins.add_program(name, declaration)
+    WORKLOADS[name] = _program(declaration, Path.cwd())
 
 
 def workload(name: str) -> ModuleType:

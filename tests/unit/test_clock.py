@@ -15,7 +15,7 @@ from escala.core import clock
 from escala.probes import resources
 from escala.record import run
 from escala.runtime import slurm_executor
-from escala.training import rank
+from escala.training import process
 
 HOUR = 3600.0
 
@@ -37,7 +37,7 @@ def test_startup_is_the_age_of_the_process(set_clock, step):
     ps = subprocess.run(
         ["ps", "-o", "etimes=", "-p", str(os.getpid())], capture_output=True, text=True, check=True
     )
-    assert rank._startup_seconds(0, 1) == pytest.approx(int(ps.stdout), abs=5)
+    assert process.startup_seconds(0, 1) == pytest.approx(int(ps.stdout), abs=5)
 
 
 def test_a_process_began_before_its_children():

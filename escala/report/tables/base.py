@@ -101,7 +101,7 @@ class Evidence:
     @property
     def scored(self) -> list[Measurement]:
         """The evaluated runs that are scored as classifications."""
-        return [run for run in self.evaluated if "classes" in run["evaluation"]]
+        return [run for run in self.evaluated if "classes" in (run["evaluation"] or {})]
 
     @cached_property
     def runs(self) -> pd.DataFrame:

@@ -1,0 +1,1 @@
+"""Files and folders of a user's own, which a program reads itself."""

@@ -1,0 +1,103 @@
+"""Collection of what the processes of a program told into the result of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from escala.probes import of_run
+from escala.record import steps
+from escala.record.disturbance import disturbance
+from escala.record.invariants import misplaced
+from escala.record.outcome import Outcome
+from escala.training.marks import HOOK, OUTPUT, WHOLE
+
+#: The better a way tells of steps, the earlier it stands here.
+_WAYS = (HOOK, OUTPUT, WHOLE)
+
+
+def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict) -> Outcome:
+    """Write into `result` what the processes of a program told.
+
+    The epochs are those of the process that tells best of them; where several tell alike, an epoch
+    takes as long as in the slowest of them.
+
+    Parameters
+    ----------
+    everyone : what each process measured (`escala.training.by_command`).
+    folder : the ranks' folder, with their steps.
+    """
+    problem = misplaced(plan, everyone)
+    if problem:
+        return Outcome("failed", problem)
+    known_by = min((each["known_by"] for each in everyone), key=_WAYS.index)
+    telling = [each for each in everyone if each["known_by"] == known_by]
+    numbers = {tuple(epoch["epoch"] for epoch in each["epochs"]) for each in telling}
+    if len(numbers) > 1:
+        ended = ", ".join(str(each[-1] if each else 0) for each in sorted(numbers))
+        return Outcome("failed", f"the processes ended after different numbers of epochs: {ended}")
+    epochs = [_joined([each["epochs"][i] for each in telling]) for i in range(len(numbers.pop()))]
+    train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
+    rows = [epoch["rows"] for epoch in epochs]
+    startups = [each["seconds"]["startup"] for each in telling]
+    scores = {name: value for each in reversed(telling) for name, value in each["scores"].items()}
+    result |= {
+        "epochs": epochs,
+        "seconds": {
+            "startup": None if None in startups else max(startups),
+            "train": train_seconds,
+            **dict.fromkeys(
+                ("loading", "build", "first_step", "first_prediction", "broadcast", "checkpoint"),
+            ),
+            "evaluation": None,
+            "save": None,
+        },
+        "step_seconds": _step_seconds(folder, len(everyone), telling),
+        "samples_per_second": None if None in rows else sum(rows) / train_seconds,
+        "evaluation": {"rows": None, "scores": scores} if scores else None,
+        "disturbance": disturbance(everyone),
+    }
+    result["program"] |= {
+        "known_by": known_by,
+        "first_epoch_seconds": max(each["first_epoch"] or 0 for each in telling) or None,
+        "whole_seconds": max(each["seconds"]["whole"] for each in everyone),
+        "notes": sorted({note for each in everyone for note in each["notes"]}),
+    }
+    probe = of_run(plan, folder)
+    if probe and probe.result:
+        result[probe.name] = probe.read(everyone)
+    result["ranks"] |= {
+        "obtained": everyone[0]["ranks"],
+        "one_clock": len({each["boot"] for each in everyone}) == 1,
+    }
+    parameters = [each["parameters"] for each in telling if each["parameters"]]
+    result["training"] |= {
+        "parameters": int(parameters[0]) if parameters else None,
+        "epochs_done": epochs[-1]["epoch"],
+    }
+    return Outcome("ok")
+
+
+def _joined(same: list[dict]) -> dict:
+    """Return an epoch of all processes from that of each."""
+    rows = [epoch["rows"] for epoch in same]
+    told = {
+        name: next((epoch[name] for epoch in same if epoch[name] is not None), None)
+        for name in ("loss", "accuracy", "validation_accuracy", "validation_loss")
+    }
+    return (
+        {key: value for key, value in same[0].items() if key != "began"}
+        | told
+        | {
+            "rows": None if None in rows else sum(rows),
+            "train_seconds": max(epoch["train_seconds"] for epoch in same),
+            "epoch_wall_seconds": max(epoch["epoch_wall_seconds"] for epoch in same),
+        }
+    )
+
+
+def _step_seconds(folder: Path, processes: int, telling: list[dict]) -> dict | None:
+    """Return the summary of the steps, None unless every process told of each."""
+    if len(telling) < processes or any(e["steps"] is None for p in telling for e in p["epochs"]):
+        return None
+    table = steps.read(folder, processes)
+    return None if table.empty else steps.summary(table)

@@ -1,0 +1,19 @@
+"""A program that starts its ranks itself: `torchrun`, `accelerate launch`, `mp.spawn`, ….
+
+One process a node is started, on the cores of all ranks of the node. The command says to it where
+it is and how many ranks it starts: `{ranks_of_node}`, `{nodes}`, `{node}`, `{address}`, `{port}`.
+"""
+
+from __future__ import annotations
+
+from escala.strategies.shared.programs import ProgramStrategy
+
+
+class OwnLauncher(ProgramStrategy):
+    name = "own-launcher"
+    position = 12
+    one_process_per_node = True
+
+    @staticmethod
+    def process_variables(place, interface):
+        return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}

@@ -1,0 +1,341 @@
+"""A user's own program as a workload: its command, its files, and its environment.
+
+No framework is imported, and nothing is started but the program's interpreter, which is asked once
+for the versions of its packages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from escala.core.errors import InputError
+from escala.core.files import sha256_file
+from escala.data.paths import expanded_path
+
+#: What a command may name, with what it is.
+PLACEHOLDERS = {
+    "rows": "rows of a step, over all ranks",
+    "rows_of_rank": "rows of a step of this rank",
+    "epochs": "epochs to train",
+    "seed": "seed of the repeat",
+    "ranks": "ranks in all",
+    "rank": "number of this rank, from 0",
+    "ranks_of_node": "ranks of one node",
+    "nodes": "nodes",
+    "node": "number of this node, from 0",
+    "cores": "cores of this process",
+    "address": "address of the first node",
+    "port": "a free port there",
+    "output": "a folder of the run",
+}
+#: The prefix of a placeholder for a path of the dataset.
+DATA = "data."
+_PLACEHOLDER = re.compile(r"\{(\{)?([a-z][a-z_]*(?:\.[A-Za-z0-9_-]+)?)\}(?(1)\})")
+#: The words in a command that the program's interpreter stands for.
+_PYTHON = re.compile(r"python[0-9.]*")
+#: Files that no run depends on, if nobody names them.
+_PASSED_OVER = {"__pycache__", "node_modules", "results", "wandb", "mlruns", "lightning_logs"}
+#: More bytes than these are data, and not the files of a program.
+MOST_BYTES = 2**28
+_SECONDS = 60
+_ASK = """
+import importlib.metadata as m, json, platform
+found = {d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}
+print("escala " + json.dumps({"python": platform.python_version(), "packages": found}))
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The declaration of a program (`schemas/declarations/program.schema.yaml`).
+
+    Attributes
+    ----------
+    command : its words, with placeholders.
+    directory : where it is started, absolute.
+    files : patterns of the files that determine its result; None: those that git tracks, or all.
+    python : its interpreter, absolute; None: the one that PATH gives.
+    lines : what bash reads first.
+    variables : names of variables that it gets besides those of every rank.
+    epoch_ends, step_ends : patterns of its output.
+    terminal : whether it needs a pseudo-terminal.
+    gradient_bytes : of all gradients, None if unknown.
+    where : the declaration, for messages.
+    """
+
+    command: tuple[str, ...]
+    directory: Path
+    files: tuple[str, ...] | None
+    python: str | None
+    lines: tuple[str, ...]
+    variables: tuple[str, ...]
+    epoch_ends: str | None
+    step_ends: str | None
+    terminal: bool
+    gradient_bytes: int | None
+    where: str
+
+    @classmethod
+    def of(cls, declared: Mapping[str, Any], base: Path, where: str) -> Program:
+        """Return the program of a declaration that is valid by its schema.
+
+        Parameters
+        ----------
+        base : the folder that a relative `directory` starts in.
+        where : the declaration, for messages.
+
+        Raises
+        ------
+        InputError : there is no such directory or interpreter, a placeholder is not known, or a
+            pattern is no regular expression.
+        """
+        environment = declared.get("environment", {})
+        directory = Path(expanded_path(declared.get("directory", "."), f"{where}.directory"))
+        python, command = environment.get("python"), declared["command"]
+        found = cls(
+            tuple(_words(command, f"{where}.command")),
+            (base / directory).resolve(),
+            tuple(declared["files"]) if "files" in declared else None,
+            _interpreter(python, base, f"{where}.environment.python") if python else None,
+            tuple(environment.get("lines", ())),
+            tuple(environment.get("variables", ())),
+            declared.get("epoch_ends"),
+            declared.get("step_ends"),
+            declared.get("terminal", False),
+            declared.get("gradient_bytes"),
+            where,
+        )
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        if not self.directory.is_dir():
+            raise InputError(
+                f"{self.where}.directory", str(self.directory), "there is no such folder", "make it"
+            )
+        for key in ("epoch_ends", "step_ends"):
+            pattern = getattr(self, key)
+            try:
+                re.compile(pattern or "")
+            except re.error as error:
+                reason = f"is no regular expression: {error}"
+                raise InputError(f"{self.where}.{key}", pattern, reason, "mend it") from None
+        for name in self.named:
+            if name not in PLACEHOLDERS and not name.startswith(DATA):
+                raise InputError(
+                    f"{self.where}.command",
+                    f"{{{name}}}",
+                    "there is no such placeholder",
+                    f"use one of {', '.join(PLACEHOLDERS)}, data.NAME, or write {{{{{name}}}}} "
+                    "for the text itself",
+                )
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The placeholders that the command names."""
+        found = (match for word in self.command for match in _PLACEHOLDER.finditer(word))
+        return frozenset(match[2] for match in found if not match[1])
+
+    @property
+    def data(self) -> list[str]:
+        """The names of the paths that the command takes from its dataset."""
+        return sorted(n.removeprefix(DATA) for n in self.named if n.startswith(DATA))
+
+    def arguments(self, values: Mapping[str, Any]) -> list[str]:
+        """Return the words to start: the command with values in the place of its placeholders.
+
+        The first word that is `python` becomes the program's interpreter. With `lines`, bash reads
+        them first.
+        """
+
+        def filled(match: re.Match) -> str:
+            return match[0][1:-1] if match[1] else str(values[match[2]])
+
+        words = [_PLACEHOLDER.sub(filled, word) for word in self.command]
+        if self.python and _PYTHON.fullmatch(words[0]):
+            words[0] = self.python
+        if not self.lines:
+            return words
+        script = "\n".join([*self.lines, 'exec "$@"'])
+        return ["bash", "-c", script, "bash", *words]
+
+    def as_plan(self) -> dict[str, Any]:
+        """Return all that a rank needs to start it, as JSON values; `from_plan` reads it."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in (vars(self) | {"directory": str(self.directory)}).items()
+        }
+
+    @classmethod
+    def from_plan(cls, plan: Mapping[str, Any]) -> Program:
+        """Return the program of what `as_plan` returned."""
+        lists = {n: tuple(v) if isinstance(v, list) else v for n, v in plan.items()}
+        return cls(**lists | {"directory": Path(plan["directory"])})
+
+    def identity(self) -> dict[str, Any]:
+        """Return what determines the results of the program besides its data and the machine.
+
+        Raises
+        ------
+        InputError : its files are larger than `MOST_BYTES`, or its interpreter does not start.
+        """
+        asked = versions(self)
+        return {
+            "command": list(self.command),
+            "files": file_digests(self),
+            "lines": list(self.lines),
+            "variables": {name: os.environ.get(name) for name in self.variables},
+            "patterns": [self.epoch_ends, self.step_ends],
+            "terminal": self.terminal,
+            "versions": asked,
+        }
+
+
+def _words(command: str | Sequence[str], where: str) -> list[str]:
+    if not isinstance(command, str):
+        return list(command)
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise InputError(where, command, f"cannot be divided into words: {error}", "mend it") from (
+            None
+        )
+
+
+def _interpreter(python: str, base: Path, where: str) -> str:
+    """Return the absolute path of an interpreter, links not followed: they decide its packages."""
+    path = Path(expanded_path(python, where))
+    found = shutil.which(str(path)) if path.name == str(path) else str((base / path).absolute())
+    if found is None or not os.access(found, os.X_OK) or Path(found).is_dir():
+        raise InputError(where, python, "is no program", "name an interpreter: DIR/bin/python")
+    return found
+
+
+@cache
+def file_digests(program: Program) -> dict[str, str]:
+    """Return the SHA-256 of each file that determines the results, by its path in the directory.
+
+    Raises
+    ------
+    InputError : a pattern matches no file, or they are larger than `MOST_BYTES`.
+    """
+    found, bytes_left = {}, MOST_BYTES
+    for path in sorted(set(_files(program))):
+        bytes_left -= path.stat().st_size
+        if bytes_left < 0:
+            raise InputError(
+                f"{program.where}.files",
+                str(program.directory),
+                f"holds more than {MOST_BYTES >> 20} MiB of files to digest",
+                "name the files of the program: files: ['*.py']; large files belong to a dataset "
+                "of the kind files",
+            )
+        inside = path.is_relative_to(program.directory)
+        name = path.relative_to(program.directory).as_posix() if inside else path.name
+        found[name] = sha256_file(path)
+    return found
+
+
+def _files(program: Program) -> Iterator[Path]:
+    folder = program.directory
+    # The script that a command names, which may be elsewhere.
+    named = ((folder / word).absolute() for word in program.command[1:] if word)
+    yield from (path for path in named if path.is_file())
+    if program.files is not None:
+        for pattern in program.files:
+            matched = [path for path in _matched(folder, pattern) if path.is_file()]
+            if not matched:
+                reason, remedy = "matches no file", f"name files in {folder}"
+                raise InputError(f"{program.where}.files", pattern, reason, remedy)
+            yield from matched
+        return
+    tracked = _tracked(folder)
+    if tracked is not None:
+        yield from tracked
+        return
+    for path in folder.rglob("*"):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and not any(p.startswith(".") or p in _PASSED_OVER for p in parts):
+            yield path
+
+
+def _matched(folder: Path, pattern: str) -> list[Path]:
+    return [Path(pattern)] if Path(pattern).is_absolute() else list(folder.glob(pattern))
+
+
+def _tracked(folder: Path) -> list[Path] | None:
+    """Return the files of a folder that git tracks or would track, None if it tracks none there."""
+    call = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others"]
+    call += ["--exclude-standard"]
+    try:
+        done = subprocess.run(call, capture_output=True, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    names = [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
+    found = [path for path in (folder / name for name in names) if path.is_file()]
+    return found if done.returncode == 0 and found else None
+
+
+@cache
+def versions(program: Program) -> dict[str, Any]:
+    """Return the version of the program's interpreter and of each package that it finds.
+
+    Returns
+    -------
+    `python` and `packages`; both are empty of a program that is no Python.
+
+    Raises
+    ------
+    InputError : the lines before the command fail, or its program is not found.
+    """
+    interpreter = program.python or next(filter(_PYTHON.fullmatch, program.command), None)
+    first = program.command[0]
+    probe = [interpreter, "-c", _ASK] if interpreter else ["bash", "-c", 'command -v -- "$1"']
+    probe = probe if interpreter else [*probe, "bash", first]
+    asked = Program.from_plan(program.as_plan() | {"command": probe})
+    try:
+        done = subprocess.run(
+            asked.arguments({}),
+            cwd=program.directory,
+            env=environment(program, os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        done = subprocess.CompletedProcess([], 127, "", str(error))
+    lines = [line for line in done.stdout.splitlines() if line.startswith("escala ")]
+    if interpreter and lines:
+        return json.loads(lines[-1].partition(" ")[2])
+    if not interpreter and done.returncode == 0:
+        return {}
+    said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+    raise InputError(
+        f"{program.where}.command",
+        interpreter or first,
+        f"cannot be started{said and f': {said}'}",
+        "name a program on the PATH, or an interpreter: environment: {python: DIR/bin/python}",
+    )
+
+
+def environment(program: Program, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a program: those given, and what its interpreter needs."""
+    found = dict(given)
+    if program.python:
+        folder = Path(program.python).parent
+        found["PATH"] = os.pathsep.join(filter(None, [str(folder), found.get("PATH")]))
+        found.pop("PYTHONHOME", None)
+        if (folder.parent / "pyvenv.cfg").is_file():
+            found["VIRTUAL_ENV"] = str(folder.parent)
+    return found

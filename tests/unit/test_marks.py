@@ -1,0 +1,128 @@
+"""The epochs and the steps of a program, from its marks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from escala.training import by_command, marks
+from escala.training.marks import BEGIN, EPOCH, SCORE, STEP, Mark, Searched
+
+HOOK = Path(by_command.HOOK)
+
+
+def marked(*events: tuple) -> list[Mark]:
+    return [Mark(event, time, dict(values)) for event, time, *values in events]
+
+
+def test_an_epoch_is_its_steps_without_validation_and_pauses():
+    found = marks.epochs(
+        marked(
+            (BEGIN, 10.0), (STEP, 11.0), (STEP, 12.0),  # steps of one second
+            (BEGIN, 20.0), (STEP, 22.0),                # after a pause of eight seconds
+            (EPOCH, 30.0, ("loss", 0.5)),               # and eight of validation
+            (BEGIN, 31.0), (STEP, 34.0), (EPOCH, 34.5),
+        ),
+        started=0.0,
+    )  # fmt: skip
+    assert [epoch.train_seconds for epoch in found] == [4.0, 3.0]
+    assert found[0].steps == [1.0, 1.0, 2.0]
+    assert (found[0].began, found[0].ended, found[0].marked) == (10.0, 30.0, True)
+    assert found[0].values == {"loss": 0.5}
+
+
+def test_without_steps_an_epoch_lasts_from_the_end_of_the_one_before():
+    found = marks.epochs(marked((EPOCH, 7.0), (EPOCH, 9.0)), started=1.0)
+    assert [epoch.train_seconds for epoch in found] == [6.0, 2.0]
+    assert not any(epoch.marked for epoch in found)
+
+
+def test_steps_without_the_end_of_an_epoch_are_one():
+    [epoch] = marks.epochs(marked((BEGIN, 1.0), (STEP, 2.0), (STEP, 4.0)), started=0.0)
+    assert (epoch.train_seconds, epoch.steps) == (3.0, [1.0, 2.0])
+    assert marks.epochs([], started=0.0) == []
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r", "\r\n"])
+def test_lines_are_searched_as_they_arrive_however_they_are_cut(ends):
+    text = ends.join(["epoch 1", "loss=1,250.5 done", "loss=nothing done", "step 32 rows", ""])
+    searched = Searched(r"loss=(?P<loss>[\w.,]+) done", r"step (?P<rows>\d+) rows")
+    for place, letter in enumerate(text):
+        searched.feed(letter, float(place))
+    events = [(mark.event, mark.values) for mark in searched.marks]
+    assert events == [(EPOCH, {"loss": 1250.5}), (EPOCH, {}), (STEP, {"rows": 32.0})]
+    assert searched.marks[0].time < searched.marks[1].time
+
+
+def test_scores_are_the_last_and_the_best_that_was_reported():
+    reported = marked(
+        (EPOCH, 1.0, ("loss", 0.2), ("accuracy", 0.5)),
+        (EPOCH, 2.0, ("loss", 0.4), ("accuracy", 0.4)),
+        (SCORE, 3.0, ("f1", 0.3)),
+        (STEP, 3.0, ("loss", 9.0)),
+    )
+    assert marks.scores(reported) == {
+        "loss": 0.4, "best_loss": 0.2, "accuracy": 0.4, "best_accuracy": 0.5, "f1": 0.3,
+    }  # fmt: skip
+
+
+SCRIPT = """
+import os
+from escala_steps import begin, epoch, score, step, steps
+import numpy
+begin(parameters=12)
+for batch in steps([{"x": numpy.zeros((3, 2))}, (numpy.zeros(2), 1), "text"]):
+    pass
+epoch(loss=numpy.float32(0.5), nothing=None)
+if os.fork() == 0:
+    step(rows=1)
+    os._exit(0)
+os.wait()
+score(f1=1)
+"""
+
+
+def test_the_hook_marks_steps_rows_and_epochs_of_each_process(tmp_path):
+    environment = {"PYTHONPATH": str(HOOK), "ESCALA_STEPS": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", SCRIPT], env=os.environ | environment, check=True)
+    first, forked = marks.read_files(tmp_path)
+    told = [(mark.event, mark.values) for mark in first]
+    assert told == [
+        ("begin", {"parameters": 12.0}),
+        ("begin", {}),
+        ("step", {"rows": 3.0}),
+        ("step", {"rows": 2.0}),
+        ("step", {}),
+        ("epoch", {"loss": 0.5}),
+        ("score", {"f1": 1.0}),
+    ]
+    assert [mark.event for mark in forked] == ["step"]
+    assert sorted(mark.time for mark in first) == [mark.time for mark in first]
+    assert marks.told(first, "parameters") == 12
+
+
+def test_the_hook_does_nothing_without_escala(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "ESCALA_STEPS"}
+    call = [sys.executable, "-c", SCRIPT]
+    subprocess.run(call, env=environment | {"PYTHONPATH": str(HOOK)}, cwd=tmp_path, check=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_line_that_was_cut_is_left_out(tmp_path):
+    whole = json.dumps(["epoch", 1.0, {}])
+    (tmp_path / "1.jsonl").write_text(f"{whole}\n{whole[:9]}")
+    assert [len(each) for each in marks.read_files(tmp_path)] == [1]
+
+
+def test_the_hook_is_one_short_file_for_old_pythons():
+    text = (HOOK / "escala_steps.py").read_text()
+    assert len(text.splitlines()) <= 60
+    compile(text, "escala_steps.py", "exec")
+    import ast
+
+    ast.parse(text, feature_version=(3, 8))
