@@ -90,8 +90,11 @@ _USUAL_SECONDS, _EMPTY_CALLS = 0.2, 200
 def library(strategy: type[Strategy]) -> str | None:
     """Return the library by which the ranks of a strategy sum gradients, None without one.
 
-    Replicas of one process, and ranks that do not step together, have none.
+    Replicas of one process, and ranks that do not step together, have none. That of a program is
+    its own.
     """
+    if "steps" not in strategy.trains_by:
+        return None
     if strategy.only_one_rank or strategy.asynchronous or strategy.one_process_per_node:
         return None
     if strategy.mpi:

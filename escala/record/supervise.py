@@ -44,7 +44,7 @@ def supervise(
     missing, else the status of the rank that failed first.
     """
     strategy = STRATEGIES[request["strategy"]]
-    program = Program.from_plan(plan["start"]["program"]) if plan["kind"] == "command" else None
+    program = Program.from_plan(plan["start"]["program"]) if "start" in plan else None
     environment = launch.environment(request["strategy"], plan["knobs"], launch_choice, program)
     if plan["knobs"]["timeline"]:
         environment |= strategy.timeline_environment(folder / RAW_TIMELINE, negotiation=False)

@@ -153,9 +153,10 @@ def test_what_is_not_recognised_is_refused(tmp_path, name):
 
 
 def test_every_strategy_makes_a_valid_experiment():
-    settings = draft("mine", SIMULATED, strategies=list(STRATEGIES), layouts=["1x2", "1x4"])
+    strategies = [name for name, each in STRATEGIES.items() if "steps" in each.trains_by]
+    settings = draft("mine", SIMULATED, strategies=strategies, layouts=["1x2", "1x4"])
     runs = Experiment(settings, "mine.yaml").runs
-    assert {run.strategy for run in runs} == set(STRATEGIES)
+    assert {run.strategy for run in runs} == set(strategies)
     assert {run.layout for run in runs if run.strategy == "wrapped-single"} == {"1x1"}
     assert settings["variants"]["threads"] == {"cores_per_process": 4}
 

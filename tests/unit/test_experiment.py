@@ -633,8 +633,10 @@ def test_what_is_no_address_is_refused(email):
          "datasets.d.source.max_records", ["C"], "not among the classes"),
         ([put("workloads", {"cnn": {"epochs": 1}})],
          "workloads.cnn", {"epochs": 1}, "unknown key"),
+        ([put("configurations.1.strategy", "nccl")],
+         "configurations.1.strategy", "nccl", "no such strategy"),
         ([put("configurations.1.strategy", "mpi")],
-         "configurations.1.strategy", "mpi", "no such strategy"),
+         "configurations.1.strategy", "mpi", "starts programs only"),
         ([put("configurations.1.variants", ["fast"])],
          "configurations.1.variants", "fast", "no such variant"),
         ([put("configurations.0.layouts", ["1x1", "1x2"])],
@@ -1456,7 +1458,7 @@ def test_both_sides_of_a_pair_are_timed_again_when_one_changes():
 @pytest.mark.parametrize(
     ("change", "where", "reason"),
     [
-        (put("ladders.way.1.strategy", "mpi"), "ladders.way.1.strategy", "no such strategy"),
+        (put("ladders.way.1.strategy", "nccl"), "ladders.way.1.strategy", "no such strategy"),
         (put("ladders.way.1.variant", "d"), "ladders.way.1.variant", "no such variant"),
         (put("ladders.way.1.layout", "two"), "ladders.way.1.layout", "is not written like 1x2"),
         (put("ladders.way.0.strategy", "single"), "ladders.way.0.layout", "one process"),

@@ -71,8 +71,12 @@ TABLE = "def rows(evidence):\n    return []\n"
 FIGURE = "CATEGORY = 'Time'\n\ndef draw(tables):\n    return None\n"
 
 
+#: The strategies of workloads that are trained by steps.
+OF_STEPS = [name for name, each in STRATEGIES.items() if "steps" in each.trains_by]
+
+
 def experiment(*strategies: str, variant: dict | None = None) -> dict:
-    layouts = {name: "1x1" if STRATEGIES[name].only_one_rank else "1x2" for name in STRATEGIES}
+    layouts = {name: "1x1" if STRATEGIES[name].only_one_rank else "1x2" for name in OF_STEPS}
     return {
         "experiment": "known",
         "title": "What runs are known by",
@@ -93,7 +97,7 @@ def experiment(*strategies: str, variant: dict | None = None) -> dict:
         "variants": {"plain": {}, "other": variant or {"compression": "fp16"}},
         "configurations": [
             {"strategy": name, "layouts": [layouts.get(name, "1x1")]}
-            for name in (*STRATEGIES, *strategies)
+            for name in (*OF_STEPS, *strategies)
         ],
     }
 

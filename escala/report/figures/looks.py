@@ -37,13 +37,23 @@ def strategy_look(strategy: str) -> Look:
     """Return the look that a strategy has in every figure.
 
     It depends on the strategy's position in the registry, so a strategy added at the end gets the
-    next colour. A strategy that is not in the registry, from an old measurement, is black.
+    next colour. A strategy of programs only has the look of one that starts none: no experiment
+    compares the two. A strategy that is not in the registry, from an old measurement, is black.
     """
     if strategy not in STRATEGIES:
         return Look((0.0, 0.0, 0.0), "x", "-", "full")
-    place = list(STRATEGIES).index(strategy)
+    place = _look_places()[strategy]
     colour = _rgb(_COLOURBLIND[place % len(_COLOURBLIND)])
     return Look(colour, MARKERS[place % len(MARKERS)], "-", "full")
+
+
+def _look_places() -> dict[str, int]:
+    """Return the place of each strategy's look among the colours and markers."""
+    names = [name for name, each in STRATEGIES.items() if "steps" in each.trains_by]
+    free = [n for n, name in enumerate(names) if "command" not in STRATEGIES[name].trains_by]
+    others = [name for name in STRATEGIES if name not in names]
+    further = range(len(names), len(names) + len(others))
+    return dict(zip([*names, *others], [*range(len(names)), *free, *further], strict=False))
 
 
 def _rgb(code: str) -> Colour:
