@@ -125,9 +125,7 @@ rule arrays:
     params:
         code=lambda wildcards: code("scripts.arrays", module_of(wildcards, "arrays")),
         kind=lambda wildcards: dataset(wildcards)["kind"],
-        preparation=lambda wildcards: json.dumps(
-            experiment(wildcards).preparation(wildcards.dataset)
-        ),
+        preparation=lambda wildcards: json.dumps(of_settings(wildcards, "preparation")),
         inputs=lambda wildcards: json.dumps(prepared_from(wildcards)),
         folder=subpath(output[0], parent=True),
     message:

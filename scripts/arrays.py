@@ -56,6 +56,10 @@ def main() -> None:
         for name in description.get("not_separable", ()):
             print(f"{name} has one group: not separable, all its rows are trained on")
 
+    if not kind.files:
+        # Files stay where they are: nothing is worth a place in the store.
+        make()
+        return
     cli.serve_or_make(
         "arrays",
         code="scripts.arrays",

@@ -75,6 +75,13 @@ class Arrays:
     def __init__(self, folder: str | Path):
         self._folder = Path(folder)
         self.description = description(self._folder)
+        if self.description["targets"] is None:
+            raise InputError(
+                self._folder / DESCRIPTION,
+                None,
+                "describes files that a program reads itself, and no arrays",
+                "name a dataset of another kind",
+            )
         self.inputs = tuple(_spec(entry) for entry in self.description["inputs"])
         self.targets = _spec(self.description["targets"])
         self.sides = tuple(side for side in SIDES if side in self.description["rows"])

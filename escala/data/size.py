@@ -19,7 +19,8 @@ class Size:
     Attributes
     ----------
     rows : expected rows of each side, by name, for the sides that the split will have.
-    inputs : the entry of each input in `dataset.json` (`escala.data.base`), without `file`.
+    inputs : the entry of each input in `dataset.json` (`escala.data.base`), without `file`; none
+        of files that a program reads itself, for which no arrays are written.
     outputs : the shape of a model's output for one row.
     targets : the entry of the targets, without `file`.
     untimed : what has to be computed before the split, in words, if it takes long and its time is
@@ -37,7 +38,7 @@ class Size:
         """Return what a `dataset.json` tells about its split."""
         rows = description["rows"]
         if description["targets"] is None:  # Files that a program reads itself.
-            return cls(rows if rows["train"] else None)
+            return cls(rows if rows["train"] else None, inputs=())
         # Imported here, because the workflow should not wait for NumPy at every start.
         from escala.data.base import output_shape
 
@@ -55,13 +56,15 @@ class Size:
     @property
     def values(self) -> int | None:
         """The numbers of one row in all inputs together."""
-        if self.inputs is None:
+        if not self.inputs:
             return None
         return sum(math.prod(entry["shape"]) for entry in self.inputs)
 
     @property
     def bytes(self) -> float | None:
         """The bytes of the arrays of all sides together."""
+        if self.inputs == ():
+            return 0
         if self.rows is None or self.inputs is None:
             return None
         return sum(self.rows.values()) * sum(map(_row_bytes, (*self.inputs, self.targets)))

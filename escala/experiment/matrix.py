@@ -113,14 +113,6 @@ class Experiment:
         pairs = self.settings.get("pairs")
         return self.with_repeats(pairs["at_most"]) if pairs else self
 
-    def preparation(self, dataset: str) -> dict:
-        """Return only the settings of a dataset that its arrays depend on.
-
-        They enter `dataset.json` and so the key of every measurement.
-        """
-        settings = self.datasets[dataset]
-        return kind_of(settings).load("settings").preparation(settings)
-
     def split_seed(self, dataset: str, repeat: int | None) -> int:
         """Return the seed of a repeat's split; probe runs use the first seed."""
         seeds = self.datasets[dataset]["split"]["seeds"]

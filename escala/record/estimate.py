@@ -134,6 +134,8 @@ def _names(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
+    if WORKLOADS[run.workload].kind == "command":  # Nothing is known of a program's speed.
+        return None
     size, settings = expected(run, experiment), experiment.settings_of(run)
     length, rows = size.values, size.train_rows
     if length is None:

@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator
 
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
+from escala.data.genomes import settings as genomes
 from escala.experiment import Experiment, Pair, Run, check_name, load, named, read
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.references import ONE_PROCESS
@@ -1569,7 +1570,7 @@ def test_similarity_determines_the_arrays_only_where_the_split_is_by_cluster(spl
         )
         for similarity in (0.95, 0.5)
     ]
-    first, second = (e.preparation("d") for e in of)
+    first, second = (genomes.preparation(e.datasets["d"]) for e in of)
     assert (first != second) == enters
     assert "similarity" not in first
     assert first["split"].get("similarity") == (0.95 if enters else None)

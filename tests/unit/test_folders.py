@@ -16,7 +16,7 @@ import yaml
 from escala.cache.sources import package_versions, sources
 from escala.core import plugins
 from escala.core.errors import InputError
-from escala.data import KINDS
+from escala.data import KINDS, kind_of
 from escala.experiment import Experiment
 from escala.record import key
 from escala.strategies.knobs import complete, of_model
@@ -298,7 +298,8 @@ def test_a_kind_in_a_folder_of_its_own_is_checked_and_known_by_its_content(
         written["workloads"]["words"]["path"] = str(own_workload)
         return Experiment(written | {"datasets": {"plane": plane}}, "e.yaml")
 
-    assert read().preparation("plane") == {"test_fraction": 0.25}
+    plane = read().datasets["plane"]
+    assert kind_of(plane).load("settings").preparation(plane) == {"test_fraction": 0.25}
     with pytest.raises(InputError, match=r"datasets.plane.spred.*did you mean spread"):
         read(spred=1)
     with pytest.raises(InputError, match=r"datasets.plane.points: 2: leaves no test rows"):

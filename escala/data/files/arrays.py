@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from escala.cache import digests
 from escala.cache.store import location
 from escala.core.files import write_json
+from escala.core.readable import counted, size
+from escala.data.files.listed import files, progress, unreadable
 
 KIND = "files"
 FORMAT = 1
+#: So many bytes take seconds to read, which is said.
+LARGE = 2**28
 
 
 def prepare(
@@ -30,7 +34,7 @@ def prepare(
 
     Raises
     ------
-    OSError : a file cannot be read.
+    InputError : a file cannot be read.
     """
     description = {
         "format": FORMAT,
@@ -43,7 +47,8 @@ def prepare(
         "targets": None,
         "rows": {"train": preparation["rows"], "test": None},
         "paths": {
-            key: _identity(path, preparation["identify"]) for key, path in sorted(inputs.items())
+            key: _identity(path, preparation["identify"], f"datasets.{name}.paths.{key}")
+            for key, path in sorted(inputs.items())
         },
         "sha256": {},
     }
@@ -51,21 +56,27 @@ def prepare(
     return description
 
 
-def _identity(path: Path, by: str) -> dict[str, Any]:
-    """Return the number of files, their bytes, and one digest of them and their names."""
-    files = sorted(_files(path))
-    told = hashlib.sha256()
-    for file in files:
-        inner = file.relative_to(path).as_posix()
-        about = file.stat()
-        content = digests.sha256(file, location()) if by == "content" else about.st_mtime_ns
-        told.update(repr((inner, about.st_size, content)).encode())
-    sizes = sum(file.stat().st_size for file in files)
-    return {"files": len(files), "bytes": sizes, "identified_by": by, "sha256": told.hexdigest()}
+def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
+    """Return the number of files, their bytes, and one digest of them and their names.
 
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-    else:
-        yield from (inner for inner in path.rglob("*") if inner.is_file())
+    Raises
+    ------
+    InputError : a file cannot be read.
+    """
+    found = files(path, where)
+    whole = sum(file.status.st_size for file in found)
+    say = progress(f"{where}: %d of {len(found)} files read, %s of {size(whole)}")
+    if by == "content" and whole >= LARGE:
+        print(f"{where}: reads {counted(len(found), 'file')}, {size(whole)}", flush=True)
+    told, done = hashlib.sha256(), 0
+    for number, file in enumerate(found):
+        say(number, size(done))
+        content: str | int = file.status.st_mtime_ns
+        if by == "content":
+            try:
+                content = digests.sha256(Path(file.path), location())
+            except OSError as error:
+                raise unreadable(where, file.path, error) from error
+        told.update(repr((file.name, file.status.st_size, content)).encode())
+        done += file.status.st_size
+    return {"files": len(found), "bytes": whole, "identified_by": by, "sha256": told.hexdigest()}

@@ -1,0 +1,166 @@
+"""The files at a user's path, without their content.
+
+The workflow calls this at every start, so this module imports no heavy library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from escala.core.errors import InputError
+
+#: Seconds between two lines about what takes long.
+SAID_EVERY = 5.0
+_SORTS = {
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+}
+
+
+class File(NamedTuple):
+    """A file: its name below the user's path, where it is, and what `stat` tells of it.
+
+    Attributes
+    ----------
+    name : empty for a path that is a file itself.
+    """
+
+    name: str
+    path: str
+    status: os.stat_result
+
+
+def require_usable(path: Path, where: str, given: object) -> None:
+    """Refuse a path that is neither a file nor a folder with files, or that cannot be read.
+
+    Only the first file of a folder is looked for.
+
+    Parameters
+    ----------
+    where : its key in the experiment.
+    given : the path as the user wrote it.
+
+    Raises
+    ------
+    InputError : with the reason.
+    """
+    if next(_files(path, where), None) is None:
+        reason = f"the folder {path} holds no files"
+        raise InputError(where, given, reason, "name the folder of your data, or mount its disk")
+
+
+def files(path: Path, where: str) -> list[File]:
+    """Return all files of a folder and of its folders, or the one file, by name.
+
+    Links are followed. Sockets, pipes, devices and links to nothing are passed over.
+
+    Raises
+    ------
+    InputError : something cannot be read or has vanished, or a link leads to a folder that holds
+        it.
+    """
+    say = progress(f"escala: {where}: %d files found so far")
+    found = []
+    for file in _files(path, where):
+        found.append(file)
+        say(len(found))
+    return sorted(found)
+
+
+def state(found: Mapping[str, Path], where: str) -> str:
+    """Return a digest of names, sizes and times of all files of several paths, in hexadecimal.
+
+    Another state need not mean another content; another content means another state.
+
+    Raises
+    ------
+    InputError : as `files`.
+    """
+    told = hashlib.sha256()
+    for key, path in sorted(found.items()):
+        for file in files(path, f"{where}.{key}"):
+            about = file.status
+            times = about.st_mtime_ns, about.st_ctime_ns
+            told.update(repr((key, file.name, about.st_size, *times)).encode())
+    return told.hexdigest()
+
+
+def progress(line: str) -> Callable[..., None]:
+    """Return a function that prints a line with its arguments, every 5 s at most."""
+    last = time.monotonic()
+
+    def say(*values: object) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SAID_EVERY:
+            last = time.monotonic()
+            print(line % values, file=sys.stderr, flush=True)
+
+    return say
+
+
+def unreadable(where: str, path: object, error: OSError) -> InputError:
+    """Return the error about a path that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        remedy = "mend the path, and let nothing remove files while Escala runs"
+        return InputError(where, str(path), "there is no such file or folder", remedy)
+    reason = f"cannot be read: {error.strerror}"
+    return InputError(where, str(path), reason, "get the right to read it, or name another path")
+
+
+def _files(path: Path, where: str) -> Iterator[File]:
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            yield from _inner(path, "", {}, where)
+            return
+        open(path, "rb").close() if stat.S_ISREG(status.st_mode) else None
+    except OSError as error:
+        raise unreadable(where, path, error) from error
+    for is_sort, word in _SORTS.items():
+        if is_sort(status.st_mode):
+            reason = f"is {word}, and no file or folder"
+            raise InputError(where, str(path), reason, "name a file or a folder")
+    yield File("", str(path), status)
+
+
+def _inner(
+    folder: Path | str, inside: str, above: dict[tuple[int, int], str], where: str
+) -> Iterator[File]:
+    """Yield the files of a folder.
+
+    Parameters
+    ----------
+    inside : path of the folder in the whole, empty or with a `/` at its end.
+    above : the folders that hold it, by device and inode.
+    """
+    try:
+        status = Path(folder).stat()
+        with os.scandir(folder) as listed:
+            entries = list(listed)
+    except OSError as error:
+        raise unreadable(where, folder, error) from error
+    identity = status.st_dev, status.st_ino
+    if identity in above:
+        reason = f"is a link to {above[identity]}, which holds it"
+        raise InputError(where, str(folder), reason, "remove the link")
+    for entry in entries:
+        try:
+            about = entry.stat()
+        except FileNotFoundError:  # A link to nothing, or a file that was just removed.
+            continue
+        except OSError as error:
+            raise unreadable(where, entry.path, error) from error
+        if stat.S_ISDIR(about.st_mode):
+            higher = above | {identity: str(folder)}
+            yield from _inner(entry.path, f"{inside}{entry.name}/", higher, where)
+        elif stat.S_ISREG(about.st_mode):
+            yield File(f"{inside}{entry.name}", entry.path, about)
