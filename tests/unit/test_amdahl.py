@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import least_squares
 
+from escala.analysis import laws
 from escala.core.files import read_json, write_json
 from escala.report import tables
+from escala.report.findings import predictions
 from escala.report.tables import amdahl
 
 
@@ -67,8 +69,12 @@ def experiment(tmp_path) -> FakeExperiment:
     return found
 
 
+def of(experiment: FakeExperiment) -> tuple:
+    return experiment.runs, experiment.dataset_files, experiment.class_files
+
+
 def table(experiment: FakeExperiment) -> pd.DataFrame:
-    frame = tables.tables(experiment.runs, experiment.dataset_files, experiment.class_files)
+    frame = tables.tables(*of(experiment))
     return frame["amdahl"].set_index("layout")
 
 
@@ -135,3 +141,50 @@ def test_a_reference_of_several_ranks_counts_only_with_the_same_undivided_parts(
     two["ranks"]["evaluating"] = 2
     assert amdahl.undivided_of(four, two) is None
     assert amdahl.undivided_of(four, read_json(experiment.runs[0])) is not None
+
+
+def scaled(tmp_path: Path, law: Callable[[int], float], ranks=(1, 2, 4)) -> FakeExperiment:
+    """Return an experiment of some numbers of ranks, and of one rank with two and four cores."""
+    found = FakeExperiment(tmp_path).add_dataset()
+    for n in ranks:
+        found.add("single" if n == 1 else "horovod-mpi", f"1x{n}", 12 * law(n), rows=128)
+    for cores in (2, 4):
+        of_threads = 12 * laws.ratio(cores, 0.3)
+        found.add("single", "1x1", of_threads, variant=f"cores{cores}", rows=128, cores=cores)
+    rewritten(found.runs, lambda run: run["ranks"].update(oversubscribed=False))
+    return found
+
+
+def test_laws_are_fitted_over_ranks_and_over_threads(tmp_path):
+    one = {"strategy": "single", "layout": "1x1", "variant": "tuned"}
+    experiment = scaled(tmp_path, lambda n: laws.ratio(n, 0.1, 0.03))
+    found = tables.tables(*of(experiment), references=(one,))["amdahl"]
+    assert (found["law_points"] == 3).all()
+    for over, contention, coherency in (("ranks", 0.1, 0.03), ("threads", 0.3, 0.0)):
+        [row, same] = found[found["law_over"] == over].to_dict("records")
+        assert row["law_kind"] == "estimated" and row["extrapolated_times"] == 8
+        assert row["contention_low"] <= contention <= row["contention_high"]
+        assert row["coherency_low"] <= coherency <= row["coherency_high"]
+        truth = 1 / laws.ratio(8, contention, coherency)
+        assert row["extrapolated_speedup_low"] < truth < row["extrapolated_speedup_high"]
+        assert same["extrapolated_speedup"] == row["extrapolated_speedup"]
+    # Processes that only wait for each other are fastest in a limited number.
+    assert found.loc[found["law_over"] == "ranks", "fastest_times"].notna().all()
+
+
+def test_two_numbers_of_ranks_have_amdahls_law_and_say_so(tmp_path):
+    experiment = scaled(tmp_path, lambda n: laws.ratio(n, 0.2), (1, 2))
+    row = table(experiment).loc["1x2"]
+    assert row["law_points"] == 2 and "three numbers" in row["law_reason"]
+    assert row[["contention", "coherency", "fastest_times"]].isna().all()
+    assert row["extrapolated_speedup_low"] < 1 / laws.ratio(4, 0.2)
+    frames = tables.tables(*of(experiment))
+    told = [found.text for found in predictions.findings(frames, "demo")]
+    assert any("4 ranks" in text and "extrapolated by Amdahl's law" in text for text in told)
+
+
+def test_ranks_that_share_cores_are_no_points_of_a_law(tmp_path):
+    experiment = scaled(tmp_path, lambda n: laws.ratio(n, 0.1))
+    four = [path for path in experiment.runs if "/1x4/" in str(path)]
+    rewritten(four, lambda run: run["ranks"].update(oversubscribed=True))
+    assert (table(experiment).loc[["1x2", "1x4"], "law_points"] == 2).all()

@@ -10,24 +10,38 @@ and waiting.
 The time of a run is that after its set-up: training, validation, averaging, checkpoints, evaluation
 and saving. Start-up, loading, building and the first steps take the same for any number of epochs.
 A pair of runs of which one of these times is unknown is left out: unknown is not 0.
+
+`escala.analysis.laws` are fitted to the training steps of an epoch, which are also known of a
+program. A law is over ranks, each with the cores of one of the reference, or over threads, which
+are cores of the same ranks. Its speed-up with twice the cores of the largest measured point is an
+extrapolation.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
+from escala.analysis import laws
 from escala.analysis.statistics import Interval, median_interval, ratio_interval
 from escala.experiment.references import Configuration
 from escala.record.comparable import CONFIGURATION, Measurement, Pairs, left_out
 from escala.report.tables import speedup
 from escala.report.tables.base import Evidence, is_cut
+from escala.runtime.layout import Layout
 
 #: Parts of a run after its set-up that are never divided among processes, besides evaluation.
 _UNDIVIDED = ("averaging", "checkpoint", "save")
 #: Parts that processes may divide.
 _EVALUATION = ("validation", "evaluation")
+#: What the points of a law differ in.
+RANKS, THREADS = "ranks", "threads"
+#: Laws are extrapolated to so many times the cores of their largest point.
+EXTRAPOLATED = 2
 _OF_SPEEDUP = (
     *CONFIGURATION, "reference", *(f"reference_{part}" for part in Configuration._fields),
     "ranks", "cores", "reference_cores", "provenance", "leaky",
@@ -36,15 +50,17 @@ _OF_SPEEDUP = (
 
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each configuration and each reference that it is compared with."""
+    compared = list(speedup.comparisons(evidence))
+    trained = list(speedup.rows(evidence))
     found = [
         _row(of_training, *_whole_pairs(each.pairs))
-        for each, of_training in zip(
-            speedup.comparisons(evidence), speedup.rows(evidence), strict=True
-        )
+        for each, of_training in zip(compared, trained, strict=True)
     ]
-    for row in found:
+    points = [_Point.of(*each) for each in zip(compared, trained, strict=True)]
+    law = cache(lambda series: _law([each for each in points if each.series == series]))
+    for row, point in zip(found, points, strict=True):
         alike = [each for each in found if _series(each) == _series(row)]
-        yield row | _fitted(alike)
+        yield row | _fitted(alike) | law(point.series)
 
 
 def _row(of_training: Mapping, pairs: Sequence[tuple], refused: Sequence[str]) -> dict:
@@ -172,6 +188,79 @@ def _refusal(mine: Measurement, theirs: Measurement) -> str | None:
     except KeyError as error:
         return f"an older record lacks the seconds of {error.args[0]}"
     return None if None not in known else "a part of a run has no time"
+
+
+class _Point(NamedTuple):
+    """A configuration as a point of a law.
+
+    Attributes
+    ----------
+    series : what the points of a law have in common; the first part is `OVER`, None if a law is
+        over neither.
+    times : n, the cores divided by those of the reference.
+    ratios : T(n) / T(1) by repeat; none if its ranks had to share cores.
+    """
+
+    series: tuple
+    times: float
+    ratios: Mapping[int, float]
+
+    @classmethod
+    def of(cls, compared: speedup.Comparison, row: Mapping) -> _Point:
+        times, runs = _times(row) or 1.0, compared.pairs.runs
+        of_reference = Layout.parse(row["reference_layout"]).ranks
+        over = None
+        if row["ranks"] * (row["reference_cores"] or 0) == of_reference * (row["cores"] or 0):
+            over = RANKS
+        elif row["ranks"] == of_reference:
+            over = THREADS
+        knobs = (
+            {k: v for k, v in runs[0]["knobs"].items() if k != "cores_per_process"}
+            if runs
+            else None
+        )
+        last = (
+            (row["layout"], row["global_batch"], json.dumps(knobs, sort_keys=True))
+            if over == THREADS
+            else (row["variant"],)
+        )
+        keys = ("dataset", "workload", "strategy", "network", "reference")
+        ratios = {} if row["oversubscribed"] else speedup.epoch_ratios(compared.pairs)
+        return cls((over, *(row[key] for key in keys), *last), times, ratios)
+
+
+def _law(points: Sequence[_Point]) -> dict:
+    """Return the columns of the laws over some points."""
+    over = points[0].series[0]
+    points = [each for each in points if each.times > 1 and each.ratios]
+    if over is None or not points:
+        reason = f"nothing with more {over or RANKS} than the reference has a ratio"
+        if over is None:
+            reason = "both ranks and threads differ from the reference's"
+        return {"law_kind": "unavailable", "law_reason": reason}
+    repeats = sorted(set.intersection(*(set(each.ratios) for each in points)))
+    if not repeats:
+        return {"law_kind": "unavailable", "law_reason": "the points have no repeat in common"}
+    times = [each.times for each in points]
+    found = laws.fitted(times, [[each.ratios[n] for each in points] for n in repeats])
+    most, universal = EXTRAPOLATED * max(times), found.universal is not None
+    reason = None if universal else "the universal law needs three numbers of cores, here are two"
+    if len(repeats) < laws.REPEATS_FOR_INTERVAL:
+        few = f"no interval with {len(repeats)} repeats in common"
+        reason = "; ".join(filter(None, [reason, few]))
+    return {
+        "law_kind": "estimated",
+        "law_reason": reason,
+        "law_over": over,
+        "law_points": len(set(times)) + 1,
+        "law_repeats": len(repeats),
+        **laws.interval(found.serial).columns("amdahl_fraction"),
+        **found.contention.columns("contention"),
+        **found.coherency.columns("coherency"),
+        **found.fastest.columns("fastest_times"),
+        "extrapolated_times": most,
+        **found.speedup(most).columns("extrapolated_speedup"),
+    }
 
 
 def _series(row: Mapping) -> tuple:

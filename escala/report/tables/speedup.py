@@ -250,6 +250,13 @@ def _sides(pairs: Pairs) -> tuple[pd.DataFrame, pd.DataFrame]:
     return mine, theirs
 
 
+def epoch_ratios(pairs: Pairs) -> dict[int, float]:
+    """Return the ratio of the seconds per epoch of each match, by its repeat."""
+    mine, theirs = _sides(pairs)
+    ratios = _quotients(mine, theirs, "train_seconds_per_epoch")
+    return dict(zip(map(int, mine["repeat"]), map(float, ratios), strict=True))
+
+
 def inverse(ratio: Interval) -> Interval:
     """Return the speed-up of a ratio of times, with its interval."""
     return Interval(*(1 / r if r else None for r in (ratio.estimate, ratio.high, ratio.low)))

@@ -1,0 +1,121 @@
+"""Fit Amdahl's law and the universal scalability law to measured ratios of times.
+
+Both laws give the time of n processes, divided by that of one:
+
+| law | T(n) / T(1) |
+|---|---|
+| Amdahl | (1 + s (n − 1)) / n |
+| universal scalability | (1 + α (n − 1) + β n (n − 1)) / n |
+
+s and α are the part of the work that is not divided. β is what each pair of processes costs, such
+as an exchange of all with all. With β above 0 there is a number of processes that is fastest.
+(G. M. Amdahl, Validity of the single processor approach to achieving large scale computing
+capabilities, AFIPS Conference Proceedings 30 (1967), 483-485; N. J. Gunther, Guerrilla Capacity
+Planning, Springer 2007, chapters 4 to 6.)
+
+The laws are linear in s, α and β, so these are least squares, none of them below 0. A law holds
+what it was fitted to, and nothing that starts with more processes: another node, a full memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize, stats
+
+from escala.analysis.statistics import LEVEL, Interval
+
+#: Fewest repeats of which there is an interval, and draws that make it.
+REPEATS_FOR_INTERVAL, DRAWS = 3, 2000
+#: Fewest numbers of processes above 1 to which the universal scalability law is fitted: it has two
+#: parameters.
+TIMES_FOR_UNIVERSAL = 2
+
+
+class Laws(NamedTuple):
+    """Both laws, fitted. The first fit is the estimate; the others are of draws.
+
+    Attributes
+    ----------
+    serial : s of Amdahl's law, shape (fits,).
+    universal : α and β, shape (fits, 2); None if there are too few numbers of processes.
+    """
+
+    serial: np.ndarray
+    universal: np.ndarray | None
+
+    @property
+    def contention(self) -> Interval:
+        return interval(None if self.universal is None else self.universal[:, 0])
+
+    @property
+    def coherency(self) -> Interval:
+        return interval(None if self.universal is None else self.universal[:, 1])
+
+    @property
+    def fastest(self) -> Interval:
+        """The n at which the speed-up is greatest; an end is None if it never stops to rise."""
+        if self.universal is None:
+            return interval(None)
+        undivided, pairs = self.universal.T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.sqrt(np.maximum(1 - undivided, 0) / pairs)
+        # Of 0 / 0, nothing is divided, and one process is as fast as any.
+        return interval(np.maximum(np.nan_to_num(found, nan=1.0, posinf=np.inf), 1.0))
+
+    def speedup(self, times: float) -> Interval:
+        """Return T(1) / T(n), by the universal law if it is fitted, and else by Amdahl's."""
+        parameters = self.universal
+        if parameters is None:
+            parameters = np.column_stack([self.serial, np.zeros_like(self.serial)])
+        return interval(1 / ratio(times, *parameters.T))
+
+
+def ratio(times: float, contention, coherency=0.0):
+    """Return T(n) / T(1) of the universal scalability law; with coherency 0, of Amdahl's."""
+    return (1 + contention * (times - 1) + coherency * times * (times - 1)) / times
+
+
+def fitted(times: Sequence[float], ratios: Sequence[Sequence[float]], seed: int = 0) -> Laws:
+    """Fit both laws.
+
+    Intervals are a parametric bootstrap: logarithms of the ratios are drawn from Student's t with
+    their means and covariances over the repeats, and each draw is fitted. They hold how runs
+    differ, and not how far the law is from the truth.
+
+    Parameters
+    ----------
+    times : n of each point, above 1.
+    ratios : T(n) / T(1) of each repeat, shape (repeats, points). Fewer than
+        `REPEATS_FOR_INTERVAL` repeats have no draws.
+    """
+    n, logs = np.asarray(times, float), np.log(np.asarray(ratios, float))
+    repeats = len(logs)
+    points = logs.mean(axis=0, keepdims=True)
+    if repeats >= REPEATS_FOR_INTERVAL:
+        spread = np.atleast_2d(np.cov(logs.T)) / repeats
+        student = stats.multivariate_t(
+            points[0], spread, df=repeats - 1, allow_singular=True, seed=seed
+        )
+        points = np.vstack([points, student.rvs(DRAWS).reshape(DRAWS, len(n))])
+    columns = np.column_stack([(n - 1) / n, n - 1])
+    rest = np.exp(points) - 1 / n
+    serial = np.array([optimize.nnls(columns[:, :1], each)[0][0] for each in rest])
+    if len(set(times)) < TIMES_FOR_UNIVERSAL:
+        return Laws(serial, None)
+    return Laws(serial, np.array([optimize.nnls(columns, each)[0] for each in rest]))
+
+
+def interval(fits: np.ndarray | None) -> Interval:
+    """Return the estimate with the interval of the draws; None where it is infinite or missing."""
+    if fits is None:
+        return Interval(None, None, None)
+    low = high = None
+    if len(fits) > 1:
+        tail = (1 - LEVEL) / 2
+        low, high = np.quantile(fits[1:], [tail, 1 - tail], method="nearest")
+    return Interval(
+        *(float(x) if x is not None and np.isfinite(x) else None for x in (fits[0], low, high))
+    )
