@@ -8,8 +8,9 @@ import functools
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -44,6 +45,7 @@ def start(
     environment: Mapping[str, str],
     output: Path | int | None,
     folder: Path | None = None,
+    given: int = subprocess.DEVNULL,
 ) -> subprocess.Popen:
     """Start a command in a new session, so that it leads a process group of its own.
 
@@ -54,6 +56,7 @@ def start(
     output : file to append its stdout and stderr to, or an open descriptor. None: it inherits those
         of this process.
     folder : its working directory. None: that of this process.
+    given : descriptor of its input.
     """
     with contextlib.ExitStack() as stack:
         is_file = isinstance(output, Path)
@@ -62,12 +65,58 @@ def start(
             command,
             cwd=folder,
             env=dict(environment),
-            stdin=subprocess.DEVNULL,
+            stdin=given,
             stdout=log,
             stderr=None if log is None else subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )
+
+
+#: Waits until its input ends, and kills what has a variable, unless it was told that all is well.
+_GUARD = """
+import os, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+well, variable, tries = sys.stdin.read(), os.fsencode(sys.argv[1]), 100
+while tries and not well:
+    tries -= 1
+    found = False
+    for number in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{number}/environ", "rb") as file:
+                if variable in file.read().split(b"\\0"):
+                    os.kill(int(number), 9)
+                    found = True
+        except OSError:
+            pass
+    if not found:
+        break
+    time.sleep(0.05)
+"""
+
+
+@contextlib.contextmanager
+def ended_after_this(variable: str) -> Iterator[None]:
+    """Let processes with a variable end if this process is killed inside the context.
+
+    Parameters
+    ----------
+    variable : name and value, `NAME=VALUE`, in the environment of the processes.
+    """
+    guard = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _GUARD, variable],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    guard.wait()  # For the process that starts the one that waits.
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            guard.communicate(b"well")
 
 
 def stop(processes: Sequence[subprocess.Popen], grace_seconds: float = 3.0) -> None:

@@ -37,4 +37,10 @@ class Diverged(ArithmeticError):
 
 
 class Failed(RuntimeError):
-    """What a run trains has failed, and the message says how."""
+    """What a run trains has failed, and the message says how.
+
+    Attributes
+    ----------
+    at : when its program ended, in seconds since 1970; absent: now.
+    code : the exit code of its program, or the negative of a signal; absent: there is none.
+    """

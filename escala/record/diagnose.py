@@ -25,6 +25,10 @@ _NO_MEMORY = re.compile(
     r"|CUDA_ERROR_OUT_OF_MEMORY|failed to allocate|exceeded memory limit",
     re.I,
 )
+#: Colours and moves of a terminal, and what else is no text.
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+#: How a rank's log begins that starts a program.
+_STARTS = " escala: starts "
 #: Bytes that an MPI rank takes of the shared memory (Open MPI's `btl_vader_segment_size`).
 _SHARED_BYTES = 4 * 2**20
 SHARED_MEMORY = Path("/dev/shm")
@@ -67,6 +71,24 @@ def failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     return Outcome(outcome.status, f"{outcome.reason}{about and f'; {about}'}")
 
 
+def timeout(seconds: float, folder: Path, processes: int) -> Outcome:
+    """Return the outcome of a run that took longer than it may, with the ranks that still run.
+
+    Parameters
+    ----------
+    processes : of the run.
+    """
+    running = [rank for rank in range(processes) if not (folder / f"rank{rank}.json").exists()]
+    who = ""
+    if 0 < len(running) < processes:
+        names, more = ", ".join(map(str, running[:5])), ", …" * (len(running) > 5)
+        one = len(running) == 1
+        who = f": rank{'' if one else 's'} {names}{more} still run{'s' if one else ''}"
+        who += f", and {processes - len(running)} of {processes} have ended"
+    lines = tail(folder, running[0] if running else 0)
+    return Outcome("timeout", f"not finished after {seconds:.10g} seconds{who}{lines}")
+
+
 def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     killed = _killed_rank(folder)
     # A killed rank makes the other ranks fail, so their errors are not the cause.
@@ -78,13 +100,20 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
         if _NO_MEMORY.search(_last_lines(folder / f"rank{rank}.log")):
             return _out_of_memory(how, said)
         return Outcome("failed", f"{how}{said}")
-    errors = sorted(folder.glob("rank*.error.json"), key=lambda path: path.stat().st_mtime_ns)
+    errors = {int(re.search(r"\d+", p.name)[0]): p for p in folder.glob("rank*.error.json")}
     if errors:
-        error, rank = read_json(errors[0]), int(re.search(r"\d+", errors[0].name)[0])
-        if error["status"] == "out-of-memory" or _NO_MEMORY.search(error["reason"]):
-            return _out_of_memory(f"rank {rank}: {error['reason']}", tail(folder, rank))
+        rank, error = min(
+            ((rank, read_json(path)) for rank, path in errors.items()),
+            key=lambda each: (each[1]["at"], each[0]),
+        )
         # A refusal names its reason and remedy. Its last lines would be a traceback.
         lines = "" if error["status"] == "unavailable" else tail(folder, rank)
+        if error["status"] == "out-of-memory" or _NO_MEMORY.search(error["reason"]):
+            return _out_of_memory(f"rank {rank}: {error['reason']}", lines)
+        code = error["code"]
+        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        if (code and _NO_MEMORY.search(lines)) or (killed and _killed_for_memory(folder, kills)):
+            return _out_of_memory(f"rank {rank}: {error['reason']}", lines)
         return Outcome(error["status"], f"rank {rank}: {error['reason']}{lines}")
     ended = f"the launcher ended with exit code {code}"
     said = _launchers_cause(folder)
@@ -147,5 +176,9 @@ def _launchers_cause(folder: Path) -> str:
 
 
 def _last_lines(log: Path, lines: int = 5) -> str:
-    last = log.read_text(errors="replace").strip().splitlines()[-lines:] if log.exists() else []
+    text = log.read_text(errors="replace") if log.exists() else ""
+    written = [line for line in _CONTROL.sub("", text).splitlines() if line.strip()]
+    last = [line for line in written[-lines - 1 :] if _STARTS not in line][-lines:]
+    if written and not last:
+        return "; it wrote nothing"
     return "; its last lines: " + " | ".join(last)[-800:] if last else ""

@@ -90,8 +90,7 @@ def supervise(
             while launcher.poll() is None:
                 interrupts.end_if_received()
                 if time.monotonic() > deadline:
-                    reason = f"not finished after {limit_seconds:.10g} seconds"
-                    return Outcome("timeout", reason + diagnose.tail(folder, 0))
+                    return diagnose.timeout(limit_seconds, folder, len(plan["places"]))
                 time.sleep(POLL_SECONDS)
                 progress.show()
             code = launcher.poll()

@@ -8,49 +8,26 @@ patterns of its output, or not at all; then its time is that of the whole run.
 from __future__ import annotations
 
 import csv
-import ctypes
-import logging
 import math
 import os
-import pty
-import re
-import select
-import signal
-import subprocess
-import sys
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
-from escala.core import children
 from escala.core.errors import Diverged, Failed
-from escala.core.readable import size
 from escala.probes import Probe
 from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
-from escala.training import marks
+from escala.training import child, marks
 from escala.training.data import STEP_COLUMNS
-from escala.training.marks import Epoch, Mark, Searched
+from escala.training.marks import Epoch, Mark
 from escala.training.process import load_reader
 from escala.workloads.program import DATA, Program, environment
 
-log = logging.getLogger("escala")
-
 #: The folder of the module that programs may import.
 HOOK = Path(__file__).resolve().parents[1] / "hook"
-#: Bytes of a program's output that are kept: of its beginning, and of its end.
-KEPT_BYTES = 2**20
-#: Processes that a program started may need so long to end after it.
-GRACE_SECONDS = 2.0
-_READ_BYTES = 2**16
-_POLL_SECONDS = 0.5
-_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-#: What Python and shells write where nobody answers.
-_ASKED = re.compile(r"EOFError|end of file|EOF when reading", re.IGNORECASE)
+#: The variable that names the folder of the marks.
+MARKS = "ESCALA_STEPS"
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -73,30 +50,40 @@ def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     told.mkdir()
     output.mkdir(exist_ok=True)
     asked = values(request, place, output, plan["paths"])
-    reader, written = load_reader(request, place, grows=True), _Written(program)
+    reader, written = load_reader(request, place, grows=True), child.Written(program)
     reader.begin()
-    started = time.monotonic()
-    code, left = _run(program, program.arguments(asked), _variables(request, place, told), written)
-    ended = time.monotonic()
+    variables = _variables(request, place, told)
+    ended = child.run(program, program.arguments(asked), variables, MARKS, written)
     reader.end()
     written.close()
-    by_process = marks.read_files(told)
-    known_by = marks.HOOK if by_process else marks.OUTPUT
-    by_process = by_process or [written.marks.marks]
-    epochs = [marks.epochs(each, started) for each in by_process]
-    if not any(epochs):
-        known_by = marks.WHOLE
-    _require_success(code, left, written, epochs, request)
-    reported = [mark for each in by_process for mark in each]
-    _require_finite(reported)
-    if known_by != marks.WHOLE:
-        _require_epochs(program, request, epochs, written)
-        _require_rows(program, request, place, epochs)
-    return _measured(known_by, epochs, reported, started, ended, folder, place) | {
+    started = ended.started
+    try:
+        by_process, unread = marks.read_files(told)
+        known_by = marks.HOOK if by_process else marks.OUTPUT
+        by_process = by_process or [written.marks.marks]
+        if known_by == marks.OUTPUT:
+            by_process = [marks.flowing(each) for each in by_process]
+        epochs = [marks.epochs(each, started) for each in by_process]
+        known_by = known_by if any(epochs) else marks.WHOLE
+        _require_success(ended, written, epochs)
+        reported = [mark for each in by_process for mark in each]
+        _require_finite(reported)
+        if known_by != marks.WHOLE:
+            marks.require_order(by_process, started, ended.at if known_by == marks.HOOK else None)
+            _require_epochs(program, request, epochs, known_by)
+            _require_rows(program, request, place, epochs)
+    except (Failed, Diverged) as error:
+        error.at = time.time() - (time.monotonic() - ended.at)
+        error.code = ended.code
+        raise
+    notes = [*written.notes, *_notes(program, ended, written, known_by, place, unread)]
+    if known_by == marks.OUTPUT and len(reported) < len(written.marks.marks):
+        notes.append("most lines of its steps arrived at once, so the times of steps are not known")
+    return _measured(known_by, epochs, reported, started, ended.at, folder, place) | {
         "ranks": request["ranks"],
         "threads": request["knobs"]["threads"],
         "load": reader.found,
-        "notes": written.notes,
+        "notes": notes,
     }
 
 
@@ -164,155 +151,14 @@ def _variables(request: Mapping, place: Place, told: Path) -> dict[str, str]:
     return environment(program, found)
 
 
-def _run(
-    program: Program, command: list[str], given: Mapping[str, str], written: _Written
-) -> tuple[int, int]:
-    """Run a command to its end; return its exit code, and how many processes it left behind."""
-    # What a program leaves behind becomes a child of this process, also under `setsid`.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    known = {child.pid for child in psutil.Process().children()}
-    read, write = pty.openpty() if program.terminal else os.pipe()
-    log.info("starts %s in %s", command, program.directory)
-    try:
-        child = children.start(command, given, write, program.directory)
-    except OSError as error:
-        os.close(read)
-        os.close(write)
-        raise Failed(
-            f"{command[0]} cannot be started: {error.strerror}. Remedy: name a program on the "
-            "PATH, or an interpreter: environment: {python: DIR/bin/python}"
-        ) from None
-    os.close(write)
-    try:
-        with _ended_with(child):
-            _read_all(read, child, written)
-    finally:
-        os.close(read)
-    code = child.wait()
-    deadline = time.monotonic() + GRACE_SECONDS
-    while (left := _left(known)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for process in left:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    return code, len(left)
-
-
-@contextmanager
-def _ended_with(child: subprocess.Popen) -> Iterator[None]:
-    """End the program, and all that it started, if this process is told to end."""
-
-    def end(number: int, _: object) -> None:
-        children.stop([child])
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _read_all(source: int, child: subprocess.Popen, written: _Written) -> None:
-    """Read the output of a program until it ends, or until nobody can write to it any more."""
-    while True:
-        ready, _, _ = select.select([source], [], [], _POLL_SECONDS)
-        if not ready:
-            if child.poll() is not None:
-                return
-            continue
-        try:
-            data = os.read(source, _READ_BYTES)
-        except OSError:  # A terminal that nobody holds any more.
-            return
-        if not data:
-            return
-        written.add(data, time.monotonic())
-
-
-def _left(known: set[int]) -> list[psutil.Process]:
-    """Return the processes that are left of a program, after taking note of those that ended."""
-    left = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess, ChildProcessError):
-            if process.pid in known:
-                continue
-            if process.status() == psutil.STATUS_ZOMBIE:
-                os.waitpid(process.pid, os.WNOHANG)
-            else:
-                left.append(process)
-    return left
-
-
-class _Written:
-    """What a program writes: its beginning and its end go to this process's output, a rank's log.
-
-    Parameters
-    ----------
-    program : whose patterns are searched in each line.
-    """
-
-    def __init__(self, program: Program):
-        self.marks = Searched(program.epoch_ends, program.step_ends)
-        self._bytes, self._end, self._held = 0, deque(), 0
-
-    def add(self, data: bytes, now: float) -> None:
-        self.marks.feed(data.decode(errors="replace"), now)
-        room = max(0, KEPT_BYTES - self._bytes)
-        self._bytes += len(data)
-        if room:
-            sys.stdout.flush()
-            os.write(1, data[:room])
-        if data[room:]:
-            self._end.append(data[room:])
-            self._held += len(data) - room
-            while self._held - len(self._end[0]) > KEPT_BYTES:
-                self._held -= len(self._end.popleft())
-
-    def close(self) -> None:
-        lost = self._bytes - KEPT_BYTES - self._held
-        if lost > 0:
-            os.write(1, f"\n… {size(lost)} are left out …\n".encode())
-        for data in self._end:
-            os.write(1, data)
-        os.write(1, b"\n")
-
-    @property
-    def notes(self) -> list[str]:
-        """What is to be said of the output."""
-        lost = self._bytes - KEPT_BYTES - self._held
-        return [f"wrote {size(self._bytes)} of output, of which {size(lost)} are left out"] * (
-            lost > 0
-        )
-
-    @property
-    def last(self) -> str:
-        """The last lines, as far as they are held."""
-        if self._end:
-            return b"".join(self._end)[-4096:].decode(errors="replace")
-        sys.stdout.flush()
-        with open("/proc/self/fd/1", "rb") as own:
-            own.seek(0, os.SEEK_END)
-            own.seek(max(0, own.tell() - 4096))
-            return own.read().decode(errors="replace")
-
-
-def _require_success(
-    code: int, left: int, written: _Written, epochs: list[list[Epoch]], request: Mapping
-) -> None:
+def _require_success(ended: child.Ended, written: child.Written, epochs: list[list[Epoch]]) -> None:
     said = written.last
-    if code:
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        hint = ""
-        if _ASKED.search(said):
-            hint = ". It asks for input, and gets none here: give what it asks for as an argument"
-        elif code in (126, 127):
-            hint = ". The command was not found, or is no program"
-        raise Failed(f"the program ended with {how}{hint}")
-    if left:
+    if ended.code:
+        hint = child.hint(ended.code, said, ended.asked)
+        raise Failed(f"the program ended with {child.how(ended.code)}{hint}")
+    if ended.left:
         raise Failed(
-            f"the program ended and left {left} of its processes running, which were ended. "
+            f"the program ended and left {ended.left} of its processes running, which were ended. "
             "Remedy: let it wait for them; what runs in the background cannot be timed"
         )
     if _TRACEBACK in said and not any(epochs):
@@ -320,22 +166,54 @@ def _require_success(
 
 
 def _require_finite(reported: list[Mark]) -> None:
+    """Refuse a loss that is not finite; another score that is not defined is left out."""
     for mark in reported:
         for name, value in mark.values.items():
-            if not math.isfinite(value):
+            if "loss" in name.lower() and not math.isfinite(value):
                 raise Diverged(f"the program reported {name} {value}")
 
 
 def _require_epochs(
-    program: Program, request: Mapping, epochs: list[list[Epoch]], written: _Written
+    program: Program, request: Mapping, epochs: list[list[Epoch]], known_by: str
 ) -> None:
-    """Refuse fewer epochs than a command that names `{epochs}` was asked for."""
-    done = max(map(len, epochs))
-    if "epochs" in program.named and done < request["epochs"]:
-        raise Failed(
-            f"the program ended after {done} of {request['epochs']} epochs. Remedy: let it train "
-            "as many as {epochs}, and mark or print the end of each"
+    """Refuse other numbers of epochs than a command that names `{epochs}` was asked for."""
+    done, asked = max(map(len, epochs)), request["epochs"]
+    if "epochs" not in program.named or done == asked:
+        return
+    how = "ended after" if done < asked else "told of"
+    by = "mark" if known_by == marks.HOOK else "print, so that epoch_ends matches it,"
+    raise Failed(
+        f"the program {how} {done} of {asked} epochs. Remedy: let it train as many as {{epochs}}, "
+        f"and {by} the end of each once"
+    )
+
+
+def _notes(
+    program: Program,
+    ended: child.Ended,
+    written: child.Written,
+    known_by: str,
+    place: Place,
+    unread: int,
+) -> list[str]:
+    """Return what is to be said of a program that ended well."""
+    found = []
+    if _TRACEBACK in written.last:
+        found.append("its last lines tell of an error, and it ended with exit code 0")
+    if ended.asked:
+        found.append("it read its input, which is empty here")
+    if not ended.cores <= set(place.cores):
+        was, given = sorted(ended.cores), sorted(place.cores)
+        found.append(f"it set its cores itself: {was}, and was given {given}")
+    if unread:
+        found.append(f"{unread} lines among its marks cannot be read, and are left out")
+    named = sorted({"rows", "rows_of_rank", "epochs"} & program.named)
+    if known_by == marks.WHOLE and named:
+        found.append(
+            "it told of no step and no epoch, so its time is that of the whole run, and whether it "
+            f"obeyed {', '.join(f'{{{name}}}' for name in named)} is not known"
         )
+    return found
 
 
 def _require_rows(

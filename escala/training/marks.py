@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from escala.core.errors import Failed
+
 BEGIN, STEP, EPOCH, SCORE = "begin", "step", "epoch", "score"
 ROWS, PARAMETERS = "rows", "parameters"
+EVENTS = (BEGIN, STEP, EPOCH, SCORE)
 #: How the steps of a program are known.
 HOOK, OUTPUT, WHOLE = "hook", "output", "whole run"
+#: Numbers of a mark that are no scores.
+_COUNTS = {ROWS, EPOCH, STEP}
+#: Characters of a line that are searched.
+_LONGEST = 4096
+_ENDS = re.compile(r"[\r\n]+")
 
 
 class Mark(NamedTuple):
@@ -54,23 +64,79 @@ class Epoch:
     marked: bool = False
 
 
-def read_files(folder: Path) -> list[list[Mark]]:
+def read_files(folder: Path) -> tuple[list[list[Mark]], int]:
     """Return the marks of each process that used the hook, in the order of their first marks.
 
-    A line that was cut, because its process was killed, is left out.
+    Returns
+    -------
+    The marks, and the number of whole lines that are none. The last line of a process may be cut.
     """
     found = [_read(path) for path in folder.glob("*.jsonl")]
-    return sorted(filter(None, found), key=lambda marks: marks[0].time)
+    told = sorted(filter(None, (marks for marks, _ in found)), key=lambda marks: marks[0].time)
+    return told, sum(unread for _, unread in found)
 
 
-def _read(path: Path) -> list[Mark]:
-    marks = []
-    for line in path.read_text(errors="replace").splitlines():
-        try:
-            marks.append(Mark(*json.loads(line)))
-        except (ValueError, TypeError):
-            continue
-    return marks
+def _read(path: Path) -> tuple[list[Mark], int]:
+    lines = path.read_text(errors="replace").split("\n")
+    found = [_mark(line) for line in lines]
+    return list(filter(None, found)), found[:-1].count(None)
+
+
+def _mark(line: str) -> Mark | None:
+    """Return the mark of a line, None if it holds none."""
+    try:
+        event, time, values = json.loads(line)
+        values = {name: float(value) for name, value in values.items()}
+        return Mark(event, float(time), values) if event in EVENTS else None
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def flowing(marks: Sequence[Mark]) -> list[Mark]:
+    """Return marks of lines that arrived one by one, without steps of which most arrived at once.
+
+    Raises
+    ------
+    Failed : the ends of several epochs arrived at once.
+    """
+    times = {event: [m.time for m in marks if m.event == event] for event in (STEP, EPOCH)}
+    distinct = {event: len(set(found)) for event, found in times.items()}
+    if distinct[EPOCH] < len(times[EPOCH]):
+        raise Failed(
+            f"the ends of {len(times[EPOCH])} epochs arrived at {distinct[EPOCH]} times: the "
+            "program holds its output back. Remedy: terminal: true, or let it flush each line"
+        )
+    held = distinct[STEP] < len(times[STEP]) / 2
+    return [mark for mark in marks if not (held and mark.event == STEP)]
+
+
+def require_order(
+    by_process: Iterable[Sequence[Mark]], started: float, ended: float | None
+) -> None:
+    """Refuse marks whose times or numbers of epochs do not grow.
+
+    Parameters
+    ----------
+    started, ended : of the program, of the clock of the marks; None: not checked.
+
+    Raises
+    ------
+    Failed : they do not.
+    """
+    for marks in by_process:
+        times = [started, *(mark.time for mark in marks), *([ended] if ended else [])]
+        if any(later < earlier for earlier, later in pairwise(times)):
+            raise Failed(
+                "the times of its marks decrease, or lie outside of its run. Remedy: let only "
+                "escala_steps write them, on this machine"
+            )
+        numbers = [m.values[EPOCH] for m in marks if m.event == EPOCH and EPOCH in m.values]
+        for before, number in pairwise(numbers):
+            if number <= before:
+                raise Failed(
+                    f"the program told of the end of epoch {number:.10g} after that of epoch "
+                    f"{before:.10g}. Remedy: mark or print the end of each once, in their order"
+                )
 
 
 class Searched:
@@ -83,23 +149,33 @@ class Searched:
 
     def __init__(self, epoch_ends: str | None, step_ends: str | None):
         asked = {EPOCH: epoch_ends, STEP: step_ends}
-        self._patterns = {event: re.compile(text) for event, text in asked.items() if text}
+        self.patterns = {event: re.compile(text) for event, text in asked.items() if text}
         self._rest = ""
+        self._searching = ""
         self.marks: list[Mark] = []
+
+    @property
+    def searching(self) -> tuple[str, str]:
+        """The key and the text of the pattern that was searched last."""
+        return f"{self._searching}_ends", self.patterns[self._searching].pattern
 
     def feed(self, text: str, time: float) -> None:
         """Search what arrived at a time; a line may end with a return to its beginning."""
-        if not self._patterns:
+        first, *others = _ENDS.split(text)
+        if not others:
+            self._rest += first[: _LONGEST - len(self._rest)]
             return
-        *lines, self._rest = re.split(r"[\r\n]+", self._rest + text)
-        for line in lines:
-            self.marks += self._found(line, time)
+        *lines, rest = others
+        for line in [self._rest + first, *lines]:
+            self.marks += self._found(line[:_LONGEST], time)
+        self._rest = rest[:_LONGEST]
 
     def _found(self, line: str, time: float) -> Iterator[Mark]:
-        for event, pattern in self._patterns.items():
-            for match in pattern.finditer(line):
+        for event, pattern in self.patterns.items():
+            self._searching = event
+            match = pattern.search(line)
+            if match:
                 yield Mark(event, time, dict(_numbers(match.groupdict())))
-                break
 
 
 def _numbers(groups: dict[str, str | None]) -> Iterator[tuple[str, float]]:
@@ -160,7 +236,7 @@ def scores(marks: Iterable[Mark]) -> dict[str, float]:
     for mark in marks:
         if mark.event in (EPOCH, SCORE):
             for name, value in mark.values.items():
-                if name != ROWS:
+                if name not in _COUNTS and math.isfinite(value):
                     reported.setdefault(name, []).append(value)
     found = {name: values[-1] for name, values in reported.items()}
     for name, values in reported.items():

@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
@@ -56,9 +57,11 @@ def main(request_file: str) -> int:
             measured = _run(request, folder, place, probe)
     except Exception as error:
         # Of a program that failed, the last lines are its own.
-        if not isinstance(error, Failed):
+        if not isinstance(error, (Failed, Diverged)):
             log.exception("this rank failed")
-        write_json(folder / f"rank{rank}.error.json", _failure(error, request), durable=False)
+        told = {"at": getattr(error, "at", time.time()), "code": getattr(error, "code", None)}
+        failure = _failure(error, request) | told
+        write_json(folder / f"rank{rank}.error.json", failure, durable=False)
         # Other ranks may wait for this one inside a collective, so end without cleanup.
         os._exit(1)
     write_json(folder / f"rank{rank}.json", measured, durable=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from escala.core.errors import Failed
 from escala.training import by_command, marks
 from escala.training.marks import BEGIN, EPOCH, SCORE, STEP, Mark, Searched
 
@@ -90,7 +91,8 @@ score(f1=1)
 def test_the_hook_marks_steps_rows_and_epochs_of_each_process(tmp_path):
     environment = {"PYTHONPATH": str(HOOK), "ESCALA_STEPS": str(tmp_path)}
     subprocess.run([sys.executable, "-c", SCRIPT], env=os.environ | environment, check=True)
-    first, forked = marks.read_files(tmp_path)
+    (first, forked), unread = marks.read_files(tmp_path)
+    assert unread == 0
     told = [(mark.event, mark.values) for mark in first]
     assert told == [
         ("begin", {"parameters": 12.0}),
@@ -113,10 +115,55 @@ def test_the_hook_does_nothing_without_escala(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_line_that_was_cut_is_left_out(tmp_path):
+def test_a_line_that_was_cut_is_left_out_and_others_that_are_no_marks_are_counted(tmp_path):
     whole = json.dumps(["epoch", 1.0, {}])
     (tmp_path / "1.jsonl").write_text(f"{whole}\n{whole[:9]}")
-    assert [len(each) for each in marks.read_files(tmp_path)] == [1]
+    assert marks.read_files(tmp_path) == ([[Mark(EPOCH, 1.0, {})]], 0)
+    bad = [
+        "",
+        "[]",
+        "\x00",
+        '["epoch", "soon", {}]',
+        '["other", 1, {}]',
+        '["step", 1, {"rows": []}]',
+    ]
+    (tmp_path / "1.jsonl").write_text("\n".join([*bad, '["epoch", 1, [2]]', whole, ""]))
+    assert marks.read_files(tmp_path) == ([[Mark(EPOCH, 1.0, {})]], len(bad) + 1)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (((BEGIN, 5.0), (STEP, 4.0)), "decrease"),
+        (((STEP, 0.5),), "outside of its run"),
+        (((STEP, 99.0),), "outside of its run"),
+        (((EPOCH, 2.0, ("epoch", 2)), (EPOCH, 3.0, ("epoch", 1))), "epoch 1 after that of epoch 2"),
+        (((EPOCH, 2.0, ("epoch", 1)), (EPOCH, 3.0, ("epoch", 1))), "epoch 1 after that of epoch 1"),
+    ],
+)
+def test_times_and_numbers_of_epochs_grow(events, said):
+    with pytest.raises(Failed, match=said):
+        marks.require_order([marked(*events)], started=1.0, ended=9.0)
+    good = marked((EPOCH, 2.0, ("epoch", 1)), (EPOCH, 3.0, ("epoch", 2)))
+    marks.require_order([good, good], started=1.0, ended=9.0)
+    assert marks.scores(good) == {}
+
+
+def test_lines_that_arrive_at_once_have_no_times():
+    with pytest.raises(Failed, match="holds its output back"):
+        marks.flowing(marked((EPOCH, 2.0), (EPOCH, 2.0)))
+    held = marked((STEP, 1.0), (STEP, 1.0), (STEP, 1.0), (EPOCH, 1.1), (EPOCH, 1.2))
+    assert {mark.event for mark in marks.flowing(held)} == {EPOCH}
+    flowing = marked((STEP, 1.0), (STEP, 1.0), (STEP, 1.1), (EPOCH, 1.1))
+    assert marks.flowing(flowing) == flowing
+
+
+def test_of_a_long_line_the_beginning_is_searched_in_time_that_grows_with_it():
+    searched = Searched("end", None)
+    for _ in range(100):
+        searched.feed("x" * 10**6, 1.0)
+    searched.feed("end\nend\n", 2.0)
+    assert [mark.time for mark in searched.marks] == [2.0]
 
 
 def test_the_hook_is_one_short_file_for_old_pythons():

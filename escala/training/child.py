@@ -1,0 +1,368 @@
+"""Run a program to its end as a child of this process, read its output, and leave nothing of it."""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import fcntl
+import logging
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import psutil
+
+from escala.core import children
+from escala.core.errors import Failed
+from escala.core.readable import size
+from escala.training.marks import Searched
+from escala.workloads.program import Program
+
+log = logging.getLogger("escala")
+
+#: Bytes of a program's output that are kept: of its beginning, and of its end.
+KEPT_BYTES = 2**20
+#: Processes that a program started may need so long to end after it.
+GRACE_SECONDS = 2.0
+#: The patterns may take so much time of a core for what is read at once.
+SEARCH_SECONDS = 2.0
+#: Reading the output takes time on the program's own cores; a larger part of the time is told.
+_MOST_READING = 0.02
+_READ_BYTES = 2**16
+_POLL_SECONDS = 0.5
+_TERMINAL = (24, 120)  # lines, columns
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+
+@dataclass
+class Ended:
+    """How a program ended.
+
+    Attributes
+    ----------
+    code : its exit code, or the negative number of a signal.
+    started, at : when it began and ended, of the monotonic clock.
+    left : how many processes it left running, which were ended.
+    asked : whether it, or a process of its, read its input.
+    cores : those on which it was allowed to run, as far as was seen.
+    """
+
+    started: float
+    code: int = 0
+    at: float = 0.0
+    left: int = 0
+    asked: bool = False
+    cores: set[int] = field(default_factory=set)
+
+
+def run(
+    program: Program, command: list[str], given: Mapping[str, str], mark: str, written: Written
+) -> Ended:
+    """Run a command to its end.
+
+    It gets no input, and ends with this process, as what it started does.
+
+    Parameters
+    ----------
+    given : its variables.
+    mark : the name of one that only this program has, with another value in each process.
+
+    Raises
+    ------
+    Failed : it cannot be started, or the patterns take too long.
+    """
+    known = {child.pid for child in psutil.Process().children()}
+    read, write = pty.openpty() if program.terminal else os.pipe()
+    if program.terminal:
+        fcntl.ioctl(write, termios.TIOCSWINSZ, struct.pack("4H", *_TERMINAL, 0, 0))
+    log.info("starts %s in %s", command, program.directory)
+    with children.ended_after_this(f"{mark}={given[mark]}"), _Input() as empty:
+        # What a program leaves behind becomes a child of this process, also under `setsid`.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        ended = Ended(time.monotonic())
+        try:
+            child = children.start(command, given, write, program.directory, empty.descriptor)
+        except OSError as error:
+            os.close(read)
+            raise Failed(
+                f"{command[0]} cannot be started: {error.strerror}. Remedy: name a program on the "
+                "PATH, or an interpreter: environment: {python: DIR/bin/python}"
+            ) from None
+        finally:
+            os.close(write)
+        with _ended_with(child, known):
+            try:
+                ended.at = _read_all(read, child, written, ended.cores)
+            finally:
+                os.close(read)
+                if child.poll() is None:
+                    children.stop([child])
+            ended.code, ended.asked = child.wait(), empty.asked
+            ended.left = _end_left(known)
+    return ended
+
+
+class _Input:
+    """An empty file as the input of a program, which tells whether the program read it.
+
+    Reading at the end of a file changes the time of its last access.
+    """
+
+    def __enter__(self) -> _Input:
+        self.descriptor = os.memfd_create("input")
+        os.utime(self.descriptor, ns=(0, time.time_ns()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+
+    @property
+    def asked(self) -> bool:
+        return os.fstat(self.descriptor).st_atime_ns > 0
+
+
+@contextmanager
+def _ended_with(child: subprocess.Popen, known: set[int]) -> Iterator[None]:
+    """End the program, and all that it started, if this process is told to end."""
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        children.stop([child])
+        _end_left(known, 0.0)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _read_all(source: int, child: subprocess.Popen, written: Written, cores: set[int]) -> float:
+    """Read the output of a program until it ends; return when that was.
+
+    Processes that it leaves behind may hold the output open, and write to it for ever.
+
+    Parameters
+    ----------
+    cores : receives those on which the program is allowed to run.
+    """
+    end, ended = os.pipe()
+    times: list[float] = []
+
+    def wait() -> None:
+        child.wait()
+        times.append(time.monotonic())
+        os.close(ended)
+
+    threading.Thread(target=wait, daemon=True).start()
+    sources, seen = [source, end], 0.0
+    try:
+        while True:
+            ready, _, _ = select.select(sources, [], [], _POLL_SECONDS)
+            now = time.monotonic()
+            if now - seen >= _POLL_SECONDS:
+                seen = now
+                with suppress(ProcessLookupError):
+                    cores |= os.sched_getaffinity(child.pid)
+            if source in ready and not _read(source, written):
+                sources.remove(source)
+            if end in ready:
+                while source in sources and _waiting(source) and _read(source, written):
+                    if time.monotonic() - times[0] > GRACE_SECONDS:
+                        break
+                return times[0]
+    finally:
+        os.close(end)
+
+
+def _read(source: int, written: Written) -> bool:
+    """Read what is there, and return whether the output goes on."""
+    try:
+        data = os.read(source, _READ_BYTES)
+    except OSError:  # A terminal that nobody holds any more.
+        data = b""
+    if data:
+        written.add(data, time.monotonic())
+    return bool(data)
+
+
+def _waiting(source: int) -> bool:
+    return bool(select.select([source], [], [], 0)[0])
+
+
+def _end_left(known: set[int], grace_seconds: float = GRACE_SECONDS) -> int:
+    """End what is left of a program after some time; return how many processes that were."""
+    deadline = time.monotonic() + grace_seconds
+    while (left := _left(known)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    found = set(left)
+    while left:
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(0.01)
+        left = _left(known)
+        found |= set(left)
+    return len(found)
+
+
+def _left(known: set[int]) -> list[psutil.Process]:
+    """Return the processes that are left of a program, after taking note of those that ended."""
+    left = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess, ChildProcessError):
+            if process.pid in known:
+                continue
+            if process.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(process.pid, os.WNOHANG)
+            else:
+                left.append(process)
+    return left
+
+
+class Written:
+    """What a program writes: its beginning and its end are in this process's output, a rank's log.
+
+    Parameters
+    ----------
+    program : whose patterns are searched in each line.
+    """
+
+    def __init__(self, program: Program):
+        self.marks = Searched(program.epoch_ends, program.step_ends)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._bytes = self._lost = self._size = 0
+        self._spent, self._began = time.process_time(), time.monotonic()
+        self._log = os.open("/proc/self/fd/1", os.O_RDONLY)
+
+    def add(self, data: bytes, now: float) -> None:
+        """Take what was read at a time.
+
+        Raises
+        ------
+        Failed : the patterns take too long.
+        """
+        sys.stdout.flush()
+        os.write(1, data)
+        self._bytes += len(data)
+        self._size += len(data)
+        if self._size > 4 * KEPT_BYTES:
+            self._cut()
+        if self.marks.patterns:
+            with _searching(self.marks):
+                self.marks.feed(self._decoder.decode(data), now)
+
+    def _cut(self) -> None:
+        """Leave out the middle of the log, which is opened to append."""
+        length = os.fstat(1).st_size
+        end = os.pread(self._log, KEPT_BYTES, length - KEPT_BYTES)
+        self._lost += length - 2 * KEPT_BYTES
+        os.ftruncate(1, KEPT_BYTES)
+        os.write(1, f"\n… {size(self._lost)} are left out …\n".encode() + end)
+        self._size = 2 * KEPT_BYTES
+
+    def close(self) -> None:
+        os.write(1, b"\n")
+        now = time.monotonic()
+        self.reading = (time.process_time() - self._spent) / max(now - self._began, 1.0)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said of the output."""
+        found = []
+        if self._lost:
+            found.append(
+                f"wrote {size(self._bytes)} of output, of which {size(self._lost)} are left out"
+            )
+        if self.reading > _MOST_READING:
+            found.append(
+                f"reading its output took {self.reading:.0%} of the time of one of its cores: let "
+                "it write less, or to a file"
+            )
+        return found
+
+    @property
+    def last(self) -> str:
+        """The last lines."""
+        length = os.fstat(self._log).st_size
+        return os.pread(self._log, 4096, max(0, length - 4096)).decode(errors="replace")
+
+
+@contextmanager
+def _searching(searched: Searched) -> Iterator[None]:
+    """End a search whose pattern tries too many ways to match."""
+
+    def late(*_: object) -> None:
+        key, pattern = searched.searching
+        raise Failed(
+            f"{key} {pattern!r} takes more than {SEARCH_SECONDS:.0f} s for some lines: it tries "
+            "too many ways to match them. Remedy: do not repeat what is repeated, as (a+)+ does"
+        )
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SEARCH_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def how(code: int) -> str:
+    """Return in words how a process ended, from its exit code or the negative of a signal."""
+    if code < 0:
+        return f"signal {-code} ({signal.strsignal(-code) or 'unknown'})"
+    # A shell ends so whose last command a signal ended.
+    name = signal.strsignal(code - 128) if 128 < code <= 128 + 64 else None
+    return f"exit code {code}" + (f" (of signal {code - 128}, {name})" if name else "")
+
+
+#: What programs write at their end that names a cause, and what to say of it.
+_HINTS = (
+    (
+        r"ModuleNotFoundError|ImportError|No module named",
+        "Its interpreter lacks a module. Remedy: environment: {python: DIR/bin/python} names the "
+        "one that has it",
+    ),
+    (
+        r"SyntaxError|IndentationError|TabError",
+        "Its interpreter does not read this code; is it for another version? Remedy: environment: "
+        "{python: DIR/bin/python}",
+    ),
+    (
+        r"EOFError|end of file|EOF when reading|not a TTY|not a tty|inappropriate ioctl",
+        "It asks for input, and gets none here. Remedy: give what it asks for as an argument",
+    ),
+    (
+        r"Address already in use|EADDRINUSE",
+        "Remedy: take the port of MASTER_PORT or {port}, which is free",
+    ),
+    (
+        r"unrecognized arguments|invalid choice|the following arguments are required|"
+        r"[Nn]o such option|unrecognized option|invalid option",
+        "Remedy: write in `command` the options that it knows",
+    ),
+)
+
+
+def hint(code: int, said: str, asked: bool) -> str:
+    """Return what may be the cause of a bad end and its remedy, or an empty text."""
+    if code in (126, 127):
+        return ". The command was not found, or is no program"
+    for pattern, words in _HINTS:
+        if re.search(pattern, said, re.IGNORECASE):
+            return f". {words}"
+    return f". {_HINTS[2][1]}" if asked else ""
