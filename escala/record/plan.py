@@ -62,7 +62,8 @@ def make_plan(request: dict, description: dict, data: Path) -> dict:
         )
     layout = Layout.parse(request["layout"])
     knobs = complete(request["knobs"], request["workload"])
-    together = STRATEGIES[request["strategy"]].one_process_per_node
+    # The launcher of a program gives each rank threads of its own.
+    together = STRATEGIES[request["strategy"]].one_process_per_node and "start" not in request
     threads = threads_of(knobs, layout.processes if together else 1)
     common = {
         "strategy": request["strategy"],

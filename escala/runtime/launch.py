@@ -33,11 +33,14 @@ from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
 from escala.runtime.spawn import PROCESS
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
-from escala.workloads.program import Program
+from escala.workloads.program import Program, which
 
 LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
 
 MPIRUN_PROGRAM = "mpirun"
+
+#: The variable that keeps the caller's `PATH` for a program.
+CALLERS_PATH = "ESCALA_PATH"
 
 Command = list[str]
 Environment = dict[str, str]
@@ -192,7 +195,7 @@ def environment(
     Parameters
     ----------
     program : what the processes start, if they train nothing themselves. It also gets the variables
-        that it names, and the project's Open MPI only if `mpirun_of` is the project's.
+        that it names, and the project's Open MPI only where it needs it.
     """
     inherited = variables.passed()
     if program:
@@ -210,7 +213,8 @@ def environment(
         }
     return (
         inherited
-        | (own_mpi() if program is None or _has_own_mpi(strategy, program) else {})
+        | ({CALLERS_PATH: inherited.get("PATH", "")} if program else {})
+        | (own_mpi() if program is None or _needs_own_mpi(strategy, program) else _as_root())
         | {
             "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         }
@@ -221,25 +225,38 @@ def environment(
     )
 
 
-def _has_own_mpi(strategy: str, program: Program) -> bool:
-    """Return whether a program finds the project's Open MPI, with which Horovod is linked."""
-    interpreter = program.python or shutil.which(program.command[0])
-    is_own = interpreter is not None and Path(interpreter).parent == Path(sys.prefix) / "bin"
-    return is_own or (
-        STRATEGIES[strategy].mpi and Path(mpirun(program)).parent == Path(sys.prefix) / "bin"
-    )
+def _needs_own_mpi(strategy: str, program: Program) -> bool:
+    """Return whether a program needs the variables of the project's Open MPI to find it."""
+    starts = which(program, program.command[0])
+    return _is_own(starts) or (STRATEGIES[strategy].mpi and _is_own(mpirun(program)))
+
+
+def _is_own(path: str | None) -> bool:
+    """Return whether a program is one of the project's environment."""
+    return path is not None and Path(path).parent == Path(sys.prefix) / "bin"
 
 
 def mpirun(program: Program | None = None) -> str:
-    """Return the path of `mpirun`: that of a program's environment, the project's, or PATH's."""
-    places = [Path(program.python).parent] if program and program.python else []
-    places.append(Path(sys.prefix) / "bin")
-    found = (place / MPIRUN_PROGRAM for place in places)
-    return str(
-        next(
-            filter(Path.exists, found), shutil.which(MPIRUN_PROGRAM) or places[-1] / MPIRUN_PROGRAM
+    """Return the path of `mpirun`: that which a program finds by itself, or the project's.
+
+    A program of the project's environment, with its Horovod, has the project's.
+
+    Raises
+    ------
+    InputError : what the program finds is another MPI than Open MPI.
+    """
+    own = Path(sys.prefix) / "bin" / MPIRUN_PROGRAM
+    if program is None or (own.exists() and _is_own(which(program, program.command[0]))):
+        return str(own)
+    found = which(program, MPIRUN_PROGRAM)
+    if found and not _is_own(found) and "Open MPI" not in _output([found, "--version"]):
+        raise InputError(
+            f"{program.where}.environment",
+            found,
+            "is not of Open MPI, and the processes of a run are started by its options",
+            "use own-launcher, and start the ranks in the command: mpirun -n {ranks_of_node} …",
         )
-    )
+    return found or str(own)
 
 
 def single_copy(nodes: Sequence[Node]) -> str:
@@ -265,7 +282,11 @@ def own_mpi() -> Environment:
     return {
         "LD_LIBRARY_PATH": ":".join(libraries),
         "OPAL_PREFIX": str(prefix),
-    } | (dict.fromkeys(_AS_ROOT, "1") if os.geteuid() == 0 else {})
+    } | _as_root()
+
+
+def _as_root() -> Environment:
+    return dict.fromkeys(_AS_ROOT, "1") if os.geteuid() == 0 else {}
 
 
 @contextmanager

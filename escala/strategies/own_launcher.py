@@ -6,7 +6,7 @@ it is and how many ranks it starts: `{ranks_of_node}`, `{nodes}`, `{node}`, `{ad
 
 from __future__ import annotations
 
-from escala.strategies.shared.programs import ProgramStrategy
+from escala.strategies.shared.programs import ProgramStrategy, interface_variables
 
 
 class OwnLauncher(ProgramStrategy):
@@ -16,4 +16,8 @@ class OwnLauncher(ProgramStrategy):
 
     @staticmethod
     def process_variables(place, interface):
-        return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+        return interface_variables(interface) | {
+            # Open MPI 4 and 5 would bind ranks to the first cores of the machine, not to theirs.
+            "OMPI_MCA_hwloc_base_binding_policy": "none",
+            "PRTE_MCA_hwloc_default_binding_policy": "none",
+        }

@@ -11,8 +11,14 @@ class TorchDDP(ProgramStrategy):
 
     @staticmethod
     def process_variables(place, interface):
-        # Otherwise both libraries choose an interface by the name of the host.
+        # What `torchrun` sets besides. By the run's name Lightning and others know that somebody
+        # else starts the processes. There is no agent whose store they could use.
         return torchrun_variables(place, interface) | {
-            "GLOO_SOCKET_IFNAME": interface,
-            "NCCL_SOCKET_IFNAME": interface,
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(place.process),
+            "ROLE_WORLD_SIZE": str(place.processes),
+            "TORCHELASTIC_RUN_ID": "escala",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
         }

@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from escala.core.errors import Diverged, Failed
 from escala.probes import Probe
-from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
 from escala.training import child, marks
 from escala.training.data import STEP_COLUMNS
 from escala.training.marks import Epoch, Mark
 from escala.training.process import load_reader
-from escala.workloads.program import DATA, Program, environment
+from escala.training.program_place import MARKS, rows_of_rank, values, variables
+from escala.workloads.program import Program
 
-#: The folder of the module that programs may import.
-HOOK = Path(__file__).resolve().parents[1] / "hook"
-#: The variable that names the folder of the marks.
-MARKS = "ESCALA_STEPS"
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -52,8 +47,8 @@ def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     asked = values(request, place, output, plan["paths"])
     reader, written = load_reader(request, place, grows=True), child.Written(program)
     reader.begin()
-    variables = _variables(request, place, told)
-    ended = child.run(program, program.arguments(asked), variables, MARKS, written)
+    given = variables(request, place, told)
+    ended = child.run(program, program.arguments(asked), given, MARKS, written)
     reader.end()
     written.close()
     started = ended.started
@@ -85,70 +80,6 @@ def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         "load": reader.found,
         "notes": notes,
     }
-
-
-def values(
-    request: Mapping, place: Place, output: Path, paths: Mapping[str, str]
-) -> dict[str, object]:
-    """Return what stands for each placeholder of the command of a rank.
-
-    Parameters
-    ----------
-    output : a folder of the run.
-    paths : of the dataset, by name.
-    """
-    rows, ranks = request["global_batch"], request["ranks"]
-    address, port = place.extra_addresses[0].rsplit(":", 1)
-    rank = place.ranks[0]
-    of_node = len(place.ranks) * place.processes_per_node
-    return {
-        "rows": rows,
-        "rows_of_rank": rows_of_rank(rows, ranks, rank),
-        "epochs": request["epochs"],
-        "seed": request["seed"],
-        "ranks": ranks,
-        "rank": rank,
-        "ranks_of_node": of_node,
-        "nodes": place.nodes,
-        "node": place.node,
-        "cores": len(place.cores),
-        "address": address,
-        "port": port,
-        "output": output,
-        **{f"{DATA}{name}": path for name, path in paths.items()},
-    }
-
-
-def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
-    """Return the rows of a step that a rank takes; the first ranks take what does not divide."""
-    return rows // ranks + (rank < rows % ranks)
-
-
-def _variables(request: Mapping, place: Place, told: Path) -> dict[str, str]:
-    """Return the environment of the program of a rank."""
-    program, knobs = Program.from_plan(request["start"]["program"]), request["knobs"]
-    strategy = STRATEGIES[request["strategy"]]
-    threads = knobs["threads"]["intra_op"] or len(place.cores)
-    found = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("ESCALA_") and name != "PYTHONPATH"
-    }
-    outside = [
-        path
-        for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if path and Path(path).resolve() != HOOK.parents[1]
-    ]
-    found |= strategy.process_variables(place, request["start"]["interface"])
-    found |= {
-        "ESCALA_STEPS": str(told),
-        "PYTHONPATH": os.pathsep.join([str(HOOK), *outside]),
-        # A launcher of its own divides the cores among several ranks.
-        "OMP_NUM_THREADS": str(max(1, threads // len(place.ranks))),
-    }
-    if program.epoch_ends or program.step_ends:
-        found["PYTHONUNBUFFERED"] = "1"
-    return environment(program, found)
 
 
 def _require_success(ended: child.Ended, written: child.Written, epochs: list[list[Epoch]]) -> None:

@@ -52,7 +52,7 @@ def main(request_file: str) -> int:
         with (
             _machine(request, place),
             probe.around(rank, place.node) if probe else nullcontext(),
-            _busy_neighbours(request["knobs"]["busy_neighbours"].count(rank)),
+            _busy_neighbours(sum(r in place.ranks for r in request["knobs"]["busy_neighbours"])),
         ):
             measured = _run(request, folder, place, probe)
     except Exception as error:

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -327,6 +327,27 @@ def versions(program: Program) -> dict[str, Any]:
         f"cannot be started{said and f': {said}'}",
         "name a program on the PATH, or an interpreter: environment: {python: DIR/bin/python}",
     )
+
+
+@cache
+def which(program: Program, name: str) -> str | None:
+    """Return the path of another program as this one finds it: by its environment, or by PATH."""
+    found = environment(program, os.environ)
+    if program.python and _PYTHON.fullmatch(name):
+        return program.python
+    if not program.lines:
+        path = shutil.which(name, path=found.get("PATH"))
+        return path and str((program.directory / path).absolute())
+    asked = replace(program, command=("bash", "-c", f"echo; command -v {shlex.quote(name)}"))
+    call, options = asked.arguments({}), {"stdin": subprocess.DEVNULL, "capture_output": True}
+    try:
+        done = subprocess.run(
+            call, cwd=program.directory, env=found, text=True, timeout=_SECONDS, **options
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    last = done.stdout.splitlines()[-1:]
+    return last[0] if last and done.returncode == 0 and Path(last[0]).is_absolute() else None
 
 
 def environment(program: Program, given: Mapping[str, str]) -> dict[str, str]:

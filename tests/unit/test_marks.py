@@ -6,15 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from escala.core.errors import Failed
-from escala.training import by_command, marks
+from escala.training import marks, program_place
 from escala.training.marks import BEGIN, EPOCH, SCORE, STEP, Mark, Searched
 
-HOOK = Path(by_command.HOOK)
+HOOK = program_place.HOOK
 
 
 def marked(*events: tuple) -> list[Mark]:

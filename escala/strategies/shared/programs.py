@@ -14,19 +14,28 @@ class ProgramStrategy(Strategy):
     broadcast = total = stop = start
 
 
-def torchrun_variables(place, interface):
-    """Return the variables by which processes find each other, as `torchrun` sets them.
+def interface_variables(interface):
+    """Return the interface of PyTorch's libraries, or they choose one by the host's name."""
+    return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
 
-    torch.distributed, "Environment variable initialization". The port of `MASTER_PORT` was free
-    when the run was prepared.
-    """
+
+def meeting_variables(place, interface):
+    """Return the variables by which a process finds the first one, on a port that was free."""
     address, port = place.extra_addresses[0].rsplit(":", 1)
-    return {
+    return {"MASTER_ADDR": address, "MASTER_PORT": port} | interface_variables(interface)
+
+
+def torchrun_variables(place, interface):
+    """Return the place of a process and the variables by which it finds the others.
+
+    They are those of torch.distributed, "Environment variable initialization".
+    """
+    return meeting_variables(place, interface) | {
         "RANK": str(place.process),
         "WORLD_SIZE": str(place.processes),
         "LOCAL_RANK": str(place.local),
         "LOCAL_WORLD_SIZE": str(place.processes_per_node),
         "GROUP_RANK": str(place.node),
-        "MASTER_ADDR": address,
-        "MASTER_PORT": port,
+        "GROUP_WORLD_SIZE": str(place.nodes),
+        "NODE_RANK": str(place.node),
     }

@@ -1,0 +1,105 @@
+"""The place of a program among the others of its run: words of its command, and variables."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from escala.runtime.launch import CALLERS_PATH
+from escala.strategies import STRATEGIES
+from escala.strategies.shared.place import Place
+from escala.workloads.program import DATA, Program, environment
+
+#: The folder of the module that programs may import.
+HOOK = Path(__file__).resolve().parents[1] / "hook"
+#: The variable that names the folder of the marks.
+MARKS = "ESCALA_STEPS"
+#: Variables of a rank that are not its program's: those of the project, which finds its own modules
+#: by `PYTHONPATH`, and of a job step, by which libraries would choose another way to start.
+_OF_RANK = re.compile(r"ESCALA_\w+|PYTHONPATH")
+_OF_JOB_STEP = re.compile(r"(SLURM|SLURMD|SRUN)_(?!CONF$|CLUSTERS$)\w+")
+
+
+def values(
+    request: Mapping, place: Place, output: Path, paths: Mapping[str, str]
+) -> dict[str, object]:
+    """Return what stands for each placeholder of the command of a rank.
+
+    Parameters
+    ----------
+    output : a folder of the run.
+    paths : of the dataset, by name.
+    """
+    rows, ranks = request["global_batch"], request["ranks"]
+    address, port = place.extra_addresses[0].rsplit(":", 1)
+    rank = place.ranks[0]
+    of_node = len(place.ranks) * place.processes_per_node
+    return {
+        "rows": rows,
+        "rows_of_rank": rows_of_rank(rows, ranks, rank),
+        "epochs": request["epochs"],
+        "seed": request["seed"],
+        "ranks": ranks,
+        "rank": rank,
+        "ranks_of_node": of_node,
+        "nodes": place.nodes,
+        "node": place.node,
+        "cores": len(place.cores),
+        "address": address,
+        "port": port,
+        "output": output,
+        **{f"{DATA}{name}": path for name, path in paths.items()},
+    }
+
+
+def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
+    """Return the rows of a step that a rank takes; the first ranks take what does not divide."""
+    return rows // ranks + (rank < rows % ranks)
+
+
+def variables(request: Mapping, place: Place, told: Path) -> dict[str, str]:
+    """Return the environment of the program of a rank.
+
+    Parameters
+    ----------
+    told : the folder that the hook writes marks into.
+    """
+    program, strategy = (
+        Program.from_plan(request["start"]["program"]),
+        STRATEGIES[request["strategy"]],
+    )
+    found = {
+        name: value
+        for name, value in os.environ.items()
+        if name in program.variables or _is_for_programs(name, strategy.mpi)
+    }
+    # `mpirun` puts its own folder before it, where another `python` may be.
+    found["PATH"] = os.environ.get(CALLERS_PATH, found.get("PATH", ""))
+    outside = [
+        path
+        for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if path and Path(path).resolve() != HOOK.parents[1]
+    ]
+    found |= strategy.process_variables(place, request["start"]["interface"])
+    found |= _threads(request["knobs"]["threads"], place)
+    found |= {MARKS: str(told), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
+    if program.epoch_ends or program.step_ends:
+        found["PYTHONUNBUFFERED"] = "1"
+    return environment(program, found)
+
+
+def _is_for_programs(name: str, mpi: bool) -> bool:
+    """Return whether a variable of a rank is its program's too; MPI finds a job step by its own."""
+    return not (_OF_RANK.fullmatch(name) or (not mpi and _OF_JOB_STEP.fullmatch(name)))
+
+
+def _threads(threads: Mapping[str, int], place: Place) -> dict[str, str]:
+    """Return the variables for the threads of a rank; 0 stands for the library's own choice."""
+    asked = {
+        "TF_NUM_INTRAOP_THREADS": threads["intra_op"],
+        "TF_NUM_INTEROP_THREADS": threads["inter_op"],
+        "OMP_NUM_THREADS": threads["intra_op"] or max(1, len(place.cores) // len(place.ranks)),
+    }
+    return {name: str(number) for name, number in asked.items() if number}

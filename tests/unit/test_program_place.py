@@ -1,0 +1,213 @@
+"""What a program finds in its environment: its place in the run, and nothing of the rank's."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from escala.core.errors import InputError
+from escala.runtime import launch
+from escala.runtime.layout import Layout
+from escala.runtime.placement import Node, places
+from escala.strategies import STRATEGIES
+from escala.strategies.shared.place import Place
+from escala.training import program_place
+from escala.workloads.program import Program
+from tests import conftest
+from tests.conftest import ROOT
+
+KNOBS = conftest.KNOBS | {"cores_per_process": 2, "threads": {"intra_op": 2, "inter_op": 2}}
+NODES = [
+    Node("n1", "eth0", "10.0.0.1", [2, 3, 4, 5], [4000, 4001, 4002, 4003], {}),
+    Node("n2", "eth0", "10.0.0.2", [2, 3, 4, 5], [5000, 5001, 5002, 5003], {}),
+]
+#: What a shell may hold that would tell a program of another training.
+OF_ANOTHER = {
+    **{"RANK": "7", "WORLD_SIZE": "9", "LOCAL_RANK": "7", "NODE_RANK": "7"},
+    **{"MASTER_ADDR": "elsewhere", "MASTER_PORT": "7", "TORCHELASTIC_RUN_ID": "other"},
+    **{"TORCHELASTIC_USE_AGENT_STORE": "True", "ACCELERATE_USE_CPU": "no", "HOROVOD_RANK": "7"},
+    **{"OMPI_COMM_WORLD_RANK": "7", "PMIX_RANK": "7", "TF_CONFIG": "{}", "SLURM_PROCID": "7"},
+    **{"OMP_NUM_THREADS": "77", "GLOO_SOCKET_IFNAME": "other0", "NCCL_SOCKET_IFNAME": "other0"},
+}
+
+
+def program(tmp_path: Path, **declared: object) -> Program:
+    return Program.of({"command": "python train.py", **declared}, tmp_path, "workloads.train")
+
+
+def started(
+    monkeypatch: pytest.MonkeyPatch,
+    found: Program,
+    strategy: str,
+    layout: str,
+    process: int,
+    threads: dict[str, int] | None = None,
+    **of_launcher: str,
+) -> dict[str, str]:
+    """Return the variables of a program, started from a shell that holds those of another one."""
+    for name, value in OF_ANOTHER.items():
+        monkeypatch.setenv(name, value)
+    knobs = KNOBS | ({"threads": threads} if threads else {})
+    reached = launch.environment(strategy, knobs, None, found) | of_launcher
+    with monkeypatch.context() as of_rank:
+        for name in [*os.environ]:
+            of_rank.delenv(name)
+        for name, value in reached.items():
+            of_rank.setenv(name, value)
+        parsed = Layout.parse(layout)
+        every = places(parsed, STRATEGIES[strategy], knobs, NODES[: parsed.nodes])
+        request = {"strategy": strategy, "knobs": knobs}
+        request["start"] = {"program": found.as_plan(), "interface": "eth0"}
+        return program_place.variables(request, Place(**every[process]), found.directory / "marks")
+
+
+OF_TORCHRUN = {
+    **{"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+    **{"GROUP_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4002"},
+    **{"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"},
+}
+WORKERS = ["10.0.0.1:4000", "10.0.0.1:4001", "10.0.0.2:5000", "10.0.0.2:5001"]
+EXPECTED = {
+    "processes": OF_TORCHRUN,
+    "torch-ddp": OF_TORCHRUN
+    | {"TORCHELASTIC_RUN_ID": "escala", "TORCHELASTIC_USE_AGENT_STORE": "False"},
+    "mpi": {
+        **{"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"},
+        **{"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4002"},
+    },
+    "horovod-mpi": {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"},
+    "horovod-gloo": {
+        **{"HOROVOD_CONTROLLER": "gloo", "HOROVOD_HOSTNAME": "n2", "HOROVOD_RANK": "3"},
+        **{"HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2"},
+        **{"HOROVOD_CROSS_RANK": "1", "HOROVOD_CROSS_SIZE": "2"},
+    },
+    "tf-config": {
+        "TF_CONFIG": json.dumps(
+            {"cluster": {"worker": WORKERS}, "task": {"type": "worker", "index": 3}}
+        )
+    },
+}
+#: Names that runs keep, and record (`escala.core.variables`).
+KEPT = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}
+FOR_PROGRAMS = [name for name, each in STRATEGIES.items() if "command" in each.trains_by]
+
+
+@pytest.mark.parametrize("strategy", sorted(EXPECTED))
+def test_a_program_finds_its_place_and_the_others(strategy, tmp_path, monkeypatch):
+    found = started(monkeypatch, program(tmp_path), strategy, "2x2", 3)
+    assert EXPECTED[strategy].items() <= found.items()
+    assert found["ESCALA_STEPS"] == str(tmp_path / "marks")
+
+
+@pytest.mark.parametrize("strategy", FOR_PROGRAMS)
+def test_another_trainings_place_does_not_reach_a_program(strategy, tmp_path, monkeypatch):
+    layout = "1x1" if STRATEGIES[strategy].only_one_rank else "1x2"
+    found = started(monkeypatch, program(tmp_path), strategy, layout, 0)
+    left = {n for n, v in OF_ANOTHER.items() if found.get(n) == v and n not in KEPT}
+    assert not left
+    assert found["OMP_NUM_THREADS"] == "2"
+
+
+@pytest.mark.parametrize("strategy", ["processes", "own-launcher", "mpi"])
+def test_what_is_of_the_rank_and_of_its_job_step_does_not_reach_a_program(
+    strategy, tmp_path, monkeypatch
+):
+    step = {"SLURM_NTASKS": "2", "SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n1", "SRUN_DEBUG": "3"}
+    step |= {"ESCALA_PROCESS": "1", "PYTHONPATH": f"{ROOT}:/own", "SLURM_CONF": "/etc/slurm.conf"}
+    found = started(monkeypatch, program(tmp_path), strategy, "1x2", 0, **step)
+    assert [name for name in found if name.startswith("ESCALA_")] == ["ESCALA_STEPS"]
+    assert found["PYTHONPATH"] == f"{program_place.HOOK}:/own"
+    assert found["SLURM_CONF"] == "/etc/slurm.conf"
+    # Open MPI finds the other processes of a job step by its variables.
+    kept = {"SLURM_NTASKS", "SLURM_JOB_ID", "SLURMD_NODENAME", "SRUN_DEBUG"} & found.keys()
+    assert len(kept) == (4 if strategy == "mpi" else 0)
+
+
+def test_a_named_variable_reaches_a_program(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("OTHER", "1")
+    named = program(tmp_path, environment={"variables": ["WANDB_MODE", "SLURM_PROCID"]})
+    found = started(monkeypatch, named, "processes", "1x2", 0)
+    assert (found["WANDB_MODE"], found["SLURM_PROCID"]) == ("offline", "7")
+    assert "OTHER" not in found
+
+
+@pytest.mark.parametrize(
+    ("strategy", "threads", "told"),
+    [
+        ("processes", None, {"OMP_NUM_THREADS": "2", "TF_NUM_INTRAOP_THREADS": "2"}),
+        ("own-launcher", None, {"OMP_NUM_THREADS": "2", "TF_NUM_INTRAOP_THREADS": "2"}),
+        (
+            "processes",
+            {"intra_op": 4, "inter_op": 1},
+            {"OMP_NUM_THREADS": "4", "TF_NUM_INTEROP_THREADS": "1"},
+        ),
+        # As of every strategy: of each rank.
+        ("own-launcher", {"intra_op": 4, "inter_op": 1}, {"OMP_NUM_THREADS": "4"}),
+        ("own-launcher", {"intra_op": 0, "inter_op": 1}, {"OMP_NUM_THREADS": "2"}),
+    ],
+)
+def test_a_rank_is_told_its_threads(strategy, threads, told, tmp_path, monkeypatch):
+    found = started(monkeypatch, program(tmp_path), strategy, "1x2", 0, threads)
+    assert told.items() <= found.items()
+
+
+@pytest.fixture
+def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment with an interpreter and an MPI of its own."""
+    folder = tmp_path / "other" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "python").symlink_to(sys.executable)
+    write(folder / "mpirun", "mpirun (Open MPI) 5.0.3")
+    monkeypatch.setenv("PATH", f"{sys.prefix}/bin:/usr/bin:/bin")
+    return folder
+
+
+def write(path: Path, version: str) -> None:
+    path.write_text(f"#!/bin/sh\necho '{version}'\n")
+    path.chmod(0o755)
+
+
+def declared(other: Path, by: str) -> dict:
+    if by == "python":
+        return {"python": str(other / "python")}
+    return {"lines": [f'echo "a module was loaded"; export PATH="{other}:$PATH"']}
+
+
+@pytest.mark.parametrize("by", ["python", "lines"])
+def test_an_environment_with_mpi_of_its_own_is_started_by_it(by, other, tmp_path):
+    found = program(tmp_path, environment=declared(other, by))
+    assert launch.mpirun(found) == str(other / "mpirun")
+    environment = launch.environment("mpi", KNOBS, None, found)
+    # They would lead its libraries to those of the project.
+    assert not {"LD_LIBRARY_PATH", "OPAL_PREFIX"} & environment.keys()
+
+
+@pytest.mark.parametrize("by", ["python", "lines"])
+def test_an_environment_without_mpi_has_the_projects_where_it_is_asked_for(by, other, tmp_path):
+    (other / "mpirun").unlink()
+    found = program(tmp_path, environment=declared(other, by))
+    assert launch.mpirun(found) == f"{sys.prefix}/bin/mpirun"
+    by_mpi = launch.environment("mpi", KNOBS, None, found)
+    assert by_mpi["LD_LIBRARY_PATH"].startswith(f"{sys.prefix}/lib")
+    assert "LD_LIBRARY_PATH" not in launch.environment("torch-ddp", KNOBS, None, found)
+
+
+def test_another_mpi_than_open_mpi_is_refused(other, tmp_path):
+    write(other / "mpirun", "HYDRA build details: Version: 4.2.1")
+    with pytest.raises(InputError, match=r"is not of Open MPI.*own-launcher"):
+        launch.mpirun(program(tmp_path, environment=declared(other, "python")))
+
+
+def test_the_projects_mpirun_does_not_change_which_python_a_program_is(
+    other, tmp_path, monkeypatch
+):
+    """`mpirun` puts its own folder before the PATH of what it starts."""
+    monkeypatch.setenv("PATH", f"{other}:/usr/bin:/bin")
+    path = f"{sys.prefix}/bin:{other}:/usr/bin:/bin"
+    found = started(monkeypatch, program(tmp_path), "mpi", "1x2", 0, PATH=path)
+    assert found["PATH"] == f"{other}:/usr/bin:/bin"
