@@ -12,6 +12,7 @@ Conditions of any two measurements:
   (`escala.core.variables`); a file of before they were recorded counts as one without them;
 - machines of the same kind, on every node: CPU model, cores, quota of cores, GPUs, and installed
   memory (`escala.core.hardware.memory_gib`). Names of hosts may differ.
+- epochs of a program that are known in one way: by its hook, its output, or not at all;
 - the same link, if both use the network of one name between several nodes: its interface, the rate
   asked for, and measured rates within `RATE` of each other.
 
@@ -22,7 +23,8 @@ Of one configuration, measured in several sessions, also:
 
 - the same settings, knobs, ranks, cores available, versions and source. A setting or a knob that
   is newer than one measurement, and has the value that requests omit in the other, is no
-  difference.
+  difference;
+- of a program, the same command and files.
 
 Of two configurations, which differ in just these, also:
 
@@ -31,6 +33,8 @@ Of two configurations, which differ in just these, also:
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -97,7 +101,7 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
         "ranks": lambda run: run["ranks"]["asked"],
         "versions": versions,
         "source": lambda run: run["source_sha256"],
-        "program": _program,
+        "command": _command,
     }
     for name, part in parts.items():
         if part(one) != part(other):
@@ -107,10 +111,9 @@ def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
         yield "measured with other cores available"
 
 
-def _program(run: Measurement) -> tuple | None:
-    """Return the command and the files of a program, None of another workload."""
-    told = run.get("program")
-    return told and (told["command"], told["files"])
+def _command(run: Measurement) -> list[str] | None:
+    """Return the command of a program, None of another workload."""
+    return (run.get("program") or {}).get("command")
 
 
 def _settings(one: Measurement, other: Measurement) -> Iterator[str]:
@@ -149,6 +152,9 @@ def _common(one: Measurement, other: Measurement) -> Iterator[str]:
     differing = sorted({name for name, _ in _environment(one) ^ _environment(other)})
     if differing:
         yield f"measured with another environment: {', '.join(differing)}"
+    told = {(run.get("program") or {}).get("known_by") for run in (one, other)} - {None}
+    if len(told) > 1:
+        yield f"the program tells of its epochs in different ways: {' and '.join(sorted(told))}"
     mechanisms = {run["ranks"].get("single_copy") for run in (one, other)} - {None}
     if len(mechanisms) > 1:
         yield "measured with another mechanism of copies between the ranks of a node"
@@ -212,7 +218,14 @@ def _cores_available(run: Measurement) -> set[int]:
 
 
 def versions(run: Measurement) -> dict[str, str]:
-    """Return the versions that two measurements of one configuration must share."""
+    """Return the versions that two measurements of one configuration must share.
+
+    The files of a program are its version; all packages of its interpreter may run in it.
+    """
+    program = run.get("program")
+    if program:
+        digest = hashlib.sha256(json.dumps(program["files"], sort_keys=True).encode()).hexdigest()
+        return {"program": digest[:12]} | run["versions"]
     return {name: v for name, v in run["versions"].items() if name not in _AROUND}
 
 
@@ -246,7 +259,7 @@ def series(run: Measurement) -> dict[str, Any]:
     if settings is not None:
         settings = with_omitted_values(run["workload"], settings)
     across = Layout.parse(run["layout"]).nodes > 1 and run["link"] is not None
-    environment = dict(sorted(_environment(run)))
+    environment, program = dict(sorted(_environment(run))), run.get("program")
     return {
         **{key: run[key] for key in CONFIGURATION},
         **({"environment": environment} if environment else {}),
@@ -254,6 +267,7 @@ def series(run: Measurement) -> dict[str, Any]:
         "data": run["data"]["sha256"],
         "training": _trained(run),
         "settings": settings,
+        **({"program": [program["command"], program["known_by"]]} if program else {}),
         "knobs": set_knobs(run["knobs"]),
         "ranks": run["ranks"]["asked"],
         "link": [run["ranks"].get("interface"), run["link"]["rate"]] if across else None,

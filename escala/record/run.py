@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 import traceback
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -269,7 +270,6 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         },
         "machine": machine.describe(),
         "versions": machine.versions(request.get("program")),
-        **({"program": _program(request)} if plan["kind"] == "command" else {}),
         "source_sha256": key.code_sha256(
             request["workload"], request["strategy"], request["instrument"]
         ),
@@ -279,17 +279,30 @@ def _identity(request: dict, plan: dict, description: dict, started: datetime) -
         "knobs": plan["knobs"],
         "seeds": {"weights": plan["seed"], "shuffle": plan["shuffle_seed"]},
     }
+    if plan["kind"] == "command":
+        _describe_program(request, identity)
     validate_run(identity | {"status": "failed", "reason": "not started", "wall_seconds": 0.0})
     return identity
 
 
-def _program(request: dict) -> dict:
+def _describe_program(request: dict, identity: dict) -> None:
+    """Add what is known of a program; leave open what its command does not take from the run."""
+    named = Program.from_plan(request["start"]["program"]).named
+    identity["program"] = _program(request["program"], named)
+    if not {"rows", "rows_of_rank"} & named:
+        identity["training"] |= {"global_batch": None, "rows_per_rank": None}
+    if "epochs" not in named:
+        identity["training"]["epochs_asked"] = None
+    if "seed" not in named:
+        identity["seeds"] = {"weights": None, "shuffle": None}
+
+
+def _program(program: dict, named: Collection[str]) -> dict:
     """Return what run.json records of a program before it runs."""
-    program = request["program"]
     return {
         "command": program["command"],
         "files": program["files"],
-        "named": sorted(Program.from_plan(request["start"]["program"]).named),
+        "named": sorted(named),
         "known_by": None,
         "first_epoch_seconds": None,
         "whole_seconds": None,

@@ -13,14 +13,19 @@ from escala.report.findings.verdicts import (
     names_of_rows,
     on_its_own,
 )
-from escala.report.findings.words import Tables, with_labels
-from escala.report.tables.views import fitted_workloads
+from escala.report.findings.words import Tables, listed, with_labels
+from escala.report.tables.views import fitted_workloads, only_whole_runs, whole_runs
 
 
 def explanation(tables: Tables) -> str:
     """Explain the columns of `overview`."""
+    spent = "the training steps of an epoch"
+    if whole_runs(tables):
+        spent += f", and of {listed(sorted(whole_runs(tables)))} that of a whole run"
+    if only_whole_runs(tables):
+        spent = "a whole run"
     return (
-        "Training time is that of the training steps of an epoch. In brackets: 95 % intervals, "
+        f"Training time is that of {spent}. In brackets: 95 % intervals, "
         f"or the range where there are fewer than {VALUES_FOR_INTERVAL} runs. That of a ratio "
         "holds for this one comparison, in the sessions of its pairs. The answer is the best of "
         "several configurations: its interval is wider, because it holds for all of them together. "
@@ -51,7 +56,8 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
     own_scores = set(names_of_rows(tables["scores"]))
     targets = (configurations["time_to_target_kind"] != "unavailable").any()
     headings = [
-        "configuration", "verdict", "ratio", "speed-up", "efficiency", "training s per epoch",
+        "configuration", "verdict", "ratio", "speed-up", "efficiency",
+        "s per run" if only_whole_runs(tables) else "training s per epoch",
         "accuracy", *["s to accuracy"] * bool(targets), "runs ok", "global batch",
         "learning rate", *(f"ratio to {label}" for label, _ in further),
     ]  # fmt: skip
@@ -69,6 +75,7 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
             ]
         )  # fmt: skip
         series = pd.Series(row._asdict())
+        asked = settings.loc[key, ["global_batch", "learning_rate"]]
         rows.append(
             [
                 row.label,
@@ -77,8 +84,7 @@ def overview(tables: Tables) -> tuple[list[str], list[list[str]]]:
                 "–" if key in own_scores else _with_interval(series, "accuracy", digits=3),
                 *["–" if is_fit else _time_to_accuracy(row)] * bool(targets),
                 f"{row.runs_ok} of {row.runs_ok + row.runs_failed}",
-                "–" if is_fit else f"{settings.loc[key, 'global_batch']}",
-                "–" if is_fit else f"{settings.loc[key, 'learning_rate']:g}",
+                *("–" if is_fit or pd.isna(value) else f"{value:g}" for value in asked),
                 *(
                     _with_interval(others.loc[key], "ratio") if key in others.index else "–"
                     for others in columns

@@ -41,9 +41,11 @@ def draw(tables: Tables) -> Figure:
         return nothing_trained_by_steps(WHAT, everything)
     epochs = labelled(tables["epochs"], tables["runs"])
     epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
-    if epochs.empty:
-        return without_data(WHAT, tables, "epochs")
-    rows, kinds = panels(epochs), [kind for kind in KINDS if epochs[kind].notna().any()]
+    kinds = [kind for kind in KINDS if epochs[kind].notna().any()]
+    if not kinds:
+        # A program need not tell of its accuracy.
+        return without_data(WHAT, tables, "an accuracy of its epochs")
+    rows = panels(epochs)
     figure = new(3.4 * len(kinds) + 2.2, 3.0 * len(rows))
     shown = looks(labelled(tables["runs"], tables["runs"]))
     grid = figure.subplots(len(rows), len(kinds), squeeze=False)

@@ -25,10 +25,12 @@ from escala.report.figures.common import (
     wrapped_names,
 )
 from escala.report.figures.looks import Look, in_order, looks
-from escala.report.tables.views import fastest, labelled
+from escala.report.tables.views import all_programs, fastest, labelled
 
 CATEGORY = "Quality"
 WHAT = "Scores on the test rows"
+#: The same of programs, whose rows are their own affair.
+REPORTED = "Scores that the program reports"
 
 
 def draw(tables: Tables) -> Figure:
@@ -63,7 +65,7 @@ def draw(tables: Tables) -> Figure:
         axes[0].set_title(wrap(heading, 3.2, PANEL_TITLE))
         if compared:
             _differences(axes[1], of_score, shown)
-    title(figure, WHAT, means)
+    title(figure, REPORTED if all_programs(tables) else WHAT, means)
     note(
         figure,
         [

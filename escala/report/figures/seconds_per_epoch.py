@@ -28,7 +28,13 @@ from escala.report.figures.common import (
     wrapped_names,
 )
 from escala.report.figures.looks import in_order, significant, strategy_look
-from escala.report.tables.views import fastest, labelled, trained_by_steps
+from escala.report.tables.views import (
+    fastest,
+    labelled,
+    only_whole_runs,
+    per_epoch,
+    trained_by_steps,
+)
 
 CATEGORY = "Time"
 WHAT = "Training time per epoch"
@@ -55,12 +61,14 @@ def draw(tables: Tables) -> Figure:
     for axes, ((dataset, workload), frame) in zip(grid, parts, strict=True):
         shown = runs[(runs["dataset"] == dataset) & (runs["workload"] == workload)]
         _panel(axes, frame.reset_index(drop=True), shown, bands)
+        axes.set_xlabel(f"{per_epoch(tables, workload)} (s)")
         axes.set_title(wrap(panel_title(workload, frame, len(parts) > 1), 5.0, PANEL_TITLE))
-    title(figure, WHAT, configurations)
+    title(figure, per_epoch(tables).capitalize(), configurations)
     note(
         figure,
         [
-            "Training steps only. Bars: 95 % interval of the median, which is the range "
+            *["Training steps only."] * (not only_whole_runs(tables)),
+            "Bars: 95 % interval of the median, which is the range "
             "for fewer than six runs; points: single runs of all sessions. Machines drift between "
             "sessions: for ratios see the figure on speed-up.",
             *[_BANDS] * (not bands.empty),
@@ -104,7 +112,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, runs: pd.DataFrame, bands: pd.DataFr
             ha="center", fontsize=8,
         )  # fmt: skip
     axes.set_yticks(range(len(frame)), _names(frame))
-    axes.set(xlabel="training time per epoch (s)", ylim=(len(frame) - 0.4, -0.7))
+    axes.set_ylim(len(frame) - 0.4, -0.7)
     axes.set_xlim(0, 1.08 * axes.dataLim.x1)
 
 

@@ -32,8 +32,9 @@ from escala.report.findings.verdicts import (
     take,
     when,
 )
-from escala.report.findings.words import Finding, Tables, in_words, quoted, sentence
+from escala.report.findings.words import Finding, Tables, a, in_words, quoted, sentence
 from escala.report.tables.mean_scores import ACCURACY
+from escala.report.tables.views import programs, same_batch, unit, whole_runs
 
 POSITION = 10
 SECTION = "answer"
@@ -55,13 +56,13 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         return
     found, scores = list(answers(tables)), over_repeats(tables)
     for answer in found:
-        yield _finding(_answer(answer, headline(answer.row), scores))
+        yield _finding(_answer(answer, headline(answer.row), scores, tables))
     for answer in found:
         row = answer.row
         if headline(row).is_over_sessions:
-            yield _finding(_answer(answer, in_call(row), scores))
-        if headline(row).verdict != UNAVAILABLE and not _same_batch(row):
-            yield _finding(_of_an_epoch(row))
+            yield _finding(_answer(answer, in_call(row), scores, tables))
+        if headline(row).verdict != UNAVAILABLE and not same_batch(row):
+            yield _finding(_of_an_epoch(row, tables))
         yield from map(_finding, _qualified(answer))
 
 
@@ -69,8 +70,11 @@ def _finding(text: str) -> Finding:
     return Finding(sentence(text), "speedup", "speedup")
 
 
-def _answer(answer: Answer, found: Headline, scores: pd.DataFrame) -> str:
-    """Compare the configuration that answers with its main reference."""
+def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Tables) -> str:
+    """Compare the configuration that answers with its main reference.
+
+    Where an epoch is a whole run, it is the whole program that takes a time.
+    """
     row = answer.row
     several = len({each.reference_label for each in answer.rows}) > 1
     subject = f"{processes(row)} ({quoted(row.label)})"
@@ -80,7 +84,8 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame) -> str:
             f"{quoted(row.reason)}"
         )
     reference = reference_of(row, several)
-    start = f"{ANSWERS.get(found.verdict, in_brief(found))}: {subject}"
+    verdict = ANSWERS.get(found.verdict, in_brief(found))
+    start = f"{verdict}: {subject}"
     ratio, bounds = found.ratio.value, interval(found.ratio)
     if found.to_target:
         share = "an unknown share" if pd.isna(ratio) else f"{ratio:.2f}"
@@ -88,30 +93,35 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame) -> str:
             f"{start} {take(row)} {share} of the time of {reference} to accuracy "
             f"{row.target_accuracy:g} {when(found)}{bounds}"
         )
-    if not _same_batch(row):
+    if not same_batch(row):
         why = (
             "epochs were cut short" if row.kind == "estimated"
+            else "their updates are not known" if row.workload in programs(tables)
             else "the experiment sets no `target_accuracy`"
         )  # fmt: skip
         return f"{start} and {reference} have different batches, and {why}"
-    text = f"{start} {take(row)} {ratio:.2f} of the time of {reference} {when(found)}{bounds}"
+    if row.workload in whole_runs(tables):
+        start = f"{verdict}: as {subject} the whole program takes"
+    else:
+        start = f"{start} {take(row)}"
+    text = f"{start} {ratio:.2f} of the time of {reference} {when(found)}{bounds}"
     if seen := could_have_seen(found):
         return f"{text}; {seen}"
     if found.verdict in ANSWERS:
-        return text + _accuracy(row, scores)
+        is_program = row.workload in programs(tables)
+        return text + (_reported if is_program else _accuracy)(row, scores)
     return text
 
 
-def _same_batch(row) -> bool:
-    return bool(row.global_batch == row.reference_global_batch)
-
-
-def _of_an_epoch(row) -> str:
-    """Compare the times of epochs of different numbers of updates."""
+def _of_an_epoch(row, tables: Tables) -> str:
+    """Compare the times of epochs of different numbers of updates, if these are known."""
     ratio, updates = of_epochs(row), row.reference_global_batch / row.global_batch
+    rest = f"with {float(f'{updates:.3g}'):g} times the updates"
+    if row.workload in programs(tables):
+        rest = f"with a batch {float(f'{1 / updates:.3g}'):g} times as large"
     return (
-        f"an epoch of {quoted(row.label)} takes {ratio.value:.2f} of the time{interval(ratio)}, "
-        f"with {float(f'{updates:.3g}'):g} times the updates"
+        f"{a(unit(tables, row.workload))} of {quoted(row.label)} takes {ratio.value:.2f} of the "
+        f"time{interval(ratio)}, {rest}"
     )
 
 
@@ -163,8 +173,8 @@ def _accuracy(row, scores: pd.DataFrame) -> str:
     ----------
     scores : the result of `over_repeats`.
     """
-    is_own = (scores[list(COMPARED)] == [getattr(row, key) for key in COMPARED]).all(axis=1)
-    own = scores[is_own & (scores["score"] == ACCURACY)]
+    own = _of_row(row, scores)
+    own = own[own["score"] == ACCURACY]
     if own.empty:
         return ""
     low, high = own[["low", "high"]].iloc[0]
@@ -175,3 +185,25 @@ def _accuracy(row, scores: pd.DataFrame) -> str:
     if low <= 0 <= high:
         return ", with accuracy not distinguishable"
     return ", with slightly different accuracy"
+
+
+def _reported(row, scores: pd.DataFrame) -> str:
+    """Return a phrase that compares the scores that a program reports, as `_accuracy` does.
+
+    Their units are unknown, so the same are those that are equal in every pair.
+    """
+    own = _of_row(row, scores)
+    if own.empty:
+        return ""
+    different = own[(own["low"] > 0) | (own["high"] < 0)]
+    if len(different):
+        return f", with a different {quoted(different['score'].iloc[0])}"
+    if (own[["low", "high"]] == 0).all(axis=None):
+        return ", with the same scores"
+    return ", with scores not distinguishable"
+
+
+def _of_row(row, scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the differences of the scores of a row from its reference."""
+    is_own = (scores[list(COMPARED)] == [getattr(row, key) for key in COMPARED]).all(axis=1)
+    return scores[is_own]

@@ -14,7 +14,8 @@ from escala.report.findings.verdicts import (
     names_of_rows,
     own_names,
 )
-from escala.report.findings.words import Finding, Tables, quoted
+from escala.report.findings.words import Finding, Tables, a, quoted, sentence
+from escala.report.tables.views import unit
 
 POSITION = 50
 SECTION = "cost"
@@ -33,8 +34,10 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             1 / row.efficiency, 1 / row.efficiency_high, 1 / row.efficiency_low, row.pairs
         )
         yield Finding(
-            f"An epoch of {label} takes {cores.value:.2f} times the core time of one of "
-            f"{reference}{interval(cores)}.",
+            sentence(
+                f"{a(unit(tables, row.workload))} of {label} takes {cores.value:.2f} times the "
+                f"core time of one of {reference}{interval(cores)}"
+            ),
             "speedup",
             "speedup",
         )

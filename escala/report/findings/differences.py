@@ -15,6 +15,7 @@ import pandas as pd
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Tables, quoted, with_labels
+from escala.report.tables.views import named_by, programs
 
 #: The columns that name a configuration and a reference.
 COMPARED = (*CONFIGURATION, "reference")
@@ -46,9 +47,11 @@ class Differences(NamedTuple):
 def differences(tables: Tables) -> Iterator[Differences]:
     """Yield the differences from references, in groups that cover the same and are not empty."""
     repeats = over_repeats(tables)
+    unseeded = repeats["workload"].isin(_unseeded(tables))
     for varied, of_varied in (
-        ("seeds only", repeats[repeats["splits"] == 1]),
-        ("seeds and splits", repeats[repeats["splits"] > 1]),
+        ("seeds only", repeats[(repeats["splits"] == 1) & ~unseeded]),
+        ("seeds and splits", repeats[(repeats["splits"] > 1) & ~unseeded]),
+        ("repeats", repeats[unseeded]),
     ):
         if len(of_varied):
             bounded = "no mean score differs from that of {references} by more than {bound}"
@@ -59,6 +62,12 @@ def differences(tables: Tables) -> Iterator[Differences]:
         yield Differences(
             TEST_ROWS, bounded, "rate", "score_differences", "classification_reports", rest
         )
+
+
+def _unseeded(tables: Tables) -> list[str]:
+    """Return the names of the programs whose command names no seed."""
+    of_workload = dict(list(tables["runs"].groupby("workload")))
+    return [name for name in programs(tables) if "seed" not in named_by(of_workload[name])]
 
 
 def over(varied: str, clause: str) -> str:

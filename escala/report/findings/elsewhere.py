@@ -8,7 +8,7 @@ import pandas as pd
 
 from escala.report.findings.verdicts import names_of_rows, shown
 from escala.report.findings.words import Finding, Tables, quoted, with_labels
-from escala.report.tables.views import any_ok, trained_by_steps
+from escala.report.tables.views import any_ok, trained_by_steps, whole_runs
 
 POSITION = 30
 SECTION = "why"
@@ -37,12 +37,36 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         return
     chosen = shown(tables)
     is_shown = pd.Series([each in chosen for each in names_of_rows(timed)], timed.index, bool)
+    whole = whole_runs(tables)
     for _, row in (timed[is_shown] if is_shown.any() else timed).iterrows():
-        yield _finding(_outside(row))
+        if row["training_kind"] == "command":
+            # Outside a whole run there is nothing.
+            text = None if row["workload"] in whole else _beside_epochs(row)
+        else:
+            text = _outside(row)
+        if text:
+            yield _finding(text)
 
 
 def _finding(text: str) -> Finding:
     return Finding(text, "configurations")
+
+
+def _beside_epochs(row: pd.Series) -> str:
+    """Describe the time that a program spends outside the epochs that count."""
+    known = {
+        "starting up": row["startup_seconds"],
+        "in its first epoch": row["first_epoch_seconds"],
+    }
+    if pd.isna(row["startup_seconds"]):
+        known = {"starting up and in its first epoch": row["first_epoch_seconds"]}
+    spent = {task: seconds for task, seconds in known.items() if not pd.isna(seconds)}
+    outside = row["program_seconds"] - row["total_train_seconds"]
+    spent["between and after the epochs"] = outside - sum(spent.values())
+    return (
+        f"{quoted(row['label'])} spends {outside:.1f} of {row['program_seconds']:.1f} s outside "
+        f"the epochs that count, most of it {max(spent, key=spent.__getitem__)}."
+    )
 
 
 def _outside(row: pd.Series) -> str:

@@ -12,8 +12,9 @@ from escala.report.findings.verdicts import (
     names_of_rows,
     own_names,
 )
-from escala.report.findings.words import Finding, Tables, quoted
+from escala.report.findings.words import Finding, Tables, a, quoted, sentence
 from escala.report.tables.energy import MODEL
+from escala.report.tables.views import unit
 
 POSITION = 51
 SECTION = "cost"
@@ -39,7 +40,9 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             verb = "takes" if energy.kind == "measured" else "is estimated to take"
             model = " by the stated power model" if energy.source == MODEL else ""
             yield Finding(
-                f"An epoch of {label} {verb} {ratio.value:.2f} times the energy of one of "
-                f"{quoted(row.reference_label)}{model}{interval(ratio)}.",
+                sentence(
+                    f"{a(unit(tables, row.workload))} of {label} {verb} {ratio.value:.2f} times "
+                    f"the energy of one of {quoted(row.reference_label)}{model}{interval(ratio)}"
+                ),
                 "energy",
             )

@@ -11,10 +11,12 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL
 from escala.report.findings.words import (
     Finding,
     Tables,
+    a,
     count,
     in_words,
     quoted,
 )
+from escala.report.tables.views import unit
 
 POSITION = 25
 SECTION = "why"
@@ -26,23 +28,25 @@ RUNGS_NAMED = 3
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe each ladder: its largest changes, whether they explain it, the ratio of its ends."""
     for (dataset, workload, ladder), rows in _ladders(tables):
+        of = unit(tables, workload)
         way = f"On the ladder {quoted(ladder)} ({quoted(f'{workload} on {dataset}')})"
-        for text in (*_changes(quoted(ladder), rows), _ends(way, rows.iloc[-1])):
+        for text in (*_changes(quoted(ladder), rows, of), _ends(way, rows.iloc[-1], of)):
             yield Finding(text, "ladder", "ladder")
 
 
 def answers(tables: Tables) -> Iterator[str]:
     """Yield what the changes of each ladder leave of the time."""
-    for (_, _, ladder), rows in _ladders(tables):
+    for (_, workload, ladder), rows in _ladders(tables):
+        of = a(unit(tables, workload))
         whole, rungs = rows.iloc[-1], rows[rows["part"] == RUNG]
         if whole.kind == "unavailable":
             yield f"unavailable: the ladder {quoted(ladder)} has no ratio: {quoted(whole.reason)}"
         elif whole.part == RUNG:
-            yield f"with {quoted(whole.change)}, an epoch takes {_ratio(whole)} of the time"
+            yield f"with {quoted(whole.change)}, {of} takes {_ratio(whole)} of the time"
         else:
             changed = "shorten" if whole.ratio <= 1 else "lengthen"
             text = (
-                f"together, the changes of {quoted(ladder)} {changed} an epoch to {_ratio(whole)} "
+                f"together, the changes of {quoted(ladder)} {changed} {of} to {_ratio(whole)} "
                 "of its time"
             )
             known = _by_size(rungs.dropna(subset=["ratio"]), saving=whole.ratio <= 1)
@@ -63,16 +67,16 @@ def _by_size(rungs: pd.DataFrame, saving: bool) -> pd.DataFrame:
     return rungs.sort_values("ratio", ascending=saving)
 
 
-def _ends(way: str, whole: pd.Series) -> str:
+def _ends(way: str, whole: pd.Series, of: str) -> str:
     if whole.kind == "unavailable":
         return f"{way}, the ratio of the ends is unavailable: {quoted(whole.reason)}."
     return (
-        f"{way}, {quoted(whole.after)} takes {_ratio(whole)} of the time per epoch of "
+        f"{way}, {quoted(whole.after)} takes {_ratio(whole)} of the time per {of} of "
         f"{quoted(whole.before)}."
     )
 
 
-def _changes(ladder: str, rows: pd.DataFrame) -> Iterator[str]:
+def _changes(ladder: str, rows: pd.DataFrame, of: str) -> Iterator[str]:
     if rows.iloc[-1].part == RUNG:
         return
     (product,) = rows[rows["part"] == PRODUCT].itertuples()
@@ -86,7 +90,7 @@ def _changes(ladder: str, rows: pd.DataFrame) -> Iterator[str]:
         yield (
             f"Of the changes of {ladder}, {rank} is {quoted(row.change)}: {row.ratio:.2f} of "
             f"the time, {'saving' if row.cost_seconds >= 0 else 'adding'} "
-            f"{abs(row.cost_seconds):.2f} s an epoch."
+            f"{abs(row.cost_seconds):.2f} s {a(of)}."
         )
     yield (
         f"The {count(len(rungs), 'change')} of {ladder}, each measured by itself, multiply to "

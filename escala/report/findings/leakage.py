@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.report.findings.words import Finding, Tables, quoted
-from escala.report.tables.views import any_ok
+from escala.report.tables.views import all_programs, any_ok
 
 POSITION = 70
 SECTION = "scores"
@@ -16,7 +16,7 @@ SECTION = "scores"
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe, for each split, how scores depend on similar genomes in training."""
     leakage = tables["leakage"]
-    if leakage.empty and not any_ok(tables):
+    if leakage.empty and not any_ok(tables) and not all_programs(tables):
         yield _finding(
             "What near-duplicates in training add to the scores is unavailable: no run ended ok."
         )

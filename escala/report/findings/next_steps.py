@@ -26,6 +26,7 @@ from escala.report.findings.verdicts import (
     time_of,
 )
 from escala.report.findings.words import Finding, Tables, in_words, quoted
+from escala.report.tables.views import programs, same_batch, unit
 
 POSITION = 55
 SECTION = "next"
@@ -41,7 +42,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         row = answer.row
         same = (against["dataset"] == row.dataset) & (against["workload"] == row.workload)
         rows = list(against[same].itertuples())
-        texts = _use(row, answer.best, rows, seconds), _decide(row, tables, name)
+        advice = _use(row, answer.best, rows, seconds, unit(tables, row.workload))
+        texts = advice, _decide(row, tables, name)
         yield from (Finding(text, "speedup", "speedup") for text in texts if text)
     for row in without_clocks(tables):
         yield Finding(
@@ -49,7 +51,8 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             f"`clocks: {{enabled: true}}`, as in `{_CLOCKS}`.",
             "attribution",
         )
-    if found and tables["predictions"].empty:
+    modelled = {answer.row.workload for answer in found} - set(programs(tables))
+    if modelled and tables["predictions"].empty:
         yield Finding(
             "To predict layouts and networks that were not run, request the target `predictions`, "
             f"as in `{_PREDICTIONS}`.",
@@ -57,7 +60,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         )
 
 
-def _use(row, best, rows: list, seconds: Mapping[tuple, float]) -> str:
+def _use(row, best, rows: list, seconds: Mapping[tuple, float], unit: str) -> str:
     """Name what to train with, by the verdicts on all configurations of a dataset and workload.
 
     Parameters
@@ -65,16 +68,17 @@ def _use(row, best, rows: list, seconds: Mapping[tuple, float]) -> str:
     row, best : of the answer.
     rows : those of `speedup` against the main references, with labels.
     seconds : of an epoch, by the values of `CONFIGURATION`.
+    unit : the word for what these seconds are of.
     """
     if headline(row).verdict == UNAVAILABLE:
         return ""
     # Epochs of other batches have other numbers of updates.
     of_batch = [
         each for each in rows
-        if each.kind != "unavailable" and each.reference_global_batch == row.reference_global_batch
+        if each.kind != "unavailable" and same_batch(row, each)
     ]  # fmt: skip
     if best is not None:
-        return _train_with(row, best, of_batch, seconds)
+        return _train_with(row, best, of_batch, seconds, unit)
     reference = min(of_batch, key=lambda each: seconds.get(names_of_reference(each), math.inf))
     verdict, label = headline(row).verdict, quoted(reference.reference_label)
     if verdict == SLOWER:
@@ -84,7 +88,7 @@ def _use(row, best, rows: list, seconds: Mapping[tuple, float]) -> str:
     return ""
 
 
-def _train_with(row, best, of_batch: list, seconds: Mapping[tuple, float]) -> str:
+def _train_with(row, best, of_batch: list, seconds: Mapping[tuple, float], unit: str) -> str:
     """Name the configuration of the least time, and that of the fewest core-hours.
 
     Parameters
@@ -98,9 +102,9 @@ def _train_with(row, best, of_batch: list, seconds: Mapping[tuple, float]) -> st
         return seconds.get(names_of_reference(each), math.inf)
 
     rival, needed = min(of_batch, key=of_reference), time_of(best, seconds)
-    if best.global_batch == row.reference_global_batch and of_reference(rival) < needed:
+    if same_batch(best) and of_reference(rival) < needed:
         return (
-            f"To save time, train with {quoted(rival.reference_label)}: its epoch takes "
+            f"To save time, train with {quoted(rival.reference_label)}: its {unit} takes "
             f"{significant(of_reference(rival))} s, and one of {quoted(best.label)} "
             f"{significant(needed)} s."
         )
@@ -143,10 +147,10 @@ def _decide(row, tables: Tables, name: str) -> str:
         )
     if found.verdict in (FASTER, SLOWER):
         return ""
-    if pd.isna(found.ratio.value) and row.global_batch != row.reference_global_batch:
+    if pd.isna(found.ratio.value) and not same_batch(row):
+        target = "" if row.workload in programs(tables) else "set `target_accuracy`, or "
         return (
-            f"To judge {label}, set `target_accuracy`, or give {quoted(row.reference_label)} the "
-            "same global batch."
+            f"To judge {label}, {target}give {quoted(row.reference_label)} the same global batch."
         )
     if found.ratio.pairs < VALUES_FOR_INTERVAL:
         # Runs that were resumed stay without a match.

@@ -16,7 +16,14 @@ from escala.report.findings.words import (
     significant,
     with_labels,
 )
-from escala.report.tables.views import any_ok, labelled, trained_by_steps, untested
+from escala.report.tables.views import (
+    all_programs,
+    any_ok,
+    labelled,
+    programs,
+    trained_by_steps,
+    untested,
+)
 
 POSITION = 60
 SECTION = "scores"
@@ -27,7 +34,9 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     scored = pd.concat([tables[name][["dataset", "leaky"]] for name in ("pooled", "scores")])
     if scored.empty:
         why = "no run ended ok"
-        if any_ok(tables):
+        if any_ok(tables) and all_programs(tables):
+            why = f"{listed(programs(tables))} reported none"
+        elif any_ok(tables):
             why = "no run that ended ok trained over whole epochs"
         yield Finding(f"The scores are unavailable: {why}.", "runs", "mean_scores")
         return

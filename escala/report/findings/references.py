@@ -19,7 +19,7 @@ from escala.report.findings.verdicts import (
     take,
 )
 from escala.report.findings.words import Finding, Tables, quoted, sentence, with_labels
-from escala.report.tables.views import trained_by_steps
+from escala.report.tables.views import same_batch, trained_by_steps, unit
 
 POSITION = 12
 SECTION = "answer"
@@ -37,7 +37,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         for row in rows[own_names(answer)]:
             if row.reference == 1:
                 continue
-            yield _finding(_comparison(row))
+            yield _finding(_comparison(row, unit(tables, row.workload)))
             for other in rows[names_of_reference(row)]:
                 if other.reference == 1 and other.kind != "unavailable":
                     yield _finding(_of_reference(other))
@@ -47,17 +47,22 @@ def _finding(text: str) -> Finding:
     return Finding(sentence(text), "speedup", "speedup")
 
 
-def _comparison(row) -> str:
-    """Compare a configuration with a reference other than the main one."""
+def _comparison(row, unit: str) -> str:
+    """Compare a configuration with a reference other than the main one.
+
+    Parameters
+    ----------
+    unit : the word for what the times are of.
+    """
     label = quoted(row.reference_label)
     if row.kind == "unavailable":
         return f"{quoted(row.label)} has no ratio to {label}: {quoted(row.reason)}"
     ratio, subject = of_epochs(row), processes(row)
     share, bounds = f"{ratio.value:.2f}", interval(ratio)
     other = f"{processes(row, 'reference_')} ({label})"
-    if row.global_batch != row.reference_global_batch:
+    if not same_batch(row):
         return (
-            f"{subject} {take(row)} {share} of the time per epoch of {other}{bounds}, with "
+            f"{subject} {take(row)} {share} of the time per {unit} of {other}{bounds}, with "
             "different batches"
         )
     found = on_its_own(row)

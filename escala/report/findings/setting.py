@@ -12,6 +12,7 @@ from escala.report.findings.words import (
     Finding,
     Tables,
     count,
+    joined,
     listed,
     quoted,
     span,
@@ -26,6 +27,11 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     runs = tables["runs"][lambda frame: frame["current"]]
     for text in (_how_often(runs), *_machines(runs)):
         yield Finding(text, "runs")
+    for workload, notes in runs.dropna(subset=["program_notes"]).groupby("workload")[
+        "program_notes"
+    ]:
+        for note in dict.fromkeys("; ".join(notes).split("; ")):
+            yield Finding(f"{quoted(workload)} {note}.", "runs")
     for dataset, group in runs.groupby("dataset", sort=False):
         for text in _data(quoted(dataset), group):
             yield Finding(text, "runs")
@@ -53,14 +59,15 @@ def _machines(runs: pd.DataFrame) -> Iterator[str]:
 
 def _data(dataset: str, runs: pd.DataFrame) -> Iterator[str]:
     """Describe a dataset: its rows, what is trained on it, and where its data come from."""
-    yield (
-        f"{dataset} has {span(runs['train_rows'])} training rows and {span(runs['test_rows'])} "
-        "test rows."
-    )
+    sides = {"training": runs["train_rows"].dropna(), "test": runs["test_rows"].dropna()}
+    known = [f"{span(rows)} {side} rows" for side, rows in sides.items() if len(rows)]
+    if known:
+        yield f"{dataset} has {joined(known)}."
     workloads = runs["workload"].unique()
     yield f"{listed(workloads)} train{'s' * (len(workloads) == 1)} on {dataset}."
     source_type = runs["provenance"].iloc[0]
     if source_type == "simulated":
         yield f"The data of {dataset} are simulated, and say nothing about real data."
-    else:
+    # Of files that programs read themselves, no more is known than that.
+    elif source_type != "files" or not (runs["training_kind"] == "command").all():
         yield f"The data of {dataset} are from a source of type {quoted(source_type)}."

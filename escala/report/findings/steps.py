@@ -10,7 +10,7 @@ import pandas as pd
 from escala.analysis.attribution import OVERLAP, PARTS, WHOLE
 from escala.report.findings.verdicts import answering, names_of_rows, own_names, shown
 from escala.report.findings.words import Finding, Tables, quoted, with_labels
-from escala.report.tables.views import trained_by_steps
+from escala.report.tables.views import programs, trained_by_steps
 
 POSITION = 20
 SECTION = "why"
@@ -46,11 +46,16 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
 
 
 def without_clocks(tables: Tables) -> list:
-    """Return the rows that answer whose configuration was timed, but has no parts of a step."""
+    """Return the rows that answer whose configuration was timed, but has no parts of a step.
+
+    Those of programs, inside which no clock can be read, are left out.
+    """
     measured = set(names_of_rows(tables["attribution"].dropna(subset=["part"])))
+    unclocked = programs(tables)
     return [
         row for row in answering(tables)
         if row.kind != "unavailable" and own_names(row) not in measured
+        and row.workload not in unclocked
     ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from escala.analysis.statistics import VALUES_FOR_INTERVAL, matches_needed
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, simultaneous_level
 from escala.record.comparable import CONFIGURATION
 from escala.report.findings.words import Tables, in_words, quoted, with_labels
-from escala.report.tables.views import trained_by_steps
+from escala.report.tables.views import same_batch, trained_by_steps
 from escala.runtime.layout import Layout
 
 #: In place of a verdict, where there is no ratio.
@@ -104,7 +104,7 @@ def on_its_own(row) -> Headline:
     nothing = Ratio(math.nan, math.nan, math.nan, 0)
     if row.kind == "unavailable":
         return Headline(UNAVAILABLE, math.nan, nothing, False)
-    if row.global_batch == row.reference_global_batch:
+    if same_batch(row):
         return Headline(row.verdict, row.visible_decrease, of_epochs(row), False, row.sessions)
     if row.time_to_target_kind == "unavailable":
         return Headline(NO_VERDICT, math.nan, nothing, False)
@@ -191,7 +191,7 @@ def answers(tables: Tables) -> Iterator[Answer]:
             for each in same.itertuples()
             if headline(each).verdict == FASTER
             # Epochs of other batches have other numbers of updates.
-            and each.reference_global_batch == row.reference_global_batch
+            and same_batch(row, each)
         ]
         yield Answer(row, rows, fastest(faster, seconds) if faster else None)
 

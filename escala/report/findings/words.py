@@ -71,6 +71,11 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def a(thing: str) -> str:
+    """Return a thing with its indefinite article."""
+    return f"an {thing}" if thing[0] in "aeiou" else f"a {thing}"
+
+
 def significant(number: float, signed: bool = False) -> str:
     """Return a number with three significant digits and without an exponent."""
     # Adding 0 turns -0 into 0.

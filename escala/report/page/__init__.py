@@ -24,7 +24,7 @@ from escala.report.findings.verdicts import answering, compared
 from escala.report.findings.words import Tables, listed, quoted
 from escala.report.overview import explanation, overview
 from escala.report.page.provenance import provenance
-from escala.report.page.runs import COLUMNS, rows
+from escala.report.page.runs import columns, rows
 from escala.report.page.svg import Drawings
 from escala.report.page.times import chart
 from escala.report.vega import script
@@ -114,7 +114,7 @@ def page(
         headings=headings,
         configurations=configurations,
         explanation=explanation(tables),
-        columns=COLUMNS,
+        columns=columns(tables),
         runs=list(rows(tables)),
         failures=list(failures(tables)),
         provenance=list(provenance(tables, name)),

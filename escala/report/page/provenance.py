@@ -19,9 +19,11 @@ def provenance(tables: Tables, name: str) -> Iterator[tuple[str, str]]:
     yield "kernel", ", ".join(sorted(runs["kernel"].dropna().unique()))
     for dataset, group in runs.groupby("dataset", sort=False):
         seeds = ", ".join(map(str, sorted(group["split_seed"].unique())))
-        yield (
-            f"dataset {dataset}",
-            f"{group['provenance'].iloc[0]}, split seed {seeds}, {span(group['test_rows'])} test "
-            "rows",
-        )
+        tested = group["test_rows"].dropna()
+        rows = f", {span(tested)} test rows" if len(tested) else ""
+        source = group["provenance"].iloc[0]
+        yield f"dataset {dataset}", f"{source}, split seed {seeds}{rows}"
+    for workload, commands in runs.groupby("workload", sort=False)["command"]:
+        for command in commands.dropna().unique():
+            yield f"program {workload}", command
     yield "digests of the code", ", ".join(sorted(runs["source_sha256"].dropna().unique()))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from escala.report.findings.words import Tables
+from escala.report.tables.views import only_whole_runs
 
 
 class Column(NamedTuple):
@@ -47,6 +48,16 @@ COLUMNS = (
     Column("whole run (s)", "wall_seconds", 1),
     Column("session", "session"),
 )
+
+
+def columns(tables: Tables) -> list[Column]:
+    """Return `COLUMNS`, with the heading of times that are of whole runs."""
+    if not only_whole_runs(tables):
+        return list(COLUMNS)
+    return [
+        column._replace(heading="s per run") if column.key == "train_seconds_per_epoch" else column
+        for column in COLUMNS
+    ]
 
 
 def rows(tables: Tables) -> Iterator[list[Cell]]:

@@ -26,7 +26,7 @@ from escala.report.findings.verdicts import (
     on_its_own,
 )
 from escala.report.findings.words import Tables
-from escala.report.tables.views import fastest, labelled, trained_by_steps
+from escala.report.tables.views import fastest, labelled, per_epoch, trained_by_steps
 
 #: Configurations in a chart.
 MOST = 20
@@ -40,7 +40,6 @@ _FAR_BAND = "#eef1f4"
 _ESTIMATED = "≈ "
 #: Characters of a configuration's name that there is room for.
 _NAME_CHARACTERS = 33
-_PER_EPOCH = "training time per epoch (s)"
 #: Columns of the values that a reader gets by pointing, with their titles.
 _TOLD = {
     "label": "configuration",
@@ -84,7 +83,11 @@ def chart(tables: Tables) -> Chart | None:
     charts = [
         _panel(alt, *times, several)
         for frame, points, _ in shown
-        for times in _in_order(frame, (frame, points, _PER_EPOCH), *_to_target(frame, points))
+        for times in _in_order(
+            frame,
+            (frame, points, f"{per_epoch(tables, frame['workload'].iloc[0])} (s)"),
+            *_to_target(frame, points),
+        )
     ]
     whole = alt.vconcat(*charts, spacing=24).configure(
         font="system-ui, DejaVu Sans, sans-serif",

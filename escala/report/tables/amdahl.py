@@ -179,6 +179,8 @@ def _whole_pairs(of_training: Pairs) -> tuple[list[tuple], list[str]]:
 
 def _refusal(mine: Measurement, theirs: Measurement) -> str | None:
     """Return why the whole times of two runs cannot be compared, or None."""
+    if mine["training"]["kind"] == "command":
+        return "a program does not tell what it does besides its epochs"
     if is_cut(mine) or is_cut(theirs):
         return "epochs were cut to some of their steps"
     if len(mine["epochs"]) != len(theirs["epochs"]):

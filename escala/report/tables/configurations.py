@@ -43,6 +43,9 @@ def rows(evidence: Evidence) -> Iterator[dict]:
             **to_target(timed),
             "epoch_wall_seconds_per_epoch": over(timed, "epoch_wall_seconds_per_epoch").estimate,
             **{f"{p}_seconds": over(timed, f"{p}_seconds").estimate for p in PARTS},
+            **{
+                key: over(timed, key).estimate for key in ("first_epoch_seconds", "program_seconds")
+            },
             "wall_seconds": over(timed, "wall_seconds").estimate,
             "provenance": group["provenance"].iloc[0],
             "leaky": group["leaky"].iloc[0],

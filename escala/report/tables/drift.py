@@ -17,7 +17,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
     timed = [
         run
         for run in (*evidence.found, *evidence.again)
-        if is_timed(run) and run["training"]["kind"] == "steps"
+        if is_timed(run) and run["training"]["kind"] != "fit"
     ]
     table = frame("runs", map(runs.row, timed))
     for session, group in table.groupby("session"):

@@ -52,7 +52,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
     model, grams = settings.get("power_model"), settings.get("grams_co2_per_kwh")
     captured = by_configuration(evidence.of_probe("energy"))
     timed = by_configuration(run for run in evidence.found if is_timed(run))
-    named = by_configuration(run for run in evidence.found if run["training"]["kind"] == "steps")
+    named = by_configuration(run for run in evidence.found if run["training"]["kind"] != "fit")
     known = {
         names: found
         for names in {**named, **captured}

@@ -51,7 +51,8 @@ def rows(evidence: Evidence) -> Iterator[dict]:
 
 def scores_of(run: Measurement) -> dict[str, float]:
     """Return the scores of a run on all test rows, by name."""
-    evaluation: Mapping = run["evaluation"]
+    # A program may report none.
+    evaluation: Mapping = run["evaluation"] or {}
     own = {ACCURACY: evaluation[ACCURACY]} if ACCURACY in evaluation else {}
     return own | evaluation.get("scores", {})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import numpy as np
@@ -57,6 +58,7 @@ def row(run: Measurement) -> dict:
         "samples_per_second": run["samples_per_second"],
         **{f"{part}_seconds": seconds.get(part) for part in PARTS},
         "wall_seconds": run["wall_seconds"],
+        **_program(run),
         **_disturbance(run),
         "accuracy": evaluation.get("accuracy"),
         "macro_f1": evaluation["macro"]["f1"] if "macro" in evaluation else None,
@@ -69,6 +71,21 @@ def row(run: Measurement) -> dict:
         "weights_sha256": run["weights_sha256"],
         "source_sha256": run["source_sha256"],
         "file": run["file"],
+    }
+
+
+def _program(run: Measurement) -> dict:
+    """Return what a program tells of itself, nothing of another workload."""
+    told = run.get("program")
+    if not told:
+        return {}
+    return {
+        "command": shlex.join(told["command"]),
+        "known_by": told["known_by"],
+        "named": ";".join(told["named"]),
+        "first_epoch_seconds": told["first_epoch_seconds"],
+        "program_seconds": told["whole_seconds"],
+        "program_notes": "; ".join(told["notes"]) or None,
     }
 
 

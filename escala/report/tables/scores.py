@@ -10,5 +10,5 @@ from escala.report.tables.base import Evidence, data_of, names_of
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each score of every run whose scores count."""
     for run in evidence.evaluated:
-        for name, value in run["evaluation"].get("scores", {}).items():
+        for name, value in (run["evaluation"] or {}).get("scores", {}).items():
             yield {**names_of(run), "score": name, "value": value, **data_of(run)}

@@ -278,7 +278,7 @@ def _cores(run: Measurement) -> int:
     return run["ranks"]["asked"] * run["knobs"]["cores_per_process"]
 
 
-def _global_batch(run: Measurement) -> int:
+def _global_batch(run: Measurement) -> int | None:
     return run["training"]["global_batch"]
 
 

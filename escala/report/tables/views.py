@@ -8,6 +8,7 @@ import pandas as pd
 
 from escala.experiment.references import Configuration
 from escala.record.comparable import CONFIGURATION
+from escala.training.marks import WHOLE
 
 #: Configurations of a dataset and workload in a figure.
 MOST = 40
@@ -37,6 +38,59 @@ def fitted_workloads(frames: Mapping[str, pd.DataFrame]) -> list[str]:
     """Return the names of the workloads that are trained by a fit."""
     runs = frames["runs"]
     return list(runs.loc[runs["training_kind"] == "fit", "workload"].unique())
+
+
+def programs(frames: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Return the names of the workloads that are programs, run as they are."""
+    runs = frames["runs"]
+    return list(runs.loc[runs["training_kind"] == "command", "workload"].unique())
+
+
+def named_by(runs: pd.DataFrame) -> set[str]:
+    """Return the placeholders that the command of a program names, from its rows of `runs`."""
+    named = runs["named"].iloc[0]
+    return set() if pd.isna(named) else set(named.split(";"))
+
+
+def all_programs(frames: Mapping[str, pd.DataFrame]) -> bool:
+    """Return whether all workloads are programs."""
+    return bool((frames["runs"]["training_kind"] == "command").all())
+
+
+def whole_runs(frames: Mapping[str, pd.DataFrame]) -> frozenset[str]:
+    """Return the names of the programs that tell of no epochs: the one they have is a whole run."""
+    runs = frames["runs"]
+    return frozenset(runs.loc[runs["known_by"] == WHOLE, "workload"])
+
+
+def only_whole_runs(frames: Mapping[str, pd.DataFrame]) -> bool:
+    """Return whether each time is that of a whole run, as no workload has epochs."""
+    return set(frames["runs"]["workload"]) == whole_runs(frames)
+
+
+def per_epoch(frames: Mapping[str, pd.DataFrame], workload: str | None = None) -> str:
+    """Return what the time of a workload is, for titles; of all workloads without a name."""
+    whole = only_whole_runs(frames) if workload is None else workload in whole_runs(frames)
+    return "time of the whole program" if whole else "training time per epoch"
+
+
+def unit(frames: Mapping[str, pd.DataFrame], workload: str) -> str:
+    """Return the word for what the time of a workload is of: `epoch`, or `run`."""
+    return "run" if workload in whole_runs(frames) else "epoch"
+
+
+def same_batch(row, other=None) -> bool:
+    """Return whether a row of `speedup` has the batch of its reference.
+
+    A program whose command names no rows has a batch of its own, in every configuration.
+
+    Parameters
+    ----------
+    other : compare the batch of the row's reference with that of another row's reference.
+    """
+    one = row.global_batch if other is None else other.reference_global_batch
+    both = [one, row.reference_global_batch]
+    return all(map(pd.isna, both)) or (not any(map(pd.isna, both)) and both[0] == both[1])
 
 
 def is_main_reference(frame: pd.DataFrame, configurations: pd.DataFrame) -> pd.Series:

@@ -1,0 +1,100 @@
+"""Tell how the epochs of programs, which are run as they are, are known, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from escala.report.findings.words import Finding, Tables, joined, quoted, sentence, with_labels
+from escala.report.tables.views import named_by, programs
+from escala.training.marks import HOOK, OUTPUT, WHOLE
+
+POSITION = 11
+SECTION = "answer"
+
+_KNOWN = {
+    HOOK: "its epochs are known by its hook",
+    OUTPUT: "its epochs are known by its output",
+    WHOLE: "it tells of no epochs, so its times are of whole runs, start-up included",
+}
+#: What a program takes from its command, with the placeholders of which it needs one.
+_VARIED = {
+    "batch": ("rows", "rows_of_rank"),
+    "epochs": ("epochs",),
+    "seed": ("seed",),
+}
+#: Epochs whose rows differ by more than this share are not the same work.
+_SAME_ROWS = 0.05
+
+
+def findings(tables: Tables, name: str) -> Iterator[Finding]:
+    """Describe each program: how its times are known, what is unavailable, and what is its own."""
+    runs = tables["runs"][tables["runs"]["current"]]
+    for workload in programs(tables):
+        of_program = runs[runs["workload"] == workload]
+        ok = of_program[of_program["status"] == "ok"]
+        if ok.empty:
+            continue
+        for text in (
+            _how_known(quoted(workload), ok),
+            _unavailable(quoted(workload), ok, tables),
+            _fixed(quoted(workload), of_program),
+        ):
+            if text:
+                yield Finding(sentence(text), "runs")
+        if ok["ranks"].max() > 1:
+            yield Finding(sentence(_divided(workload, tables)), "epochs")
+
+
+def _how_known(workload: str, ok: pd.DataFrame) -> str:
+    """Tell how the epochs of a program are known, in its words where runs differ in it."""
+    ways = [_KNOWN[way] for way in _KNOWN if (ok["known_by"] == way).any()]
+    first = ", without the first" if ok["first_epoch_seconds"].notna().any() else ""
+    return f"{workload} is a program, run as it is: {joined(ways)}{first}"
+
+
+def _unavailable(workload: str, ok: pd.DataFrame, tables: Tables) -> str:
+    """Name what is known of a training by steps, and not of the program."""
+    scored = tables["scores"]["workload"].map(quoted).eq(workload).any()
+    unknown = [
+        "equal updates",
+        "equal weights",
+        *["rows of an epoch"] * bool(ok["samples_per_second"].isna().any()),
+        *["the time of a step"] * bool(ok["step_median_seconds"].isna().any()),
+        "parts of a step",
+        *["scores"] * (not scored),
+    ]
+    return f"unavailable of {workload}: {joined(unknown)}"
+
+
+def _fixed(workload: str, runs: pd.DataFrame) -> str:
+    """Name what the program decides on, because its command does not name it."""
+    named = named_by(runs)
+    own = [what for what, names in _VARIED.items() if named.isdisjoint(names)]
+    if not own:
+        return ""
+    missing = joined([f"`{{{_VARIED[what][0]}}}`" for what in own])
+    names = "names none of" if len(own) > 1 else "does not name"
+    return f"{workload} decides on its {joined(own)}: its command {names} {missing}"
+
+
+def _divided(workload: str, tables: Tables) -> str:
+    """Compare the rows of an epoch of one process and of several, if the program tells them."""
+    epochs = with_labels(tables["epochs"], tables)
+    epochs = epochs[(epochs["workload"] == workload) & epochs["current"]]
+    epochs = epochs[epochs["status"] == "ok"]
+    rows = epochs.groupby("label", sort=False)["rows"].median().dropna()
+    several = epochs["label"].nunique()
+    if len(rows) < several or rows.empty:
+        return (
+            f"whether several processes divide the work of {quoted(workload)}, or each do all of "
+            "it, is unavailable"
+        )
+    least, most = rows.idxmin(), rows.idxmax()
+    if rows[most] > (1 + _SAME_ROWS) * rows[least]:
+        return (
+            f"not the same work: an epoch of {quoted(most)} has {rows[most]:.0f} rows, and one of "
+            f"{quoted(least)} {rows[least]:.0f}"
+        )
+    return f"an epoch of {quoted(workload)} has {rows[most]:.0f} rows, in every configuration"
