@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -296,6 +297,85 @@ def as_fit(run: dict, workload: str) -> None:
             **dict.fromkeys(OF_STEPS),
             "train": run["epochs"][0]["train_seconds"],
         }
+
+
+def as_program(
+    run: dict,
+    known_by: str = "hook",
+    named: Sequence[str] = ("epochs", "rows_of_rank", "seed"),
+    scores: dict[str, float] | None = None,
+    rows: bool = True,
+) -> None:
+    """Make a run one of a program of which as much is known as is told.
+
+    Parameters
+    ----------
+    scores : what it reports of itself.
+    rows : whether it tells of the rows of its steps.
+    """
+    run |= {
+        "workload": "train", "evaluation": None, "weights_sha256": None,
+        "versions": {"python": "3.12", "torch": "2.5", "snakemake": "9"},
+        "program": {
+            "command": ["python", "train.py", *(f"{{{name}}}" for name in named)],
+            "files": {"train.py": "a" * 64}, "named": sorted(named), "known_by": None,
+            "first_epoch_seconds": None, "whole_seconds": None, "notes": [],
+        },
+    }  # fmt: skip
+    run["training"] |= {
+        "kind": "command", "learning_rate": None, "optimizer": None, "steps_per_epoch": None,
+        "parameters": None, "train_rows": None, "test_rows": None, "validated_on": None,
+        "target_accuracy": None,
+    }  # fmt: skip
+    if not {"rows", "rows_of_rank"} & set(named):
+        run["training"] |= {"global_batch": None, "rows_per_rank": None}
+    if "epochs" not in named:
+        run["training"]["epochs_asked"] = None
+    if "seed" not in named:
+        run["seeds"] = {"weights": None, "shuffle": None}
+    run["data"] |= {"provenance": "files", "sha256": {}}
+    if run["status"] != "ok":
+        return
+    whole = known_by == "whole run"
+    untold = {
+        "validation_seconds": None, "validation_accuracy": None, "loss": None, "accuracy": None,
+        **({} if rows else {"rows": None, "steps": None}),
+    }  # fmt: skip
+    run["epochs"] = [epoch | untold for epoch in run["epochs"][: 1 if whole else None]]
+    train = sum(epoch["train_seconds"] for epoch in run["epochs"])
+    run["training"]["epochs_done"] = len(run["epochs"])
+    run["seconds"] |= {
+        **dict.fromkeys((*OF_STEPS[:-1], "loading", "evaluation", "save")),
+        "startup": 1.0 if known_by == "hook" else None, "train": train,
+    }  # fmt: skip
+    del run["seconds"]["averaging"]
+    run["program"] |= {
+        "known_by": known_by,
+        "first_epoch_seconds": None if whole else 4.0,
+        "whole_seconds": train if whole else train + 7.0,
+    }
+    if scores:
+        run["evaluation"] = {"rows": None, "scores": scores}
+    if not rows:
+        run |= {"step_seconds": None, "samples_per_second": None}
+
+
+def program(root: Path, repeats: int = 7, **told) -> FakeExperiment:
+    """Return one process and two of a program, which take turns.
+
+    Parameters
+    ----------
+    told : arguments of `as_program`.
+    """
+    experiment = FakeExperiment(root)
+    experiment.add("single", "1x1", 5.0, repeats, rows=64)
+    experiment.add("torch-ddp", "1x2", 3.0, repeats, rows=64)
+    for path in experiment.runs:
+        run = read_json(path)
+        as_program(run, **told)
+        validate_run(run)
+        changed([path], **run)
+    return experiment
 
 
 def without_rows(scores: dict, name: str) -> dict:

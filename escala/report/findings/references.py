@@ -47,7 +47,7 @@ def _finding(text: str) -> Finding:
     return Finding(sentence(text), "speedup", "speedup")
 
 
-def _comparison(row, unit: str) -> str:
+def _comparison(row, unit: str = "epoch") -> str:
     """Compare a configuration with a reference other than the main one.
 
     Parameters

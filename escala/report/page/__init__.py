@@ -27,6 +27,7 @@ from escala.report.page.provenance import provenance
 from escala.report.page.runs import columns, rows
 from escala.report.page.svg import Drawings
 from escala.report.page.times import chart
+from escala.report.tables.views import all_programs
 from escala.report.vega import script
 from escala.strategies.base import TRACE
 
@@ -134,10 +135,12 @@ def question(tables: Tables) -> str:
     if rows.empty:
         return "Does training in parallel take less time?"
     workloads, datasets = (listed(rows[column].unique()) for column in ("workload", "dataset"))
+    # A program reads what it reads.
+    on = "" if all_programs(tables) else f" on {datasets}"
     labels = rows["reference_label"].unique()
     references = listed(labels) if len(labels) <= _MOST_NAMED else "the main references"
     return (
-        f"Does training {workloads} on {datasets} in parallel take less time than {references}, "
+        f"Does training {workloads}{on} in parallel take less time than {references}, "
         "and by how much?"
     )
 

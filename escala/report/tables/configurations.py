@@ -12,6 +12,8 @@ from escala.experiment.references import Configuration, reference_number
 from escala.record.comparable import CONFIGURATION
 from escala.report.tables.base import PARTS, Evidence, over, poorest, reasons
 
+_OF_PROGRAMS = ("first_epoch_seconds", "program_seconds")
+
 
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each configuration."""
@@ -43,9 +45,7 @@ def rows(evidence: Evidence) -> Iterator[dict]:
             **to_target(timed),
             "epoch_wall_seconds_per_epoch": over(timed, "epoch_wall_seconds_per_epoch").estimate,
             **{f"{p}_seconds": over(timed, f"{p}_seconds").estimate for p in PARTS},
-            **{
-                key: over(timed, key).estimate for key in ("first_epoch_seconds", "program_seconds")
-            },
+            **{key: over(timed, key).estimate for key in _OF_PROGRAMS},
             "wall_seconds": over(timed, "wall_seconds").estimate,
             "provenance": group["provenance"].iloc[0],
             "leaky": group["leaky"].iloc[0],

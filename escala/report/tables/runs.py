@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 
@@ -80,13 +81,19 @@ def _program(run: Measurement) -> dict:
     if not told:
         return {}
     return {
-        "command": shlex.join(told["command"]),
+        "command": " ".join(map(_quoted, told["command"])),
         "known_by": told["known_by"],
         "named": ";".join(told["named"]),
         "first_epoch_seconds": told["first_epoch_seconds"],
         "program_seconds": told["whole_seconds"],
         "program_notes": "; ".join(told["notes"]) or None,
     }
+
+
+def _quoted(word: str) -> str:
+    """Quote a word of a command as a shell needs it, its placeholders apart."""
+    plain = re.sub(r"[{}]", "_", word)
+    return word if shlex.quote(plain) == plain else shlex.quote(word)
 
 
 def _disturbance(run: Measurement) -> dict:

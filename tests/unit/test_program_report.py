@@ -1,0 +1,169 @@
+"""What the report says of programs: what is known of them, and what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fixtures_runs import changed, program
+from pages import captions, drawn
+from sentences import check
+
+from escala.core.files import read_json
+from escala.record import comparable
+from escala.report import multiqc, tables
+from escala.report.figures import FIGURES
+from escala.report.findings import SECTIONS, of_section
+from escala.report.history.rows import add
+from escala.report.page import page
+from escala.report.summary import summary
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+NOTHING = {"known_by": "whole run", "named": (), "rows": False}
+PRINTED = {"known_by": "output", "named": ("epochs", "rows"), "rows": False, "scores": {"f1": 0.9}}
+
+
+def frames_of(experiment, folder: Path) -> dict[str, pd.DataFrame]:
+    """Return the tables as figures and the summary read them."""
+    tables.write(tables.tables(experiment.runs), folder)
+    return tables.read(folder)
+
+
+@pytest.fixture(scope="module", params=[{}, PRINTED, NOTHING], ids=["hook", "output", "whole"])
+def reported(few_resamples, request, tmp_path_factory) -> tuple[dict, dict, str]:
+    """Return what a program told, the tables, and the sentences of all sections."""
+    root = tmp_path_factory.mktemp("program")
+    frames = frames_of(program(root, **request.param), root / "tables")
+    found = [each for section in SECTIONS for each in of_section(section, frames, "demo")]
+    check(found)
+    return request.param, frames, "\n".join(each.text for each in found)
+
+
+def test_everything_is_made_of_what_a_program_tells(reported, tmp_path):
+    """No number that is unknown is shown, and nothing is advised that does not apply."""
+    _, frames, text = reported
+    figures = drawn(frames, tmp_path, FIGURES)
+    written = page(frames, "demo", "Mine", figures, captions(figures))
+    for each in (text, written, summary(frames, "demo", "Mine"), *figures.values()):
+        assert "<NA>" not in each and "&lt;NA&gt;" not in each and "nan" not in each.split()
+    assert multiqc.contents(frames, "demo", "Mine")
+    assert "clocks" not in text and "predict" not in text
+    assert written.count("python train.py") == 1, "the command says where results are from"
+    assert "torch" not in written.replace("torch-ddp", ""), "versions stay in run.json"
+
+
+def test_the_first_sentences_say_what_is_unavailable(reported):
+    told, frames, _ = reported
+    answer = [each.text for each in of_section("answer", frames, "demo")]
+    known, unknown, *more = answer[1:]
+    assert {"hook": "by its hook", "output": "by its output", "whole run": "whole runs"}[
+        told.get("known_by", "hook")
+    ] in known
+    assert "equal updates, equal weights" in unknown
+    assert ("rows of an epoch" in unknown) == (not told.get("rows", True))
+    named = told.get("named", ("epochs", "rows", "seed"))
+    own = [
+        what for what, name in {"batch": "rows", "epochs": "epochs", "seed": "seed"}.items()
+        if name not in named
+    ]  # fmt: skip
+    decides = [text for text in more if "decides on its" in text]
+    assert len(decides) == bool(own) and all(what in decides[0] for what in own)
+
+
+def test_an_epoch_that_is_a_whole_run_is_called_one(tmp_path):
+    frames = frames_of(program(tmp_path, **NOTHING), tmp_path / "tables")
+    first, *_ = of_section("answer", frames, "demo")
+    assert first.text.startswith("Yes: as two processes (`torch-ddp 1x2`) the whole program takes ")
+    texts = [
+        each.text
+        for section in ("why", "cost", "next")
+        for each in of_section(section, frames, "demo")
+    ]
+    assert not any("epoch" in text for text in texts), texts
+    assert "training s per epoch" not in page(frames, "demo", "Mine", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (3150, "An epoch of `train` has 3150 rows, in every configuration."),
+        (6300, "Not the same work: an epoch of `torch-ddp 1x2` has 6300 rows, and one of "
+               "`single 1x1` 3150."),
+    ],
+)  # fmt: skip
+def test_ranks_that_each_do_all_of_the_work_are_named(tmp_path, rows, text):
+    experiment = program(tmp_path)
+    for path in experiment.runs:
+        if "1x2" in path.parts:
+            epochs = [epoch | {"rows": rows} for epoch in read_json(path)["epochs"]]
+            changed([path], epochs=epochs)
+    frames = frames_of(experiment, tmp_path / "tables")
+    assert text in [each.text for each in of_section("answer", frames, "demo")]
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (0.0, "with the same scores"),
+        (0.001, "with scores not distinguishable"),
+        (0.1, "with a different `f1`"),
+    ],
+)
+def test_scores_that_a_program_reports_are_compared_over_repeats(tmp_path, more, text):
+    experiment = program(tmp_path)
+    for path in experiment.runs:
+        repeat = read_json(path)["repeat"]
+        added = (more if more > 0.05 else more * (-1) ** repeat) if "1x2" in path.parts else 0.0
+        scores = {"f1": 0.8 + 0.01 * repeat + added}
+        changed([path], evaluation={"rows": None, "scores": scores})
+    frames = frames_of(experiment, tmp_path / "tables")
+    first, *_ = of_section("answer", frames, "demo")
+    assert first.text.endswith(f"{text}.")
+    assert set(frames["mean_scores"]["score"]) == {"f1"}
+
+
+def test_seeds_that_a_command_does_not_name_are_not_what_scores_vary_by(tmp_path):
+    found = {}
+    for named in (("seed",), ()):
+        root = tmp_path / str(len(named))
+        frames = frames_of(program(root, named=named, scores={"f1": 0.9}), root / "tables")
+        found[named] = [
+            each.text for each in of_section("scores", frames, "demo")
+            if each.table == "mean_scores"
+        ]  # fmt: skip
+    assert all(text.startswith("Over seeds only, ") for text in found[("seed",)])
+    assert found[()] and all(text.startswith("Over repeats, ") for text in found[()])
+
+
+def test_times_that_are_known_in_different_ways_are_not_compared(tmp_path):
+    """One that holds the start-up says nothing of one that does not."""
+    experiment = program(tmp_path)
+    for path in experiment.runs:
+        if "1x2" in path.parts:
+            told = read_json(path)["program"] | {"known_by": "output"}
+            changed([path], program=told)
+    frames = frames_of(experiment, tmp_path / "tables")
+    (row,) = frames["speedup"].itertuples()
+    assert row.kind == "unavailable" and "in different ways: hook and output" in row.reason
+
+
+def test_other_files_or_packages_make_another_version_of_a_program(tmp_path):
+    one, *_ = program(tmp_path, repeats=1).runs
+    run = read_json(one)
+    changes = {
+        "program": run["program"] | {"files": {"train.py": "b" * 64}},
+        # The packages of a program are its own, also those that Escala has around its ranks.
+        "versions": run["versions"] | {"snakemake": "8"},
+    }
+    for name, change in changes.items():
+        assert not comparable.comparable(run, run | {name: change}).ok
+    moved = run["program"] | {"command": ["python", "other.py"]}
+    assert comparable.series(run) != comparable.series(run | {"program": moved})
+
+
+def test_measurements_of_programs_have_a_history(tmp_path):
+    experiment = program(tmp_path, repeats=2, **NOTHING)
+    added = add(tmp_path / "history", [experiment.folder])
+    assert (added.measurements, added.unreadable) == (4, {})
