@@ -1,0 +1,127 @@
+"""Programs in the workflow: real Snakemake and real programs, from the experiment to the page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from escala.core.files import read_json
+from tests.conftest import ROOT
+
+#: Rows are divided among the ranks, as scripts for `torchrun` do it.
+TRAIN = """
+import os, sys
+import numpy as np
+from escala_steps import epoch, score, steps
+
+batch, epochs, seed = map(int, sys.argv[1:])
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+x = np.random.default_rng(seed).random((4096, 64))[rank::ranks]
+for number in range(epochs):
+    for rows in steps([x[at : at + batch] for at in range(0, len(x), batch)]):
+        rows @ rows.T
+    epoch(loss=1 / (number + 1))
+score(f1=0.9)
+"""
+#: It names nothing, tells nothing, and fails where it is told to.
+WORK = """
+if [ -e {fails} ]; then echo "no more paper" >&2; exit 3; fi
+sleep 0.2
+"""
+REP = "results/mine/runs/none/{}/processes/{}/plain/native/rep1/run.json"
+
+
+def experiment_in(folder: Path) -> dict:
+    return {
+        "experiment": "mine",
+        "title": "Two programs",
+        "repeats": 1,
+        "noise_floor": True,
+        "oversubscribe": True,
+        "datasets": {"none": {"kind": "files"}},
+        "workloads": {
+            "train": {
+                "command": "python train.py {rows_of_rank} {epochs} {seed}",
+                "directory": str(folder), "files": ["train.py"],
+                "epochs": 3, "batch": {"rows": 64, "per": "global"},
+                "environment": {"python": sys.executable},
+            },
+            "work": {"command": "sh work.sh", "directory": str(folder), "files": ["work.sh"]},
+        },
+        "variants": {"plain": {"cores_per_process": 1}},
+        "configurations": [{"strategy": "processes", "layouts": ["1x1", "1x2"]}],
+        "references": [{"strategy": "processes", "layout": "1x1"}],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """Return a folder with the programs."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "work.sh").write_text(WORK.format(fails=tmp_path / "fails"))
+    return folder
+
+
+def started(done: subprocess.CompletedProcess) -> list[str]:
+    """Return the runs that began in a call, in their order."""
+    return re.findall(r"\[(.*?)\] starts", done.stdout + done.stderr)
+
+
+def test_programs_run_from_the_experiment_to_the_page(snakemake, tmp_path, programs):
+    """Also one that tells nothing, and one that fails and is repeated."""
+    kept = {"ESCALA_STORE": str(tmp_path / "store"), "ESCALA_MEASURE_AGAIN": ""}
+    (tmp_path / "fails").touch()
+    failed = snakemake(experiment=experiment_in(programs), **kept)
+    assert failed.returncode == 1, failed.stdout + failed.stderr
+    broken = read_json(tmp_path / REP.format("work", "1x2"))
+    assert broken["status"] == "failed"
+    assert "exit code 3" in broken["reason"] and "no more paper" in broken["reason"]
+    retry = [sys.executable, "-m", "scripts.retry", "results/mine"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(retry, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    (tmp_path / "fails").unlink()
+    done = snakemake(**kept)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert started(done) and not any("train" in name for name in started(done)), "those stay"
+
+    trained, worked = (read_json(tmp_path / REP.format(name, "1x2")) for name in ("train", "work"))
+    assert trained["program"]["known_by"] == "hook"
+    assert trained["training"]["global_batch"] == 64
+    assert [epoch["rows"] for epoch in trained["epochs"]] == [4096, 4096]
+    assert trained["evaluation"]["scores"] == {"loss": 1 / 3, "best_loss": 1 / 3, "f1": 0.9}
+    assert worked["program"]["known_by"] == "whole run" and worked["program"]["named"] == []
+    asked = ("global_batch", "rows_per_rank", "epochs_asked")
+    assert [worked["training"][name] for name in asked] == [None] * 3
+    assert worked["seeds"] == {"weights": None, "shuffle": None}
+    assert worked["seconds"]["train"] == worked["program"]["whole_seconds"] > 0.2
+
+    tables = tmp_path / "results/mine/tables"
+    ratios = pd.read_csv(tables / "speedup.csv")
+    assert list(ratios["kind"]) == ["measured", "measured"]
+    assert list(pd.read_csv(tables / "noise.csv")["pairs"]) == [1, 1]
+    summary = (tmp_path / "results/mine/summary.md").read_text()
+    assert "as two processes (`processes 1x2 work`) the whole program takes" in summary
+    assert "An epoch of `train` has 4096 rows, in every configuration." in summary
+    assert "<NA>" not in summary and "nan" not in summary.split()
+    for name in ("index.html", "multiqc/answer_mqc.json", "figures/seconds_per_epoch.svg"):
+        assert (tmp_path / "results/mine" / name).exists()
+
+    # What was measured is known by what decides it: the program's files, and not where they are.
+    moved = programs.rename(tmp_path / "elsewhere")
+    results = tmp_path / "results"
+    results.rename(tmp_path / "before")
+    target = REP.format("train", "1x2")
+    again = snakemake(target, experiment=experiment_in(moved), **kept)
+    assert again.returncode == 0 and started(again) == [], again.stdout + again.stderr
+    (moved / "train.py").write_text(TRAIN + "# another\n")
+    other = snakemake(target, **kept)
+    assert other.returncode == 0, other.stdout + other.stderr
+    assert any("1x2" in name for name in started(other))
