@@ -17,6 +17,11 @@ from escala.record.schema import read_result
 from escala.report.tables.runs import row
 
 Row = dict[str, Any]
+#: Packages that a history names in the versions of a program; the others have one digest.
+_FRAMEWORKS = {
+    "torch", "tensorflow", "tensorflow-cpu", "keras", "jax", "horovod", "mpi4py", "numpy",
+    "lightning", "transformers", "accelerate", "scikit-learn", "xgboost", "lightgbm",
+}  # fmt: skip
 
 
 class Found(NamedTuple):
@@ -123,18 +128,30 @@ def _row(run: dict, digest: str) -> Row:
     """Return the row of a measurement in the history, still without its ratio."""
     of_a_folder = dict.fromkeys(history.OF_A_FOLDER)
     columns = {k: v for k, v in row(run | of_a_folder).items() if k not in of_a_folder}
-    packages = sorted(comparable.versions(run).items())
     return {
         **columns,
         **{key: run[key] for key in ("experiment", "pair", "instrument", history.DOCUMENT)},
         "run_sha256": digest,
         "series_sha256": _digest(comparable.series(run)),
         "machines": comparable.machines(run),
-        "versions": ", ".join(f"{name} {version}" for name, version in packages),
+        "versions": _versions(run),
         "epoch_train_seconds": [epoch["train_seconds"] for epoch in run["epochs"]],
         "ratio": None,
         "ratio_refused": None,
     }
+
+
+def _versions(run: dict) -> str:
+    """Return the versions of a run, of which two texts are equal exactly if all versions are.
+
+    A program has all packages of its interpreter: a digest stands for most of them.
+    """
+    versions = comparable.versions(run)
+    if "program" in run:
+        named = {name: versions[name] for name in ("program", "python") if name in versions}
+        named |= {name: v for name, v in versions.items() if name.lower() in _FRAMEWORKS}
+        versions = named | {"packages": _digest(versions)[:12]}
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
 
 
 def _digest(content: Any) -> str:

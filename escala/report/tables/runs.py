@@ -17,6 +17,10 @@ _TRAINING = (
     "stopped_early", "parameters", "train_rows", "test_rows",
 )  # fmt: skip
 
+_OF_PROGRAMS = (
+    "command", "known_by", "named", "first_epoch_seconds", "program_seconds", "program_notes",
+)  # fmt: skip
+
 
 def rows(evidence: Evidence) -> Iterator[dict]:
     """Yield a row for each measurement."""
@@ -76,10 +80,10 @@ def row(run: Measurement) -> dict:
 
 
 def _program(run: Measurement) -> dict:
-    """Return what a program tells of itself, nothing of another workload."""
+    """Return what a program tells of itself; all of it is empty for other workloads."""
     told = run.get("program")
     if not told:
-        return {}
+        return dict.fromkeys(_OF_PROGRAMS)
     return {
         "command": " ".join(map(_quoted, told["command"])),
         "known_by": told["known_by"],
