@@ -50,7 +50,8 @@ def main() -> None:
             stage.rows_out = sum(filter(None, description["rows"].values()))
             # Without balancing these are all rows.
             stage.rows_in = sum(each.get("kept", 0) for each in counts.values()) or stage.rows_out
-            stage.files = [path for path in outputs.values() if path.exists()]
+            made = [inner for path in outputs.values() for inner in (path, *path.rglob("*"))]
+            stage.files = [path for path in made if path.is_file()]
         for name, stages in counts.items():
             print(name, *(f"{stage_name} {rows}" for stage_name, rows in stages.items()))
         for name in description.get("not_separable", ()):

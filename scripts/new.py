@@ -52,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
         "--data",
         metavar="PATH",
         help="a folder of FASTA files, one for each class; a CSV file; a folder with a folder of "
-        f"pictures for each class; MNIST or CIFAR-10; or `{SIMULATED}`",
+        f"pictures for each class; MNIST or CIFAR-10; a .npz file or a folder of .npy files; or "
+        f"`{SIMULATED}`",
     )
     parser.add_argument(
         "--workload", metavar="NAME|FOLDER", help="default: one for such data; FOLDER: your own"

@@ -16,6 +16,7 @@ from escala.data.writer import Blocks, save
 
 FORMAT = 1
 INPUT, TARGETS = "{side}_{name}.npy", "{side}_labels.npy"
+_COUNTED_AT_ONCE = 2**22
 
 
 class Side(NamedTuple):
@@ -23,13 +24,13 @@ class Side(NamedTuple):
 
     Attributes
     ----------
-    inputs : arrays of shape (rows, …) by name, in the order of the model's inputs. One without a
-        limit of its numbers may be computed while it is written.
-    targets : array of shape (rows, …).
+    inputs : arrays of shape (rows, …) by name, in the order of the model's inputs. Each may be
+        computed while it is written; who computes it keeps it below its limit.
+    targets : array of shape (rows, …), which may be computed too.
     """
 
     inputs: Mapping[str, np.ndarray | Blocks]
-    targets: np.ndarray
+    targets: np.ndarray | Blocks
 
 
 def write_split(
@@ -42,13 +43,14 @@ def write_split(
     provenance: str,
     classes: list[str] | None = None,
     below: Mapping[str, int] = MappingProxyType({}),
+    names: tuple[str, str] = (INPUT, TARGETS),
     **more: Any,
 ) -> dict:
     """Write the arrays of a split, and `dataset.json` last.
 
     Parameters
     ----------
-    output : folder that receives `{side}_{input}.npy`, `{side}_labels.npy` and `dataset.json`.
+    output : folder that receives the files of `names` and `dataset.json`.
     sides : `train`, `test`, and `validation` if there is one; their arrays agree in names, shapes
         and dtypes.
     kind, name : of the dataset.
@@ -58,6 +60,7 @@ def write_split(
         classes.
     below : exclusive upper limits of the whole numbers of inputs, by name. A workload gets the
         limit as `below` of the input's spec.
+    names : of the files of an input and of the targets.
     more : further entries of the description, as JSON values.
 
     Returns
@@ -69,19 +72,21 @@ def write_split(
     ValueError : an input holds a number that is not from 0 to below its limit.
     """
     _check_limits(sides, below)
-    first = sides["train"]
-    digests = {}
+    first, (input_file, targets_file) = sides["train"], names
+    digests, written = {}, {}
     with ExitStack() as files:
         for side, rows in sides.items():
             arrays = {
-                INPUT.format(side=side, name=key): array for key, array in rows.inputs.items()
+                input_file.format(side=side, name=key): array for key, array in rows.inputs.items()
             }
-            for file, array in (arrays | {TARGETS.format(side=side): rows.targets}).items():
+            for file, array in (arrays | {targets_file.format(side=side): rows.targets}).items():
                 path = files.enter_context(atomic(output / file))
                 save(path, array)
                 digests[file] = sha256_file(path)
+            written[side] = path
+        counts = {"classes": classes, "counts": _counts(written, classes)} if classes else {}
     described = [
-        _spec(key, array, INPUT.format(side="{side}", name=key))
+        _spec(key, array, input_file.format(side="{side}", name=key))
         | ({"below": below[key]} if key in below else {})
         for key, array in first.inputs.items()
     ]
@@ -93,9 +98,9 @@ def write_split(
         "leaky": False,
         "split_seed": seed,
         "inputs": described,
-        "targets": _spec("labels", first.targets, TARGETS),
-        "rows": {side: len(rows.targets) for side, rows in sides.items()},
-        **({"classes": classes, "counts": _counts(sides, classes)} if classes else {}),
+        "targets": _spec("labels", first.targets, targets_file),
+        "rows": {side: rows.targets.shape[0] for side, rows in sides.items()},
+        **counts,
         **more,
         "sha256": digests,
     }
@@ -175,6 +180,8 @@ def _check_limits(sides: Mapping[str, Side], below: Mapping[str, int]) -> None:
     for side, rows in sides.items():
         for name, limit in below.items():
             array = rows.inputs[name]
+            if isinstance(array, Blocks):
+                continue
             if array.size and not 0 <= int(array.min()) <= int(array.max()) < limit:
                 raise ValueError(
                     f"{name} of {side} holds numbers from {array.min()} to {array.max()}, "
@@ -182,12 +189,19 @@ def _check_limits(sides: Mapping[str, Side], below: Mapping[str, int]) -> None:
                 )
 
 
-def _counts(sides: Mapping[str, Side], classes: list[str]) -> dict[str, dict[str, int]]:
-    """Return the number of rows of each class on each side, by class; nothing is oversampled."""
-    counted = {
-        side: np.bincount(np.ravel(rows.targets), minlength=len(classes))
-        for side, rows in sides.items()
-    }
+def _counts(written: Mapping[str, Path], classes: list[str]) -> dict[str, dict[str, int]]:
+    """Return the number of rows of each class on each side, by class; nothing is oversampled.
+
+    Parameters
+    ----------
+    written : the file of the targets of each side, which is read in blocks.
+    """
+    counted = {side: np.zeros(len(classes), np.int64) for side in written}
+    for side, path in written.items():
+        targets = np.load(path, mmap_mode="r", allow_pickle=False).reshape(-1)
+        for begin in range(0, len(targets), _COUNTED_AT_ONCE):
+            block = targets[begin : begin + _COUNTED_AT_ONCE]
+            counted[side] += np.bincount(block, minlength=len(classes))
     return {
         name: {"balanced": int(counted["train"][label])}
         | {side: int(count[label]) for side, count in counted.items()}

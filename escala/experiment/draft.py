@@ -114,6 +114,14 @@ def _workloads(workload: str | None, dataset: Dataset, epochs: int) -> dict[str,
     """Return the workloads of a draft with their settings."""
     if workload is None:
         kind = dataset.settings["kind"]
+        if dataset.workload is None:
+            raise InputError(
+                "workload",
+                None,
+                f"no workload of Escala reads data of the kind {kind}",
+                "name the folder of yours: --workload FOLDER "
+                "(docs/how-to/bring-your-own-workload.md), or your own script: --command TEXT",
+            )
         fits = [
             name
             for name, each in WORKLOADS.items()

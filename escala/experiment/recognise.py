@@ -23,14 +23,14 @@ class Dataset:
     Attributes
     ----------
     name : of the dataset, from that of the data.
-    workload : the workload to train on it by default.
+    workload : the workload to train on it by default, None if Escala has none for such data.
     settings : of the dataset, without `split.seeds`.
     own_splits : whether each repeat trains and tests on a split of its own.
     not_read : names of what else is in the user's folder.
     """
 
     name: str
-    workload: str
+    workload: str | None
     settings: dict[str, Any] = field(hash=False)
     own_splits: bool = False
     not_read: tuple[str, ...] = ()
@@ -39,12 +39,13 @@ class Dataset:
 def recognised(data: str) -> Dataset:
     """Return the dataset that a path of a user's data stands for.
 
-    Nothing but names of files is read.
+    Nothing but names is read, and of arrays the targets.
 
     Parameters
     ----------
     data : a folder of FASTA files; a CSV file; a folder of pictures, of the files of MNIST or of
-        CIFAR-10, or CIFAR-10's archive; or `SIMULATED`. Environment variables and `~` are expanded.
+        CIFAR-10, or CIFAR-10's archive; a `.npz` file or a folder of `.npy` files; or `SIMULATED`.
+        Environment variables and `~` are expanded.
 
     Raises
     ------
@@ -61,7 +62,8 @@ def recognised(data: str) -> Dataset:
     raise InputError(
         "data",
         data,
-        "is no folder of FASTA files or pictures, no CSV file, and neither MNIST nor CIFAR-10",
+        "is no folder of FASTA files, pictures or .npy files, no CSV file, no .npz file, and "
+        "neither MNIST nor CIFAR-10",
         f"name one of these, and not a folder around it (FASTA files end in {', '.join(ENDINGS)}, "
         "pictures are PNG or JPEG), or write the experiment by hand: "
         "docs/reference/configuration.md",
@@ -196,11 +198,26 @@ def _pictures(path: Path, data: str) -> Dataset | None:
     )
 
 
+def _arrays(path: Path, data: str) -> Dataset | None:
+    """Recognise a `.npz` file, or a folder of `.npy` files.
+
+    Raises
+    ------
+    InputError : as `escala.data.arrays.guess.settings_of`.
+    """
+    # Imported here, because it imports NumPy.
+    from escala.data.arrays.guess import settings_of
+
+    found = settings_of(path, data)
+    return found and Dataset(named(path), None, {"kind": "arrays", **found, "split": {}})
+
+
 _RECOGNISERS: tuple[Callable[[Path, str], Dataset | None], ...] = (
     _genomes,
     _table,
     _digits,
     _cifar,
+    _arrays,
     _pictures,
 )
 

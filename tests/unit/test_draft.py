@@ -6,6 +6,7 @@ import gzip
 import json
 import shutil
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
@@ -68,6 +69,70 @@ def test_data_are_recognised_and_give_a_valid_experiment(data, kind, name, workl
         ("single", "1x1", "threads"),
         ("horovod-mpi", "1x2", "tuned"),
     }
+
+
+OF_ARRAYS = """
+description: A network for arrays.
+trained_by: steps
+data_kind: arrays
+settings: {type: object, additionalProperties: false, properties: {}}
+"""
+
+
+@pytest.fixture
+def for_arrays(tmp_path, registries):
+    folder = tmp_path / "network"
+    folder.mkdir()
+    (folder / "workload.yaml").write_text(OF_ARRAYS)
+    (folder / "model.py").touch()
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("names", "sides", "inputs"),
+    [
+        (("x", "y"), {"train"}, {"x"}),
+        (("x_train", "y_train", "x_test", "y_test"), {"train", "test"}, {"x"}),
+        (("Xtrain", "ytrain", "Xval", "yval", "Xtest", "ytest"),
+         {"train", "validation", "test"}, {"X"}),
+        (("train_images", "train_labels", "test_images", "test_labels"),
+         {"train", "test"}, {"images"}),
+        (("codes", "age", "target"), {"train"}, {"codes", "age"}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("archive", [True, False], ids=["npz", "folder"])
+def test_arrays_are_recognised_by_their_names(names, sides, inputs, archive, tmp_path, for_arrays):
+    targets = {"y", "labels", "target"}
+    arrays = {
+        name: np.arange(12) % 3
+        if targets & set(name.replace("y", "y_").split("_"))
+        else np.ones((12, 2))
+        for name in names
+    }
+    path = tmp_path / ("own.npz" if archive else "own")
+    if archive:
+        np.savez(path, **arrays)
+    else:
+        path.mkdir()
+        for name, array in arrays.items():
+            np.save(path / f"{name}.npy", array)
+    found = recognised(str(path)).settings
+    assert sides == {"train", "test", "validation"} & found.keys()
+    assert found["train"]["inputs"].keys() == inputs
+    assert found["classes"] == 3
+    experiment = Experiment(draft("mine", str(path), workload=for_arrays), "mine.yaml")
+    assert experiment.datasets["own"]["kind"] == "arrays"
+    with pytest.raises(InputError, match=r"no workload of Escala reads.*--command"):
+        draft("mine", str(path))
+
+
+def test_arrays_whose_names_tell_nothing_are_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", np.ones(3), np.ones(3))
+    with pytest.raises(InputError, match="arr_0, arr_1, and their names do not tell"):
+        recognised(str(tmp_path / "a.npz"))
+    (tmp_path / "b.npz").write_text("no archive")
+    with pytest.raises(InputError, match=r"b\.npz.*is no file of NumPy, or is damaged"):
+        recognised(str(tmp_path / "b.npz"))
 
 
 def test_classes_of_genomes_are_the_names_of_the_files_and_repeats_have_splits(fasta):

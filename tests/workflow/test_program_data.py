@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import yaml
+
+from tests.conftest import ROOT
+from tests.documented import files
+
+GUIDE = ROOT / "docs" / "how-to" / "your-own-arrays.md"
 RUN = "results/own/runs/photos/reads/processes/1x1/plain/native/rep1/run.json"
 
 
@@ -47,3 +54,42 @@ def test_a_changed_file_is_noticed_and_a_moved_folder_is_not_measured_again(
     done = snakemake(RUN, experiment=settings, **served)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / RUN).with_name("output").joinpath("read").read_text() == "two"
+
+
+def test_the_arrays_of_the_guide_are_trained_on(tmp_path, snakemake, registries):
+    for name, text in files(GUIDE).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    random = np.random.default_rng(0)
+    sides = {
+        side: (random.integers(0, 255, (rows, 4, 3), np.uint8), random.integers(0, 3, rows))
+        for side, rows in (("train", 96), ("test", 20))
+    }
+    arrays = {f"{n}_{s}": a for s, pair in sides.items() for n, a in zip("xy", pair, strict=True)}
+    np.savez(tmp_path / "data.npz", **arrays)
+    settings = yaml.safe_load((tmp_path / "arrays.yaml").read_text())
+    settings["configurations"][1]["strategy"] = "horovod-gloo"
+    # A program is given the same arrays.
+    settings["workloads"]["program"] = {
+        "command": ["sh", "-c", "cp {data.split}/train/x.npy {output}"],
+        "directory": "network",
+        "data_kind": "arrays",
+    }
+    settings["configurations"].append({"strategy": "processes", "layouts": ["1x1"]})
+    settings["datasets"]["pictures"]["train"] = {
+        "inputs": {"x": str(tmp_path / "data.npz:x_train")},
+        "targets": str(tmp_path / "data.npz:y_train"),
+    }
+    runs = "results/arrays/runs/pictures"
+    trained = f"{runs}/network/single/1x1/plain/native/rep1/run.json"
+    copied = f"{runs}/program/processes/1x1/plain/native/rep1/run.json"
+    done = snakemake(trained, copied, experiment=settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = json.loads((tmp_path / trained).read_text())
+    assert (run["status"], run["training"]["train_rows"], run["training"]["test_rows"]) == (
+        "ok", 86, 20,
+    )  # fmt: skip
+    assert run["evaluation"]["classes"] == ["cat", "dog", "horse"]
+    read = np.load((tmp_path / copied).with_name("output") / "x.npy")
+    assert read.shape == (86, 4, 3)
+    assert {row.tobytes() for row in read} <= {row.tobytes() for row in sides["train"][0]}

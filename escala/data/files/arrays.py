@@ -10,8 +10,9 @@ from typing import Any
 from escala.cache import digests
 from escala.cache.store import location
 from escala.core.files import write_json
+from escala.core.progress import progress
 from escala.core.readable import counted, size
-from escala.data.files.listed import files, progress, unreadable
+from escala.data.files.listed import files, unreadable
 
 KIND = "files"
 FORMAT = 1

@@ -8,16 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from escala.core.errors import InputError
+from escala.core.progress import progress
 
-#: Seconds between two lines about what takes long.
-SAID_EVERY = 5.0
 _SORTS = {
     stat.S_ISSOCK: "a socket",
     stat.S_ISFIFO: "a pipe",
@@ -92,19 +89,6 @@ def state(found: Mapping[str, Path], where: str) -> str:
             times = about.st_mtime_ns, about.st_ctime_ns
             told.update(repr((key, file.name, about.st_size, *times)).encode())
     return told.hexdigest()
-
-
-def progress(line: str) -> Callable[..., None]:
-    """Return a function that prints a line with its arguments, every 5 s at most."""
-    last = time.monotonic()
-
-    def say(*values: object) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SAID_EVERY:
-            last = time.monotonic()
-            print(line % values, file=sys.stderr, flush=True)
-
-    return say
 
 
 def unreadable(where: str, path: object, error: OSError) -> InputError:

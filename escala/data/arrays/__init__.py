@@ -1,0 +1,1 @@
+"""Arrays of a user's own, from `.npy` and `.npz` files."""

@@ -1,0 +1,101 @@
+"""Guess from the names of arrays which are inputs, which are targets, and of which side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from escala.core.errors import InputError
+from escala.data.arrays.headers import members, named, opened
+
+_TARGETS = {"y", "label", "labels", "target", "targets", "class", "classes", "output", "outputs"}
+_SIDES = {"train": "train", "training": "train", "tr": "train"}
+_SIDES |= dict.fromkeys(("test", "testing", "te"), "test")
+_SIDES |= dict.fromkeys(("val", "valid", "validation", "dev"), "validation")
+#: More different numbers than these are a quantity, and no classes.
+MOST_CLASSES = 1000
+
+
+def settings_of(path: Path, data: str) -> dict[str, Any] | None:
+    """Return the settings of a dataset from a `.npz` file or a folder of `.npy` files.
+
+    Returns
+    -------
+    `train`, `test` and `validation` as far as they are there, and `classes` if the targets are the
+    whole numbers from 0 to their largest. None if the path is no such file or folder.
+
+    Raises
+    ------
+    InputError : the arrays have names of which the targets cannot be told.
+    """
+    if path.is_file() and path.suffix.lower() == ".npz":
+        found = {name: f"{data}:{name}" for name in members(path, "data")}
+    elif path.is_dir():
+        folder = data.rstrip("/")
+        found = {file.stem: f"{folder}/{file.name}" for file in sorted(path.glob("*.npy"))}
+    else:
+        found = {}
+    if not found:
+        return None
+    sides = _divided(found, data)
+    classes = _classes(path, sides["train"]["targets"])
+    return sides | ({"classes": classes} if classes else {})
+
+
+def _divided(found: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
+    """Return inputs and targets of each side, by the words in the names of arrays."""
+    sides: dict[str, dict[str, Any]] = {}
+    for name, place in found.items():
+        words = [w for w in re.split(r"[^A-Za-z0-9]+", name) if w]
+        words = [part for word in words for part in _parts(word)]
+        side = next((_SIDES[w.lower()] for w in words if w.lower() in _SIDES), "train")
+        rest = [w for w in words if w.lower() not in _SIDES]
+        of_side = sides.setdefault(side, {"inputs": {}, "targets": []})
+        if _TARGETS & {w.lower() for w in rest}:
+            of_side["targets"].append(place)
+        else:
+            of_side["inputs"]["-".join(rest)[:64] or "x"] = place
+    for side in sides.values():
+        if len(side["targets"]) != 1 or not side["inputs"]:
+            raise _unclear(found, data)
+        [side["targets"]] = side["targets"]
+    if "train" not in sides:
+        raise _unclear(found, data)
+    return sides
+
+
+def _parts(word: str) -> Iterable[str]:
+    """Return a word, or the two that `Xtrain`, `ytest` and the like are made of."""
+    match = re.fullmatch(r"([XxYy])(train|test|val|valid)", word)
+    return match.groups() if match else (word,)
+
+
+def _unclear(found: Iterable[str], data: str) -> InputError:
+    return InputError(
+        "data",
+        data,
+        f"holds the arrays {', '.join(found)}, and their names do not tell inputs from targets",
+        "save them as x and y, or x_train, y_train, x_test, y_test; or write the experiment by "
+        "hand: docs/how-to/your-own-arrays.md",
+    )
+
+
+def _classes(path: Path, place: str) -> int | None:
+    """Return the number of classes if targets are all the numbers from 0, each at least once."""
+    array = named(place)
+    inside = array.member or Path(place).name
+    where = path if array.member else path / inside
+    with opened(array._replace(path=where), "data") as (handle, _):
+        try:
+            targets = np.lib.format.read_array(handle, allow_pickle=False)
+        except ValueError:
+            return None
+    if targets.dtype.kind not in "iub" or targets.shape[1:] not in ((), (1,)) or not targets.size:
+        return None
+    largest = int(targets.max())
+    whole = targets.min() == 0 and 0 < largest < MOST_CLASSES
+    return largest + 1 if whole and len(np.unique(targets)) == largest + 1 else None
