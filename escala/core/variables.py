@@ -24,6 +24,9 @@ Environment = Mapping[str, str]
 #: Names of further variables that the user passes to the ranks, divided by commas.
 PASS = "ESCALA_PASS"
 
+#: The variable that names the folder of its marks to a program (`escala/hook`).
+MARKS = "ESCALA_STEPS"
+
 #: Patterns of names that processes need and that change no result, with what they are for.
 NEUTRAL = {
     r"HOME|USER|LOGNAME|SHELL|TERM|PATH": "programs and folders of the user",

@@ -74,6 +74,8 @@ class Probe:
     #: The place of the probe: in each `rank`; beside the ranks of each `node`, in a process that
     #: runs `program`; or once for the whole `run`, in an existing process.
     scope: ClassVar[Literal["rank", "node", "run"]]
+    #: How the workloads are trained whose runs it can capture (`escala.workloads`).
+    kinds: ClassVar[frozenset[str]] = frozenset({"steps"})
     #: JSON Schema of its key in an experiment, as `section` returns it.
     settings: ClassVar[dict]
     #: JSON Schema of the result of `read`, which `run.json` holds under the probe's name, null in
@@ -97,10 +99,10 @@ class Probe:
 
     @classmethod
     def applies(cls, run: Run, strategy: type[Strategy]) -> bool:
-        """Return whether it can capture a run; by default every run trained by steps."""
+        """Return whether it can capture a run; by default every run trained by one of `kinds`."""
         from escala.workloads import WORKLOADS
 
-        return WORKLOADS[run.workload].kind == "steps"
+        return WORKLOADS[run.workload].kind in cls.kinds
 
     @classmethod
     def steps(cls, values: dict) -> int | None:

@@ -107,10 +107,11 @@ class Energy(Probe):
     """The energy of every device of the nodes during the training steps, and their idle power."""
 
     scope = "node"
+    kinds = frozenset({"steps", "command"})
     settings = section(
-        "Separate runs of one epoch of every gradient-trained configuration, in which one process "
-        "on each node reads its energy counters. Without complete counters these runs are "
-        "unavailable.",
+        "Separate runs of every program, and of one epoch of every gradient-trained configuration, "
+        "in which one process on each node reads its energy counters. Without complete "
+        "counters these runs are unavailable.",
         enabled=False,
         repeats={
             "description": "Energy runs of each configuration. They are spread evenly among the "

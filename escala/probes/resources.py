@@ -26,6 +26,7 @@ from escala import cli
 from escala.core import clock
 from escala.core.children import die_with_parent
 from escala.core.files import read_json, write_json
+from escala.probes._started import Started, cpu_seconds
 from escala.probes.base import Probe, section
 
 if (
@@ -100,9 +101,10 @@ class Resources(Probe):
     """Processor, memory and network use of each process, sampled by a process of its node."""
 
     scope = "node"
+    kinds = frozenset({"steps", "command"})
     settings = section(
-        "A separate run of one epoch of every gradient-trained configuration, in which a process "
-        "outside the ranks samples what they use.",
+        "A separate run of every program, and of one epoch of every gradient-trained "
+        "configuration, in which a process outside the ranks samples what they use.",
         enabled=False,
         seconds={
             "description": "Seconds from one sample to the next.",
@@ -132,16 +134,22 @@ class Resources(Probe):
 
     @contextmanager
     def around(self, process, node):
-        announce(self.folder, process, node)
+        starts = read_json(self.folder / "request.json")["kind"] == "command"
+        announce(self.folder, process, node, starts)
         yield
 
     def read(self, processes):
         return summary(read(self.folder), trained(processes))
 
 
-def announce(folder: Path, rank: int, node: int) -> None:
-    """Write `rank{rank}.pid`, by which the sampler of `node` finds this process."""
-    content = {"node": node, "pid": os.getpid(), "started": clock.started()}
+def announce(folder: Path, rank: int, node: int, starts: bool = False) -> None:
+    """Write `rank{rank}.pid`, by which the sampler of `node` finds this process.
+
+    Parameters
+    ----------
+    starts : whether it starts a program, whose processes are sampled in its place.
+    """
+    content = {"node": node, "pid": os.getpid(), "started": clock.started(), "starts": starts}
     write_json(folder / f"rank{rank}.pid", content, durable=False)
 
 
@@ -162,7 +170,7 @@ def trained(processes: list[dict]) -> dict[int, tuple[float, float] | None]:
 
 def _steps(process: dict) -> tuple[float, float] | None:
     """Return when the training steps of a process began and ended, since its last resumption."""
-    epochs = process["epochs"][max(process["resumed_after"], default=0) :]
+    epochs = process["epochs"][max(process.get("resumed_after", ()), default=0) :]
     if not epochs:
         return None
     return epochs[0]["began"], epochs[-1]["began"] + epochs[-1]["train_seconds"]
@@ -201,8 +209,7 @@ def sample(folder: Path, node: int, interface: str, seconds: float = SAMPLE_SECO
             for rank in ranks.values():
                 row = rank.sample(interface)
                 if row is not None:
-                    percent, memory = on_gpus.get(rank.pid, (None, None))
-                    writer.writerow(row | {"gpu_percent": percent, "gpu_memory_bytes": memory})
+                    writer.writerow(row | rank.on_gpus(on_gpus))
             if ranks and all(rank.ended for rank in ranks.values()):
                 return output
             time.sleep(max(0.0, begin + number * seconds - time.monotonic()))
@@ -215,15 +222,19 @@ def _meet(folder: Path, node: int, ranks: dict[int, _Rank]) -> None:
         if number not in ranks:
             announced = read_json(path)
             if announced["node"] == node:
-                ranks[number] = _Rank(number, announced["pid"], announced["started"])
+                ranks[number] = _Rank(
+                    number, announced["pid"], announced["started"], announced["starts"]
+                )
 
 
 class _Rank:
-    """A rank's process, and its state between samples."""
+    """A rank's process, or those of the program that it starts, and their state between samples."""
 
-    def __init__(self, number: int, pid: int, started: float):
+    def __init__(self, number: int, pid: int, started: float, starts: bool = False):
         self.number, self.pid = number, pid
         self._process = _process(pid, started)
+        self._started = Started(self._process) if starts and self._process else None
+        self._sampled: list[psutil.Process] = []
         self._cpu: tuple[float, float] | None = None
         self._seen: dict[str, tuple[int, int]] = {}
         self._switches = (0, 0)
@@ -239,18 +250,28 @@ class _Rank:
         try:
             return self._row(self._process, interface)
         except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-            self._process = None
+            # A process of a program may end before the rank does.
+            if not (self._started and _runs(self._process)):
+                self._process = None
             return None
 
-    def _row(self, process: psutil.Process, interface: str) -> dict:
-        # A new process with the same id, or one that is only waiting to be reaped.
-        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+    def on_gpus(self, use: Mapping[int, tuple[float | None, int | None]]) -> dict:
+        """Return the use of GPUs by what was sampled last, from that of each process."""
+        found = [use[process.pid] for process in self._sampled if process.pid in use]
+        percent, memory = zip(*found, strict=True) if found else ((None,), (None,))
+        return {"gpu_percent": _sum(*percent), "gpu_memory_bytes": _sum(*memory)}
+
+    def _row(self, process: psutil.Process, interface: str) -> dict | None:
+        if not _runs(process):
             raise psutil.NoSuchProcess(self.pid)
         seconds = time.monotonic()
+        self._sampled = sampled = self._started.processes() if self._started else [process]
+        if not sampled:
+            return None
         with process.oneshot():
-            cpu_percent = _unless_denied(self._cpu_percent, process)
-            memory = _unless_denied(process.memory_info)
-        threads = _unless_denied(_threads, self.pid)
+            cpu_percent = _unless_denied(self._cpu_percent, sampled)
+            memory = _unless_denied(_memory, sampled)
+        threads = _unless_denied(_threads, sampled)
         voluntary, involuntary = self._count(threads) if threads else (None, None)
         sent, received = _unless_denied(_traffic, self.pid, interface) or (None, None)
         return {
@@ -261,19 +282,18 @@ class _Rank:
             "threads_running": threads and sum(state == b"R" for state, _ in threads.values()),
             "voluntary_switches": voluntary,
             "involuntary_switches": involuntary,
-            "rss_bytes": memory and memory.rss,
+            "rss_bytes": memory,
             "sent_bytes": sent,
             "received_bytes": received,
         }
 
-    def _cpu_percent(self, process: psutil.Process) -> float | None:
+    def _cpu_percent(self, processes: list[psutil.Process]) -> float | None:
         """Return the use of the processor since the last call, in percent, at first None."""
-        times = process.cpu_times()
-        now = (time.monotonic(), times.user + times.system)
+        now = (time.monotonic(), cpu_seconds(processes, ended=self._started is not None))
         before, self._cpu = self._cpu, now
         if before is None:
             return None
-        return round(100 * (now[1] - before[1]) / (now[0] - before[0]), 2)
+        return round(100 * max(0.0, now[1] - before[1]) / (now[0] - before[0]), 2)
 
     def _count(self, threads: dict[str, tuple[bytes, tuple[int, int]]]) -> tuple[int, int]:
         """Add the counts of the threads since the last sample: a thread's counter ends with it."""
@@ -296,21 +316,35 @@ def _process(pid: int, started: float) -> psutil.Process | None:
         return None
 
 
-def _threads(pid: int) -> dict[str, tuple[bytes, tuple[int, int]]]:
+def _runs(process: psutil.Process) -> bool:
+    """Return false for another process with the same id, and for one that waits to be reaped."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _memory(processes: list[psutil.Process]) -> int:
+    """Return the resident memory of some processes; what they share counts for each of them."""
+    return sum(process.memory_info().rss for process in processes)
+
+
+def _threads(processes: list[psutil.Process]) -> dict[str, tuple[bytes, tuple[int, int]]]:
     """Return the state, and the voluntary and involuntary switches, of each thread (man 5 proc).
 
     `psutil.Process.num_ctx_switches` has only those of the main thread.
     """
     found = {}
-    for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - twice as fast
-        try:
-            status = Path(f"/proc/{pid}/task/{thread}/status").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # It has ended since it was listed.
-        voluntary, involuntary = map(int, _SWITCHES.findall(status))
-        found[thread] = (_STATE.search(status)[1], (voluntary, involuntary))
+    for task in (f"/proc/{process.pid}/task" for process in processes):
+        for thread in os.listdir(task):  # noqa: PTH208 - twice as fast
+            try:
+                status = Path(f"{task}/{thread}/status").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # It has ended since it was listed.
+            voluntary, involuntary = map(int, _SWITCHES.findall(status))
+            found[thread] = (_STATE.search(status)[1], (voluntary, involuntary))
     if not found:
-        raise ProcessLookupError(f"process {pid} has no threads left")
+        raise ProcessLookupError("the process has no threads left")
     return found
 
 
@@ -367,8 +401,8 @@ class Gpus:
             return None
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+def _sum(*numbers: float | None) -> float | None:
+    return None if None in numbers else sum(numbers)
 
 
 def read(folder: Path) -> pd.DataFrame:

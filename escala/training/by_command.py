@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from escala.core.errors import Diverged, Failed
+from escala.core.variables import MARKS
 from escala.probes import Probe
 from escala.strategies.shared.place import Place
 from escala.training import child, marks
 from escala.training.data import STEP_COLUMNS
 from escala.training.marks import Epoch, Mark
 from escala.training.process import load_reader
-from escala.training.program_place import MARKS, rows_of_rank, values, variables
+from escala.training.program_place import rows_of_rank, values, variables
 from escala.workloads.program import Program
 
 _TRACEBACK = "Traceback (most recent call last)"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from escala.core.variables import MARKS
 from escala.runtime.launch import CALLERS_PATH
 from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
@@ -14,8 +15,6 @@ from escala.workloads.program import DATA, Program, environment
 
 #: The folder of the module that programs may import.
 HOOK = Path(__file__).resolve().parents[1] / "hook"
-#: The variable that names the folder of the marks.
-MARKS = "ESCALA_STEPS"
 #: Variables of a rank that are not its program's: those of the project, which finds its own modules
 #: by `PYTHONPATH`, and of a job step, by which libraries would choose another way to start.
 _OF_RANK = re.compile(r"ESCALA_\w+|PYTHONPATH")

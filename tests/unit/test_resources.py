@@ -28,7 +28,7 @@ INTERVAL_SECONDS = 0.05
 RANK = """
 import json, pathlib, sys
 from escala.probes.resources import announce
-announce(pathlib.Path({folder!r}), {rank}, {node})
+announce(pathlib.Path({folder!r}), {rank}, {node}, {starts})
 print("ready", flush=True)
 sys.stdin.readline()
 {body}
@@ -88,6 +88,36 @@ thread.join()
 print("sent", flush=True)
 """
 
+# A rank that starts a program, and a neighbour that holds more memory. The first process of the
+# program starts one that works and ends, and one that leaves its session.
+STARTING = """
+import os, subprocess
+def start(file, **variables):
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    program = [sys.executable, {folder!r} + "/" + file]
+    process = subprocess.Popen(program, env=os.environ | variables, **pipes)
+    process.stdout.readline()
+    return process
+neighbour = start("neighbour.py")
+program = start("program.py", ESCALA_STEPS="marks")
+print("started", flush=True)
+"""
+STARTED = {
+    "neighbour.py": "held = bytearray(400 << 20); print(flush=True); input()",
+    "second.py": "held = bytearray(50 << 20); print(flush=True); input()",
+    "third.py": "import time\nwhile time.process_time() < 0.5: pass",
+    "program.py": """
+import subprocess, sys, os
+here, pipes = os.path.dirname(__file__), dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+held = bytearray(100 << 20)
+second = subprocess.Popen([sys.executable, here + "/second.py"], start_new_session=True, **pipes)
+second.stdout.readline()
+subprocess.run([sys.executable, here + "/third.py"])
+print(flush=True)
+input()
+""",
+}
+
 ALLOCATING = """
 held = bytearray(200_000_000)  # Written to: filled with zeros.
 print("held", flush=True)
@@ -110,8 +140,16 @@ class Run:
         self.folder = folder
         self.processes: list[subprocess.Popen] = []
 
-    def rank(self, body: str = "", rank: int = 0, node: int = 0, within: tuple[str, ...] = ()):
-        program = RANK.format(folder=str(self.folder), rank=rank, node=node, body=body)
+    def rank(
+        self,
+        body: str = "",
+        rank: int = 0,
+        node: int = 0,
+        within: tuple[str, ...] = (),
+        starts: bool = False,
+    ):
+        names = {"rank": rank, "node": node, "starts": starts, "body": body}
+        program = RANK.format(folder=str(self.folder), **names)
         process = self._start([*within, sys.executable, "-c", program])
         assert process.stdout.readline() == "ready\n"
         return process
@@ -231,6 +269,25 @@ def test_memory_held_is_seen(run):
     assert ask(rank) == "held\n"
     run.samples(2)
     assert run.summary()["rss_bytes_max"] - before == pytest.approx(2e8, rel=0.1)
+
+
+def test_the_processes_of_a_program_are_sampled_in_place_of_the_rank(run):
+    for name, content in STARTED.items():
+        (run.folder / name).write_text(content)
+    rank = run.rank(STARTING.format(folder=str(run.folder)), starts=True)
+    run.sampler()
+    # The rank has announced itself, and there is no program yet.
+    assert until(lambda: (run.folder / "node0.resources.csv").exists())
+    assert run.table().empty
+    assert ask(rank) == "started\n"
+    run.samples(4)
+    rows = run.table()
+    used = (rows["cpu_percent"] / 100 * rows["seconds"].diff()).sum()
+    assert run.summary()["rss_bytes_max"] == pytest.approx((150 << 20) + 25e6, abs=25e6)
+    # The third process has ended and is counted; no other one has worked.
+    assert 0.4 < used < 1.5
+    tell(rank)
+    assert until(lambda: run.processes[-1].poll() == 0)
 
 
 def test_bytes_are_those_of_the_interface_in_the_ranks_own_namespace(run):
