@@ -6,6 +6,7 @@ from pathlib import Path
 
 from escala.probes import of_run
 from escala.record import steps
+from escala.record.diagnose import tail
 from escala.record.disturbance import disturbance
 from escala.record.invariants import misplaced
 from escala.record.outcome import Outcome
@@ -31,11 +32,23 @@ def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict
         return Outcome("failed", problem)
     known_by = min((each["known_by"] for each in everyone), key=_WAYS.index)
     telling = [each for each in everyone if each["known_by"] == known_by]
-    numbers = {tuple(epoch["epoch"] for epoch in each["epochs"]) for each in telling}
-    if len(numbers) > 1:
-        ended = ", ".join(str(each[-1] if each else 0) for each in sorted(numbers))
-        return Outcome("failed", f"the processes ended after different numbers of epochs: {ended}")
-    epochs = [_joined([each["epochs"][i] for each in telling]) for i in range(len(numbers.pop()))]
+    patterns = [key for key in ("epoch_ends", "step_ends") if plan["start"]["program"][key]]
+    if known_by == WHOLE and patterns:
+        said = f"{' and '.join(patterns)} matched no line of its output. Remedy: mend the pattern"
+        return Outcome("failed", f"{said}{tail(folder, 0)}")
+    ends = {
+        rank: each["epochs"][-1]["epoch"]
+        for rank, each in enumerate(everyone)
+        if each["known_by"] == known_by
+    }
+    if len(set(ends.values())) > 1:
+        least, most = min(ends, key=ends.get), max(ends, key=ends.get)
+        return Outcome(
+            "failed",
+            f"rank {least} ended after {ends[least]} epochs, and rank {most} after {ends[most]}. "
+            "Remedy: let all make the same number of epochs",
+        )
+    epochs = [_joined(list(same)) for same in zip(*(e["epochs"] for e in telling), strict=True)]
     train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
     rows = [epoch["rows"] for epoch in epochs]
     startups = [each["seconds"]["startup"] for each in telling]
@@ -60,7 +73,7 @@ def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict
         "known_by": known_by,
         "first_epoch_seconds": max(each["first_epoch"] or 0 for each in telling) or None,
         "whole_seconds": max(each["seconds"]["whole"] for each in everyone),
-        "notes": sorted({note for each in everyone for note in each["notes"]}),
+        "notes": sorted({note for each in everyone for note in each["notes"]}) + _uneven(telling),
     }
     probe = of_run(plan, folder)
     if probe and probe.result:
@@ -75,6 +88,14 @@ def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict
         "epochs_done": epochs[-1]["epoch"],
     }
     return Outcome("ok")
+
+
+def _uneven(telling: list[dict]) -> list[str]:
+    """Return what is to be said if the processes made different numbers of steps."""
+    steps = [sum(epoch["steps"] or 0 for epoch in each["epochs"]) for each in telling]
+    if len(set(steps)) < 2:
+        return []
+    return [f"the ranks made different numbers of steps: from {min(steps)} to {max(steps)}"]
 
 
 def _joined(same: list[dict]) -> dict:

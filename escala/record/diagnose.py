@@ -27,8 +27,8 @@ _NO_MEMORY = re.compile(
 )
 #: Colours and moves of a terminal, and what else is no text.
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-#: How a rank's log begins that starts a program.
-_STARTS = " escala: starts "
+#: What a rank that starts a program writes itself.
+_OWN = re.compile(r" escala: (starts \[.*|done)$")
 #: Bytes that an MPI rank takes of the shared memory (Open MPI's `btl_vader_segment_size`).
 _SHARED_BYTES = 4 * 2**20
 SHARED_MEMORY = Path("/dev/shm")
@@ -66,6 +66,9 @@ def failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     folder : the ranks' folder, with their logs.
     kills : what `memory_kills` returned before the run.
     """
+    if not (folder / "launcher.log").exists():
+        reason = "the folder of the run was removed while it ran. Remedy: let the program write "
+        return Outcome("failed", f"{reason}only below {{output}}")
     outcome = _failure(code, folder, kills)
     about = "; ".join(_hints(outcome.reason, folder))
     return Outcome(outcome.status, f"{outcome.reason}{about and f'; {about}'}")
@@ -178,7 +181,7 @@ def _launchers_cause(folder: Path) -> str:
 def _last_lines(log: Path, lines: int = 5) -> str:
     text = log.read_text(errors="replace") if log.exists() else ""
     written = [line for line in _CONTROL.sub("", text).splitlines() if line.strip()]
-    last = [line for line in written[-lines - 1 :] if _STARTS not in line][-lines:]
+    last = [line for line in written[-lines - 2 :] if not _OWN.search(line)][-lines:]
     if written and not last:
         return "; it wrote nothing"
     return "; its last lines: " + " | ".join(last)[-800:] if last else ""

@@ -73,6 +73,10 @@ def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         error.code = ended.code
         raise
     notes = [*written.notes, *_notes(program, ended, written, known_by, place, unread)]
+    undefined = {name for m in reported for name, v in m.values.items() if not math.isfinite(v)}
+    notes += [
+        f"it reported {name} that is no finite number: left out" for name in sorted(undefined)
+    ]
     if known_by == marks.OUTPUT and len(reported) < len(written.marks.marks):
         notes.append("most lines of its steps arrived at once, so the times of steps are not known")
     return _measured(known_by, epochs, reported, started, ended.at, folder, place) | {

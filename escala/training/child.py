@@ -104,12 +104,14 @@ def run(
         with _ended_with(child, known):
             try:
                 ended.at = _read_all(read, child, written, ended.cores)
+                ended.code, ended.asked = child.wait(), empty.asked
+                # Other ranks fail because of this one, and must not be seen first.
+                ended.left = _end_left(known, 0.0 if ended.code else GRACE_SECONDS)
             finally:
-                os.close(read)
                 if child.poll() is None:
                     children.stop([child])
-            ended.code, ended.asked = child.wait(), empty.asked
-            ended.left = _end_left(known)
+                    _end_left(known, 0.0)
+                os.close(read)
     return ended
 
 
@@ -203,34 +205,25 @@ def _waiting(source: int) -> bool:
     return bool(select.select([source], [], [], 0)[0])
 
 
-def _end_left(known: set[int], grace_seconds: float = GRACE_SECONDS) -> int:
-    """End what is left of a program after some time; return how many processes that were."""
-    deadline = time.monotonic() + grace_seconds
-    while (left := _left(known)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    found = set(left)
-    while left:
+def _end_left(known: set[int], grace_seconds: float) -> int:
+    """End what is left of a program after some time; return how many processes that were.
+
+    Parameters
+    ----------
+    known : the children of this process that are none of the program's.
+    """
+    deadline, ended = time.monotonic() + grace_seconds, set()
+    # As one ends, its children become those of this process: until there is none.
+    while left := [p for p in psutil.Process().children(recursive=True) if p.pid not in known]:
         for process in left:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+            with suppress(psutil.NoSuchProcess, ChildProcessError):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    os.waitpid(process.pid, os.WNOHANG)
+                elif time.monotonic() > deadline:
+                    process.kill()
+                    ended.add(process)
         time.sleep(0.01)
-        left = _left(known)
-        found |= set(left)
-    return len(found)
-
-
-def _left(known: set[int]) -> list[psutil.Process]:
-    """Return the processes that are left of a program, after taking note of those that ended."""
-    left = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess, ChildProcessError):
-            if process.pid in known:
-                continue
-            if process.status() == psutil.STATUS_ZOMBIE:
-                os.waitpid(process.pid, os.WNOHANG)
-            else:
-                left.append(process)
-    return left
+    return len(ended)
 
 
 class Written:

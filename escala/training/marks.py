@@ -103,8 +103,8 @@ def flowing(marks: Sequence[Mark]) -> list[Mark]:
     distinct = {event: len(set(found)) for event, found in times.items()}
     if distinct[EPOCH] < len(times[EPOCH]):
         raise Failed(
-            f"the ends of {len(times[EPOCH])} epochs arrived at {distinct[EPOCH]} times: the "
-            "program holds its output back. Remedy: terminal: true, or let it flush each line"
+            "the ends of several epochs arrived at once: the program holds its output back. "
+            "Remedy: terminal: true, or let it flush each line"
         )
     held = distinct[STEP] < len(times[STEP]) / 2
     return [mark for mark in marks if not (held and mark.event == STEP)]
@@ -148,9 +148,10 @@ class Searched:
     """
 
     def __init__(self, epoch_ends: str | None, step_ends: str | None):
-        asked = {EPOCH: epoch_ends, STEP: step_ends}
+        # A line that ends an epoch may end its last step.
+        asked = {STEP: step_ends, EPOCH: epoch_ends}
         self.patterns = {event: re.compile(text) for event, text in asked.items() if text}
-        self._rest = ""
+        self._rest, self._rest_time = "", 0.0
         self._searching = ""
         self.marks: list[Mark] = []
 
@@ -160,15 +161,22 @@ class Searched:
         return f"{self._searching}_ends", self.patterns[self._searching].pattern
 
     def feed(self, text: str, time: float) -> None:
-        """Search what arrived at a time; a line may end with a return to its beginning."""
+        """Search what arrived at a time.
+
+        A line may end with a return to its beginning, which a progress bar writes only before the
+        next line. So its time is that of its last character.
+        """
         first, *others = _ENDS.split(text)
+        if first or not self._rest:
+            self._rest_time = time
+        self._rest += first[: _LONGEST - len(self._rest)]
         if not others:
-            self._rest += first[: _LONGEST - len(self._rest)]
             return
+        self.marks += self._found(self._rest, self._rest_time)
         *lines, rest = others
-        for line in [self._rest + first, *lines]:
+        for line in lines:
             self.marks += self._found(line[:_LONGEST], time)
-        self._rest = rest[:_LONGEST]
+        self._rest, self._rest_time = rest[:_LONGEST], time
 
     def _found(self, line: str, time: float) -> Iterator[Mark]:
         for event, pattern in self.patterns.items():
