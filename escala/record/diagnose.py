@@ -107,13 +107,13 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
     if errors:
         rank, error = min(
             ((rank, read_json(path)) for rank, path in errors.items()),
-            key=lambda each: (each[1]["at"], each[0]),
+            key=lambda each: (each[1].get("at", 0.0), each[0]),
         )
         # A refusal names its reason and remedy. Its last lines would be a traceback.
         lines = "" if error["status"] == "unavailable" else tail(folder, rank)
         if error["status"] == "out-of-memory" or _NO_MEMORY.search(error["reason"]):
             return _out_of_memory(f"rank {rank}: {error['reason']}", lines)
-        code = error["code"]
+        code = error.get("code")
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
         if (code and _NO_MEMORY.search(lines)) or (killed and _killed_for_memory(folder, kills)):
             return _out_of_memory(f"rank {rank}: {error['reason']}", lines)
