@@ -70,7 +70,7 @@ def _genomes() -> str | None:
 
 
 def _pictures() -> str | None:
-    folder = os.environ.get("ESCALA_PICTURES")
+    folder = os.environ.get("ESCALA_PICTURES", "ESCALA_TORCH", "ESCALA_MPI")
     return None if folder and Path(folder).is_dir() else "ESCALA_PICTURES does not name a folder"
 
 
@@ -128,7 +128,7 @@ NEEDS = {
 
 
 #: Settings of the user's that tests read; they start without any other.
-DECLARED = ("ESCALA_REQUIRE", "ESCALA_GENOMES", "ESCALA_PICTURES")
+DECLARED = ("ESCALA_REQUIRE", "ESCALA_GENOMES", "ESCALA_PICTURES", "ESCALA_TORCH", "ESCALA_MPI")
 #: Folders of tests in the order to start them: what takes long first, so that no worker is left
 #: with it while the others have nothing to do.
 ORDER = ("cluster", "workflow", "browser", "unit")
