@@ -35,17 +35,20 @@ def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
 
     The estimate of a run is the median of earlier runs of its configuration. Without these it is
     the median for its dataset and workload, and without these it comes from the reference rate and
-    all epochs, as if no run stopped early. If the number of rows is unknown, as before the first
-    download, its time is unavailable.
+    all epochs, as if no run stopped early. The time is unavailable of a program, whose speed nobody
+    knows before, and if the number of rows is unknown, as before the first download.
     """
     if not runs:
         return "Estimated training time: none, no run has to be measured."
-    earlier, rough, unknown = [], [], 0
+    earlier, rough, unknown, programs = [], [], 0, 0
     seconds_of = _EarlierRuns(experiment)
     for run in runs:
         measured = seconds_of.median(run)
         if measured is not None:
             earlier.append(measured)
+            continue
+        if WORKLOADS[run.workload].kind == "command":
+            programs += 1
             continue
         guess = _from_reference_rate(run, experiment(run.experiment))
         if guess is None:
@@ -62,6 +65,8 @@ def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
     ]
     if unknown:
         parts.append(f"unavailable for {unknown}, whose number of rows is not known yet")
+    if programs:
+        parts.append(f"unavailable for {programs} of programs that were not measured here before")
     text = f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
     return " ".join([text, *_untimed(runs, experiment)])
 
@@ -134,8 +139,6 @@ def _names(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
-    if WORKLOADS[run.workload].kind == "command":  # Nothing is known of a program's speed.
-        return None
     size, settings = expected(run, experiment), experiment.settings_of(run)
     length, rows = size.values, size.train_rows
     if length is None:

@@ -4,6 +4,7 @@ from escala.data import kind_of
 from escala.data.genomes.settings import letters_kept
 from escala.data.paths import expanded_path
 from escala.predict import LENGTH_ERRORS, predicting
+from escala.workloads import WORKLOADS
 
 
 def genomes(wildcards):
@@ -51,6 +52,8 @@ def length_errors_of(wildcards):
 
 def predicting_code(wildcards, script, *further):
     """Return a digest of a script that predicts; refuse a kind without `queries` and `further`."""
+    if WORKLOADS[wildcards.workload].kind == "command":
+        refuse(f"{wildcards.workload} is a program: it keeps no model to classify with")
     for part in ("queries", *further):
         module_of(wildcards, part)
     kind = kind_of(dataset(wildcards))

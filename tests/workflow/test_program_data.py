@@ -39,6 +39,8 @@ def test_a_changed_file_is_noticed_and_a_moved_folder_is_not_measured_again(
     served = {"ESCALA_MEASURE_AGAIN": "0"}
     done = snakemake(RUN, experiment=settings, **served)
     assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert "unavailable for 1 of programs that were not measured here before" in said
     assert (tmp_path / RUN).with_name("output").joinpath("read").read_text() == "one"
     first = json.loads((tmp_path / RUN).read_text())
     assert first["status"] == "ok"
@@ -56,7 +58,7 @@ def test_a_changed_file_is_noticed_and_a_moved_folder_is_not_measured_again(
     assert (tmp_path / RUN).with_name("output").joinpath("read").read_text() == "two"
 
 
-def test_the_arrays_of_the_guide_are_trained_on(tmp_path, snakemake, registries):
+def test_the_arrays_of_the_guide_are_trained_on(tmp_path, snakemake, dry_run, registries):
     for name, text in files(GUIDE).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -83,7 +85,10 @@ def test_the_arrays_of_the_guide_are_trained_on(tmp_path, snakemake, registries)
     runs = "results/arrays/runs/pictures"
     trained = f"{runs}/network/single/1x1/plain/native/rep1/run.json"
     copied = f"{runs}/program/processes/1x1/plain/native/rep1/run.json"
-    done = snakemake(trained, copied, experiment=settings)
+    settings["predict"] = {"inputs": {"new": str(tmp_path / "new.npy")}}
+    np.save(tmp_path / "new.npy", sides["test"][0])
+    predicted = "results/arrays/predictions/pictures/{}/1x1/plain/native/rep1/new.tsv"
+    done = snakemake(predicted.format("network/single"), copied, experiment=settings)
     assert done.returncode == 0, done.stdout + done.stderr
     run = json.loads((tmp_path / trained).read_text())
     assert (run["status"], run["training"]["train_rows"], run["training"]["test_rows"]) == (
@@ -93,3 +98,9 @@ def test_the_arrays_of_the_guide_are_trained_on(tmp_path, snakemake, registries)
     read = np.load((tmp_path / copied).with_name("output") / "x.npy")
     assert read.shape == (86, 4, 3)
     assert {row.tobytes() for row in read} <= {row.tobytes() for row in sides["train"][0]}
+
+    table = (tmp_path / predicted.format("network/single")).read_text().splitlines()
+    assert table[0].split("\t")[:2] == ["row", "predicted"] and len(table) == 21
+    code, planned = dry_run(predicted.format("program/processes"), experiment=settings)
+    assert code and "program is a program: it keeps no model to classify with" in planned
+    assert "Traceback" not in planned
