@@ -1,0 +1,184 @@
+"""Programs over two nodes: they find each other over the link, and end with their job."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from escala.core.files import read_json
+from escala.experiment import Experiment, load
+from tests.cluster.conftest import eventually
+from tests.cluster.test_runs import in_a_job, is_over, snakemake
+
+pytestmark = pytest.mark.cluster
+
+RATE = 100  # Mbit/s
+SENT_BYTES, STEPS = 250_000, 8
+#: Takes its place from the variables, and sends bytes over TCP in every step.
+SENDING = f"""
+import json, os, socket, sys, time
+from escala_steps import begin, epoch, step
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+told = {{"cores": sorted(os.sched_getaffinity(0)), "host": os.uname().nodename}}
+with open(f"{{sys.argv[1]}}/told{{rank}}.json", "w") as file:
+    json.dump(told | {{"variables": dict(os.environ)}}, file)
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+def other():
+    while True:
+        try:
+            return socket.create_connection(address)
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+peer = socket.create_server(address).accept()[0] if rank == 0 else other()
+def receive(size):
+    while size:
+        size -= len(peer.recv(size))
+for _ in range(2):
+    begin()
+    for _ in range({STEPS}):
+        if rank == 0:
+            peer.sendall(bytes({SENT_BYTES}))
+            receive(1)
+        else:
+            receive({SENT_BYTES})
+            peer.sendall(b"x")
+        step(rows=int(sys.argv[2]))
+    epoch()
+"""
+#: Joins the others through MPI, by the names of Open MPI 4 in mpi.h.
+JOINING = """
+import ctypes
+from escala_steps import begin, epoch, score
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+begin()
+mpi.MPI_Init(None, None)
+world, size = ctypes.byref(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_world")), ctypes.c_int()
+mpi.MPI_Comm_size(world, ctypes.byref(size))
+mpi.MPI_Barrier(world)
+epoch()
+score(world=size.value)
+mpi.MPI_Finalize()
+"""
+#: Starts a process that leaves its session and its parent, and waits.
+LEAVING = """
+import subprocess, sys, time
+waits = [sys.executable, "-c", "import time; time.sleep(3600)"]
+again = f"import subprocess; subprocess.Popen({waits!r}, start_new_session=True)"
+subprocess.run([sys.executable, "-c", again])
+print("started", flush=True)
+time.sleep(3600)
+"""
+
+
+def experiment(folder: Path) -> dict:
+    workload = {"directory": str(folder), "batch": {"rows": 32, "per": "global"}}
+    return {
+        "experiment": "programs",
+        "title": "Programs over two nodes",
+        "repeats": 1,
+        "datasets": {"none": {"kind": "files"}},
+        "networks": {"slow": {"rate": f"{RATE}mbit"}},
+        "variants": {"plain": {}},
+        "workloads": {
+            "sending": workload | {"command": "python sending.py {output} {rows_of_rank}"},
+            "joining": workload | {"command": "python joining.py"},
+            "leaving": workload | {"command": "python leaving.py"},
+        },
+        "configurations": [
+            {"strategy": strategy, "layouts": ["2x1"]}
+            for strategy in ("torch-ddp", "mpi", "own-launcher")
+        ],
+        "references": [{"strategy": "torch-ddp", "layout": "2x1"}],
+    }
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory) -> tuple[Path, Experiment, Path]:
+    """The folder of the runs, the experiment, and the dataset."""
+    folder = tmp_path_factory.mktemp("programs")
+    for name, text in (("sending", SENDING), ("joining", JOINING), ("leaving", LEAVING)):
+        (folder / f"{name}.py").write_text(text)
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment(folder)))
+    found = load(folder / "experiment.yaml")
+    done = snakemake(folder, *found.dataset_files(), "--cores", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, found, folder / found.split_folder("none", 1)
+
+
+def request(found: Experiment, workload: str, strategy: str, launcher: str = "auto") -> dict:
+    [run] = [r for r in found.runs if (r.workload, r.strategy) == (workload, strategy)]
+    return found.request(run) | {"launcher": launcher}
+
+
+@pytest.fixture(scope="module")
+def results(put_up, programs) -> dict[str, dict]:
+    """What a job measured, one run after the other, by the name of the run."""
+    put_up()
+    folder, found, data = programs
+    requests = {
+        "sending": request(found, "sending", "torch-ddp"),
+        "srun": request(found, "joining", "mpi", "srun"),
+        "mpirun": request(found, "joining", "mpi", "mpirun"),
+    }
+    runs = [(each, data, folder / name / "run.json", 100) for name, each in requests.items()]
+    job = in_a_job(folder, *runs)
+    assert eventually(lambda: is_over(job), seconds=300)
+    return {name: read_json(folder / name / "run.json") for name in requests}
+
+
+def test_programs_find_each_other_over_the_link(results, programs):
+    run = results["sending"]
+    assert run["status"] == "ok", run["reason"]
+    assert run["ranks"]["launcher"] == "srun"
+    told = [read_json(programs[0] / f"sending/output/told{rank}.json") for rank in range(2)]
+    assert [each["host"] for each in told] == run["ranks"]["hosts"] == ["n1", "n2"]
+    assert [each["cores"] for each in told] == run["ranks"]["cores"]
+    for each in told:
+        assert each["variables"]["GLOO_SOCKET_IFNAME"] == run["ranks"]["interface"] == "eth0"
+        assert each["variables"]["OMP_NUM_THREADS"] == "1"
+        # A job step's would lead a library to another way to start.
+        assert not [n for n in each["variables"] if n.startswith("SLURM") and n != "SLURM_CONF"]
+    # The marks of both nodes are read, and a step takes what the link needs for its bytes.
+    assert run["program"]["known_by"] == "hook"
+    assert [each["rank"] for each in run["step_seconds"]["per_rank"]] == [0, 1]
+    assert run["step_seconds"]["count"] == STEPS
+    needed = 8 * SENT_BYTES / (RATE * 1e6)
+    assert needed < run["step_seconds"]["median"] < 5 * needed
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_a_program_joins_the_others_through_mpi_although_its_rank_does_not(launcher, results):
+    run = results[launcher]
+    assert run["status"] == "ok", run["reason"]
+    assert run["ranks"]["launcher"] == launcher
+    assert run["evaluation"]["scores"]["world"] == 2
+
+
+def test_nothing_of_a_program_outlives_its_job(lab, programs):
+    folder, found, data = programs
+    output = folder / "leaving" / "run.json"
+    job = in_a_job(folder, (request(found, "leaving", "own-launcher"), data, output, 300))
+    logs = [output.parent / "ranks" / f"rank{rank}.log" for rank in range(2)]
+    assert eventually(lambda: all("started" in log.read_text() for log in logs if log.exists()))
+    assert eventually(lambda: len(of_programs(output.parent)) == 4), of_programs(output.parent)
+    subprocess.run(["scancel", job], check=True)
+    assert eventually(lambda: is_over(job))
+    assert eventually(lambda: not of_programs(output.parent), seconds=30)
+
+
+def of_programs(folder: Path) -> list[psutil.Process]:
+    """Return the processes of this machine, which has all nodes, that have a run's marks."""
+    mark = f"ESCALA_STEPS={folder}".encode()
+    found = []
+    for process in psutil.process_iter():
+        try:
+            variables = Path(f"/proc/{process.pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if mark in variables and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
