@@ -1,0 +1,284 @@
+"""Programs under each strategy that starts them, as real processes of one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from escala.core.files import read_json
+from escala.experiment import Experiment, Run, load
+from tests.conftest import ROOT
+from tests.workflow.conftest import arguments_of
+
+#: Joins the others through MPI, by the names of Open MPI 4 in mpi.h.
+JOINING = """
+import ctypes
+from escala_steps import begin, epoch, score
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+begin()
+mpi.MPI_Init(None, None)
+world, size = ctypes.byref(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_world")), ctypes.c_int()
+mpi.MPI_Comm_size(world, ctypes.byref(size))
+mpi.MPI_Barrier(world)
+epoch()
+score(world=size.value)
+mpi.MPI_Finalize()
+"""
+#: A script for Keras and Horovod, as its guide has it.
+TRAINING = """
+import sys
+import numpy as np
+import tensorflow as tf
+import horovod.tensorflow.keras as hvd
+import escala_steps
+hvd.init()
+rows, epochs, seed = map(int, sys.argv[1:])
+tf.random.set_seed(seed)
+x = np.random.default_rng(seed).random((256, 16), np.float32)[hvd.rank() :: hvd.size()]
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01))
+model.compile(optimizer, "mse")
+first = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+marks = escala_steps.keras("tensorflow.keras.callbacks")
+model.fit(x, x[:, :1], rows, epochs, verbose=0, callbacks=[first, marks], shuffle=False)
+escala_steps.score(world=hvd.size())
+"""
+#: What a program with `tf.distribute` finds; the servers of others are not reached.
+READING = """
+import json, os
+from escala_steps import begin, epoch, score
+begin()
+told = json.loads(os.environ["TF_CONFIG"])
+epoch()
+score(world=len(told["cluster"]["worker"]), index=told["task"]["index"])
+"""
+#: A launcher: starts as many ranks as its command says, on its own cores, and waits for them.
+LAUNCHING = """
+import os, subprocess, sys
+ranks, node = sys.argv[1], int(sys.argv[2])
+rank = '''
+import os, sys, time
+from escala_steps import begin, epoch, score, step
+for _ in range(2):
+    begin()
+    held = bytearray(30 << 20)
+    for _ in range(5):
+        time.sleep(0.1)
+        step(rows=16)
+    epoch()
+score(cores=len(os.sched_getaffinity(0)), threads=int(os.environ["OMP_NUM_THREADS"]))
+'''
+started = [subprocess.Popen([sys.executable, "-c", rank]) for _ in range(int(ranks))]
+sys.exit(max(process.wait() for process in started))
+"""
+PROGRAMS = {
+    "joining": (JOINING, "python joining.py"),
+    "training": (TRAINING, "python training.py {rows_of_rank} {epochs} {seed}"),
+    "reading": (READING, "python reading.py"),
+    "launching": (LAUNCHING, "python launching.py {ranks_of_node} {node}"),
+}
+#: The workload that runs under each strategy, and the probe of its run.
+UNDER = {
+    "mpi": ("joining", None),
+    "horovod-mpi": ("training", "timeline"),
+    "horovod-gloo": ("training", None),
+    "tf-config": ("reading", None),
+    "own-launcher": ("launching", "resources"),
+}
+MEASURING = """
+import json, sys
+from pathlib import Path
+from escala.record.run import measure
+for request, data, output in json.loads(sys.argv[1]):
+    measure(request, Path(data), Path(output), 200)
+"""
+
+
+def experiment_in(folder: Path) -> dict:
+    common = {"directory": str(folder), "epochs": 2, "batch": {"rows": 32, "per": "global"}}
+    return {
+        "experiment": "started",
+        "title": "Programs under each strategy",
+        "repeats": 1,
+        "oversubscribe": True,
+        "datasets": {"none": {"kind": "files"}},
+        "workloads": {
+            name: common | {"command": command, "files": [f"{name}.py"]}
+            for name, (_, command) in PROGRAMS.items()
+        },
+        "variants": {"plain": {}},
+        "configurations": [{"strategy": strategy, "layouts": ["1x2"]} for strategy in UNDER],
+        "references": [{"strategy": "mpi", "layout": "1x2"}],
+        "timeline": {"enabled": True},
+        "resources": {"enabled": True, "seconds": 0.1},
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("started")
+
+
+@pytest.fixture(scope="module")
+def runs(folder) -> dict[str, dict]:
+    """The results by strategy."""
+    for name, (text, _) in PROGRAMS.items():
+        (folder / f"{name}.py").write_text(text)
+    return measured(folder, experiment_in(folder))
+
+
+def measured(folder: Path, settings: dict) -> dict[str, dict]:
+    """Measure the run of each strategy of an experiment, and return the results by strategy."""
+    (folder / "experiment.yaml").write_text(json.dumps(settings))
+    found = load(folder / "experiment.yaml")
+    call = [sys.executable, "-m", "snakemake", *arguments_of(folder, *found.dataset_files())]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = {each.strategy: each for each in chosen(found)}
+    data = str(folder / found.split_folder("none", 1))
+    calls = [(found.request(run), data, str(folder / run.file)) for run in runs.values()]
+    # Those of another training in the caller's shell.
+    other = {"RANK": "7", "WORLD_SIZE": "9", "TF_CONFIG": "{}", "OMPI_COMM_WORLD_SIZE": "9"}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURING, json.dumps(calls)],
+        cwd=folder,
+        env=os.environ | other | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {strategy: read_json(folder / run.file) for strategy, run in runs.items()}
+
+
+def chosen(found: Experiment) -> list[Run]:
+    """Return the run of each strategy in `UNDER`, and every run of other workloads."""
+    runs = [*found.runs, *found.probed("timeline"), *found.probed("resources")]
+    return [
+        run
+        for run in runs
+        if (run.workload, run.instrument) == UNDER.get(run.strategy, (run.workload, None))
+        or run.workload not in PROGRAMS
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["mpi", "horovod-mpi", "horovod-gloo", "tf-config"])
+def test_a_programs_ranks_find_each_other(strategy, runs):
+    run = runs[strategy]
+    assert run["status"] == "ok", run["reason"]
+    assert run["ranks"]["launcher"] == ("mpirun" if "mpi" in strategy else "local")
+    assert run["evaluation"]["scores"]["world"] == 2
+
+
+def test_a_script_for_horovod_makes_the_same_steps_over_both_transports(runs):
+    mpi, gloo = (runs[f"horovod-{transport}"] for transport in ("mpi", "gloo"))
+    for run in (mpi, gloo):
+        assert run["program"]["known_by"] == "hook"
+        assert [epoch["steps"] for epoch in run["epochs"]] == [8]
+    assert mpi["epochs"][0]["loss"] == pytest.approx(gloo["epochs"][0]["loss"], rel=1e-3)
+
+
+def test_horovods_timeline_of_a_script_is_kept(runs, folder):
+    [timeline] = folder.glob("results/started/runs/**/timeline.json")
+    assert {"ALLREDUCE", "NEGOTIATE_ALLREDUCE"} <= {e.get("name") for e in read_json(timeline)}
+
+
+def test_a_launcher_of_its_own_is_started_once_with_all_cores(runs):
+    run = runs["own-launcher"]
+    assert run["status"] == "ok", run["reason"]
+    [cores] = run["ranks"]["cores"]
+    assert {"cores": len(cores), "threads": 1}.items() <= run["evaluation"]["scores"].items()
+    assert run["epochs"][0]["steps"] == 5
+
+
+def test_the_ranks_of_a_launcher_are_what_the_probe_samples(runs):
+    [of_node] = runs["own-launcher"]["resources"]
+    assert of_node["samples"] >= 3
+    # The launcher and its ranks, with what they hold, and not the process that started them.
+    assert 60 << 20 < of_node["rss_bytes_max"] < 200 << 20
+    assert of_node["cpu_percent_mean"] < 100
+
+
+@pytest.fixture
+def torch() -> str:
+    """Return the interpreter that `ESCALA_TORCH` names."""
+    python = os.environ.get("ESCALA_TORCH", "")
+    if not Path(python).is_file():
+        pytest.skip("ESCALA_TORCH names no interpreter with torch")
+    return python
+
+
+DDP = """
+import os, sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from escala_steps import epoch, score, steps
+def train(rank, ranks, rows):
+    model = DistributedDataParallel(torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(2):
+        for batch in steps([torch.ones(rows, 8)] * 10):
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+        epoch()
+    score(world=dist.get_world_size(), threads=torch.get_num_threads())
+    dist.destroy_process_group()
+def spawned(rank, ranks, rows):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[3]}
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    train(rank, ranks, rows)
+if __name__ == "__main__" and len(sys.argv) > 2:
+    ranks = int(sys.argv[2])
+    torch.multiprocessing.spawn(spawned, (ranks, int(sys.argv[1])), ranks)
+elif __name__ == "__main__":
+    dist.init_process_group("gloo")
+    train(dist.get_rank(), dist.get_world_size(), int(sys.argv[1]))
+"""
+TORCHRUN = (
+    "python -m torch.distributed.run --nnodes {nodes} --nproc-per-node {ranks_of_node} "
+    "--node-rank {node} --master-addr {address} --master-port {port} ddp.py {rows_of_rank}"
+)
+ACCELERATE = (
+    "python -m accelerate.commands.launch --cpu --num_machines {nodes} --num_processes {ranks} "
+    "--machine_rank {node} --main_process_ip {address} --main_process_port {port} "
+    "--mixed_precision no --dynamo_backend no ddp.py {rows_of_rank}"
+)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("strategy", "command"),
+    [
+        ("torch-ddp", "python ddp.py {rows_of_rank}"),
+        ("processes", "python ddp.py {rows_of_rank}"),
+        ("own-launcher", TORCHRUN),
+        ("own-launcher", ACCELERATE),
+        ("own-launcher", "python ddp.py {rows_of_rank} {ranks_of_node} {port}"),
+    ],
+    ids=["torch-ddp", "processes", "torchrun", "accelerate", "spawn"],
+)
+def test_torch_trains_under_each_way_to_start_it(strategy, command, torch, tmp_path):
+    if "accelerate" in command and subprocess.run([torch, "-c", "import accelerate"]).returncode:
+        pytest.skip("that interpreter has no accelerate")
+    (tmp_path / "ddp.py").write_text(DDP)
+    settings = experiment_in(tmp_path) | {
+        "configurations": [{"strategy": strategy, "layouts": ["1x2"]}],
+        "references": [{"strategy": strategy, "layout": "1x2"}],
+        "workloads": {
+            "ddp": {
+                "command": command, "directory": str(tmp_path), "files": ["ddp.py"],
+                "environment": {"python": torch}, "batch": {"rows": 32, "per": "global"},
+            }
+        },
+    }  # fmt: skip
+    [result] = measured(tmp_path, settings).values()
+    assert result["status"] == "ok", result["reason"]
+    assert result["program"]["known_by"] == "hook"
+    assert {"world": 2, "threads": 1}.items() <= result["evaluation"]["scores"].items()
