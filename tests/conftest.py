@@ -70,7 +70,7 @@ def _genomes() -> str | None:
 
 
 def _pictures() -> str | None:
-    folder = os.environ.get("ESCALA_PICTURES", "ESCALA_TORCH", "ESCALA_MPI")
+    folder = os.environ.get("ESCALA_PICTURES")
     return None if folder and Path(folder).is_dir() else "ESCALA_PICTURES does not name a folder"
 
 
