@@ -12,7 +12,7 @@ from escala.analysis.statistics import ratio_interval
 from escala.core.readable import counted
 from escala.experiment.references import ONE_PROCESS, Configuration
 from escala.record.comparable import paired
-from escala.report.tables.views import labelled
+from escala.report.tables.views import labelled, unit
 
 DATA = ["dataset", "workload"]
 PARTS = list(Configuration._fields)
@@ -43,8 +43,9 @@ def lines(tables: Tables) -> Iterator[str]:
             ratio = ratios.loc[name]
             yield f"  ratio to {ratio['reference_label']}: {_ratio(ratio)}"
         step = (row.step_seconds, row.step_low_seconds, row.step_high_seconds)
-        yield f"  step: {_spread(*(1000 * value for value in step), digits=1)} ms"
-        yield f"  epoch: {row.train_seconds_per_epoch:.2f} s of training"
+        if pd.notna(row.step_seconds):
+            yield f"  step: {_spread(*(1000 * value for value in step), digits=1)} ms"
+        yield f"  {unit(tables, row.workload)}: {row.train_seconds_per_epoch:.2f} s of training"
         yield from _parts(parts[(parts[[*DATA, *PARTS]] == list(name)).all(axis=1)])
     yield from _between_variants(tables["runs"])
 

@@ -675,7 +675,7 @@ def test_rungs_of_a_ladder_are_drawn_with_what_they_are_worth(tmp_path):
     for expected in ("from slow to slower", "1.25 (", "all changes multiplied"):
         assert expected in words
     change = "every rank trains on its own part of the rows and not on all of them"
-    long = {"ladder": frames["ladder"].replace({"from slow to slower": change})}
+    long = frames | {"ladder": frames["ladder"].replace({"from slow to slower": change})}
     assert change.replace(" ", "") in "".join(_drawn("ladder", long).split())
 
 

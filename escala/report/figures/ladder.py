@@ -21,6 +21,7 @@ from escala.report.figures.common import (
     wrapped_names,
 )
 from escala.report.figures.looks import described
+from escala.report.tables.views import unit
 
 CATEGORY = "Time"
 NEEDS = "ladders"
@@ -44,8 +45,8 @@ def draw(tables: Tables) -> Figure:
     grid = figure.subplots(len(ladders), 1, squeeze=False, height_ratios=heights)
     several = [key for key in ("dataset", "workload") if table[key].nunique() > 1]
     for axes, (_, rows) in zip(grid.flat, ladders, strict=True):
-        _waterfall(axes, rows)
         first = rows.iloc[0]
+        _waterfall(axes, rows, f"time per {unit(tables, first['workload'])}")
         heading = ", ".join([*(first[key] for key in several), first["ladder"]])
         axes.set_title(wrap(heading, 6, PANEL_TITLE), loc="left")
     title(figure, WHAT, table)
@@ -61,7 +62,7 @@ _READING = (
 )
 
 
-def _waterfall(axes: Axes, rows: pd.DataFrame) -> None:
+def _waterfall(axes: Axes, rows: pd.DataFrame, what: str) -> None:
     is_rung = rows["part"] == RUNG
     ends = rows["ratio"].where(is_rung).fillna(1.0).cumprod()
     starts = ends.shift(fill_value=1.0)
@@ -93,7 +94,7 @@ def _waterfall(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_yticks(range(len(rows) + 1), wrapped_names([rows["before"].iloc[0], *labels]))
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * axes.get_xlim()[1])
-    axes.set_xlabel(wrap(f"time per epoch (1: {rows['before'].iloc[0]})", 6, PANEL_TITLE))
+    axes.set_xlabel(wrap(f"{what} (1: {rows['before'].iloc[0]})", 6, PANEL_TITLE))
     axes.grid(axis="y", visible=False)
 
 

@@ -27,7 +27,7 @@ from escala.report.figures.common import (
     wrap,
 )
 from escala.report.figures.looks import MARKERS, Colour, described, in_order
-from escala.report.tables.views import trained_by_steps
+from escala.report.tables.views import only_whole_runs, per_epoch, trained_by_steps
 
 CATEGORY = "Time"
 NEEDS = "several nodes"
@@ -53,12 +53,15 @@ def draw(tables: Tables) -> Figure:
     grid = figure.subplots(len(parts), 1, squeeze=False)[:, 0]
     for axes, (heading, frame) in zip(grid, parts, strict=True):
         _panel(axes, frame, _reference(measured, frame, tables["speedup"]), names)
+        what = per_epoch(tables, frame["workload"].iloc[0]).replace(" per ", "\nper ")
+        axes.set_ylabel(f"{what} (s)")
         axes.set_title(wrap(heading, 4.0, PANEL_TITLE))
-    title(figure, WHAT, across)
+    title(figure, f"{per_epoch(tables).capitalize()} by nodes and network", across)
     note(
         figure,
         [
-            "Training steps only. Bars: 95 % interval of the median, which is the range "
+            *["Training steps only."] * (not only_whole_runs(tables)),
+            "Bars: 95 % interval of the median, which is the range "
             "for fewer than six runs; dashed: the reference on one node, which uses no network; "
             "hollow: ranks shared cores (oversubscribed); crosses: estimated, from runs cut short.",
             *gaps(tables["runs"]),
@@ -94,7 +97,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, reference: pd.DataFrame, names: dict
     layouts = frame.sort_values("processes").groupby("nodes")["layout"].unique().map(" ".join)
     ticks = [nodes for nodes in range(1, most + 1) if nodes in layouts or nodes == 1]
     axes.set_xticks(ticks, [f"{nodes}\n{layouts.get(nodes, '')}" for nodes in ticks])
-    axes.set(ylabel="training time\nper epoch (s)", xlim=(0.8, most + 0.4))
+    axes.set(xlim=(0.8, most + 0.4))
     axes.set_xlabel("nodes, and the layouts measured on them")
     # Between 10 Mbit/s and a copy in memory, times differ by a factor of a hundred.
     axes.set_yscale("log")
