@@ -25,6 +25,7 @@ NAME = "escala"
 PROJECT = ("Snakefile", "config.yaml", "escala", "scripts")
 #: Subcommands that are modules of `scripts/`, with one sentence on each.
 SCRIPTS = {
+    "try": "measure your own training script: do more processes, or more threads, pay?",
     "advise": "recommend a layout for a goal, from measurements and predictions",
     "lab": "run a SLURM cluster on this machine, with links of a chosen rate",
     "history": "keep measurements of many sessions and machines, and query them",
@@ -36,6 +37,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 TEACHING = """\
 the most common things:
+  escala try -- python train.py          your own script: do more processes or threads pay?
   escala run                             the default experiment: does a second process pay here?
   escala check                           what this machine can run
   escala new                             write an experiment on your own data

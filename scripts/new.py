@@ -1,25 +1,30 @@
-"""Write the file of an experiment on your own data, with a comment on each key.
+"""Write the file of an experiment on your own data or program, with a comment on each key.
 
-Without --data, in a terminal, it asks. The experiment is checked before it is written.
+Without --data and --command, in a terminal, it asks. The experiment is checked before it is
+written.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from escala import cli
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.experiment import Experiment, check_name, files
+from escala.experiment import Experiment, check_name, draft_program, files
 from escala.experiment.draft import DEFAULTS, draft, text
+from escala.experiment.draft_program import Draft
 from escala.experiment.recognise import SIMULATED, recognised
 
 
 def main() -> int | None:
+    if any(word.partition("=")[0] == "--command" for word in sys.argv[1:]):
+        return _write_program()
     arguments = _parser().parse_args()
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     force = given.pop("force")
@@ -56,6 +61,12 @@ def _parser() -> argparse.ArgumentParser:
         f"`{SIMULATED}`",
     )
     parser.add_argument(
+        "--command",
+        metavar="TEXT",
+        help="in place of --data: your own program, as in 'python train.py --batch {rows}'; its "
+        "options are those of escala try: escala new --command TEXT --help",
+    )
+    parser.add_argument(
         "--workload", metavar="NAME|FOLDER", help="default: one for such data; FOLDER: your own"
     )
     parser.add_argument(
@@ -71,6 +82,52 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
     return parser
+
+
+def _write_program() -> None:
+    """Write the file that `escala try` writes, and measure nothing."""
+    parser = argparse.ArgumentParser(prog="escala new", description=_write_program.__doc__)
+    parser.add_argument("--command", required=True, metavar="TEXT", help="the program to start")
+    draft_program.add_options(parser)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="default: escala-NAME.yaml"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    arguments = parser.parse_args()
+    output = arguments.output
+    arguments.name = arguments.name or (output and output.stem)
+    drafted = draft_of_program([arguments.command], arguments)
+    output = output or drafted.file
+    Experiment(drafted.settings, output)
+    content = text(drafted.settings, drafted.notes, "escala new")
+    require_place(output, drafted.name, content, arguments.force)
+    with atomic(output) as temporary:
+        temporary.write_text(content, encoding="utf-8")
+    print("\n".join([*drafted.said, f"Written: {output}"]))
+    print(f"Next: escala run --experiment {output} --dry-run")
+
+
+def draft_of_program(command: Sequence[str], options: argparse.Namespace) -> Draft:
+    """Return the draft of a program that is looked for where the shell of the user does."""
+    path = os.environ.get("ESCALA_USER_PATH", os.environ.get("PATH", os.defpath))
+    return draft_program.draft(command, options, path)
+
+
+def require_place(file: Path, name: str, content: str, force: bool) -> None:
+    """Refuse to replace another experiment, or to take the name of one.
+
+    Raises
+    ------
+    InputError : the file exists and holds something else, or the name belongs to another file.
+    """
+    if file.exists() and file.read_text(errors="replace") != content and not force:
+        raise InputError(
+            file,
+            file.name,
+            "exists, and differs from what these options give",
+            f"measure it as it is: escala run -e {file}; or add --force, or --name",
+        )
+    check_owner(name, file)
 
 
 def _default(name: str) -> str:
@@ -94,11 +151,11 @@ def _checked(settings: dict[str, Any], output: Path, force: bool) -> str:
     if output.exists() and not force:
         raise InputError(output, output.name, "exists", "choose another name, or add --force")
     Experiment(drafted, output)
-    _check_owner(drafted["experiment"], output)
+    check_owner(drafted["experiment"], output)
     return text(drafted)
 
 
-def _check_owner(name: str, output: Path) -> None:
+def check_owner(name: str, output: Path) -> None:
     """Refuse a name whose results belong to another file of the project."""
     if output.exists():
         check_name(name, output)

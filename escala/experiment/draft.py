@@ -26,7 +26,7 @@ from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS, declared
 
 #: Names of the variants: a core for each process, and one process with threads on all cores.
-_PROCESSES, _THREADS = "tuned", "threads"
+PROCESSES, THREADS = "tuned", "threads"
 #: What a draft compares, and for how long, unless it is told otherwise.
 DEFAULTS = {"strategies": ("horovod-mpi",), "layouts": ("1x2",), "epochs": 5, "repeats": 7}
 #: Rows of a step, all ranks together.
@@ -39,7 +39,7 @@ _NOTES = {
     "datasets": "Each key has its defaults in docs/reference/configuration.md.",
     "repeats": "A 95 % interval of a ratio needs six pairs. With seven, one may fail.",
     "batch": "The ranks divide these rows, so any number of ranks makes the same updates.",
-    "variants": f"`{_THREADS}` is the alternative to more processes: one process with threads.",
+    "variants": f"`{THREADS}` is the alternative to more processes: one process with threads.",
     "length": "Longer rows take longer to train.",
     "size": "Larger pictures take longer to train.",
 }
@@ -81,9 +81,9 @@ def draft(
     settings = dataset.settings | {"split": dataset.settings["split"] | {"seeds": seeds}}
     parsed = [Layout.parse(layout) for layout in layouts]
     cores = max((each.processes for each in parsed if each.nodes == 1), default=1)
-    variants = {_PROCESSES: {"cores_per_process": 1}}
+    variants = {PROCESSES: {"cores_per_process": 1}}
     if cores > 1:
-        variants[_THREADS] = {"cores_per_process": cores}
+        variants[THREADS] = {"cores_per_process": cores}
     strategy, layout = ONE_PROCESS
     one_process = {"strategy": strategy, "layout": layout}
     return {
@@ -107,7 +107,7 @@ def draft(
 def _configuration(strategy: str, layouts: Sequence[str]) -> dict[str, Any]:
     known = STRATEGIES.get(strategy)
     only = [ONE_PROCESS[1]] if known and known.only_one_rank else list(layouts)
-    return {"strategy": strategy, "layouts": only, "variants": [_PROCESSES]}
+    return {"strategy": strategy, "layouts": only, "variants": [PROCESSES]}
 
 
 def _workloads(workload: str | None, dataset: Dataset, epochs: int) -> dict[str, dict]:
@@ -158,31 +158,37 @@ def _steps(workload: str, epochs: int) -> dict[str, Any]:
     }
 
 
-def text(settings: Mapping[str, Any]) -> str:
+def text(
+    settings: Mapping[str, Any], notes: Mapping[str, str] = _NOTES, by: str = "escala new"
+) -> str:
     """Return the file of an experiment, with the first sentence of the schema above each key.
 
     Parameters
     ----------
     settings : of an experiment. Its workloads must be known, so `Experiment` comes before.
+    notes : a further sentence by key.
+    by : the command that writes it.
     """
     schema = composed(read_yaml(SCHEMA))
-    return "\n".join(_lines(settings, schema)) + "\n"
+    return "\n".join(_lines(settings, schema, notes, by)) + "\n"
 
 
-def _lines(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
-    yield "# An experiment of Escala, written by `escala new`. Change any value."
+def _lines(
+    settings: Mapping[str, Any], schema: Mapping[str, Any], notes: Mapping[str, str], by: str
+) -> Iterator[str]:
+    yield f"# An experiment of Escala, written by `{by}`. Change any value."
     yield "# docs/reference/configuration.md describes every key, also those that are not here."
     for key, value in settings.items():
         # Short keys at the top stand together, with their comments; sections stand apart.
         yield from ("",) if isinstance(value, (dict, list)) else ()
-        yield from _comment(key, schema["properties"].get(key, {}), 0)
+        yield from _comment(key, schema["properties"].get(key, {}), notes, 0)
         if key in ("datasets", "workloads"):
             yield f"{key}:"
             for name, inner in value.items():
                 yield f"  {_flow(name)}:{'' if inner else ' {}'}"
                 described = schema["$defs"][_definition(key, name, inner)]["properties"]
                 for part, content in inner.items():
-                    yield from _comment(part, described.get(part, {}), 4)
+                    yield from _comment(part, described.get(part, {}), notes, 4)
                     yield f"    {part}: {_flow(content)}"
         elif key == "variants":
             yield f"{key}:"
@@ -199,10 +205,12 @@ def _definition(key: str, name: str, settings: Mapping[str, Any]) -> str:
     return f"dataset_{settings['kind']}" if key == "datasets" else f"workload_{name}"
 
 
-def _comment(key: str, schema: Mapping[str, Any], indent: int) -> Iterator[str]:
+def _comment(
+    key: str, schema: Mapping[str, Any], notes: Mapping[str, str], indent: int
+) -> Iterator[str]:
     """Yield the lines of the comment above a key."""
     first, *_ = re.split(r"(?<=\.)\s+(?=[A-Z`])", schema.get("description", ""))
-    sentences = " ".join(filter(None, [first, _NOTES.get(key)]))
+    sentences = " ".join(filter(None, [first, notes.get(key)]))
     prefix = " " * indent + "# "
     yield from textwrap.wrap(
         sentences,

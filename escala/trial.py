@@ -1,0 +1,319 @@
+"""Try a user's own program before it is measured: one short run, and what every run would start.
+
+The trial is a run like every other (`escala.record.run.measure`), in a folder that does not stay.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from escala.core.errors import InputError
+from escala.core.files import read_json
+from escala.core.readable import counted
+from escala.data import kind_of
+from escala.experiment import Experiment, Run
+from escala.experiment.draft_program import ONE
+from escala.experiment.schema import omitted_values
+from escala.record.estimate import duration
+from escala.record.plan import make_plan, split_description
+from escala.record.run import measure
+from escala.runtime import launch
+from escala.runtime.launch import Launch
+from escala.runtime.layout import Layout
+from escala.runtime.node import LOOPBACK, describe
+from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
+from escala.strategies import STRATEGIES
+from escala.strategies.shared.place import Place
+from escala.training import by_command, marks
+from escala.workloads.program import Program
+
+#: A program may need longer than a trial waits.
+LIMIT_SECONDS = 60.0
+#: Epochs of a trial: the first one may hold what a framework compiles.
+EPOCHS = 2
+#: Shorter epochs and runs are mostly what is not training.
+SHORT_SECONDS = 1.0
+_STEPS = "ESCALA_STEPS"
+#: Variables by which programs find their ranks, and the option that sets them.
+_MISSING = {
+    r"\b(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)\b": "--torch",
+    r"\bTF_CONFIG\b": "--tf-config",
+    r"\bOMPI_COMM_WORLD_\w+|\bHOROVOD_\w+": "--horovod or --mpi",
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one short run of one process told of a program.
+
+    Attributes
+    ----------
+    seconds : from its start to its end, or until it was ended.
+    ended : whether it ended by itself.
+    known_by : how its steps are known (`escala.training.marks`).
+    epoch_seconds : of its last epoch, None if it is not known.
+    epochs : of the run.
+    last : its last lines.
+    """
+
+    seconds: float
+    ended: bool
+    known_by: str
+    epoch_seconds: float | None
+    epochs: int
+    last: list[str]
+
+
+def tried(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> Trial:
+    """Run the first configuration of an experiment on a program once, for two epochs at most.
+
+    A program that takes longer than the limit is ended.
+
+    Raises
+    ------
+    InputError : it fails, or a pattern of its output matches no line; with the last lines of its
+        output.
+    """
+    run = experiment.runs[0]
+    request = experiment.request(run)
+    settings = experiment.settings["workloads"][run.workload]
+    request["training"] = request["training"] | {"epochs": min(EPOCHS, settings["epochs"])}
+    with TemporaryDirectory(prefix="escala-try-") as temporary:
+        data, output = Path(temporary, "data"), Path(temporary, "run", "run.json")
+        _describe(experiment, run, data)
+        outcome = measure(request, data, output, limit_seconds)
+        last = _last_lines(output.parent / "ranks" / "rank0.log")
+        if outcome.status == "timeout":
+            found = _told_so_far(experiment, run, output.parent / "ranks", limit_seconds, last)
+        elif outcome.status == "ok":
+            found = _told(read_json(output), request["training"]["epochs"], last)
+        else:
+            raise _failed(experiment, run, outcome.reason or outcome.status, last)
+    _require_matches(experiment, run, found)
+    return found
+
+
+def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
+    """Describe the dataset of a run; the content of its files is not read for a trial."""
+    settings, seed = experiment.datasets[run.dataset], experiment.split_seed(run.dataset, 1)
+    kind = kind_of(settings)
+    inputs = kind.load("settings").prepared_from(settings, folder)
+    preparation = experiment.preparation(run.dataset) | {"identify": "time"}
+    folder.mkdir()
+    kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
+
+
+def _told(result: Mapping, epochs: int, last: list[str]) -> Trial:
+    program, known_by = result["program"], result["program"]["known_by"]
+    epoch = None if known_by == marks.WHOLE else result["epochs"][-1]["train_seconds"]
+    return Trial(program["whole_seconds"], True, known_by, epoch, epochs, last)
+
+
+def _told_so_far(
+    experiment: Experiment, run: Run, ranks: Path, seconds: float, last: list[str]
+) -> Trial:
+    """Return what a program told until it was ended."""
+    by_hook = (ranks / "marks0").is_dir() and marks.read_files(ranks / "marks0")
+    program = Program.from_plan(experiment.request(run)["start"]["program"])
+    searched = marks.Searched(program.epoch_ends, program.step_ends)
+    log = ranks / "rank0.log"
+    searched.feed(log.read_text(errors="replace") if log.exists() else "", 0.0)
+    known_by = marks.HOOK if by_hook else marks.OUTPUT if searched.marks else marks.WHOLE
+    return Trial(seconds, False, known_by, None, EPOCHS, last)
+
+
+def _failed(experiment: Experiment, run: Run, reason: str, last: list[str]) -> InputError:
+    """Return the error of a program that failed: how it ended, its last lines, and a remedy."""
+    program = _program(experiment, run)
+    said = " | ".join(last)
+    reason, _, own_remedy = (
+        reason.removeprefix("rank 0: ").partition("; its last lines: ")[0].partition(". Remedy: ")
+    )
+    remedy = own_remedy or "mend what the last lines name, or the words of the command"
+    if "asks for input" in reason:
+        reason, _, remedy = reason.partition(": ")
+    elif match := re.search(r"No module named '?([\w.]+)", said):
+        remedy = (
+            f"install {match[1]} for {program.python or 'this interpreter'}, or name another "
+            "interpreter: --python DIR/bin/python"
+        )
+    elif run.strategy == ONE:
+        for pattern, option in _MISSING.items():
+            if match := re.search(pattern, said):
+                remedy = f"if it reads {match[0]}, {option} sets it"
+                break
+    reason += f"; its last lines: {said}" if said else "; it wrote nothing"
+    return InputError("the command", shlex.join(program.command), reason, remedy)
+
+
+def _require_matches(experiment: Experiment, run: Run, found: Trial) -> None:
+    """Refuse patterns that no line of the output of a whole run matches."""
+    program = _program(experiment, run)
+    patterns = list(filter(None, (program.epoch_ends, program.step_ends)))
+    if patterns and found.ended and found.known_by == marks.WHOLE:
+        said = " | ".join(found.last) or "nothing"
+        raise InputError(
+            "--epoch-ends" if program.epoch_ends else "--step-ends",
+            patterns[0],
+            f"no line of the output matches; its last lines: {said}",
+            "write a regular expression that is found in the line which ends an epoch",
+        )
+
+
+def _program(experiment: Experiment, run: Run) -> Program:
+    return Program.from_plan(experiment.request(run)["start"]["program"])
+
+
+def _last_lines(log: Path, lines: int = 5) -> list[str]:
+    """Return the last lines of a program's own output in the log of a rank."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    own = (line for line in re.split(r"[\r\n]+", text) if line.strip() and " escala: " not in line)
+    return list(own)[-lines:]
+
+
+def report(found: Trial, experiment: Experiment) -> Iterator[str]:
+    """Yield sentences on what a trial told, what is measured, and how long that takes."""
+    run = experiment.runs[0]
+    runs = len(experiment.timed)
+    if found.ended:
+        yield f"One process ended well after {_short(found.seconds)}."
+    else:
+        same = [each for each in experiment.timed if each.configuration == run.configuration]
+        yield (
+            f"One process did not end within {duration(found.seconds)}, and was ended. That is no "
+            f"error: {len(same)} of {runs} runs are like it, so the study takes at least "
+            f"{duration(len(same) * found.seconds)}. A run ends after "
+            f"{experiment.settings['time_limit_minutes']} minutes (time_limit_minutes)."
+        )
+    yield from _on_steps(found)
+    yield from _on_short_times(found)
+    if found.ended:
+        epochs = experiment.settings["workloads"][run.workload]["epochs"]
+        more = max(0, epochs - found.epochs) * (found.epoch_seconds or 0.0)
+        yield (
+            f"{runs} runs follow. If each takes as long as one process, that is "
+            f"{duration(runs * (found.seconds + more))}."
+        )
+
+
+def _short(seconds: float) -> str:
+    """Return a duration in readable form, also one of less than some seconds."""
+    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
+
+
+def _on_steps(found: Trial) -> Iterator[str]:
+    if found.known_by != marks.WHOLE:
+        how = "its hook" if found.known_by == marks.HOOK else "lines of its output"
+        took = f"; the last one took {_short(found.epoch_seconds)}" if found.epoch_seconds else ""
+        yield f"Its epochs are known by {how}{took}."
+        return
+    so_far = "" if found.ended else " so far"
+    said = " | ".join(found.last) or "nothing"
+    yield (
+        f"It told of no steps{so_far}, so whole runs are compared, start-up included. For the "
+        "time of its epochs use --epoch-ends REGEX for the line that it prints after "
+        "each, or in the script: `from escala_steps import steps, epoch`, `for batch in "
+        "steps(loader):`, and epoch() after each epoch. "
+        f"Its last lines: {said}"
+    )
+
+
+def _on_short_times(found: Trial) -> Iterator[str]:
+    if not found.ended:
+        return
+    if found.known_by == marks.WHOLE and found.seconds < SHORT_SECONDS:
+        yield (
+            f"Too short to time: the run takes {_short(found.seconds)}, of which most is its "
+            "start. Give it more to do: more epochs or more rows."
+        )
+    elif found.epoch_seconds is not None and found.epoch_seconds < SHORT_SECONDS:
+        yield (
+            f"Too short to time well: an epoch takes {_short(found.epoch_seconds)}, and the time "
+            "of a short one varies more. Give it more rows or steps in each epoch."
+        )
+
+
+def starts(experiment: Experiment) -> Iterator[str]:
+    """Yield lines on what each configuration would start; nothing is started.
+
+    They name the words, the cores and the variables of the first and the last process. Ports and
+    the nodes of a cluster are examples: they are chosen when a run begins.
+    """
+    first = [run for run in experiment.runs if run.repeat == 1]
+    with TemporaryDirectory(prefix="escala-try-") as temporary:
+        data = Path(temporary, "data")
+        _describe(experiment, first[0], data)
+        description = split_description(data)
+        for run in first:
+            yield from _starts_of(experiment, run, description, data)
+
+
+def _starts_of(experiment: Experiment, run: Run, description: dict, data: Path) -> Iterator[str]:
+    request = experiment.request(run)
+    training = omitted_values(run.workload, request["training"]) | request["training"]
+    plan = make_plan(request | {"training": training}, description, data)
+    strategy, layout = STRATEGIES[run.strategy], Layout.parse(run.layout)
+    started = _example(strategy, layout)
+    plan["start"]["interface"] = started.nodes[0].interface
+    program = Program.from_plan(plan["start"]["program"])
+    everyone = places(layout, strategy, plan["knobs"], started.nodes)
+    given = launch.environment(run.strategy, plan["knobs"], started, program)
+    shown = [Place(**everyone[number]) for number in sorted({0, len(everyone) - 1})]
+    told = [
+        {
+            name: value
+            for name, value in (given | by_command._variables(plan, place, Path("MARKS"))).items()
+            if _is_set(name, value)
+        }
+        for place in shown
+    ]
+    common = set(told[0].items()) & set(told[-1].items())
+    yield (
+        f"{' '.join(run.configuration[:3])}: {counted(len(everyone), 'process', 'processes')} by "
+        f"{started.launcher}, in {program.directory}"
+    )
+    yield f"  {_assignments(common)}"
+    for place, variables in zip(shown, told, strict=True):
+        values = by_command.values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
+        cores = ", ".join(map(str, place.cores))
+        yield f"  process {place.process} on {place.host}, cores {cores}:"
+        own, words = variables.items() - common, shlex.join(program.arguments(values))
+        yield f"    {_assignments(own)} {words}" if own else f"    {words}"
+
+
+def _is_set(name: str, value: str) -> bool:
+    """Return whether a variable is set for a program, and not only passed on to it."""
+    return os.environ.get(name) != value and (name == _STEPS or not name.startswith("ESCALA_"))
+
+
+def _assignments(variables: Iterable[tuple[str, str]]) -> str:
+    path = os.environ.get("PATH", "")
+    return " ".join(
+        f"{name}={value.removesuffix(path)}$PATH"
+        if name == "PATH" and path and value.endswith(path)
+        else f"{name}={shlex.quote(value)}"
+        for name, value in sorted(variables)
+    )
+
+
+def _example(strategy, layout: Layout) -> Launch:
+    """Return this machine in the place of each node, without an allocation."""
+    node = describe(LOOPBACK, processes_per_node(layout, strategy) + EXTRA_PORTS)
+    if layout.nodes == 1:
+        return Launch(launch.MPIRUN if strategy.mpi else launch.LOCAL, [node], None)
+    names = [f"NODE{number}" for number in range(1, layout.nodes + 1)]
+    nodes = [replace(node, host=name, address=name) for name in names]
+    return Launch(launch.SRUN, nodes, None)
+
+
+def answer(summary: Path) -> list[str]:
+    """Return the lines of a summary that answer, without their links."""
+    text = re.sub(r" \(\[[^\]]*\]\([^)]*\)(, \[[^\]]*\]\([^)]*\))*\)", "", summary.read_text())
+    lines = text.partition("\n## ")[0].splitlines()
+    return [line.replace("**", "") for line in lines if line and not line.startswith("# ")]

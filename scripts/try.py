@@ -1,0 +1,129 @@
+"""Measure your own training script: do more processes, or more threads, pay here?
+
+It writes the smallest experiment, tries the command once in one process, measures one process, as
+many processes as there are cores, and one process with as many threads, and prints the answer. The
+command stands after --, and is started in the working directory as it is. Placeholders in it are
+filled in for each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from escala import cli, trial
+from escala.core.children import die_with_parent
+from escala.core.files import atomic
+from escala.experiment import Experiment, draft_program
+from escala.experiment.draft import text
+from escala.workloads.program import PLACEHOLDERS
+from scripts.new import draft_of_program, require_place
+
+EXAMPLES = f"""\
+examples:
+  escala try -- python train.py                       one core and several cores for one process
+  escala try -- python train.py --batch {{rows_of_rank}} --epochs {{epochs}} --rank {{rank}}
+                                                      plain processes, which the command numbers
+  escala try --torch -- python train.py --batch {{rows_of_rank}}
+                                                      PyTorch's DistributedDataParallel
+  escala try -- torchrun --nproc-per-node 4 train.py  the same: torchrun is left out, and said
+  escala try --mpi -- python simulate.py              mpi4py, or any program of MPI
+  escala try --horovod --python ~/venv/bin/python -- python train.py --batch {{rows_of_rank}}
+  escala try --launcher -- torchrun --nproc-per-node {{ranks_of_node}} train.py
+  escala try --regex 'epoch \\d+: loss (?P<loss>[0-9.]+)' -- python train.py
+  escala try --data reads=~/reads -- ./train.sh {{data.reads}} {{output}}
+  escala try --dry --torch -- python train.py         what would start, and nothing is started
+
+placeholders:
+{chr(10).join(f"  {{{name}}}".ljust(18) + what for name, what in PLACEHOLDERS.items())}
+  {{data.NAME}}     the path of --data NAME=PATH
+
+Epochs and steps are known from lines of the output (--epoch-ends, --step-ends), or from the script,
+by a module that every run finds:
+  from escala_steps import steps, epoch
+  for batch in steps(loader): …             then epoch(loss=…) after each epoch
+Otherwise the time of whole runs is compared.
+
+The file escala-NAME.yaml stays. Change it, and measure it again: escala run -e escala-NAME.yaml.
+Results are in results/NAME/ of the working directory.
+"""
+
+
+def main() -> int:
+    arguments = _parsed(sys.argv[1:])
+    drafted = draft_of_program(arguments.command, arguments)
+    experiment = Experiment(drafted.settings, drafted.file)
+    content = text(drafted.settings, drafted.notes, "escala try")
+    for sentence in drafted.said:
+        _say(sentence)
+    if arguments.dry:
+        print("\n".join(trial.starts(experiment)))
+        return 0
+    require_place(drafted.file, drafted.name, content, arguments.force)
+    _say("One run of one process, to see whether the command works.")
+    for sentence in trial.report(trial.tried(experiment), experiment):
+        _say(sentence)
+    with atomic(drafted.file) as temporary:
+        temporary.write_text(content, encoding="utf-8")
+    _say(f"Written: {drafted.file}")
+    code = _measured(drafted.file, arguments)
+    _print_answer(Path("results", drafted.name))
+    return code
+
+
+def _parsed(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="escala try",
+        usage="escala try [OPTION …] -- COMMAND …",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    draft_program.add_options(parser)
+    parser.add_argument("--profile", metavar="FOLDER", help="of Snakemake, such as profiles/slurm")
+    parser.add_argument(
+        "--dry", action="store_true", help="show what each configuration would start, and end"
+    )
+    parser.add_argument("--force", action="store_true", help="replace another escala-NAME.yaml")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    # What stands after -- is the command, also where it looks like an option.
+    place = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:place])
+    arguments.command += words[place + 1 :]
+    if arguments.nodes > 1 and not arguments.profile:
+        arguments.profile = "profiles/slurm"
+    return arguments
+
+
+def _measured(file: Path, arguments: argparse.Namespace) -> int:
+    """Measure an experiment as `escala run` does, and return its exit code."""
+    call = [sys.executable, "-m", "escala.command", "run", "--experiment", str(file)]
+    call += ["--profile", arguments.profile] if arguments.profile else []
+    started = subprocess.Popen(call, preexec_fn=functools.partial(die_with_parent, os.getpid()))
+    try:
+        return started.wait()
+    finally:
+        # On Ctrl-C it has the signal as well. It ends its runs before it ends.
+        if started.poll() is None:
+            started.terminate()
+            started.wait()
+
+
+def _print_answer(results: Path) -> None:
+    """Print the first lines of the summary, and where the page is."""
+    summary = results / "summary.md"
+    if summary.is_file():
+        print("\n" + "\n".join(trial.answer(summary)))
+        print(f"Page: {results}/index.html, and as text {summary}", flush=True)
+
+
+def _say(sentence: str) -> None:
+    print(f"escala: {sentence}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main(main))
