@@ -20,6 +20,7 @@ from escala.data import kind_of
 from escala.experiment import Experiment, Run
 from escala.experiment.draft_program import ONE
 from escala.experiment.schema import omitted_values
+from escala.record import diagnose
 from escala.record.estimate import duration
 from escala.record.plan import make_plan, split_description
 from escala.record.run import measure
@@ -40,6 +41,8 @@ EPOCHS = 2
 #: Shorter epochs and runs are mostly what is not training.
 SHORT_SECONDS = 1.0
 _STEPS = "ESCALA_STEPS"
+#: What precedes the last lines of a program in the reason of a run.
+_LAST = "; its last lines: "
 #: Variables by which programs find their ranks, and the option that sets them.
 _MISSING = {
     r"\b(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)\b": "--torch",
@@ -60,6 +63,7 @@ class Trial:
     epoch_seconds : of its last epoch, None if it is not known.
     epochs : of the run.
     last : its last lines.
+    notes : what else is to be said of it.
     """
 
     seconds: float
@@ -67,7 +71,8 @@ class Trial:
     known_by: str
     epoch_seconds: float | None
     epochs: int
-    last: list[str]
+    last: str
+    notes: tuple[str, ...] = ()
 
 
 def tried(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> Trial:
@@ -88,13 +93,13 @@ def tried(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> Trial
         data, output = Path(temporary, "data"), Path(temporary, "run", "run.json")
         _describe(experiment, run, data)
         outcome = measure(request, data, output, limit_seconds)
-        last = _last_lines(output.parent / "ranks" / "rank0.log")
+        last = _last(output.parent / "ranks")
         if outcome.status == "timeout":
             found = _told_so_far(experiment, run, output.parent / "ranks", limit_seconds, last)
         elif outcome.status == "ok":
             found = _told(read_json(output), request["training"]["epochs"], last)
         else:
-            raise _failed(experiment, run, outcome.reason or outcome.status, last)
+            raise _failed(experiment, run, outcome.reason or outcome.status)
     _require_matches(experiment, run, found)
     return found
 
@@ -103,23 +108,23 @@ def _describe(experiment: Experiment, run: Run, folder: Path) -> None:
     """Describe the dataset of a run; the content of its files is not read for a trial."""
     settings, seed = experiment.datasets[run.dataset], experiment.split_seed(run.dataset, 1)
     kind = kind_of(settings)
-    inputs = kind.load("settings").prepared_from(settings, folder)
-    preparation = experiment.preparation(run.dataset) | {"identify": "time"}
+    of_settings = kind.load("settings")
+    preparation = of_settings.preparation(settings) | {"identify": "time"}
+    inputs = of_settings.prepared_from(settings, folder)
     folder.mkdir()
     kind.load("arrays").prepare(run.dataset, preparation, seed, inputs, folder)
 
 
-def _told(result: Mapping, epochs: int, last: list[str]) -> Trial:
+def _told(result: Mapping, epochs: int, last: str) -> Trial:
     program, known_by = result["program"], result["program"]["known_by"]
     epoch = None if known_by == marks.WHOLE else result["epochs"][-1]["train_seconds"]
-    return Trial(program["whole_seconds"], True, known_by, epoch, epochs, last)
+    seconds, notes = program["whole_seconds"], tuple(program["notes"])
+    return Trial(seconds, True, known_by, epoch, epochs, last, notes)
 
 
-def _told_so_far(
-    experiment: Experiment, run: Run, ranks: Path, seconds: float, last: list[str]
-) -> Trial:
+def _told_so_far(experiment: Experiment, run: Run, ranks: Path, seconds: float, last: str) -> Trial:
     """Return what a program told until it was ended."""
-    by_hook = (ranks / "marks0").is_dir() and marks.read_files(ranks / "marks0")
+    by_hook = (ranks / "marks0").is_dir() and any(marks.read_files(ranks / "marks0")[0])
     program = Program.from_plan(experiment.request(run)["start"]["program"])
     searched = marks.Searched(program.epoch_ends, program.step_ends)
     log = ranks / "rank0.log"
@@ -128,19 +133,14 @@ def _told_so_far(
     return Trial(seconds, False, known_by, None, EPOCHS, last)
 
 
-def _failed(experiment: Experiment, run: Run, reason: str, last: list[str]) -> InputError:
+def _failed(experiment: Experiment, run: Run, reason: str) -> InputError:
     """Return the error of a program that failed: how it ended, its last lines, and a remedy."""
     program = _program(experiment, run)
-    said = " | ".join(last)
-    reason, _, own_remedy = (
-        reason.removeprefix("rank 0: ").partition("; its last lines: ")[0].partition(". Remedy: ")
-    )
-    remedy = own_remedy or "mend what the last lines name, or the words of the command"
-    if "asks for input" in reason:
-        reason, _, remedy = reason.partition(": ")
-    elif match := re.search(r"No module named '?([\w.]+)", said):
+    ended, lines, said = reason.removeprefix("rank 0: ").partition(_LAST)
+    ended, _, remedy = ended.partition(" Remedy: ")
+    if match := re.search(r"No module named '?([\w.]+)", said):
         remedy = (
-            f"install {match[1]} for {program.python or 'this interpreter'}, or name another "
+            f"install {match[1]} for {program.python or 'its interpreter'}, or name another "
             "interpreter: --python DIR/bin/python"
         )
     elif run.strategy == ONE:
@@ -148,8 +148,16 @@ def _failed(experiment: Experiment, run: Run, reason: str, last: list[str]) -> I
             if match := re.search(pattern, said):
                 remedy = f"if it reads {match[0]}, {option} sets it"
                 break
-    reason += f"; its last lines: {said}" if said else "; it wrote nothing"
-    return InputError("the command", shlex.join(program.command), reason, remedy)
+    remedy = remedy.replace("environment: {python: DIR/bin/python}", "--python DIR/bin/python")
+    remedy = remedy or "mend what its last lines name, or the words of the command"
+    words = shlex.join(program.command)
+    return InputError("the command", words, f"{ended.rstrip('.')}{lines}{said}", remedy)
+
+
+def _last(ranks: Path) -> str:
+    """Return the last lines of the program's own output."""
+    _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
+    return " | ".join(each for each in said.split(" | ") if " escala: " not in each) or "nothing"
 
 
 def _require_matches(experiment: Experiment, run: Run, found: Trial) -> None:
@@ -157,24 +165,16 @@ def _require_matches(experiment: Experiment, run: Run, found: Trial) -> None:
     program = _program(experiment, run)
     patterns = list(filter(None, (program.epoch_ends, program.step_ends)))
     if patterns and found.ended and found.known_by == marks.WHOLE:
-        said = " | ".join(found.last) or "nothing"
         raise InputError(
             "--epoch-ends" if program.epoch_ends else "--step-ends",
             patterns[0],
-            f"no line of the output matches; its last lines: {said}",
+            f"no line of the output matches; its last lines: {found.last}",
             "write a regular expression that is found in the line which ends an epoch",
         )
 
 
 def _program(experiment: Experiment, run: Run) -> Program:
     return Program.from_plan(experiment.request(run)["start"]["program"])
-
-
-def _last_lines(log: Path, lines: int = 5) -> list[str]:
-    """Return the last lines of a program's own output in the log of a rank."""
-    text = log.read_text(errors="replace") if log.exists() else ""
-    own = (line for line in re.split(r"[\r\n]+", text) if line.strip() and " escala: " not in line)
-    return list(own)[-lines:]
 
 
 def report(found: Trial, experiment: Experiment) -> Iterator[str]:
@@ -193,6 +193,7 @@ def report(found: Trial, experiment: Experiment) -> Iterator[str]:
         )
     yield from _on_steps(found)
     yield from _on_short_times(found)
+    yield from (f"{note[0].upper()}{note[1:]}." for note in found.notes)
     if found.ended:
         epochs = experiment.settings["workloads"][run.workload]["epochs"]
         more = max(0, epochs - found.epochs) * (found.epoch_seconds or 0.0)
@@ -214,13 +215,12 @@ def _on_steps(found: Trial) -> Iterator[str]:
         yield f"Its epochs are known by {how}{took}."
         return
     so_far = "" if found.ended else " so far"
-    said = " | ".join(found.last) or "nothing"
     yield (
         f"It told of no steps{so_far}, so whole runs are compared, start-up included. For the "
         "time of its epochs use --epoch-ends REGEX for the line that it prints after "
         "each, or in the script: `from escala_steps import steps, epoch`, `for batch in "
         "steps(loader):`, and epoch() after each epoch. "
-        f"Its last lines: {said}"
+        f"Its last lines: {found.last}"
     )
 
 

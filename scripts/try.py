@@ -13,6 +13,7 @@ import functools
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from escala import cli, trial
@@ -70,8 +71,9 @@ def main() -> int:
     with atomic(drafted.file) as temporary:
         temporary.write_text(content, encoding="utf-8")
     _say(f"Written: {drafted.file}")
+    began = time.time()
     code = _measured(drafted.file, arguments)
-    _print_answer(Path("results", drafted.name))
+    _print_answer(Path("results", drafted.name), drafted.file, 0 if code == 0 else began)
     return code
 
 
@@ -113,12 +115,14 @@ def _measured(file: Path, arguments: argparse.Namespace) -> int:
             started.wait()
 
 
-def _print_answer(results: Path) -> None:
-    """Print the first lines of the summary, and where the page is."""
+def _print_answer(results: Path, file: Path, since: float) -> None:
+    """Print the first lines of a summary written since a time, and where the page is."""
     summary = results / "summary.md"
-    if summary.is_file():
-        print("\n" + "\n".join(trial.answer(summary)))
-        print(f"Page: {results}/index.html, and as text {summary}", flush=True)
+    if not summary.is_file() or summary.stat().st_mtime < since:
+        _say(f"No answer, for the reason above. To go on: escala run --experiment {file}")
+        return
+    print("\n" + "\n".join(trial.answer(summary)))
+    print(f"Page: {results}/index.html, and as text {summary}", flush=True)
 
 
 def _say(sentence: str) -> None:

@@ -105,6 +105,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--python", metavar="PATH", help="its interpreter; default: python of this shell"
     )
     about.add_argument(
+        "--terminal", action="store_true", help="for a program that holds its output back otherwise"
+    )
+    about.add_argument(
         "--data",
         action="append",
         default=[],
@@ -168,6 +171,7 @@ def draft(command: Sequence[str], options: argparse.Namespace, path: str | None)
     for key in ("epoch_ends", "step_ends"):
         if pattern := getattr(options, key):
             workload[key] = pattern
+    workload |= {"terminal": True} if options.terminal else {}
     title, configurations = _compared(strategy, processes, options.nodes, _title(words, folder))
     data = dict(_path(each) for each in options.data)
     settings = {

@@ -70,6 +70,10 @@ def escala(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.
         ),
         ("advise --goal time", "python -m scripts.advise --goal time"),
         ("new --data simulated", "python -m scripts.new --data simulated"),
+        (
+            "try --torch -- python train.py --rows '{rows}'",
+            "python -m scripts.try --torch -- python train.py --rows '{rows}'",
+        ),
     ],
 )
 def test_the_printed_call_is_made_in_place_of_the_command(arguments, call, tmp_path):
@@ -207,7 +211,7 @@ def test_help_teaches_the_most_common_things(arguments, tmp_path):
     done = escala(*arguments, cwd=tmp_path)
     assert done.returncode == 0
     shown = re.findall(r"^  escala (\w+)", done.stdout, re.MULTILINE)
-    assert shown == ["run", "check", "new", "run", "run"]
+    assert shown == ["try", "run", "check", "new", "run", "run"]
     for name in (*command.SCRIPTS, "run", "report", "predict", "check", "completion"):
         assert re.search(rf"^    {name}( |$)", done.stdout, re.MULTILINE), name
 

@@ -1,0 +1,201 @@
+"""The file that is written for a program: its configurations, its files, and what is guessed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from escala.core import plugins
+from escala.core.errors import InputError
+from escala.experiment import Experiment
+from escala.experiment.draft import text
+from escala.experiment.draft_program import add_options, draft
+from escala.workloads import WORKLOADS
+from escala.workloads.program import Program
+
+
+@pytest.fixture
+def drafted(tmp_path, monkeypatch):
+    """Return a function from a call's words to its draft, in a folder with scripts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("escala.experiment.draft_program.available_cores", lambda: list(range(4)))
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+
+    def forget() -> None:
+        """Forget the program of another draft, which may have the same name."""
+        for name in [name for name, each in WORKLOADS.items() if each.kind == "command"]:
+            del WORKLOADS[name]
+
+    def make(call: str):
+        forget()
+        options, _, command = call.partition("-- ")
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        return draft(shlex.split(command), parser.parse_args(shlex.split(options)), path)
+
+    yield make
+    forget()
+
+
+def compared(found) -> list[tuple[str, str, str]]:
+    """Return strategy, layout and variant of each configuration of a draft, which is valid."""
+    experiment = Experiment(found.settings, found.file)
+    return [run.configuration[:3] for run in experiment.runs if run.repeat == 1]
+
+
+PYTHON = "python train.py"
+ACCELERATE = (
+    "accelerate launch --num_processes {ranks} --num_machines {nodes} --machine_rank {node} "
+    "--main_process_ip {address} --main_process_port {port} --mixed_precision no train.py"
+)
+OWN = "torchrun --nproc-per-node {ranks_of_node} train.py"
+MODULE = "-- python -m torch.distributed.run --nproc-per-node 2 -m mine.train"
+
+
+@pytest.mark.parametrize(
+    ("call", "strategy", "command"),
+    [
+        ("-- python train.py", "single", PYTHON),
+        ("-- 'python train.py --x 1'", "single", "python train.py --x 1"),
+        ("-- python train.py {rank} {ranks}", "processes", "python train.py {rank} {ranks}"),
+        ("--torch -- python train.py", "torch-ddp", PYTHON),
+        ("--horovod -- python train.py", "horovod-mpi", PYTHON),
+        ("--mpi -- ./simulate", "mpi", "./simulate"),
+        ("--tf-config -- python train.py", "tf-config", PYTHON),
+        ("--strategy horovod-gloo -- python train.py", "horovod-gloo", PYTHON),
+        ("-- torchrun --standalone --nproc_per_node=8 train.py x", "torch-ddp", f"{PYTHON} x"),
+        (MODULE, "torch-ddp", "python -m mine.train"),
+        ("-- mpirun -np 4 --bind-to core -x A python train.py", "mpi", PYTHON),
+        ("-- srun -n 4 --mpi=pmix ./simulate", "mpi", "./simulate"),
+        ("-- horovodrun -np 4 --gloo python train.py", "horovod-gloo", PYTHON),
+        (f"-- {OWN}", "own-launcher", OWN),
+        ("-- accelerate launch --num_processes 4 --mixed_precision no train.py", "own-launcher",
+         ACCELERATE),
+        ("-- A=1 B=2 ./simulate", "single", "env A=1 B=2 ./simulate"),
+    ],
+)  # fmt: skip
+def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command, drafted):
+    found = drafted(call)
+    processes = [(strategy, "1x4", "tuned")] if strategy != "single" else []
+    threads = (strategy, "1x1", "threads")
+    assert compared(found) == [(strategy, "1x1", "tuned"), *processes, threads]
+    # The reference is the strategy's own one process, and threads stand beside it.
+    assert [tuple(each.values()) for each in found.settings["references"]] == [
+        (strategy, "1x1", "tuned"),
+        threads,
+    ]
+    [workload] = found.settings["workloads"].values()
+    assert workload["command"] == command
+    assert found.settings["repeats"] == 7
+    first = call.partition("-- ")[2].split()[0]
+    launched = first in ("torchrun", "mpirun", "srun", "horovodrun", "accelerate") or " -m " in call
+    assert any(strategy in each for each in found.said) == (launched or strategy == "processes")
+
+
+@pytest.mark.parametrize(
+    ("source", "strategy"),
+    [
+        ("import horovod.tensorflow.keras as hvd", "horovod-mpi"),
+        ("from mpi4py import MPI", "mpi"),
+        ("import torch.distributed as dist\ndist.init_process_group('gloo')", "torch-ddp"),
+        ("import tensorflow as tf\ns = tf.distribute.MultiWorkerMirroredStrategy()", "tf-config"),
+        ("import torch", "single"),
+        ("text = 'import horovod'  # mpi4py", "single"),
+        ("from mpi4py import MPI\nimport horovod.torch", "single"),
+        ("import horovod.torch as hvd\nfor (", "single"),
+    ],
+)
+def test_what_a_script_imports_and_calls_names_its_strategy(source, strategy, drafted, tmp_path):
+    (tmp_path / "train.py").write_text(source)
+    found = drafted("-- python train.py")
+    assert compared(found)[0][0] == strategy
+    assert any("train.py" in each and strategy in each for each in found.said) == (
+        strategy != "single"
+    )
+    # What the user says is taken in any case.
+    assert compared(drafted("--strategy processes -- python train.py"))[0][0] == "processes"
+
+
+def test_mpirun_of_a_script_with_horovod_is_horovod(drafted, tmp_path):
+    (tmp_path / "train.py").write_text("import horovod.torch as hvd")
+    assert compared(drafted("-- mpirun -np 2 python train.py"))[0][0] == "horovod-mpi"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("-- ", "write it after --"),
+        ("-- torchrun --unheard-of 3 train.py", "--unheard-of"),
+        ("-- mpirun -np 2", "starts no program"),
+        ("--launcher -- torchrun --nproc-per-node 4 train.py", "{ranks_of_node}"),
+        ("--processes 1 -- python train.py", "at least 2"),
+        ("--data reads -- python train.py", "NAME=PATH"),
+        ("-- python train.py {row}", "no such placeholder"),
+        ("--regex '(' -- python train.py", "no regular expression"),
+        ("--data reads=none -- python train.py {data.reads}", "none"),
+        ("--name 'a b' -- python train.py", "not allowed"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(call, said, drafted):
+    with pytest.raises(InputError, match=r"Remedy: ") as refused:
+        compared(drafted(call))
+    assert said in str(refused.value)
+
+
+def test_the_file_is_the_draft_and_names_what_the_command_asks_for(drafted, tmp_path):
+    (tmp_path / "reads").mkdir()
+    (tmp_path / "reads" / "a.txt").write_text("a")
+    (tmp_path / "train.py").touch()
+    found = drafted(
+        "--torch --rows 128 --epochs 5 --repeats 3 --regex 'loss (?P<loss>.*)' --nodes 2 "
+        "--processes 3 --data reads=reads "
+        "-- python train.py --batch {rows_of_rank} --epochs {epochs} 'a \"b\"' {data.reads}"
+    )
+    Experiment(found.settings, found.file)
+    content = text(found.settings, found.notes, "escala try")
+    assert yaml.safe_load(content) == found.settings
+    assert found.file.name == "escala-train.yaml" and found.name == "train"
+    [workload] = found.settings["workloads"].values()
+    assert workload["batch"] == {"rows": 128, "per": "global"} and workload["epochs"] == 5
+    assert found.settings["repeats"] == 3
+    assert found.settings["configurations"][0]["layouts"] == ["1x1", "1x3", "2x3"]
+    words = Program.of(workload, tmp_path, "here").command
+    assert words[-2:] == ('a "b"', "{data.reads}")
+    # What is not named is not set.
+    [workload] = drafted("-- python train.py").settings["workloads"].values()
+    assert not {"batch", "epochs", "epoch_ends"} & workload.keys()
+
+
+def test_files_are_the_script_and_what_it_imports(drafted, tmp_path):
+    for name in ("train.py", "model.py", "notes.txt", "unused.py", "parts/__init__.py",
+                 "parts/inner.py", "parts/deep.py", "conf[1].json"):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "train.py").write_text("import os, model\nfrom parts import inner\n")
+    (tmp_path / "parts" / "inner.py").write_text("from .deep import x\n")
+    [workload] = drafted("-- python train.py --conf conf[1].json").settings["workloads"].values()
+    assert workload["files"] == [
+        "conf[[]1].json", "model.py", "parts/__init__.py", "parts/deep.py", "parts/inner.py",
+        "train.py",
+    ]  # fmt: skip
+    [workload] = drafted("-- python -m parts.inner").settings["workloads"].values()
+    assert workload["files"] == ["parts/__init__.py", "parts/deep.py", "parts/inner.py"]
+
+
+def test_a_name_that_a_workload_has_is_no_obstacle(drafted, tmp_path):
+    (tmp_path / "mlp.py").touch()
+    found = drafted("-- python mlp.py")
+    assert found.name == "mlp" and "mlp" in WORKLOADS and compared(found)
+
+
+def test_what_has_no_effect_is_said(drafted):
+    said = " ".join(drafted("--rows 8 --epochs 2 --processes 9 -- python train.py").said)
+    for each in ("--rows has no effect", "--epochs has no effect", "4 cores are there"):
+        assert each in said

@@ -1,0 +1,138 @@
+"""One short run of a program: what is wrong with it, and what each run would start."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from escala import trial
+from escala.core import plugins
+from escala.core.errors import InputError
+from escala.experiment import Experiment
+from escala.workloads import WORKLOADS
+
+EPOCHS = """\
+import sys, time
+from escala_steps import epoch, steps
+for number in range(int(sys.argv[1])):
+    for batch in steps(range(4)):
+        time.sleep(float(sys.argv[2]))
+    epoch(loss=1.0)
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path, monkeypatch):
+    """Return a function from a script and its arguments to an experiment on it."""
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+
+    def make(source: str, *arguments: str, strategy: str = "single", **further) -> Experiment:
+        (tmp_path / "train.py").write_text(source)
+        layouts = ["1x1"] if strategy == "single" else ["1x1", "2x2"]
+        program = {"command": ["python", "train.py", *arguments], "directory": str(tmp_path)}
+        program |= {"environment": {"python": sys.executable}, "files": [], **further}
+        return Experiment(
+            {
+                "experiment": "tried",
+                "title": "Tried",
+                "repeats": 2,
+                "datasets": {"none": {"kind": "files"}},
+                "workloads": {"tried": program},
+                "variants": {"tuned": {"cores_per_process": 1}},
+                "configurations": [{"strategy": strategy, "layouts": layouts}],
+                "references": [{"strategy": strategy, "layout": "1x1"}],
+            },
+            "tried.yaml",
+        )
+
+    yield make
+    WORKLOADS.pop("tried", None)
+
+
+@pytest.mark.parametrize(
+    ("source", "reasons", "remedy"),
+    [
+        ("import no_such_module", ["no_such_module"], "--python"),
+        ("name = input('Your name? ')", ["asks for input", "Your name?"], "argument"),
+        ("print('half'); raise SystemExit('bad rate')", ["exit code 1", "half | bad rate"], ""),
+        ("import argparse; argparse.ArgumentParser().parse_args()", ["--word"], "options"),
+        ("import os; os.environ['WORLD_SIZE']", ["WORLD_SIZE"], "--torch"),
+        ("import os; os.environ['TF_CONFIG']", ["TF_CONFIG"], "--tf-config"),
+        ("def f(:", ["SyntaxError"], ""),
+    ],
+)
+def test_a_program_that_fails_is_refused_with_its_last_lines(source, reasons, remedy, experiment):
+    with pytest.raises(InputError) as refused:
+        trial.tried(experiment(source, "--word"))
+    for each in reasons:
+        assert each in refused.value.reason, refused.value
+    assert remedy in refused.value.remedy and refused.value.remedy
+    # Of the program only: not of the process that started it.
+    assert not re.search(r"escala[.:]|/escala/", refused.value.reason), refused.value
+
+
+def test_a_pattern_that_no_line_matches_is_refused(experiment):
+    source = "print('epoch one of two')"
+    with pytest.raises(InputError, match="epoch one of two") as refused:
+        trial.tried(experiment(source, epoch_ends=r"Epoch \d"))
+    assert refused.value.where == "--epoch-ends"
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "further", "said", "unsaid"),
+    [
+        # It makes two epochs, of three that are to be measured.
+        (EPOCHS, ("{epochs}", "0.3"), {"epochs": 3}, ["its hook; the last one took 1.2"], "short"),
+        (EPOCHS, ("{epochs}", "0.01"), {"epochs": 3}, ["Too short to time well"], "no steps"),
+        ("print('done it')", (), {}, ["no steps", "done it", "Too short", "--epoch-ends"], "hook;"),
+        (
+            "import time\nfor n in '123': time.sleep(1.1); print('end', n)",
+            (),
+            {"epoch_ends": "end (?P<n>.)"},
+            ["lines of its output; the last one took 1.1"],
+            "short",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, experiment):
+    tried = experiment(source, *arguments, **further)
+    text = "\n".join(trial.report(trial.tried(tried), tried))
+    for each in (*said, "2 runs follow"):
+        assert each in text, text
+    assert unsaid not in text
+
+
+def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):
+    tried = experiment(EPOCHS, "{epochs}", "0.2", epochs=100)
+    found = trial.tried(tried, limit_seconds=2)
+    assert (found.ended, found.seconds) == (False, 2)
+    text = "\n".join(trial.report(found, tried))
+    assert "no error" in text and "at least 4 s" in text
+    assert "known by its hook" in text
+
+
+def test_what_would_start_is_shown_and_nothing_is_started(experiment, tmp_path):
+    source = "open('started', 'w')"
+    tried = experiment(source, "{rank}", "{rows_of_rank}", strategy="torch-ddp",
+                       batch={"rows": 64, "per": "global"})  # fmt: skip
+    first, *lines = trial.starts(tried)
+    assert first.startswith("torch-ddp 1x1 tuned: 1 process by local")
+    text = "\n".join(lines)
+    assert f"{sys.executable} train.py 0 64" in text
+    # Of four processes on two nodes, the first and the last.
+    assert f"RANK=0 {sys.executable} train.py 0 16" in text
+    assert f"GROUP_RANK=1 LOCAL_RANK=1 RANK=3 {sys.executable} train.py 3 16" in text
+    for each in ("WORLD_SIZE=4", "OMP_NUM_THREADS=1", "MASTER_ADDR=NODE1", "cores 0:"):
+        assert each in text, text
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_answer_is_the_first_lines_of_the_summary(tmp_path):
+    summary = tmp_path / "summary.md"
+    summary.write_text(
+        "# Title\n\n**Yes: 0.6.** ([ratios](tables/r.csv), [f](figures/f.svg))\n\n- Of seven.\n\n"
+        "## Why\n\n- Because.\n"
+    )
+    assert trial.answer(summary) == ["Yes: 0.6.", "- Of seven."]
