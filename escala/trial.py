@@ -31,7 +31,8 @@ from escala.runtime.node import LOOPBACK, describe
 from escala.runtime.placement import EXTRA_PORTS, places, processes_per_node
 from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
-from escala.training import by_command, marks
+from escala.training import marks
+from escala.training.program_place import values, variables
 from escala.workloads.program import Program
 
 #: A program may need longer than a trial waits.
@@ -40,7 +41,6 @@ LIMIT_SECONDS = 60.0
 EPOCHS = 2
 #: Shorter epochs and runs are mostly what is not training.
 SHORT_SECONDS = 1.0
-_STEPS = "ESCALA_STEPS"
 #: What precedes the last lines of a program in the reason of a run.
 _LAST = "; its last lines: "
 #: Variables by which programs find their ranks, and the option that sets them.
@@ -263,13 +263,13 @@ def _starts_of(experiment: Experiment, run: Run, description: dict, data: Path) 
     plan["start"]["interface"] = started.nodes[0].interface
     program = Program.from_plan(plan["start"]["program"])
     everyone = places(layout, strategy, plan["knobs"], started.nodes)
-    given = launch.environment(run.strategy, plan["knobs"], started, program)
+    given = os.environ | launch.environment(run.strategy, plan["knobs"], started, program)
     shown = [Place(**everyone[number]) for number in sorted({0, len(everyone) - 1})]
     told = [
         {
             name: value
-            for name, value in (given | by_command._variables(plan, place, Path("MARKS"))).items()
-            if _is_set(name, value)
+            for name, value in variables(plan, place, Path("MARKS"), given).items()
+            if os.environ.get(name) != value
         }
         for place in shown
     ]
@@ -279,26 +279,21 @@ def _starts_of(experiment: Experiment, run: Run, description: dict, data: Path) 
         f"{started.launcher}, in {program.directory}"
     )
     yield f"  {_assignments(common)}"
-    for place, variables in zip(shown, told, strict=True):
-        values = by_command.values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
+    for place, set_for_it in zip(shown, told, strict=True):
+        asked = values(plan, place, Path("OUTPUT"), plan["start"]["paths"])
         cores = ", ".join(map(str, place.cores))
         yield f"  process {place.process} on {place.host}, cores {cores}:"
-        own, words = variables.items() - common, shlex.join(program.arguments(values))
+        own, words = set_for_it.items() - common, shlex.join(program.arguments(asked))
         yield f"    {_assignments(own)} {words}" if own else f"    {words}"
 
 
-def _is_set(name: str, value: str) -> bool:
-    """Return whether a variable is set for a program, and not only passed on to it."""
-    return os.environ.get(name) != value and (name == _STEPS or not name.startswith("ESCALA_"))
-
-
-def _assignments(variables: Iterable[tuple[str, str]]) -> str:
+def _assignments(pairs: Iterable[tuple[str, str]]) -> str:
     path = os.environ.get("PATH", "")
     return " ".join(
         f"{name}={value.removesuffix(path)}$PATH"
         if name == "PATH" and path and value.endswith(path)
         else f"{name}={shlex.quote(value)}"
-        for name, value in sorted(variables)
+        for name, value in sorted(pairs)
     )
 
 

@@ -58,12 +58,15 @@ def rows_of_rank(rows: int, ranks: int, rank: int) -> int:
     return rows // ranks + (rank < rows % ranks)
 
 
-def variables(request: Mapping, place: Place, told: Path) -> dict[str, str]:
+def variables(
+    request: Mapping, place: Place, told: Path, given: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     """Return the environment of the program of a rank.
 
     Parameters
     ----------
     told : the folder that the hook writes marks into.
+    given : the environment of the rank; by default that of this process.
     """
     program, strategy = (
         Program.from_plan(request["start"]["program"]),
@@ -71,14 +74,14 @@ def variables(request: Mapping, place: Place, told: Path) -> dict[str, str]:
     )
     found = {
         name: value
-        for name, value in os.environ.items()
+        for name, value in given.items()
         if name in program.variables or _is_for_programs(name, strategy.mpi)
     }
     # `mpirun` puts its own folder before it, where another `python` may be.
-    found["PATH"] = os.environ.get(CALLERS_PATH, found.get("PATH", ""))
+    found["PATH"] = given.get(CALLERS_PATH, found.get("PATH", ""))
     outside = [
         path
-        for path in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        for path in given.get("PYTHONPATH", "").split(os.pathsep)
         if path and Path(path).resolve() != HOOK.parents[1]
     ]
     found |= strategy.process_variables(place, request["start"]["interface"])
