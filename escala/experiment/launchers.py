@@ -129,7 +129,8 @@ def known(words: Sequence[str], asked: str | None, folder: Path) -> Known:
     launcher = _launcher(words)
     if launcher and own:
         found.strategy = "own-launcher"
-        found.said.append(f"{words[0]} starts the ranks itself (strategy own-launcher).")
+        itself = words[0] if words[1:2] != ["-m"] else words[2]
+        found.said.append(f"{itself} starts the ranks itself (strategy own-launcher).")
     elif launcher:
         found = _without(launcher, words)
         if found.strategy == "mpi" and "horovod-mpi" in _by_text(script(found.command, folder)):
@@ -222,6 +223,9 @@ def _take_text(found: Known, folder: Path) -> None:
         found.said.append(
             f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME."
         )
+    elif "ranks_of_node" in named and "rank" not in named:
+        found.strategy = "own-launcher"
+        found.said.append("The command names {ranks_of_node}: strategy own-launcher.")
     elif {"rank", "ranks"} & named:
         found.strategy = "processes"
         found.said.append("The command names its rank or their number: strategy processes.")

@@ -65,6 +65,8 @@ MODULE = "-- python -m torch.distributed.run --nproc-per-node 2 -m mine.train"
         ("-- python train.py", "single", PYTHON),
         ("-- 'python train.py --x 1'", "single", "python train.py --x 1"),
         ("-- python train.py {rank} {ranks}", "processes", "python train.py {rank} {ranks}"),
+        ("-- python train.py --jobs {ranks_of_node}", "own-launcher",
+         f"{PYTHON} --jobs {{ranks_of_node}}"),
         ("--torch -- python train.py", "torch-ddp", PYTHON),
         ("--horovod -- python train.py", "horovod-mpi", PYTHON),
         ("--mpi -- ./simulate", "mpi", "./simulate"),
@@ -96,7 +98,9 @@ def test_a_call_gives_the_configurations_that_answer_it(call, strategy, command,
     assert found.settings["repeats"] == 7
     first = call.partition("-- ")[2].split()[0]
     launched = first in ("torchrun", "mpirun", "srun", "horovodrun", "accelerate") or " -m " in call
-    assert any(strategy in each for each in found.said) == (launched or strategy == "processes")
+    assert any(strategy in each for each in found.said) == (
+        launched or ("{" in call and strategy != "single")
+    )
 
 
 @pytest.mark.parametrize(
