@@ -11,6 +11,8 @@ experiment.
 | collectives on `1x2` | collectives and steps with exchange, rates of a core, contention |
 | collectives on `2x1` of each network | collectives and steps with exchange between nodes |
 
+Those of programs are in `escala.experiment.program_calibration`.
+
 A *work* is what one process computes: dataset, workload, and the knobs that `single` reads. So
 variants that differ only in the exchange of the ranks are one work.
 """
@@ -26,6 +28,7 @@ from typing import Any, NamedTuple
 from escala.core.rates import bits_per_second
 from escala.data import size_of
 from escala.data.size import Size
+from escala.experiment import program_calibration as programs
 from escala.experiment.matrix import Experiment
 from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.experiment.runs import Run, takes_steps
@@ -34,6 +37,7 @@ from escala.probes.collectives import Collectives, library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, complete, significant
+from escala.workloads import WORKLOADS
 
 SUFFIX = "-calibration"
 REPEATS = 3
@@ -109,6 +113,8 @@ class Calibration(Experiment):
         Short steps are many, because the speed of the machine changes from second to second.
         """
         settings = super().settings_of(run)
+        if WORKLOADS[run.workload].kind == "command":
+            return settings
         size = size_of(self.datasets[run.dataset])
         train_rows = size.train_rows
         rows = global_batch(settings["training"], Layout.parse(run.layout).ranks)
@@ -143,9 +149,10 @@ class Calibration(Experiment):
 
     def _derived(self) -> dict:
         settings, works = self.base.settings, self.different_works
-        if not works:
+        program_works = list(self.program_works.values())
+        if not works and not program_works:
             self._refuse("none of them is predicted by the cost model")
-        if not self._shared:
+        if works and not self._shared:
             self._refuse("none of them has several ranks that the cost model predicts")
         known = all_knobs()
         usual = {name: known[name].omitted for name in (*_APPLIED, *_ON_PURPOSE)}
@@ -155,7 +162,7 @@ class Calibration(Experiment):
                 **usual,
                 "batch": {"rows": rows, "per": "rank"},
             }
-            for work in works
+            for work in (*works, *program_works)
             for rows in work.rows
         }
         for variant in variants.values():
@@ -164,7 +171,24 @@ class Calibration(Experiment):
         middles = sorted({variant_name(work.variant, work.middle) for work in works})
         strategy, layout = ONE_PROCESS
         one = {"strategy": strategy, "layouts": [layout], "variants": sorted(variants)}
-        datasets, workloads = ({work[part] for work in works} for part in (0, 1))
+        configurations = [one] if works else []
+        configurations += [self._of_ranks(name, middles) for name in self._shared]
+        configurations += self._of_programs(program_works)
+        datasets = {work.dataset for work in (*works, *program_works)}
+        workloads = {
+            **{work.workload: _untested(settings["workloads"][work.workload]) for work in works},
+            **{
+                work.workload: programs.one_process(
+                    work.workload, settings["workloads"][work.workload]
+                )
+                for work in program_works
+            },
+            **{
+                programs.sums_name(work): programs.sums_program(work)
+                for work in program_works
+                if STRATEGIES[work.strategy].library_of_programs
+            },
+        }
         off = {"enabled": False}
         return settings | {
             "experiment": f"{self.base.name}{SUFFIX}",
@@ -173,21 +197,22 @@ class Calibration(Experiment):
             "datasets": {
                 name: each for name, each in settings["datasets"].items() if name in datasets
             },
-            "workloads": {
-                name: _untested(each)
-                for name, each in settings["workloads"].items()
-                if name in workloads
-            },
+            "workloads": workloads,
             "variants": variants,
             "networks": {
                 name: each | {"steps": None} for name, each in settings["networks"].items()
             },
-            "configurations": [one, *(self._of_ranks(name, middles) for name in self._shared)],
-            "references": [{"strategy": strategy, "layout": layout}],
+            "configurations": configurations,
+            "references": [
+                {
+                    "strategy": configurations[0]["strategy"],
+                    "layout": configurations[0]["layouts"][0],
+                }
+            ],
             "ladders": {},
             **dict.fromkeys(PROBES, off),
             "clocks": {"enabled": True, "steps": CLOCK_STEPS},
-            "collectives": off | shared_settings(len(works)),
+            "collectives": off | shared_settings(max(1, len(works))),
         }
 
     def _refuse(self, reason: str) -> None:
@@ -195,8 +220,8 @@ class Calibration(Experiment):
             "configurations",
             sorted({run.strategy for run in self.base.runs}),
             reason,
-            "add one of horovod-mpi, horovod-gloo or multiworker-mirrored with several ranks, and "
-            "a workload that is trained by steps",
+            "add one of horovod-mpi, horovod-gloo or multiworker-mirrored with several ranks and "
+            "a workload that is trained by steps, or a program that names {rows}",
         )
 
     @property
@@ -213,6 +238,45 @@ class Calibration(Experiment):
         several = any(Layout.parse(run.layout).nodes > 1 for run in runs)
         layouts = [ONE_NODE, *[TWO_NODES] * several]
         return {"strategy": strategy, "layouts": layouts, "variants": variants}
+
+    @cached_property
+    def program_works(self) -> dict[tuple, programs.ProgramWork]:
+        """The work of each dataset, program, strategy and variant that has bounds."""
+        return programs.works(self.base, calibrated_rows)
+
+    def _of_programs(self, works: list[programs.ProgramWork]) -> list[dict]:
+        """Return the configurations of one process, and of the layouts on which sums are timed."""
+        return [
+            {
+                "strategy": work.strategy,
+                "layouts": list(
+                    dict.fromkeys(
+                        [ONE_PROCESS[1], *(of[0] for of in self._sums_layouts(work, True))]
+                    )
+                ),
+                "variants": [variant_name(work.variant, rows) for rows in work.rows],
+            }
+            for work in works
+        ]
+
+    def _sums_layouts(self, work: programs.ProgramWork, links: bool) -> list[tuple[str, str]]:
+        return programs.sums_layouts(self.base, work, links)
+
+    def program_runs(self, links: bool) -> dict[str, dict[str, list[list[Run]]]]:
+        """Return the runs that calibrate each program: of its steps, and of the sums by layout."""
+        return {
+            work.name: {
+                "steps": [programs.steps_runs(self.name, work, REPEATS, variant_name)],
+                "sums": programs.sums_runs(
+                    self.name,
+                    work,
+                    self._sums_layouts(work, links),
+                    variant_name(work.variant, work.rows[len(work.rows) // 2]),
+                    REPEATS,
+                ),
+            }
+            for work in self.program_works.values()
+        }
 
     def steps_of(self, work: Work) -> list[Run]:
         """Return the timing runs of one process, of all numbers of rows and repeats."""
@@ -255,6 +319,13 @@ class Calibration(Experiment):
             *(run for work in works for run in self.steps_of(work)),
             *map(self.clocks_of, works),
             *self.collectives(links),
+            *(
+                run
+                for parts in self.program_runs(links).values()
+                for groups in parts.values()
+                for group in groups
+                for run in group
+            ),
         ]
 
     @property
@@ -281,7 +352,27 @@ class Calibration(Experiment):
             }
             for work in self.different_works
         }
-        return {"works": works, "collectives": [run.file for run in self.collectives(links)]}
+        return {
+            "works": works,
+            "collectives": [run.file for run in self.collectives(links)],
+            "programs": self._program_sources(links),
+        }
+
+    def _program_sources(self, links: bool) -> dict:
+        bytes_of = {
+            work.name: WORKLOADS[work.workload].program().gradient_bytes
+            for work in self.program_works.values()
+        }
+        return {
+            name: {
+                "gradient_bytes": bytes_of[name],
+                **{
+                    part: [[run.file for run in group] for group in groups]
+                    for part, groups in parts.items()
+                },
+            }
+            for name, parts in self.program_runs(links).items()
+        }
 
 
 def shared_settings(works: int) -> dict[str, float]:
@@ -356,6 +447,7 @@ def predictable(experiment: Experiment) -> list[Run]:
 
 
 def first_repeats(experiment: Experiment) -> list[Run]:
+    """Return the first repeat of each configuration of a workload that is trained by steps."""
     return [run for run in experiment.runs if run.repeat == 1 and takes_steps(run)]
 
 
@@ -399,7 +491,26 @@ def planned(calibration: Calibration) -> list[dict]:
     `unavailable` is the reason why a configuration is not predicted, and None otherwise.
     """
     base = calibration.base
-    return [_planned(calibration, run, unsupported(base, run)) for run in first_repeats(base)]
+    return [
+        *(_planned(calibration, run, unsupported(base, run)) for run in first_repeats(base)),
+        *(_planned_program(calibration, run) for run in programs.first_of_programs(base)),
+    ]
+
+
+def _planned_program(calibration: Calibration, run: Run) -> dict:
+    names = ("dataset", "workload", "strategy", "layout", "variant", "network")
+    found: dict[str, Any] = {name: getattr(run, name) for name in names}
+    found["unavailable"] = programs.unsupported(run)
+    if found["unavailable"]:
+        return found
+    settings = calibration.base.settings_of(run)
+    work = calibration.program_works[run.dataset, run.workload, run.strategy, run.variant]
+    ranks = Layout.parse(run.layout).ranks
+    return found | {
+        "program": work.name,
+        "rows": global_batch(settings["training"], ranks),
+        "rows_of_rank": programs.rows_of(calibration.base, run),
+    }
 
 
 def _planned(calibration: Calibration, run: Run, unavailable: str | None) -> dict:

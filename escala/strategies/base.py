@@ -49,6 +49,9 @@ class Strategy(ABC):
     position: ClassVar[int] = 100
     #: How the workloads are trained that it runs (`escala.workloads`).
     trains_by: ClassVar[frozenset[str]] = frozenset({"steps"})
+    #: The library by which the ranks of a program sum, as `escala/hook/escala_collectives.py` names
+    #: it; None where it is not known.
+    library_of_programs: ClassVar[str | None] = None
     #: Whether its ranks find each other through MPI.
     mpi: ClassVar[bool] = False
     #: Whether Horovod's rendezvous must be served while it runs.

@@ -11,6 +11,7 @@ class HorovodGloo(Horovod):
     name = "horovod-gloo"
     position = 3
     trains_by = frozenset({"steps", "command"})
+    library_of_programs = "horovod"
     rendezvous = True
 
     @staticmethod

@@ -10,6 +10,7 @@ class HorovodMPI(Horovod):
     name = "horovod-mpi"
     position = 2
     trains_by = frozenset({"steps", "command"})
+    library_of_programs = "horovod"
     mpi = True
 
     @staticmethod

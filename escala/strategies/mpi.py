@@ -9,6 +9,7 @@ from escala.strategies.shared.programs import ProgramStrategy, meeting_variables
 class MPI(ProgramStrategy):
     name = "mpi"
     position = 9
+    library_of_programs = "mpi"
     mpi = True
 
     @staticmethod

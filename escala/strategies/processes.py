@@ -8,6 +8,7 @@ from escala.strategies.shared.programs import ProgramStrategy, torchrun_variable
 class Processes(ProgramStrategy):
     name = "processes"
     position = 10
+    library_of_programs = "none"
 
     @staticmethod
     def process_variables(place, interface):

@@ -8,6 +8,7 @@ from escala.strategies.shared.programs import ProgramStrategy, torchrun_variable
 class TorchDDP(ProgramStrategy):
     name = "torch-ddp"
     position = 8
+    library_of_programs = "torch"
 
     @staticmethod
     def process_variables(place, interface):

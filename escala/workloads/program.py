@@ -147,6 +147,11 @@ class Program:
         return frozenset(match[2] for match in found if not match[1])
 
     @property
+    def interpreter(self) -> str | None:
+        """Its interpreter, or the word of the command that is one; None of another program."""
+        return self.python or next(filter(_PYTHON.fullmatch, self.command), None)
+
+    @property
     def data(self) -> list[str]:
         """The names of the paths that the command takes from its dataset."""
         return sorted(n.removeprefix(DATA) for n in self.named if n.startswith(DATA))
@@ -298,7 +303,7 @@ def versions(program: Program) -> dict[str, Any]:
     ------
     InputError : the lines before the command fail, or its program is not found.
     """
-    interpreter = program.python or next(filter(_PYTHON.fullmatch, program.command), None)
+    interpreter = program.interpreter
     first = program.command[0]
     probe = [interpreter, "-c", _ASK] if interpreter else ["bash", "-c", 'command -v -- "$1"']
     probe = probe if interpreter else [*probe, "bash", first]

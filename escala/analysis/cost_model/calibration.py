@@ -256,6 +256,7 @@ class Calibration:
     drift : how many times longer a step takes in other minutes of the calibration than in those of
         `StepTimes`, shape (runs,); empty if not measured.
     model_deviation : standard deviation of the logarithm of the model's error with several ranks.
+    programs : as in the file; see `escala.analysis.cost_model.bounds`.
     """
 
     cores_per_node: int
@@ -267,6 +268,7 @@ class Calibration:
     drift: np.ndarray = field(default_factory=lambda: np.ones(0))
     starts: tuple[StartTimes, ...] = ()
     model_deviation: float = 0.0
+    programs: Mapping[str, Mapping] = field(default_factory=dict)
 
 
 def read(path: Path) -> Calibration:
@@ -310,10 +312,10 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
         _check_network(each, content["networks"], where)
     for name, each in content["works"].items():
         _check_steps(name, each["steps"], where)
-    core = content["core"]
+    core = content["core"] or {"bytes_per_second": (), "operations_per_second": None}
     return Calibration(
         content["cores_per_node"],
-        np.array(core["bytes_per_second"]),
+        np.array(core["bytes_per_second"], float),
         _optional(core["operations_per_second"]),
         {
             name: Network(name, each["bits_per_second"], each["latency_seconds"], "calibrated")
@@ -332,6 +334,7 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
             for each in content.get("starts", ())
         ),
         content.get("model_deviation", 0.0),
+        content.get("programs", {}),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.cost_model.calibration import FORMAT, LEAST_REPEATS, LOCAL, MODEL_DEVIATION
+from escala.analysis.cost_model.of_programs import of_programs
 from escala.analysis.measurements import read_run
 from escala.core.errors import InputError
 from escala.core.files import read_json
@@ -65,6 +66,20 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
     """
     left_out: list[str] = []
     collectives = [run for file in sources["collectives"] if (run := _optional(file, left_out))]
+    programs, machines = of_programs(sources.get("programs", {}))
+    if not collectives and not sources["works"]:
+        if not machines:
+            raise InputError("programs", list(programs), "no run ended ok", _REMEDY)
+        return {
+            "format": FORMAT,
+            "machine": machines[0],
+            "cores_per_node": machines[0]["cores_available"],
+            "core": None,
+            "networks": {},
+            "collectives": [],
+            "works": {},
+            "programs": programs,
+        }, left_out
     if not collectives:
         raise InputError("collectives", sources["collectives"], "none ended ok", _REMEDY)
     first = collectives[0]
@@ -88,6 +103,7 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
         "starts": _starts(list(runs.values())),
         "model_deviation": MODEL_DEVIATION,
         "works": {name: _work(sources["works"][name], each) for name, each in runs.items()},
+        **({"programs": programs} if programs else {}),
     }, left_out
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from escala.analysis.cost_model.bounds import step_bounds
 from escala.analysis.cost_model.calibration import MODEL_DEVIATION, Calibration, Gradient
 from escala.analysis.cost_model.messages import Exchange, may_have
 from escala.analysis.cost_model.networks import PRESETS, Network, payload
@@ -30,7 +31,10 @@ ASSUMED = (
     f"Assumed in the intervals with several ranks: an error of the model of {MODEL_DEVIATION:.0%}, "
     "that of 24 predictions on one node of another machine."
 )
-PREDICTED, EXTRAPOLATED, UNAVAILABLE = BASES = ("predicted", "extrapolated", "unavailable")
+PREDICTED, EXTRAPOLATED, UNAVAILABLE = "predicted", "extrapolated", "unavailable"
+#: Of a program: the truth is expected between the ends, and nowhere in particular there.
+BOUNDS = "bounds"
+BASES = PREDICTED, EXTRAPOLATED, BOUNDS, UNAVAILABLE
 
 
 def rows(
@@ -46,12 +50,16 @@ def rows(
     for each in planned:
         names = {name: each[name] for name in CONFIGURATION}
         layout = Layout.parse(each["layout"])
-        yield names | {"ranks": layout.ranks} | _row(calibration, each, train_rows)
+        row = _row(calibration, each, train_rows)
+        kind = UNAVAILABLE if row["basis"] == UNAVAILABLE else "estimated"
+        yield names | {"ranks": layout.ranks, "kind": kind} | row
 
 
 def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, int]) -> dict:
     if planned["unavailable"]:
         return {"basis": UNAVAILABLE, "reason": planned["unavailable"]}
+    if "program" in planned:
+        return _bounds(calibration, planned)
     try:
         calibration = with_network(calibration, planned)
         plan = plan_of(calibration, planned, train_rows[planned["dataset"]])
@@ -67,6 +75,33 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
         **interval(seconds).columns("predicted", "_seconds_per_epoch"),
         **interval(found.steps).columns("step", "_seconds"),
         **{f"{term}_seconds": float(np.median(found.terms[term])) for term in TERMS},
+    }
+
+
+def _bounds(calibration: Calibration, planned: Mapping) -> dict:
+    """Return the bounds of a program on a layout, for a step and an epoch."""
+    program = calibration.programs.get(planned["program"])
+    ranks = Layout.parse(planned["layout"]).ranks
+    if program is None:
+        return {"basis": UNAVAILABLE, "reason": "the program was not calibrated: calibrate again"}
+    try:
+        found = step_bounds(
+            program, planned["layout"], planned["network"], planned["rows_of_rank"], ranks
+        )
+    except InputError as error:
+        return {"basis": UNAVAILABLE, "reason": f"{error.reason}. Remedy: {error.remedy}"}
+    low, high = found.step
+    steps = -(-program["epoch_rows"] // planned["rows"])
+    return {
+        "basis": BOUNDS,
+        "reason": None,
+        "global_batch": planned["rows"],
+        "predicted_low_seconds_per_epoch": steps * low,
+        "predicted_high_seconds_per_epoch": steps * high,
+        "step_low_seconds": low,
+        "step_high_seconds": high,
+        "compute_seconds": float(np.mean(found.compute)),
+        "exchange_seconds": float(np.mean(found.exchange)),
     }
 
 
@@ -223,7 +258,7 @@ def as_json(rows: Sequence[Mapping[str, Any]], machine: Mapping) -> dict:
 
 def assumptions(rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return a sentence on what is assumed in the intervals of predictions, None without it."""
-    several = [row for row in rows if row["ranks"] > 1 and row["basis"] != UNAVAILABLE]
+    several = [row for row in rows if row["ranks"] > 1 and "step_seconds" in row]
     return ASSUMED if several else None
 
 
@@ -233,5 +268,8 @@ def line(row: Mapping[str, Any]) -> str:
     reason = f" ({row['reason']})" if row["reason"] else ""
     if row["basis"] == UNAVAILABLE:
         return f"{label}: {UNAVAILABLE}{reason}"
+    if row["basis"] == BOUNDS:
+        low, high = (row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high"))
+        return f"{label}: {low:.3g} to {high:.3g} s per epoch, bounds"
     median, low, high = (row[f"predicted{end}_seconds_per_epoch"] for end in ("", "_low", "_high"))
     return f"{label}: {median:.3g} s per epoch ({low:.3g}–{high:.3g}), {row['basis']}{reason}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.report.findings.verdicts import answering, names_of_rows, own_names
-from escala.report.findings.words import Finding, Tables, count, quoted, with_labels
+from escala.report.findings.words import Finding, Tables, count, quoted, significant, with_labels
 from escala.runtime.layout import Layout
 
 POSITION = 45
@@ -18,6 +18,7 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe the errors of the predictions, where there are both, and extrapolations."""
     yield from _extrapolations(tables)
     table = with_labels(tables["predictions"], tables)
+    yield from _bounds(table)
     both = table[table["error"].notna()]
     if both.empty:
         return
@@ -28,6 +29,27 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
         _largest(both),
     ):
         yield Finding(text, "predictions", "seconds_per_epoch")
+
+
+def _bounds(table: pd.DataFrame) -> Iterator[Finding]:
+    """Describe the bounds of programs: those that were measured, and those that were not."""
+    bounded = table[table["basis"] == "bounds"]
+    measured = bounded[bounded["runs"] > 0]
+    if not measured.empty:
+        yield Finding(
+            f"Of {count(int(measured['runs'].sum()), 'run')} of programs, "
+            f"{int(measured['covered'].sum())} took a time within the bounds that were estimated "
+            "without them.",
+            "predictions",
+            "seconds_per_epoch",
+        )
+    for row in bounded[bounded["runs"] == 0].itertuples():
+        yield Finding(
+            f"An epoch of {quoted(row.label)}, which was not measured, is estimated between bounds: "
+            f"{significant(row.predicted_low_seconds_per_epoch)} and "
+            f"{significant(row.predicted_high_seconds_per_epoch)} s.",
+            "predictions",
+        )
 
 
 def _extrapolations(tables: Tables) -> Iterator[Finding]:

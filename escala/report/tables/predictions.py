@@ -52,11 +52,11 @@ def _measured(
         "uncompared": "; ".join(dict.fromkeys(reasons)) or None,
     }
     predicted = row.get("predicted_seconds_per_epoch")
-    if predicted is None or seconds.estimate is None:
+    low, high = (row.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high"))
+    if low is None or seconds.estimate is None:
         return found
-    low, high = (row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high"))
     return found | {
-        "error": predicted / seconds.estimate - 1,
+        "error": None if predicted is None else predicted / seconds.estimate - 1,
         "covered": int(timed["train_seconds_per_epoch"].between(low, high).sum()),
     }
 

@@ -1,0 +1,187 @@
+"""Choose the runs that calibrate programs: one process, and sums of gradients in their library.
+
+| run | gives |
+|---|---|
+| the program as `1x1` with three numbers of rows, in turns | times of its steps |
+| `escala/hook/escala_collectives.py` on each layout with several ranks | sums, contention |
+
+The second is a program too, `NAME-sums-LIBRARY`. The same interpreter runs it under the same
+strategy.
+`escala.analysis.cost_model.bounds` makes bounds of these times.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from escala.core.hardware import available_cores
+from escala.experiment.matrix import Experiment
+from escala.experiment.references import NATIVE, ONE_PROCESS
+from escala.experiment.runs import Run
+from escala.runtime.layout import Layout, global_batch
+from escala.strategies import STRATEGIES
+from escala.training.by_command import HOOK
+from escala.workloads import WORKLOADS
+
+#: Bytes that are summed, besides those of the gradients: from what latency decides to what rates
+#: decide.
+SIZES = (2**10, 2**16, 2**20, 2**22, 2**24, 2**26)
+#: Epochs of a calibrating run: the first is not counted.
+MOST_EPOCHS = 3
+ONE = ONE_PROCESS[1]
+
+
+class ProgramWork(NamedTuple):
+    """A program under a strategy and a variant.
+
+    Attributes
+    ----------
+    rows : of the steps of one process that are timed, in increasing order.
+    """
+
+    dataset: str
+    workload: str
+    strategy: str
+    variant: str
+    rows: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The name in a calibration."""
+        return " ".join(self[:4])
+
+
+def unsupported(run: Run) -> str | None:
+    """Return why there are no bounds of a run of a program, or None."""
+    program, strategy = WORKLOADS[run.workload].program(), STRATEGIES[run.strategy]
+    if not program.named & {"rows", "rows_of_rank"}:
+        return (
+            "the command names neither {rows} nor {rows_of_rank}, so all its steps are of one size"
+        )
+    if Layout.parse(run.layout).ranks == 1:
+        return None
+    if strategy.library_of_programs is None:
+        return f"sums of a program under {run.strategy} are not timed"
+    if strategy.library_of_programs == "none" and program.gradient_bytes != 0:
+        return (
+            f"{run.strategy} does not tell by which library ranks sum: state gradient_bytes: 0 if "
+            "they exchange nothing, or take the strategy of the library"
+        )
+    return None
+
+
+def first_of_programs(experiment: Experiment) -> list[Run]:
+    return [
+        run
+        for run in experiment.runs
+        if run.repeat == 1 and WORKLOADS[run.workload].kind == "command"
+    ]
+
+
+def rows_of(experiment: Experiment, run: Run) -> int:
+    """Return the rows of the rank that takes the most of a step."""
+    ranks = Layout.parse(run.layout).ranks
+    return -(-global_batch(experiment.settings_of(run)["training"], ranks) // ranks)
+
+
+def works(experiment: Experiment, calibrated_rows) -> dict[tuple, ProgramWork]:
+    """Return the work of each run that has bounds, by its dataset, workload, strategy and variant.
+
+    Parameters
+    ----------
+    calibrated_rows : returns the rows to time, of those that are predicted.
+    """
+    rows: dict[tuple, set[int]] = {}
+    for run in first_of_programs(experiment):
+        if unsupported(run) is None:
+            key = (run.dataset, run.workload, run.strategy, run.variant)
+            rows.setdefault(key, set()).add(rows_of(experiment, run))
+    return {key: ProgramWork(*key, calibrated_rows(found)) for key, found in rows.items()}
+
+
+def sums_name(work: ProgramWork) -> str:
+    """Return the name of the program that times sums for a work."""
+    return f"{work.workload}-sums-{STRATEGIES[work.strategy].library_of_programs}"
+
+
+def sums_program(work: ProgramWork) -> dict[str, Any]:
+    """Return the declaration of that program, as in an experiment."""
+    name, library = work.workload, STRATEGIES[work.strategy].library_of_programs
+    program = WORKLOADS[name].program()
+    own = program.gradient_bytes
+    sizes = sorted(
+        {*(size for size in SIZES if own is None or size <= own), *([own] if own else ())}
+    )
+    return {
+        "command": ["python", "escala_collectives.py", library, *map(str, sizes)],
+        "directory": str(HOOK),
+        "files": ["escala_collectives.py"],
+        "environment": {
+            "python": program.interpreter or sys.executable,
+            "lines": list(program.lines),
+            "variables": list(program.variables),
+        },
+        "data_kind": WORKLOADS[name].data_kind,
+        "epochs": 1,
+    }
+
+
+def one_process(workload: str, settings: dict) -> dict:
+    """Return the settings of a program for timing its steps: with few epochs, if it takes them."""
+    if "epochs" not in WORKLOADS[workload].program().named:
+        return settings
+    return settings | {"epochs": min(settings["epochs"], MOST_EPOCHS)}
+
+
+def steps_runs(
+    name: str, work: ProgramWork, repeats: int, variant_name: Callable[[str, int], str]
+) -> list[Run]:
+    """Return the timing runs of one process, of all numbers of rows and repeats, in turns."""
+    return [
+        Run(name, *work[:3], ONE, variant_name(work.variant, rows), NATIVE, repeat)
+        for repeat in range(1, repeats + 1)
+        for rows in work.rows
+    ]
+
+
+def sums_layouts(experiment: Experiment, work: ProgramWork, links: bool) -> list[tuple[str, str]]:
+    """Return each layout of several ranks with its network, on which sums can be timed here.
+
+    Parameters
+    ----------
+    links : whether there are several nodes.
+    """
+    return [
+        (run.layout, run.network)
+        for run in first_of_programs(experiment)
+        if (run.dataset, run.workload, run.strategy, run.variant) == work[:4]
+        and unsupported(run) is None
+        and Layout.parse(run.layout).ranks > 1
+        and (links or _fits(experiment, run))
+    ]
+
+
+def _fits(experiment: Experiment, run: Run) -> bool:
+    """Return whether this machine has a core for each process of a layout of one node."""
+    one_node = Layout.parse(run.layout).nodes == 1
+    return one_node and experiment.cores_needed(run) <= len(available_cores())
+
+
+def sums_runs(name: str, work: ProgramWork, layouts, variant: str, repeats: int) -> list[list[Run]]:
+    """Return the runs that time sums, those of each layout in a list.
+
+    Parameters
+    ----------
+    layouts : as `sums_layouts` returns them.
+    variant : of the calibration.
+    """
+    return [
+        [
+            Run(name, work.dataset, sums_name(work), work.strategy, *place, repeat)
+            for repeat in range(1, repeats + 1)
+        ]
+        for layout, network in layouts
+        for place in [(layout, variant, network)]
+    ]

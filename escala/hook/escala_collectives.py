@@ -1,0 +1,161 @@
+"""Time sums of gradients in a program's own library, and what ranks lose by working side by side.
+
+    python escala_collectives.py LIBRARY BYTES…      LIBRARY: torch, horovod, mpi or none
+
+Escala starts it for predictions, by the program's interpreter and in its place. It tells Escala by
+the hook beside it: `allreduce_BYTES` in seconds, and `beside_…`, by how much longer a piece of work
+takes while the other ranks do theirs. Python 3.8 or later, nothing else but the library.
+"""
+
+import array
+import os
+import socket
+import statistics
+import sys
+import time
+
+from escala_steps import score
+
+ROUNDS, CALLS, BYTES = 5, 20, 1 << 25
+
+
+def by_torch():
+    import torch
+    import torch.distributed as dist
+
+    gpu = torch.cuda.is_available()
+    if gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if gpu else "gloo")
+
+    def prepared(size):
+        values = torch.zeros(size // 4, device="cuda" if gpu else "cpu")
+
+        def call():
+            dist.all_reduce(values)
+            if gpu:
+                torch.cuda.synchronize()
+
+        return call
+
+    return dist.get_rank(), dist.get_world_size(), prepared
+
+
+def by_horovod():
+    try:
+        import horovod.torch as hvd
+        from torch import zeros
+    except ImportError:
+        import horovod.tensorflow as hvd
+        from tensorflow import zeros
+    hvd.init()
+
+    def prepared(size):
+        values, name = zeros([size // 4]), "sum%d" % size
+        return lambda: hvd.allreduce(values, name=name, op=hvd.Sum)
+
+    return hvd.rank(), hvd.size(), prepared
+
+
+def by_mpi():
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+
+    def prepared(size):
+        sent, received = array.array("f", bytes(size)), array.array("f", bytes(size))
+        return lambda: world.Allreduce([sent, MPI.FLOAT], [received, MPI.FLOAT])
+
+    return world.Get_rank(), world.Get_size(), prepared
+
+
+def by_none():
+    """Meet at a socket: processes without a library exchange nothing but this."""
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if rank == 0:
+        with socket.create_server(place, backlog=ranks) as server:
+            others = [server.accept()[0] for _ in range(ranks - 1)]
+    else:
+        others = [_connected(place)]
+
+    def meet():
+        for each in others:
+            (each.recv(1) if rank == 0 else each.sendall(b"."))
+        for each in others:
+            (each.sendall(b".") if rank == 0 else each.recv(1))
+
+    return rank, ranks, lambda size: meet
+
+
+def _connected(place):
+    for _ in range(600):
+        try:
+            return socket.create_connection(place)
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit("rank 0 does not answer")
+
+
+def pieces():
+    """Return pieces of work of some milliseconds: on memory, and on the core."""
+    source, target = bytearray(BYTES), bytearray(BYTES)
+
+    def copy():
+        target[:] = source
+
+    def count():
+        sum(range(1 << 19))
+
+    found = {"copy": copy, "count": count}
+    try:
+        import numpy
+
+        values = numpy.ones((512, 512), numpy.float32)
+        found["product"] = lambda: values @ values
+    except ImportError:
+        pass
+    return found
+
+
+def seconds(call):
+    before = time.perf_counter()
+    call()
+    return time.perf_counter() - before
+
+
+def beside(call, rank, ranks, meet):
+    """Return the time of a piece while all ranks do it, divided by its time of one at a time."""
+    ratios = []
+    for _ in range(ROUNDS):
+        for turn in range(ranks):
+            meet()
+            if turn == rank:
+                call()
+                alone = min(seconds(call) for _ in range(3))
+        meet()
+        call()
+        ratios.append(statistics.median(seconds(call) for _ in range(5)) / alone)
+    return statistics.median(ratios)
+
+
+def main():
+    library, sizes = sys.argv[1], [int(size) for size in sys.argv[2:]]
+    rank, ranks, prepared = globals()["by_" + library]()
+    told, meet = {}, prepared(4)
+    for size in sizes if library != "none" else ():
+        call = prepared(size)
+        call()
+        meet()
+        found = [seconds(call) for _ in range(max(5, min(CALLS, BYTES // size)))]
+        told["allreduce_%d" % size] = statistics.median(found)
+    told.update(
+        ("beside_" + name, beside(call, rank, ranks, meet)) for name, call in pieces().items()
+    )
+    meet()
+    if rank == 0:
+        score(**told)
+
+
+if __name__ == "__main__":
+    main()
