@@ -6,9 +6,9 @@ reason in the place of its times.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +37,7 @@ def of_programs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list[M
         runs = [read_run(file) | {"file": file} for [*group] in files["steps"] for file in group]
         sums = [[read_run(file) | {"file": file} for file in group] for group in files["sums"]]
         machines += [
-            run["ranks"]["machines"][0] for run in (*runs, *sum(sums, [])) if run["status"] == "ok"
+            run["ranks"]["machines"][0] for run in chain(runs, *sums) if run["status"] == "ok"
         ]
         found[name] = _program(runs, sums, files["gradient_bytes"])
     return found, machines
@@ -70,7 +70,7 @@ def _unavailable(runs: Sequence[Mapping], sums: Sequence[Sequence[Mapping]]) -> 
             return f"a run of one process did not end ok: {run['reason']}"
         if any(epoch["steps"] is None for epoch in run["epochs"]):
             return "its steps are not known: it does not call the hook, and has no step_ends"
-    measured = [run for run in (*runs, *sum(map(list, sums), [])) if run["status"] == "ok"]
+    measured = [run for run in chain(runs, *sums) if run["status"] == "ok"]
     for run in measured:
         verdict = alike(measured[0], run)
         if not verdict.ok:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from escala.analysis.cost_model.predictions import EXTRAPOLATED
+from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.common import (
     PANEL_TITLE,
@@ -51,7 +51,7 @@ def draw(tables: Tables) -> Figure:
         return without_data(WHAT, tables, "times measured at one sitting")
     runs = labelled(tables["runs"], tables["runs"])
     runs = runs[(runs["status"] == "ok") & runs["comparable"]]
-    predictions = tables["predictions"].dropna(subset="predicted_seconds_per_epoch")
+    predictions = tables["predictions"].dropna(subset="predicted_low_seconds_per_epoch")
     bands = predictions.set_index(list(CONFIGURATION))
     parts = [(names, in_order(frame)) for names, frame in panels(configurations)]
     row = max(0.42, name_height(_names(configurations)) + 0.15)
@@ -71,7 +71,8 @@ def draw(tables: Tables) -> Figure:
             "Bars: 95 % interval of the median, which is the range "
             "for fewer than six runs; points: single runs of all sessions. Machines drift between "
             "sessions: for ratios see the figure on speed-up.",
-            *[_BANDS] * (not bands.empty),
+            *[_BANDS] * bool((bands["basis"] != BOUNDS).any()),
+            *[_BOUNDS] * bool((bands["basis"] == BOUNDS).any()),
             *left_out(everything),
             *not_all(of_steps, tables),
             *gaps(tables["runs"]),
@@ -83,6 +84,10 @@ def draw(tables: Tables) -> Figure:
 _BANDS = (
     "Grey bands: what the cost model predicts, with its 90 % interval for a further run; hatched "
     "where it goes beyond what was calibrated."
+)
+
+_BOUNDS = (
+    "Grey bands of programs: estimated bounds, from full overlap of computing and exchange to none."
 )
 
 
@@ -126,7 +131,8 @@ def _band(axes: Axes, place: int, predicted: pd.Series) -> None:
         place, high - low, left=low, height=0.6, color="0.88", edgecolor="0.7", linewidth=0,
         hatch=hatch, zorder=1,
     )  # fmt: skip
-    axes.vlines(median, place - 0.3, place + 0.3, color="0.5", linewidth=1, zorder=1)
+    if pd.notna(median):
+        axes.vlines(median, place - 0.3, place + 0.3, color="0.5", linewidth=1, zorder=1)
 
 
 def _names(frame: pd.DataFrame) -> list[str]:

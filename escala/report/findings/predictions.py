@@ -45,7 +45,7 @@ def _bounds(table: pd.DataFrame) -> Iterator[Finding]:
         )
     for row in bounded[bounded["runs"] == 0].itertuples():
         yield Finding(
-            f"An epoch of {quoted(row.label)}, which was not measured, is estimated between bounds: "
+            f"An epoch of {quoted(row.label)}, not measured, is estimated between bounds: "
             f"{significant(row.predicted_low_seconds_per_epoch)} and "
             f"{significant(row.predicted_high_seconds_per_epoch)} s.",
             "predictions",

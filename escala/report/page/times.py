@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from escala.analysis.cost_model.predictions import EXTRAPOLATED
+from escala.analysis.cost_model.predictions import BOUNDS, EXTRAPOLATED
 from escala.record.comparable import CONFIGURATION
 from escala.report.figures.looks import described, hex_code, in_order, significant, strategy_look
 from escala.report.findings.verdicts import (
@@ -192,6 +192,7 @@ def _rows(configurations: pd.DataFrame, tables: Tables) -> pd.DataFrame:
             "ratio": "1 (the main reference)" if row.reference == 1 else "–",
             "verdict": "–", "ideal": None, "predicted": None,
             "predicted_low": None, "predicted_high": None, "extrapolated": False,
+            "bounds": False,
             "estimated": row.kind == "estimated", "to_target": False,
             "floor": None, "floor_low": None, "floor_high": None,
         }  # fmt: skip
@@ -262,7 +263,10 @@ def _predicted(row: pd.Series) -> dict:
         f"predicted{end}": row[f"predicted{end}_seconds_per_epoch"] for end in ("", "_low", "_high")
     }
     known = {name: float(value) for name, value in ends.items() if pd.notna(value)}
-    return known | {"extrapolated": row["basis"] == EXTRAPOLATED}
+    return known | {
+        "extrapolated": row["basis"] == EXTRAPOLATED,
+        "bounds": row["basis"] == BOUNDS,
+    }
 
 
 def _floor(seconds: float, floor: float) -> dict:
@@ -371,7 +375,14 @@ def _caption(shown: list[tuple[pd.DataFrame, pd.DataFrame, int]]) -> str:
             "its time."
         )
     if frames["predicted_low"].notna().any():
-        texts.append("Grey bands: what the cost model predicts, with 90\u00a0% confidence.")
+        bounds = frames["bounds"].astype(bool)
+        if (frames["predicted_low"].notna() & ~bounds).any():
+            texts.append("Grey bands: what the cost model predicts, with 90\u00a0% confidence.")
+        if bounds.any():
+            texts.append(
+                "Grey bands of programs: estimated bounds, from full overlap of computing and "
+                "exchange to none."
+            )
         if frames["extrapolated"].astype(bool).any():
             texts.append("The paler ones go beyond what was calibrated.")
     if frames["floor_low"].notna().any():
