@@ -173,7 +173,7 @@ class Calibration(Experiment):
         one = {"strategy": strategy, "layouts": [layout], "variants": sorted(variants)}
         configurations = [one] if works else []
         configurations += [self._of_ranks(name, middles) for name in self._shared]
-        configurations += self._of_programs(program_works)
+        configurations = _merged([*configurations, *self._of_programs(program_works)])
         datasets = {work.dataset for work in (*works, *program_works)}
         workloads = {
             **{work.workload: _untested(settings["workloads"][work.workload]) for work in works},
@@ -375,6 +375,19 @@ class Calibration(Experiment):
         }
 
 
+def _merged(configurations: Iterable[Mapping]) -> list[dict]:
+    """Return configurations with one entry for each strategy, of all its layouts and variants."""
+    found: dict[str, dict[str, dict]] = {}
+    for entry in configurations:
+        of_strategy = found.setdefault(entry["strategy"], {"layouts": {}, "variants": {}})
+        for key, names in of_strategy.items():
+            names |= dict.fromkeys(entry[key])
+    return [
+        {"strategy": strategy, **{key: list(names) for key, names in parts.items()}}
+        for strategy, parts in found.items()
+    ]
+
+
 def shared_settings(works: int) -> dict[str, float]:
     """Return the settings of the probe's runs, one for each work, which share its usual time.
 
@@ -510,6 +523,7 @@ def _planned_program(calibration: Calibration, run: Run) -> dict:
         "program": work.name,
         "rows": global_batch(settings["training"], ranks),
         "rows_of_rank": programs.rows_of(calibration.base, run),
+        "cores": calibration.base.settings["variants"][run.variant]["cores_per_process"],
     }
 
 

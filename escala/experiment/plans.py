@@ -21,7 +21,13 @@ def plans(calibration: Calibration) -> dict:
         "experiment": calibration.base.name,
         "configurations": found,
         "workloads": {
-            name: {key: settings["workloads"][name][key] for key in ("epochs", "validate")}
+            # A program validates as it likes.
+            name: {"validate": False}
+            | {
+                key: settings["workloads"][name][key]
+                for key in ("epochs", "validate")
+                if key in settings["workloads"][name]
+            }
             for name in dict.fromkeys(each["workload"] for each in found)
         },
         "memory_gib": settings["memory_gib"],

@@ -17,9 +17,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from escala.core.hardware import available_cores
+from escala.experiment.folders import PATH
 from escala.experiment.matrix import Experiment
 from escala.experiment.references import NATIVE, ONE_PROCESS
 from escala.experiment.runs import Run
+from escala.experiment.schema import program_schema
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
 from escala.training.by_command import HOOK
@@ -129,10 +131,17 @@ def sums_program(work: ProgramWork) -> dict[str, Any]:
 
 
 def one_process(workload: str, settings: dict) -> dict:
-    """Return the settings of a program for timing its steps: with few epochs, if it takes them."""
-    if "epochs" not in WORKLOADS[workload].program().named:
-        return settings
-    return settings | {"epochs": min(settings["epochs"], MOST_EPOCHS)}
+    """Return the settings of a program for timing its steps: with few epochs, if it takes them.
+
+    Its declaration is as the user wrote it, without defaults, or it would be another workload.
+    """
+    known, own = WORKLOADS[workload], program_schema()["properties"]
+    found = {key: value for key, value in settings.items() if key not in own}
+    if PATH not in settings:
+        found |= {key: value for key, value in known.declared.items() if key in own}
+    if "epochs" in known.program().named:
+        found["epochs"] = min(settings["epochs"], MOST_EPOCHS)
+    return found
 
 
 def steps_runs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 from escala.analysis.cost_model.calibration import Calibration
 from escala.analysis.cost_model.predict import DRAWS, Plan, predict
 from escala.analysis.cost_model.predictions import (
+    bounds,
     epoch_seconds,
     other_knobs,
     plan_of,
@@ -19,6 +21,7 @@ from escala.analysis.cost_model.predictions import (
 from escala.analysis.queue_waits import Waits
 from escala.core.errors import InputError
 from escala.experiment.references import Configuration
+from escala.runtime.layout import Layout
 
 if TYPE_CHECKING:
     from escala.analysis.advice.measured import Comparison
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 MEASURED, PREDICTED, EXTRAPOLATED = "measured", "predicted", "extrapolated"
 #: Phrase of a prediction without the seconds outside the training steps.
 ONLY_STEPS = "start-up and evaluation were not calibrated: a job is its training steps only"
+#: Phrase of the bounds of a program.
+ONLY_BOUNDS = "only bounds are known, from full overlap of computing and exchange to none"
 
 
 class Memory(NamedTuple):
@@ -48,11 +53,11 @@ class Training:
 
     Attributes
     ----------
-    train_rows : of an epoch.
+    train_rows : of an epoch; None of a program, whose calibration has them.
     evaluated_rows : of all evaluations of a run together.
     """
 
-    train_rows: int
+    train_rows: int | None
     epochs: int
     evaluated_rows: int
 
@@ -135,6 +140,8 @@ def candidate(
             planned["unavailable"],
             "leave it out, or measure it",
         )
+    if "program" in planned:
+        return _of_program(calibration, planned, training, rows or planned["rows"], draws)
     calibration = with_network(calibration, planned)
     plan = plan_of(calibration, planned | {"rows": rows or planned["rows"]}, training.train_rows)
     found = predict(calibration, plan, draws)
@@ -160,6 +167,40 @@ def candidate(
     )
 
 
+def _of_program(
+    calibration: Calibration, planned: Mapping, training: Training, rows: int, draws: int
+) -> Candidate:
+    """Return a candidate between bounds: half of its draws have the lower one, half the upper one.
+
+    So the interval of a ratio of two candidates reaches from the least to the greatest that both
+    bounds allow, and a program pays only if it does whatever the overlap.
+
+    Raises
+    ------
+    InputError : it has no bounds, and why.
+    """
+    layout = Layout.parse(planned["layout"])
+    names = Configuration(*(planned[name] for name in Configuration._fields))
+    of_rank = -(-rows // layout.ranks)
+    found = bounds(calibration, {**planned, "rows": rows, "rows_of_rank": of_rank})
+    ends = [found.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high")]
+    if None in ends:
+        raise InputError(planned["program"], str(names), found["reason"], "or measure it")
+    # Of its own order, so that the ends of two candidates meet in all four ways.
+    random = np.random.default_rng(zlib.crc32(str(names).encode()))
+    seconds = training.epochs * random.permutation(np.resize(ends, draws))
+    return Candidate(
+        names,
+        Plan(planned["program"], layout, rows, cores=planned["cores"], network=planned["network"]),
+        planned["rows"],
+        calibration,
+        seconds,
+        seconds,
+        extrapolated=(*([ONLY_BOUNDS] if layout.ranks > 1 else []), ONLY_STEPS),
+        predicted=seconds,
+    )
+
+
 def candidates(
     calibration: Calibration,
     planned: Sequence[Mapping],
@@ -176,7 +217,9 @@ def candidates(
     """
     known = [each for each in planned if not each["unavailable"]]
     one = [each for each in known if each["layout"] == "1x1"]
-    rows = min((one or known)[0]["rows"], training.train_rows) if known else None
+    rows = (one or known)[0]["rows"] if known else None
+    if rows is not None and training.train_rows is not None:
+        rows = min(rows, training.train_rows)
     found, refused = [], {}
     for each in planned:
         try:

@@ -196,6 +196,8 @@ def _in_network(each: Candidate, network: str) -> bool:
 
 def _training(plans: Mapping, dataset: str, workload: str) -> Training:
     rows, settings = plans["rows"][dataset], plans["workloads"][workload]
+    if rows["train"] is None:
+        return Training(None, settings["epochs"], 0)
     validated = rows.get("validation", rows["test"]) if settings["validate"] else 0
     evaluated = settings["epochs"] * validated + rows["test"]
     return Training(rows["train"], settings["epochs"], evaluated)
@@ -278,7 +280,13 @@ def _answer(
     except InputError as error:
         return empty | {"unavailable": f"{error.reason}. Remedy: {error.remedy}"}
     base = found.baseline.candidate
-    steps = base.calibration.works[base.plan.work].steps
+    work = base.calibration.works.get(base.plan.work)
+    program = base.calibration.programs.get(base.plan.work)
+    repeats = (
+        [len(each.means) for each in work.steps]
+        if work
+        else [len(each["seconds"]) for each in program["steps"]]
+    )
     return empty | {
         "rows": base.plan.rows,
         "energy_source": power.source if question.goal == ENERGY and power else None,
@@ -287,7 +295,7 @@ def _answer(
         "baseline": _named(found.baseline),
         "nearest": _named(found.nearest),
         "passed_over": _named(found.passed_over),
-        "repeats": min(len(each.means) for each in steps),
+        "repeats": min(repeats),
         "options": [_option(each, base) for each in found.options],
         "changes": [*map(_change, _changes(found, training))],
     }
@@ -359,6 +367,8 @@ def _changes(found: Choice, training: Training) -> Iterator[changes.Change]:
         if each.candidate.ranks > 1 and each.excluded is None
     ]
     base = found.baseline.candidate
+    if base.plan.work in base.calibration.programs:
+        return
     ratios = [float(np.median(each.seconds / base.seconds)) for each in several]
     if not ratios or min(ratios) <= changes.RATIO:
         return

@@ -59,7 +59,7 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
     if planned["unavailable"]:
         return {"basis": UNAVAILABLE, "reason": planned["unavailable"]}
     if "program" in planned:
-        return _bounds(calibration, planned)
+        return bounds(calibration, planned)
     try:
         calibration = with_network(calibration, planned)
         plan = plan_of(calibration, planned, train_rows[planned["dataset"]])
@@ -78,7 +78,7 @@ def _row(calibration: Calibration, planned: Mapping, train_rows: Mapping[str, in
     }
 
 
-def _bounds(calibration: Calibration, planned: Mapping) -> dict:
+def bounds(calibration: Calibration, planned: Mapping) -> dict:
     """Return the bounds of a program on a layout, for a step and an epoch."""
     program = calibration.programs.get(planned["program"])
     ranks = Layout.parse(planned["layout"]).ranks

@@ -1,0 +1,171 @@
+"""Bounds of programs hold a simulated truth, and say what they lack."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from escala.analysis.advice.document import Question, document
+from escala.analysis.cost_model import predictions
+from escala.analysis.cost_model.bounds import computed, skew, step_bounds, summed
+from escala.analysis.cost_model.calibration import parse
+from escala.core.errors import InputError
+from escala.training.by_command import HOOK
+
+FIXED, OF_ROW, LATENCY, OF_BYTE = 2e-3, 1e-4, 5e-4, 1e-9
+SIZES = (2**10, 2**16, 2**20, 2**24)
+
+
+def program(noise=lambda: 1.0, **changed) -> dict:
+    """Return what was measured of a program with a fixed part, a part by row, and one sum."""
+    steps = [
+        {"rows": rows, "seconds": [(FIXED + OF_ROW * rows) * noise() for _ in range(3)]}
+        for rows in (24, 48, 96)
+    ]
+    times = [
+        {"bytes": size, "seconds": [(LATENCY + OF_BYTE * size) * noise() for _ in range(3)]}
+        for size in SIZES
+    ]
+    exchange = {"layout": "1x2", "network": "native", "unavailable": None, "times": times}
+    return {
+        "unavailable": None,
+        "steps": steps,
+        "epoch_rows": 1000,
+        "gradient_bytes": 2**22,
+        "exchanges": [exchange | {"contention": [1.05, 1.1, 0.99], "skew": 1.02}],
+    } | changed
+
+
+@given(
+    st.floats(0, 1), st.floats(1, 1.1), st.floats(1, 1.02), st.integers(8, 200),
+    st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_the_truth_is_within_whatever_the_overlap(overlap, contention, slowest, rows, seed):
+    rng = np.random.default_rng(seed)
+    measured = program(lambda: float(np.exp(abs(rng.normal(0, 0.02)))))
+    # Each repeat is as slow as the truth or slower, and the truth as slow as one of them.
+    compute = np.median([computed(measured["steps"], n, rows) for n in range(3)])
+    exchange = np.median([summed(measured["exchanges"][0]["times"], n, 2**22) for n in range(3)])
+    compute = compute * contention * slowest
+    truth = compute + exchange - overlap * min(compute, exchange)
+    low, high = step_bounds(measured, "1x2", "native", rows, 2).step
+    assert low <= truth * (1 + 1e-9) and truth <= high * (1 + 1e-9)
+
+
+def test_one_process_has_the_time_of_its_rows():
+    low, high = step_bounds(program(), "1x1", "native", 64, 1).step
+    assert low == pytest.approx(FIXED + OF_ROW * 64) == high
+
+
+def test_sums_between_sizes_and_beyond_them():
+    times = program()["exchanges"][0]["times"]
+    assert summed(times, 0, 2**18) == pytest.approx(LATENCY + OF_BYTE * 2**18)
+    largest = LATENCY + OF_BYTE * 2**24
+    assert summed(times, 0, 2**26) == pytest.approx(4 * largest)
+
+
+def test_the_slowest_of_some_steps_is_as_drawn():
+    rng = np.random.default_rng(1)
+    steps = rng.gamma(20, size=300)
+    drawn = rng.choice(steps, (200_000, 4)).max(axis=1).mean()
+    assert skew(steps, 4) == pytest.approx(drawn / steps.mean(), rel=0.01)
+    assert skew(steps, 1) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "layout", "reason"),
+    [
+        ({"gradient_bytes": None}, "1x2", "bytes of its gradients are not known"),
+        ({"unavailable": "its steps are not known"}, "1x2", "its steps are not known"),
+        ({}, "1x4", "sums were not timed on 1x4"),
+        ({"exchanges": [program()["exchanges"][0] | {"unavailable": "No module named mpi4py"}]},
+         "1x2", "No module named mpi4py"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named(changed, layout, reason):
+    with pytest.raises(InputError, match=reason):
+        step_bounds(program(**changed), layout, "native", 32, 2)
+
+
+def test_a_program_alone_is_a_calibration_and_has_bounds_of_an_epoch():
+    content = {
+        "format": 2, "machine": {"cpu": "Example"}, "cores_per_node": 2, "core": None,
+        "networks": {}, "collectives": [], "works": {},
+        "programs": {"none train torch-ddp plain": program()},
+    }  # fmt: skip
+    planned = {
+        "dataset": "none", "workload": "train", "strategy": "torch-ddp", "layout": "1x2",
+        "variant": "plain", "network": "native", "unavailable": None,
+        "program": "none train torch-ddp plain", "rows": 64, "rows_of_rank": 32,
+    }  # fmt: skip
+    [row] = predictions.rows(parse(json.loads(json.dumps(content))), [planned], {})
+    assert (row["kind"], row["basis"]) == ("estimated", "bounds")
+    assert row["predicted_low_seconds_per_epoch"] == pytest.approx(16 * row["step_low_seconds"])
+    assert "predicted_seconds_per_epoch" not in row
+    assert "bounds" in predictions.line(row)
+
+
+def test_sums_are_told_by_two_processes_that_have_no_library(tmp_path):
+    """As `processes` starts them; only the contention can be told then."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(HOOK / "escala_collectives.py"), "none", "1024"],
+            env={
+                "PYTHONPATH": str(HOOK), "ESCALA_STEPS": str(tmp_path), "RANK": str(rank),
+                "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            },
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    assert [each.wait(timeout=120) for each in ranks] == [0, 0]
+    [told] = tmp_path.glob("*.jsonl")
+    event, _, values = json.loads(told.read_text())
+    assert event == "score" and {"beside_copy", "beside_count"} <= set(values)
+    assert not any(re.match("allreduce", name) for name in values)
+    assert all(0.5 < value < 20 for value in values.values())
+
+
+def test_advice_takes_bounds_as_bounds():
+    """Two ranks that surely take less are advised; those that may or may not are not."""
+    content = {
+        "format": 2, "machine": {"cpu": "Example"}, "cores_per_node": 2, "core": None,
+        "networks": {}, "collectives": [], "works": {},
+    }  # fmt: skip
+    name = "none train torch-ddp plain"
+
+    def advised(size: int, speedups=()) -> dict:
+        calibration = parse(content | {"programs": {name: program(gradient_bytes=size)}})
+        configurations = [
+            {
+                "dataset": "none", "workload": "train", "strategy": "torch-ddp",
+                "layout": layout, "variant": "plain", "network": "native", "unavailable": None,
+                "program": name, "rows": 64, "rows_of_rank": 64, "cores": 1,
+            }
+            for layout in ("1x1", "1x2")
+        ]  # fmt: skip
+        plans = {
+            "experiment": "e", "configurations": configurations, "memory_gib": 1,
+            "workloads": {"train": {"epochs": 3, "validate": False}}, "power_model": None,
+            "rows": {"none": {"train": None, "test": None}},
+        }  # fmt: skip
+        [answer] = document(calibration, content["machine"], plans, Question())["answers"]
+        return answer
+
+    small, large = advised(2**16), advised(2**22)
+    assert small["distribute"] and not large["distribute"]
+    [two] = [each for each in large["options"] if each["layout"] == "1x2"]
+    assert two["basis"] == "extrapolated" and "bounds" in two["extrapolated"][0]
+    low, high = step_bounds(program(), "1x2", "native", 32, 2).step
+    assert two["seconds"]["low"] == pytest.approx(3 * 16 * low)
+    assert two["seconds"]["high"] == pytest.approx(3 * 16 * high)
+    assert two["ratio"]["low"] < 1 < two["ratio"]["high"]
