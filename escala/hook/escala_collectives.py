@@ -132,7 +132,7 @@ def beside(call, rank, ranks, meet):
             meet()
             if turn == rank:
                 call()
-                alone = min(seconds(call) for _ in range(3))
+                alone = statistics.median(seconds(call) for _ in range(5))
         meet()
         call()
         ratios.append(statistics.median(seconds(call) for _ in range(5)) / alone)

@@ -16,9 +16,13 @@ SECTION = "sure"
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe the errors of the predictions, where there are both, and extrapolations."""
-    yield from _extrapolations(tables)
     table = with_labels(tables["predictions"], tables)
+    yield from _errors(table)
     yield from _bounds(table)
+    yield from _extrapolations(tables)
+
+
+def _errors(table: pd.DataFrame) -> Iterator[Finding]:
     both = table[table["error"].notna()]
     if both.empty:
         return
