@@ -24,7 +24,7 @@ from escala.experiment.runs import Run
 from escala.experiment.schema import program_schema
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
-from escala.training.by_command import HOOK
+from escala.training.program_place import HOOK
 from escala.workloads import WORKLOADS
 
 #: Bytes that are summed, besides those of the gradients: from what latency decides to what rates

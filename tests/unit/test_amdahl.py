@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 from escala.analysis import laws
 from escala.core.files import read_json, write_json
 from escala.report import tables
-from escala.report.findings import predictions
+from escala.report.findings import extrapolations
 from escala.report.tables import amdahl
 
 
@@ -179,7 +179,7 @@ def test_two_numbers_of_ranks_have_amdahls_law_and_say_so(tmp_path):
     assert row[["contention", "coherency", "fastest_times"]].isna().all()
     assert row["extrapolated_speedup_low"] < 1 / laws.ratio(4, 0.2)
     frames = tables.tables(*of(experiment))
-    told = [found.text for found in predictions.findings(frames, "demo")]
+    told = [found.text for found in extrapolations.findings(frames, "demo")]
     assert any("4 ranks" in text and "extrapolated by Amdahl's law" in text for text in told)
 
 

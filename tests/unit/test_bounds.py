@@ -18,7 +18,7 @@ from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.bounds import computed, skew, step_bounds, summed
 from escala.analysis.cost_model.calibration import parse
 from escala.core.errors import InputError
-from escala.training.by_command import HOOK
+from escala.training.program_place import HOOK
 
 FIXED, OF_ROW, LATENCY, OF_BYTE = 2e-3, 1e-4, 5e-4, 1e-9
 SIZES = (2**10, 2**16, 2**20, 2**24)

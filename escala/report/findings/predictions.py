@@ -1,4 +1,4 @@
-"""Describe how well the cost model predicts what was measured, and what laws say of more cores."""
+"""Describe how well the cost model predicts what was measured."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.report.findings.verdicts import answering, names_of_rows, own_names
 from escala.report.findings.words import Finding, Tables, count, quoted, significant, with_labels
-from escala.runtime.layout import Layout
 
 POSITION = 45
 SECTION = "sure"
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
-    """Describe the errors of the predictions, where there are both, and extrapolations."""
+    """Describe the errors of the predictions, where there are both, and bounds of programs."""
     table = with_labels(tables["predictions"], tables)
     yield from _errors(table)
     yield from _bounds(table)
-    yield from _extrapolations(tables)
 
 
 def _errors(table: pd.DataFrame) -> Iterator[Finding]:
@@ -53,27 +50,6 @@ def _bounds(table: pd.DataFrame) -> Iterator[Finding]:
             f"{significant(row.predicted_low_seconds_per_epoch)} and "
             f"{significant(row.predicted_high_seconds_per_epoch)} s.",
             "predictions",
-        )
-
-
-def _extrapolations(tables: Tables) -> Iterator[Finding]:
-    """Describe twice the most ranks or threads of each series that has an answer."""
-    table = tables["amdahl"]
-    table = table[(table["law_kind"] == "estimated") & (table["reference"] == 1)]
-    names = pd.Series(list(names_of_rows(table)), table.index, object)
-    table = table[names.isin(set(map(own_names, answering(tables))))]
-    for row in table.itertuples():
-        number = row.extrapolated_times * Layout.parse(row.reference_layout).ranks
-        if row.law_over == "threads":
-            number = row.extrapolated_times * row.reference_cores
-        law = "Amdahl's law" if pd.isna(row.contention) else "the universal scalability law"
-        found = f"{row.extrapolated_speedup:.2f}"
-        if not pd.isna(row.extrapolated_speedup_low):
-            found += f" ({row.extrapolated_speedup_low:.2f}–{row.extrapolated_speedup_high:.2f})"
-        yield Finding(
-            f"With {number:.0f} {row.law_over}, {quoted(f'{row.strategy} {row.variant}')} would be "
-            f"{found} times as fast as its reference, extrapolated by {law}.",
-            "amdahl",
         )
 
 
