@@ -214,7 +214,7 @@ score(world=dist.get_world_size(), threads=torch.get_num_threads())
 dist.destroy_process_group()
 """
 ACCELERATE = (
-    "python -m accelerate.commands.launch --cpu --num_machines {nodes} --num_processes {ranks} "
+    "python -m accelerate.commands.launch --multi_gpu --num_machines {nodes} --num_processes {ranks} "
     "--machine_rank {node} --main_process_ip {address} --main_process_port {port} "
     "--mixed_precision no --dynamo_backend no ddp.py {rows_of_rank}"
 )
