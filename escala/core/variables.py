@@ -26,6 +26,8 @@ PASS = "ESCALA_PASS"
 
 #: The variable that names the folder of its marks to a program (`escala/hook`).
 MARKS = "ESCALA_STEPS"
+#: The variable that asks the first process of a program for a trace: `STEPS:FILE`.
+TRACED = "ESCALA_TRACE"
 
 #: Patterns of names that processes need and that change no result, with what they are for.
 NEUTRAL = {

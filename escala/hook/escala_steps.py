@@ -9,16 +9,17 @@ import os
 import time
 from collections.abc import Mapping
 
-_FOLDER, _files = os.environ.get("ESCALA_STEPS"), {}
+_FOLDER, _TRACE, _files = os.environ.get("ESCALA_STEPS"), os.environ.get("ESCALA_TRACE"), {}
 
 
 def _mark(event, about):
     now, pid = time.monotonic(), os.getpid()
     if _FOLDER:
-        path = os.path.join(_FOLDER, "%d.jsonl" % pid)
-        _files[pid] = _files.get(pid) or open(path, "a", buffering=1)
+        _files[pid] = _files.get(pid) or open("%s/%d.jsonl" % (_FOLDER, pid), "a", buffering=1)
         numbers = {name: float(value) for name, value in about.items() if value is not None}
         _files[pid].write(json.dumps([event, now, numbers]) + "\n")
+    if _TRACE:
+        __import__("escala_trace").mark(event)
 
 
 _EVENTS = ("begin", "step", "epoch", "score")
@@ -39,10 +40,9 @@ def steps(loader):
 
 
 def _callback(module, name, names, stepped=lambda *_: step(), ended=lambda *_: epoch()):
-    base = getattr(__import__(module, fromlist=[name]), name)
     marks = zip(names.split(), (lambda *_: begin(), stepped, ended))
     methods = {key: lambda self, *about, _mark=mark, **_: _mark(*about) for key, mark in marks}
-    return type("Steps", (base,), methods)()
+    return type("Steps", (getattr(__import__(module, fromlist=[name]), name),), methods)()
 
 
 def keras(module="keras.callbacks"):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from escala.core.variables import MARKS
+from escala.core.variables import MARKS, TRACED
 from escala.runtime.launch import CALLERS_PATH
 from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
@@ -87,6 +87,8 @@ def variables(
     found |= strategy.process_variables(place, request["start"]["interface"])
     found |= _threads(request["knobs"]["threads"], place)
     found |= {MARKS: str(told), "PYTHONPATH": os.pathsep.join([str(HOOK), *outside])}
+    if place.process == 0 and request["instrument"] and TRACED in os.environ:
+        found[TRACED] = os.environ[TRACED]
     if program.epoch_ends or program.step_ends:
         found["PYTHONUNBUFFERED"] = "1"
     return environment(program, found)

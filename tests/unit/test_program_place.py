@@ -60,7 +60,7 @@ def started(
             of_rank.setenv(name, value)
         parsed = Layout.parse(layout)
         every = places(parsed, STRATEGIES[strategy], knobs, NODES[: parsed.nodes])
-        request = {"strategy": strategy, "knobs": knobs}
+        request = {"strategy": strategy, "knobs": knobs, "instrument": None}
         request["start"] = {"program": found.as_plan(), "interface": "eth0"}
         return program_place.variables(request, Place(**every[process]), found.directory / "marks")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -149,12 +150,13 @@ def measured(folder: Path, settings: dict) -> dict[str, dict]:
 
 def chosen(found: Experiment) -> list[Run]:
     """Return the run of each strategy in `UNDER`, and every run of other workloads."""
-    runs = [*found.runs, *found.probed("timeline"), *found.probed("resources")]
+    probed = (found.probed(probe) for probe in ("timeline", "resources", "torch-trace"))
+    runs = [*found.runs, *chain.from_iterable(probed)]
     return [
         run
         for run in runs
         if (run.workload, run.instrument) == UNDER.get(run.strategy, (run.workload, None))
-        or run.workload not in PROGRAMS
+        or (run.workload not in PROGRAMS and run.instrument in (None, "torch-trace"))
     ]
 
 
@@ -211,10 +213,12 @@ for _ in range(2):
         optimizer.step()
     epoch()
 score(world=dist.get_world_size(), threads=torch.get_num_threads())
+dist.barrier()
 dist.destroy_process_group()
 """
 ACCELERATE = (
-    "python -m accelerate.commands.launch --multi_gpu --num_machines {nodes} --num_processes {ranks} "
+    "python -m accelerate.commands.launch --multi_gpu "
+    "--num_machines {nodes} --num_processes {ranks} "
     "--machine_rank {node} --main_process_ip {address} --main_process_port {port} "
     "--mixed_precision no --dynamo_backend no ddp.py {rows_of_rank}"
 )
@@ -241,7 +245,11 @@ def test_torch_trains_under_further_ways_to_start_it(strategy, command, tmp_path
             }
         },
     }  # fmt: skip
+    if strategy == "processes":
+        settings["torch-trace"] = {"enabled": True, "steps": 5}
     [result] = measured(tmp_path, settings).values()
     assert result["status"] == "ok", result["reason"]
     assert result["program"]["known_by"] == "hook"
     assert {"world": 2, "threads": 1}.items() <= result["evaluation"]["scores"].items()
+    for trace in tmp_path.glob("results/**/trace.json"):
+        assert "aten::addmm" in {event.get("name") for event in read_json(trace)["traceEvents"]}

@@ -1,0 +1,48 @@
+"""Record some steps of a PyTorch program as a trace for Perfetto, by `torch.profiler`.
+
+The program's hook starts the profiler (`escala/hook/escala_trace.py`) in the first process.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from escala.core.errors import Unavailable
+from escala.core.variables import TRACED
+from escala.probes.base import Probe, section
+from escala.strategies.base import TRACE
+
+
+class TorchTrace(Probe):
+    """What the first process of a PyTorch program does in some steps, as its profiler sees it."""
+
+    scope = "run"
+    kinds = frozenset({"command"})
+    settings = section(
+        "A separate run of every program that records some steps of its first process by PyTorch's "
+        "profiler. It is unavailable for programs without PyTorch or without the hook.",
+        enabled=False,
+        steps={
+            "description": "Training steps to record.",
+            "type": "integer",
+            "minimum": 1,
+            "default": 10,
+        },
+    )
+    products = (TRACE,)
+
+    def environment(self, strategy):
+        return {TRACED: f"{self.values['steps']}:{self._file}"}
+
+    @contextmanager
+    def around(self, process, node):
+        yield
+        if process == 0 and not self._file.exists():
+            raise Unavailable(
+                "the program left no trace: it needs PyTorch, and the hook's `steps` or `step` in "
+                "its first process"
+            )
+
+    @property
+    def _file(self):
+        return (self.folder.parent / TRACE).resolve()
