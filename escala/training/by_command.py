@@ -16,6 +16,7 @@ from pathlib import Path
 from escala.core.errors import Diverged, Failed
 from escala.core.variables import MARKS
 from escala.probes import Probe
+from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
 from escala.training import child, marks
 from escala.training.data import STEP_COLUMNS
@@ -50,6 +51,8 @@ def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     reader.begin()
     given = variables(request, place, told)
     ended = child.run(program, program.arguments(asked), given, MARKS, written)
+    # A launcher, such as `mpirun`, reads its input to pass it on, whether anybody asks or not.
+    ended.asked &= not STRATEGIES[request["strategy"]].one_process_per_node
     reader.end()
     written.close()
     started = ended.started

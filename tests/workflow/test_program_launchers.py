@@ -56,9 +56,11 @@ told = json.loads(os.environ["TF_CONFIG"])
 epoch()
 score(world=len(told["cluster"]["worker"]), index=told["task"]["index"])
 """
-#: A launcher: starts as many ranks as its command says, on its own cores, and waits for them.
+#: A launcher: starts as many ranks as its command says, on its own cores, and waits for them. As
+#: `mpirun` does, it reads its input.
 LAUNCHING = """
 import os, subprocess, sys
+sys.stdin.read()
 ranks, node = sys.argv[1], int(sys.argv[2])
 rank = '''
 import os, sys, time
@@ -188,6 +190,7 @@ def test_a_launcher_of_its_own_is_started_once_with_all_cores(runs):
     [cores] = run["ranks"]["cores"]
     assert {"cores": len(cores), "threads": 1}.items() <= run["evaluation"]["scores"].items()
     assert run["epochs"][0]["steps"] == 5
+    assert not [note for note in run["program"]["notes"] if "input" in note]
 
 
 def test_the_ranks_of_a_launcher_are_what_the_probe_samples(runs):
