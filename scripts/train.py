@@ -87,7 +87,7 @@ def serve_or_measure(
     """
 
     def make() -> bool:
-        from escala.record import run
+        from escala.record import own_changes, run
 
         measure = partial(run.measure, turn=turn["place"])
         if repeated:
@@ -95,7 +95,8 @@ def serve_or_measure(
         else:
             outcome = measure(request, data, output, seconds)
             print(f"{output}: {outcome.status}" + f" ({outcome.reason})" * bool(outcome.reason))
-        return again.settled(measure, request, turn, data, output, seconds)
+        settled = again.settled(measure, request, turn, data, output, seconds)
+        return settled and not own_changes.changed(request, data)
 
     probe = request["instrument"]
     beside = tuple(dict.fromkeys((*BESIDE, *(PROBES[probe].products if probe else ()))))

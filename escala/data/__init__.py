@@ -51,6 +51,10 @@ paths of an experiment with `escala.data.paths`. An `InputError` about a path gi
     `Arrays(folder)`
         a reader with the same attributes and methods.
 
+`watch`, if programs read the user's files where they are:
+    `changed(split)`
+        the names of what was changed since it was described.
+
 `queries`, if a user's own data can be predicted:
     `queries(path, description)`
         yield a `Query` for each item in a user's file; `description` is the `dataset.json` that the

@@ -23,6 +23,7 @@ from escala.probes import PROBES, timeline
 from escala.record import again, key, machine
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.outcome import Outcome
+from escala.record.own_changes import changed
 from escala.record.place import linked, placed
 from escala.record.plan import make_plan, resumption, shards, split_description
 from escala.record.schema import validate_run
@@ -101,6 +102,11 @@ def _measured(request: dict, data: Path, output: Path, time_limit_seconds: float
     finally:
         _tidy(ranks_folder)
     interrupts.end_if_received()
+    if outcome.status == "ok" and (others := changed(request, data)):
+        result["program"]["notes"].append(
+            f"{', '.join(others)} changed since this call began: the run may be of the old or of "
+            "the new one, and is not stored; call again"
+        )
     seconds = time.monotonic() - clock
     problem = _invalid(result, outcome, seconds)
     if problem:

@@ -197,7 +197,7 @@ class Program:
         asked = versions(self)
         return {
             "command": list(self.command),
-            "files": file_digests(self),
+            "files": _files_at_start(self),
             "lines": list(self.lines),
             "variables": {name: os.environ.get(name) for name in self.variables},
             "patterns": [self.epoch_ends, self.step_ends],
@@ -226,7 +226,6 @@ def _interpreter(python: str, base: Path, where: str) -> str:
     return found
 
 
-@cache
 def file_digests(program: Program) -> dict[str, str]:
     """Return the SHA-256 of each file that determines the results, by its path in the directory.
 
@@ -249,6 +248,10 @@ def file_digests(program: Program) -> dict[str, str]:
         name = path.relative_to(program.directory).as_posix() if inside else path.name
         found[name] = sha256_file(path)
     return found
+
+
+#: A call plans many runs by the same files.
+_files_at_start = cache(file_digests)
 
 
 def _files(program: Program) -> Iterator[Path]:

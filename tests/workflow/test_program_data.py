@@ -104,3 +104,36 @@ def test_the_arrays_of_the_guide_are_trained_on(tmp_path, snakemake, dry_run, re
     code, planned = dry_run(predicted.format("program/processes"), experiment=settings)
     assert code and "program is a program: it keeps no model to classify with" in planned
     assert "Traceback" not in planned
+
+
+def test_what_is_changed_while_it_runs_is_said_and_not_stored(tmp_path, snakemake):
+    """The program changes what it reads, as a user would who edits it meanwhile."""
+    for name in ("code", "data"):
+        (tmp_path / name).mkdir()
+    script, table = tmp_path / "code" / "train.sh", tmp_path / "data" / "rows.csv"
+    table.write_text("1\n")
+    script.write_text("test -e $2 || { touch $2; echo 2 >> $1; echo '# mended' >> train.sh; }\n")
+    settings = {
+        "experiment": "own",
+        "title": "A program that is edited",
+        "repeats": 1,
+        "oversubscribe": True,
+        "datasets": {"rows": {"kind": "files", "paths": {"rows": str(tmp_path / "data")}}},
+        "workloads": {
+            "edited": {
+                "command": ["sh", "train.sh", "{data.rows}/rows.csv", str(tmp_path / "once")],
+                "directory": str(tmp_path / "code"),
+            }
+        },
+        "variants": {"plain": {}},
+        "configurations": [{"strategy": "processes", "layouts": ["1x1"]}],
+    }
+    run = tmp_path / "results/own/runs/rows/edited/processes/1x1/plain/native/rep1/run.json"
+    store = tmp_path / "store"
+    again = {"ESCALA_MEASURE_AGAIN": "0", "ESCALA_STORE": str(store)}
+    for call, changes in enumerate(["train.sh, {data.rows} changed since this call began", ""]):
+        done = snakemake(str(run.relative_to(tmp_path)), experiment=settings, **again)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = json.loads(run.read_text())
+        assert changes in " ".join(found["program"]["notes"])
+        assert len(list(store.glob("entries/*/*/*.json"))) == call, "of the second call only"

@@ -13,6 +13,7 @@ from escala.core.files import write_json
 from escala.core.progress import progress
 from escala.core.readable import counted, size
 from escala.data.files.listed import files, unreadable
+from escala.data.files.watch import remember
 
 KIND = "files"
 FORMAT = 1
@@ -31,12 +32,13 @@ def prepare(
     preparation : as `escala.data.files.settings.preparation` gives it.
     seed : of the split. The program divides the rows, if at all.
     inputs : files and folders by name.
-    output : folder that receives `dataset.json`.
+    output : folder that receives `dataset.json`, and what `escala.data.files.watch` needs.
 
     Raises
     ------
     InputError : a file cannot be read.
     """
+    remember(output, inputs, f"datasets.{name}.paths")
     description = {
         "format": FORMAT,
         "kind": KIND,

@@ -1,0 +1,35 @@
+"""Whether a user's files are still as they were when they were described."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from escala.core.errors import InputError
+from escala.core.files import read_json, write_json
+from escala.data.files.listed import state
+
+_STATES = "states.json"
+
+
+def remember(split: Path, inputs: Mapping[str, Path], where: str) -> None:
+    """Write the state of each path beside the description, which is the same after a move.
+
+    Raises
+    ------
+    InputError : a file cannot be read.
+    """
+    found = {key: [str(path), state({key: path}, where)] for key, path in inputs.items()}
+    write_json(split / _STATES, found)
+
+
+def changed(split: Path) -> list[str]:
+    """Return the names of the paths whose files changed."""
+    found = []
+    for key, (path, known) in read_json(split / _STATES).items():
+        try:
+            now = state({key: Path(path)}, "paths")
+        except InputError:
+            now = None
+        found += [f"{{data.{key}}}"] * (now != known)
+    return found
