@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -18,6 +19,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from escala.core.hardware import available_cores
 from tests.conftest import copy_project
 from tests.folders import GUIDE, files_of
 from tests.workflow.forks import Forks
@@ -248,3 +250,64 @@ def test_a_signal_to_the_command_ends_the_workflow_in_order(clone):
     assert process.returncode > 0, said
     assert not locks.exists() or not any(locks.iterdir()), said
     shutil.rmtree(clone / "results" / "demo", ignore_errors=True)
+
+
+RANKED = """\
+import sys, time
+import numpy as np
+from escala_steps import epoch, steps
+rows, epochs, ranks = map(int, sys.argv[1:])
+table, weights = np.ones((512 // ranks, 64)), np.ones((64, 64))
+for number in range(epochs):
+    for batch in steps([table[i:i + rows] for i in range(0, len(table), rows)]):
+        batch @ weights
+        time.sleep(0.01 * len(batch) / 64)
+    epoch(loss=1 / (number + 1))
+"""
+
+
+def test_a_script_is_tried_measured_and_answered(clone):
+    (clone / "ranked.py").write_text(RANKED)
+    command = ["--", "python", "ranked.py", "{rows_of_rank}", "{epochs}", "{ranks}"]
+    options = ["try", "--processes", "2", "--repeats", "1", "--epochs", "2"]
+    done = escala(clone, *options, *command)
+    if len(available_cores()) < 2:
+        assert done.returncode == 2 and "no alternative" in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    # What was taken for known, the trial, and the call that measures.
+    for said in ("strategy processes", "known by its hook", "Too short to time well"):
+        assert said in done.stderr, said
+    assert "\n$ snakemake --cores all --configfile escala-ranked.yaml\n" in done.stderr
+    runs = {
+        tuple(path.parts[-6:-3]): json.loads(path.read_text())
+        for path in (clone / "results" / "ranked" / "runs").rglob("rep1/run.json")
+    }
+    compared = (("1x1", "tuned"), ("1x2", "tuned"), ("1x1", "threads"))
+    assert runs.keys() == {("processes", *each) for each in compared}
+    assert all(run["status"] == "ok" for run in runs.values())
+    # The answer comes last.
+    _, answer = done.stdout.rsplit("\n\n", 1)
+    first, *_, last = answer.splitlines()
+    assert "two processes" in first and "*" not in first
+    assert last == "Page: results/ranked/index.html, and as text results/ranked/summary.md"
+    assert (clone / "results" / "ranked" / "index.html").is_file()
+    # The file is kept as it is; another one does not replace it.
+    written = (clone / "escala-ranked.yaml").read_text()
+    done = escala(clone, *options, "--rows", "32", *command)
+    assert done.returncode == 2 and "escala run -e escala-ranked.yaml" in done.stderr
+    assert (clone / "escala-ranked.yaml").read_text() == written
+    # `new` writes the same, but for who wrote it.
+    output = ["-o", "experiments/ranked.yaml", "--name", "ranked"]
+    options = ["new", "--command", " ".join(command[1:]), *options[1:], *output]
+    refused = escala(clone, *options)
+    assert refused.returncode == 0, refused.stderr
+    again = (clone / "experiments" / "ranked.yaml").read_text()
+    assert again.replace("escala new", "escala try") == written
+
+
+def test_a_script_that_fails_is_not_measured_and_leaves_nothing(clone):
+    (clone / "wrong.py").write_text("import no_such_module")
+    done = escala(clone, "try", "--", "python", "wrong.py")
+    assert done.returncode == 2 and "no_such_module" in done.stderr
+    assert not [*clone.glob("escala-wrong.yaml"), *(clone / "results").glob("wrong")]
