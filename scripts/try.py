@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from escala import cli, trial
+from escala import cli, lab, trial
 from escala.core.children import die_with_parent
 from escala.core.files import atomic
 from escala.experiment import Experiment, draft_program
@@ -65,7 +65,8 @@ def main() -> int:
         print("\n".join(trial.starts(experiment)))
         return 0
     require_place(drafted.file, drafted.name, content, arguments.force)
-    _say("One run of one process, to see whether the command works.")
+    here = " on this machine, and not on a node" if arguments.profile else ""
+    _say(f"One run of one process{here}, to see whether the command works.")
     for sentence in trial.report(trial.tried(experiment), experiment):
         _say(sentence)
     with atomic(drafted.file) as temporary:
@@ -86,7 +87,11 @@ def _parsed(words: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     draft_program.add_options(parser)
-    parser.add_argument("--profile", metavar="FOLDER", help="of Snakemake, such as profiles/slurm")
+    parser.add_argument(
+        "--profile",
+        metavar="FOLDER",
+        help="of Snakemake; default with --nodes: profiles/slurm, or profiles/lab if it is up",
+    )
     parser.add_argument(
         "--dry", action="store_true", help="show what each configuration would start, and end"
     )
@@ -97,7 +102,7 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     arguments = parser.parse_args(words[:place])
     arguments.command += words[place + 1 :]
     if arguments.nodes > 1 and not arguments.profile:
-        arguments.profile = "profiles/slurm"
+        arguments.profile = f"profiles/{'lab' if lab.location() else 'slurm'}"
     return arguments
 
 
