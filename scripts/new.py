@@ -20,6 +20,7 @@ from escala.experiment import Experiment, check_name, draft_program, files
 from escala.experiment.draft import DEFAULTS, draft, text
 from escala.experiment.draft_program import Draft
 from escala.experiment.recognise import SIMULATED, recognised
+from escala.runtime.launch import CALLERS_PATH
 
 
 def main() -> int | None:
@@ -109,7 +110,7 @@ def _write_program() -> None:
 
 def draft_of_program(command: Sequence[str], options: argparse.Namespace) -> Draft:
     """Return the draft of a program that is looked for where the shell of the user does."""
-    path = os.environ.get("ESCALA_USER_PATH", os.environ.get("PATH", os.defpath))
+    path = os.environ.get(CALLERS_PATH, os.environ.get("PATH", os.defpath))
     return draft_program.draft(command, options, path)
 
 
