@@ -360,16 +360,18 @@ def as_program(
         run |= {"step_seconds": None, "samples_per_second": None}
 
 
-def program(root: Path, repeats: int = 7, **told) -> FakeExperiment:
+def program(root: Path, repeats: int = 7, failed: Sequence[int] = (), **told) -> FakeExperiment:
     """Return one process and two of a program, which take turns.
 
     Parameters
     ----------
+    failed : repeats that ended by the time limit.
     told : arguments of `as_program`.
     """
-    experiment = FakeExperiment(root)
-    experiment.add("single", "1x1", 5.0, repeats, rows=64)
-    experiment.add("torch-ddp", "1x2", 3.0, repeats, rows=64)
+    experiment = FakeExperiment(root, dataset="files")
+    ended = dict.fromkeys(failed, ("timeout", "no end after 60 s"))
+    experiment.add("single", "1x1", 5.0, repeats, ended, rows=64)
+    experiment.add("torch-ddp", "1x2", 3.0, repeats, ended, rows=64)
     for path in experiment.runs:
         run = read_json(path)
         as_program(run, **told)

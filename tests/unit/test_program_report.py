@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fixtures_runs import changed, program
+from fixtures_runs import changed, program, three_configurations
 from pages import captions, drawn
 from sentences import check
 
@@ -52,6 +52,35 @@ def test_everything_is_made_of_what_a_program_tells(reported, tmp_path):
     assert "clocks" not in text and "predict" not in text
     assert written.count("python train.py") == 1, "the command says where results are from"
     assert "torch" not in written.replace("torch-ddp", ""), "versions stay in run.json"
+
+
+@pytest.mark.parametrize("failed", [(1, 3), range(1, 8)], ids=["some", "all"])
+def test_runs_that_failed_are_gaps(tmp_path, failed):
+    frames = frames_of(program(tmp_path, failed=failed), tmp_path / "tables")
+    found = [each for section in SECTIONS for each in of_section(section, frames, "demo")]
+    check(found)
+    known = [each.text for each in found if "its epochs are known" in each.text]
+    assert len(known) == (len(failed) < 7)
+    figures = drawn(frames, tmp_path, FIGURES)
+    assert "no end after 60 s" in page(frames, "demo", "Mine", figures, captions(figures))
+
+
+def test_a_program_and_another_workload_stand_beside_each_other(tmp_path):
+    """Each is told in its own words."""
+    mine, other = program(tmp_path, **NOTHING), three_configurations(tmp_path)
+    tables.write(
+        tables.tables([*mine.runs, *other.runs], other.dataset_files, other.class_files),
+        tmp_path / "tables",
+    )
+    frames = tables.read(tmp_path / "tables")
+    found = [each for section in SECTIONS for each in of_section(section, frames, "demo")]
+    check(found)
+    costs = [each.text for each in found if "times the core time" in each.text]
+    assert [text.partition(" of ")[0] for text in costs] == ["A run", "An epoch"]
+    drawn_times = drawn(frames, tmp_path, ["seconds_per_epoch"])["seconds_per_epoch"]
+    assert "time of the whole program (s)" in drawn_times
+    assert "training time per epoch (s)" in drawn_times
+    assert "clocks" in "".join(each.text for each in found), "advice for the other stays"
 
 
 def test_the_first_sentences_say_what_is_unavailable(reported):
