@@ -49,6 +49,9 @@ def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict
             "Remedy: let all make the same number of epochs",
         )
     epochs = [_joined(list(same)) for same in zip(*(e["epochs"] for e in telling), strict=True)]
+    if len(telling) < len(everyone):
+        # What the others trained on is not known.
+        epochs = [epoch | {"rows": None} for epoch in epochs]
     train_seconds = sum(epoch["train_seconds"] for epoch in epochs)
     rows = [epoch["rows"] for epoch in epochs]
     startups = [each["seconds"]["startup"] for each in telling]

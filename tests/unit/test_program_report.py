@@ -65,6 +65,18 @@ def test_runs_that_failed_are_gaps(tmp_path, failed):
     assert "no end after 60 s" in page(frames, "demo", "Mine", figures, captions(figures))
 
 
+def test_what_a_run_says_of_a_program_is_told_with_how_many_runs_say_it(tmp_path):
+    experiment = program(tmp_path)
+    cores = "it set its cores itself: [0, 1], and was given [0]"
+    for path, notes in zip(experiment.runs, [[cores, "it read its input"], [cores]], strict=False):
+        changed([path], program=read_json(path)["program"] | {"notes": notes})
+    found = list(of_section("sure", frames_of(experiment, tmp_path / "tables"), "demo"))
+    check(found)
+    texts = [each.text for each in found]
+    assert f"`train`, 2 runs: `{cores}`." in texts
+    assert "`train`, 1 run: `it read its input`." in texts
+
+
 def test_a_program_and_another_workload_stand_beside_each_other(tmp_path):
     """Each is told in its own words."""
     mine, other = program(tmp_path, **NOTHING), three_configurations(tmp_path)

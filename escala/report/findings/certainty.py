@@ -27,16 +27,19 @@ from escala.report.findings.words import (
     quoted,
     with_labels,
 )
+from escala.report.tables.runs import NOTES_APART
 from escala.report.tables.views import trained_by_steps
 
 POSITION = 40
 SECTION = "sure"
+_NOTE_LETTERS = 240
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
     """Describe what the answer rests on."""
     numbers = runs_ok(tables)
     yield from (Finding(text, "runs", "seconds_per_epoch") for text in _disturbances(tables))
+    yield from (Finding(text, "runs") for text in _notes(tables))
     for row in answering(tables):
         if row.kind != "unavailable":
             texts = _limits(row, numbers.get(own_names(row), 0))
@@ -87,6 +90,15 @@ def _disturbances(tables: Tables) -> Iterator[str]:
             f"Whether other work disturbed {count(len(unknown), 'run')} is not known: "
             f"{quoted(unknown.iloc[0])}."
         )
+
+
+def _notes(tables: Tables) -> Iterator[str]:
+    """Yield what is to be said of programs that ended well, each note with how many runs."""
+    noted = _timed(tables).dropna(subset=["program_notes"])
+    for workload, of_program in noted.groupby("workload", sort=False):
+        several = of_program["program_notes"].str.split(NOTES_APART).explode()
+        for note, number in several.value_counts(sort=False).items():
+            yield f"{quoted(workload)}, {count(number, 'run')}: {quoted(note, _NOTE_LETTERS)}."
 
 
 def _limits(row, runs: int) -> Iterator[str]:

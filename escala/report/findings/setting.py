@@ -27,11 +27,6 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
     runs = tables["runs"][lambda frame: frame["current"]]
     for text in (_how_often(runs), *_machines(runs)):
         yield Finding(text, "runs")
-    for workload, notes in runs.dropna(subset=["program_notes"]).groupby("workload")[
-        "program_notes"
-    ]:
-        for note in dict.fromkeys("; ".join(notes).split("; ")):
-            yield Finding(f"{quoted(workload)} {note}.", "runs")
     for dataset, group in runs.groupby("dataset", sort=False):
         for text in _data(quoted(dataset), group):
             yield Finding(text, "runs")

@@ -17,6 +17,8 @@ _TRAINING = (
     "stopped_early", "parameters", "train_rows", "test_rows",
 )  # fmt: skip
 
+#: Between the notes on a program.
+NOTES_APART = "; "
 _OF_PROGRAMS = (
     "command", "known_by", "named", "first_epoch_seconds", "program_seconds", "program_notes",
 )  # fmt: skip
@@ -90,7 +92,7 @@ def _program(run: Measurement) -> dict:
         "named": ";".join(told["named"]),
         "first_epoch_seconds": told["first_epoch_seconds"],
         "program_seconds": told["whole_seconds"],
-        "program_notes": "; ".join(told["notes"]) or None,
+        "program_notes": NOTES_APART.join(told["notes"]) or None,
     }
 
 

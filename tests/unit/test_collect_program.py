@@ -1,0 +1,48 @@
+"""What the processes of a program tell becomes the result of its run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from escala.record.collect_program import collect_program
+
+PLAN = {
+    "ranks": 2, "knobs": {"threads": {"intra_op": 1, "inter_op": 1}}, "instrument": None,
+    "start": {"program": {"epoch_ends": None, "step_ends": None}},
+    "places": [{"host": "example", "cores": [0]}] * 2,
+}  # fmt: skip
+
+
+def told(known_by: str, rows: int | None, seconds: float) -> dict:
+    epoch = {
+        "epoch": 2, "steps": None, "rows": rows, "began": 1.0,
+        "train_seconds": seconds, "epoch_wall_seconds": seconds, "validation_seconds": None,
+        "loss": None, "accuracy": None, "validation_accuracy": None, "validation_loss": None,
+        "scores": {},
+    }  # fmt: skip
+    return {
+        "known_by": known_by, "epochs": [epoch], "first_epoch": 1.5, "first_step": None,
+        "scores": {}, "parameters": None, "seconds": {"startup": None, "whole": 5.0},
+        "ranks": 2, "threads": {"intra_op": 1, "inter_op": 1}, "load": None, "notes": [],
+        "host": "example", "boot": "1", "cores": [0],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "rows", "seconds"),
+    [
+        (told("hook", 32, 3.0), 96, 3.0),
+        # One that tells of no epoch trained too: what it did is not known.
+        (told("whole run", None, 9.0), None, 2.0),
+    ],
+    ids=["all tell", "one tells"],
+)
+def test_rows_are_known_if_every_process_tells_of_them(tmp_path: Path, other, rows, seconds):
+    result = {"program": {}, "ranks": {}, "training": {}}
+    outcome = collect_program(PLAN, [told("hook", 64, 2.0), other], tmp_path, result)
+    assert outcome.status == "ok", outcome
+    assert [epoch["rows"] for epoch in result["epochs"]] == [rows]
+    assert result["seconds"]["train"] == seconds
+    assert result["samples_per_second"] == (rows and rows / seconds)
