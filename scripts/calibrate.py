@@ -28,7 +28,8 @@ def main() -> None:
         content, left_out = document.document(arguments.sources)
         calibration.parse(content, arguments.output)
         write_json(arguments.output, content)
-        print("\n".join([*left_out, f"{arguments.output}: {len(content['works'])} works"]))
+        calibrated = [*content["works"], *content.get("programs", ())]
+        print("\n".join([*left_out, f"{arguments.output}: {', '.join(calibrated)}"]))
 
     cli.serve_or_make(
         "calibrate",
@@ -46,6 +47,8 @@ def _read(sources: dict) -> Iterator[Path]:
     for work in sources["works"].values():
         yield Path(work["gradients"])
         runs |= {*work["steps"], work["clocks"]}
+    for program in sources.get("programs", {}).values():
+        runs |= {file for part in ("steps", "sums") for group in program[part] for file in group}
     for run in map(Path, sorted(runs)):
         yield run
         for pattern in ("ranks/rank*.steps.csv", "ranks/rank*.clocks.csv"):

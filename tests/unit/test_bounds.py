@@ -164,7 +164,8 @@ def test_advice_takes_bounds_as_bounds():
     small, large = advised(2**16), advised(2**22)
     assert small["distribute"] and not large["distribute"]
     [two] = [each for each in large["options"] if each["layout"] == "1x2"]
-    assert two["basis"] == "extrapolated" and "bounds" in two["extrapolated"][0]
+    assert two["basis"] == "bounds"
+    assert "torch-ddp 1x2 plain may pay or not: measure it" in large["answer"]
     low, high = step_bounds(program(), "1x2", "native", 32, 2).step
     assert two["seconds"]["low"] == pytest.approx(3 * 16 * low)
     assert two["seconds"]["high"] == pytest.approx(3 * 16 * high)

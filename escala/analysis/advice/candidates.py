@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from escala.analysis.advice.measured import Comparison
 
 #: What the seconds of a candidate rest on.
-MEASURED, PREDICTED, EXTRAPOLATED = "measured", "predicted", "extrapolated"
+MEASURED, PREDICTED, EXTRAPOLATED, BOUNDS = "measured", "predicted", "extrapolated", "bounds"
 #: Phrase of a prediction without the seconds outside the training steps.
 ONLY_STEPS = "start-up and evaluation were not calibrated: a job is its training steps only"
 #: Phrase of the bounds of a program.
@@ -98,6 +98,8 @@ class Candidate:
         """What the seconds rest on."""
         if self.compared is not None:
             return MEASURED
+        if ONLY_BOUNDS in self.extrapolated:
+            return BOUNDS
         return EXTRAPOLATED if self.extrapolated else PREDICTED
 
     @property

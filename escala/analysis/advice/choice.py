@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from escala.analysis import queue_waits
-from escala.analysis.advice.candidates import EXTRAPOLATED, MEASURED, Candidate
+from escala.analysis.advice.candidates import BOUNDS, EXTRAPOLATED, MEASURED, Candidate
 from escala.analysis.advice.goals import DEADLINE, ENERGY, GOALS, TIME, TIME_WITH_WAIT
 from escala.analysis.cost_model.predict import interval
 from escala.analysis.statistics import Interval
@@ -164,7 +164,7 @@ def choose(
         if each.candidate.ranks == 1 or baseline.excluded or _pays(goal, each, baseline)
     ]
     best = passed_over = next(iter(sure), None)
-    if best is not None and best.candidate.basis == EXTRAPOLATED:
+    if best is not None and best.candidate.basis in (EXTRAPOLATED, BOUNDS):
         best = next((each for each in sure if _is_measured_to_pay(goal, each, baseline)), best)
     return Choice(
         goal,

@@ -11,6 +11,7 @@ from typing import Any
 
 from escala.analysis import queue_waits
 from escala.analysis.advice import changes
+from escala.analysis.advice.candidates import BOUNDS
 from escala.analysis.advice.choice import span
 from escala.analysis.advice.goals import (
     CORE_HOURS,
@@ -108,6 +109,14 @@ def _why_not(answer: Mapping, goal: str) -> str:
             return "No configuration of several ranks is predicted."
         return f"No configuration of several ranks is within the limits: {_excluded(several)}."
     nearest = option_of(answer, answer["nearest"])
+    if nearest["basis"] == BOUNDS:
+        ratio = nearest["ratio"]
+        may = "may pay or not: measure it" if ratio["low"] < 1 else "does not pay"
+        return (
+            "Nothing shows that several ranks pay. With bounds of "
+            f"{ratio['low']:.2f} and {ratio['high']:.2f} of the {_AMOUNTS[goal]}, "
+            f"{label(nearest)} {may}."
+        )
     return (
         f"No configuration of several ranks pays. The nearest is {label(nearest)}, "
         f"with {_spread(nearest['ratio'])} of the {_AMOUNTS[goal]} ({nearest['basis']})."
