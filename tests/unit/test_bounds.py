@@ -7,9 +7,11 @@ import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from fixtures_runs import FakeExperiment
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +19,12 @@ from escala.analysis.advice.document import Question, document
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.bounds import computed, skew, step_bounds, summed
 from escala.analysis.cost_model.calibration import parse
+from escala.analysis.cost_model.of_programs import of_programs
 from escala.core.errors import InputError
+from escala.core.files import read_json, write_json
+from escala.experiment import Experiment
+from escala.experiment import program_calibration as programs
+from escala.experiment.calibration import Calibration, planned
 from escala.training.program_place import HOOK
 
 FIXED, OF_ROW, LATENCY, OF_BYTE = 2e-3, 1e-4, 5e-4, 1e-9
@@ -170,3 +177,105 @@ def test_advice_takes_bounds_as_bounds():
     assert two["seconds"]["low"] == pytest.approx(3 * 16 * low)
     assert two["seconds"]["high"] == pytest.approx(3 * 16 * high)
     assert two["ratio"]["low"] < 1 < two["ratio"]["high"]
+
+
+def experiment(tmp_path: Path, name: str, command: str, **more) -> Experiment:
+    """Return an experiment of a program, under strategies with and without a library."""
+    (tmp_path / "train.py").write_text("")
+    program = {"command": command, "directory": str(tmp_path), "files": ["train.py"]}
+    settings = {
+        "experiment": "of-program",
+        "title": "A program",
+        "repeats": 2,
+        "datasets": {"none": {"kind": "files"}},
+        "workloads": {name: program | {"epochs": 9, "batch": {"rows": 64, "per": "global"}} | more},
+        "variants": {"plain": {}, "large": {"batch": {"rows": 256, "per": "rank"}}},
+        "networks": {"native": {}, "slow": {"rate": "100mbit"}},
+        "configurations": [
+            {"strategy": "torch-ddp", "layouts": ["1x1", "1x2", "2x1"]},
+            {"strategy": "tf-config", "layouts": ["1x2"]},
+        ],
+        "references": [{"strategy": "torch-ddp", "layout": "1x1"}],
+    }
+    return Experiment(settings, "of-program.yaml")
+
+
+def test_a_program_is_calibrated_by_runs_that_are_not_predicted(tmp_path):
+    base = experiment(tmp_path, "bounded", "python train.py {rows_of_rank} {epochs}")
+    found = Calibration(base)
+    needed = found.runs_needed(links=True)
+    assert len(set(needed)) == len(needed)
+    assert all(found.holds(run) for run in needed)
+    steps = [run for run in needed if run.workload == "bounded"]
+    rows = {found.settings_of(run)["training"]["batch"]["rows"] for run in steps}
+    assert len(steps) == 2 * 3 * 3 and {run.layout for run in steps} == {"1x1"}
+    assert not rows & {64, 32, 256} and min(rows) < 32 and max(rows) > 256
+    assert {found.settings_of(run)["training"]["epochs"] for run in steps} == {3}
+    sums = {(run.layout, run.network) for run in needed if run.workload == "bounded-sums-torch"}
+    assert sums == {("1x2", "native"), ("2x1", "native"), ("2x1", "slow")}
+    # Without links, layouts of several nodes are left out, and told of as not timed.
+    local = {run.layout for run in found.runs_needed(links=False)}
+    assert "2x1" not in local
+    reasons = {each["strategy"]: each["unavailable"] for each in planned(found)}
+    assert reasons["torch-ddp"] is None and "tf-config" in reasons["tf-config"]
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "reason"),
+    [("fixed", "python train.py", "neither {rows}"), ("c-only", "true {epochs}", "neither {rows}")],
+)
+def test_a_program_of_one_size_is_refused_with_the_reason(tmp_path, name, command, reason):
+    base = experiment(tmp_path, name, command)
+    assert all(reason in programs.unsupported(run) for run in programs.first_of_programs(base))
+    with pytest.raises(InputError, match=r"names \{rows\}"):
+        Calibration(base)
+
+
+def test_times_of_a_program_come_from_its_runs(tmp_path):
+    """A run of one process takes steps of rows / 10 ms; one of the sums lost its library."""
+    run = FakeExperiment(tmp_path).add("single", "1x1", 1.0, repeats=1).runs[0]
+    files = {"steps": [[]], "sums": [[], []], "gradient_bytes": None}
+
+    def add(part: list, number: int, change: dict) -> None:
+        content = read_json(run)
+        content |= {key: value for key, value in change.items() if key != "training"}
+        content["training"] |= {"kind": "command", **change.get("training", {})}
+        path = tmp_path / f"{len(part)}-{number}" / "run.json"
+        write_json(path, content)
+        (path.parent / "ranks").mkdir()
+        rows = "".join(f"2,{n},1,0.0,{0.001 * (1 + n % 2)}\n" for n in range(20))
+        (path.parent / "ranks" / "rank0.steps.csv").write_text(
+            f"epoch,step,rows,input_seconds,step_seconds\n{rows}"
+        )
+        part.append(str(path))
+
+    for number, rows in enumerate((24, 48, 96) * 2):
+        epoch = read_json(run)["epochs"][0] | {
+            "epoch": 2, "steps": 10, "rows": 960, "train_seconds": 10 * rows / 10_000
+        }  # fmt: skip
+        training = {"global_batch": rows, "parameters": 1000}
+        add(files["steps"][0], number, {"epochs": [epoch], "training": training})
+    told = {
+        "allreduce_1024": 0.001,
+        "allreduce_65536": 0.002,
+        "beside_copy": 1.2,
+        "beside_count": 1,
+    }
+    for number in (10, 11):
+        of_sums = {"layout": "1x2", "evaluation": {"rows": None, "scores": told}}
+        add(files["sums"][0], number, of_sums)
+        failed = {"layout": "1x4", "status": "failed", "reason": "No module named mpi4py"}
+        add(files["sums"][1], number + 10, failed)
+    found, machines = of_programs({"p": files})
+    [each] = found.values()
+    assert len(machines) == 8 and each["unavailable"] is None
+    assert each["gradient_bytes"] == 4000 and each["epoch_rows"] == 960
+    assert each["steps"][0] == {"rows": 24, "seconds": pytest.approx([0.0024] * 2)}
+    two, four = each["exchanges"]
+    assert two["contention"] == [1.2, 1.2] and two["skew"] == pytest.approx(1.75 / 1.5)
+    assert two["times"][1] == {"bytes": 65536, "seconds": [0.002, 0.002]}
+    assert "mpi4py" in four["unavailable"]
+    low, high = step_bounds(each, "1x2", "native", 32, 2).step
+    exchange = 0.001 + 0.001 * (4000 - 1024) / (65536 - 1024)
+    assert low == pytest.approx(0.0032)
+    assert high == pytest.approx(0.0032 * 1.2 * 1.75 / 1.5 + exchange)
