@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 import numpy as np
@@ -206,6 +207,11 @@ def _folder() -> None:
     Path("x.npy").mkdir()
 
 
+def _pipe() -> None:
+    Path("x.npy").unlink()
+    os.mkfifo("x.npy")
+
+
 @pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize(
     ("make", "reason"),
@@ -220,6 +226,7 @@ def _folder() -> None:
         (_no_numpy, "is no file of NumPy, or is damaged"),
         (_gone, "there is no such file"),
         (_folder, "cannot be read: Is a directory"),
+        (_pipe, "it is a pipe, a socket or a device"),
     ],
 )
 def test_a_wrong_file_is_named_before_anything_is_prepared(make, reason):

@@ -99,6 +99,8 @@ def opened(array: Named, where: str) -> Iterator[tuple[BinaryIO, int]]:
     """
     path = array.path
     with _errors(where, path):
+        if not (path.is_file() or path.is_dir()) and path.exists():
+            raise ValueError("it is a pipe, a socket or a device")
         if path.suffix.lower() != ".npz":
             with open(path, "rb") as handle:
                 yield handle, path.stat().st_size
