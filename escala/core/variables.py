@@ -88,7 +88,9 @@ _LONGEST = 2000
 
 # Ranks need no secrets, such as NCBI_API_KEY.
 _SECRET = re.compile(
-    r"(^|_)(API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|SECRET_KEY|TOKEN|PASSWORD|PASSWD)$", re.I
+    r"(^|_)(API_?KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|SECRET_KEY|PRIVATE_KEY|TOKEN|PASSWORD|PASSWD"
+    r"|PASSPHRASE|CREDENTIALS?|AUTH|PAT)$",
+    re.I,
 )
 _NEUTRAL, _DECIDING = (
     re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
@@ -105,6 +107,11 @@ def passed(environment: Environment = os.environ) -> dict[str, str]:
         for name, value in environment.items()
         if name in named or (_is_allowed(name) and not _SECRET.search(name))
     }
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a variable of this name holds a secret, of which nothing is recorded."""
+    return bool(_SECRET.search(name))
 
 
 def deciding(environment: Environment = os.environ) -> dict[str, str]:

@@ -28,11 +28,21 @@ def changed(request: Mapping[str, Any], data: Path) -> list[str]:
     """
     if WHERE not in request:
         return []
-    known = request["program"]["files"]
-    try:
-        now = file_digests(Program.from_plan(request[WHERE]["program"]))
-    except (InputError, OSError):  # A file is gone.
-        now = {}
+    known, now = request["program"]["files"], _now(request)
     found = [name for name, digest in known.items() if now.get(name) != digest]
     kind = KINDS[read_json(data / DESCRIPTION)["kind"]]
     return found + (kind.load("watch").changed(data) if kind.has("watch") else [])
+
+
+def written(request: Mapping[str, Any]) -> list[str]:
+    """Return the names of files that a program's folder holds now and that count as its own."""
+    if WHERE not in request:
+        return []
+    return sorted(_now(request).keys() - request["program"]["files"].keys())
+
+
+def _now(request: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        return file_digests(Program.from_plan(request[WHERE]["program"]))
+    except (InputError, OSError):  # A file is gone.
+        return {}

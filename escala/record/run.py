@@ -23,7 +23,7 @@ from escala.probes import PROBES, timeline
 from escala.record import again, key, machine
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.outcome import Outcome
-from escala.record.own_changes import changed
+from escala.record.own_changes import changed, written
 from escala.record.place import linked, placed
 from escala.record.plan import make_plan, resumption, shards, split_description
 from escala.record.schema import validate_run
@@ -106,6 +106,13 @@ def _measured(request: dict, data: Path, output: Path, time_limit_seconds: float
         result["program"]["notes"].append(
             f"{', '.join(others)} changed since this call began: the run may be of the old or of "
             "the new one, and is not stored; call again"
+        )
+    if outcome.status == "ok" and (files := written(request)):
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        result["program"]["notes"].append(
+            f"its folder holds new files: {', '.join(files[:3])}{more}. They count as the "
+            "program's, so the next call measures it anew; let it write into {output}, or name the "
+            "files that it is made of: files: ['*.py']"
         )
     seconds = time.monotonic() - clock
     problem = _invalid(result, outcome, seconds)

@@ -33,7 +33,7 @@ from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
 from escala.runtime.spawn import PROCESS
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
-from escala.workloads.program import Program, which
+from escala.workloads.program import Program, passed_on, which
 
 LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
 
@@ -199,8 +199,7 @@ def environment(
     """
     inherited = variables.passed()
     if program:
-        named = {name: os.environ[name] for name in program.variables if name in os.environ}
-        inherited |= named
+        inherited |= passed_on(program)
     threads, across = knobs["threads"]["intra_op"], {}
     if launch and launch.job:
         interface = launch.nodes[0].interface

@@ -38,7 +38,7 @@ GRACE_SECONDS = 2.0
 #: The patterns may take so much time of a core for what is read at once.
 SEARCH_SECONDS = 2.0
 #: Reading the output takes time on the program's own cores; a larger part of the time is told.
-_MOST_READING = 0.02
+_MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
 _READ_BYTES = 2**16
 _POLL_SECONDS = 0.5
 _TERMINAL = (24, 120)  # lines, columns
@@ -269,8 +269,9 @@ class Written:
 
     def close(self) -> None:
         os.write(1, b"\n")
-        now = time.monotonic()
-        self.reading = (time.process_time() - self._spent) / max(now - self._began, 1.0)
+        spent = time.process_time() - self._spent
+        part = spent / (time.monotonic() - self._began)
+        self.reading = part if spent > _LEAST_READING_SECONDS else 0.0
 
     @property
     def notes(self) -> list[str]:

@@ -6,21 +6,23 @@ for the versions of its packages.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from escala.core import variables
 from escala.core.errors import InputError
-from escala.core.files import sha256_file
 from escala.data.paths import expanded_path
+from escala.workloads.program_files import digests
 
 #: What a command may name, with what it is.
 PLACEHOLDERS = {
@@ -43,15 +45,19 @@ DATA = "data."
 _PLACEHOLDER = re.compile(r"\{(\{)?([a-z][a-z_]*(?:\.[A-Za-z0-9_-]+)?)\}(?(1)\})")
 #: The words in a command that the program's interpreter stands for.
 _PYTHON = re.compile(r"python[0-9.]*")
-#: Files that no run depends on, if nobody names them.
-_PASSED_OVER = {"__pycache__", "node_modules", "results", "wandb", "mlruns", "lightning_logs"}
-#: More bytes than these are data, and not the files of a program.
-MOST_BYTES = 2**28
+#: Variables of a shell, by which lines find `module` and `conda`.
+_OF_SHELL = re.compile(
+    r"BASH_ENV|BASH_FUNC_\w+%%|(LMOD|__LMOD|_LMFILES|MODULE|_ModuleTable|CONDA|MAMBA)\w*"
+)
+#: Lets a line activate an environment, as a shell does that the user types into.
+_CONDA = 'command -v conda > /dev/null && eval "$(conda shell.bash hook)"'
+#: Exit code of a program of which a line before the command failed.
+LINE_FAILED = 96
 _SECONDS = 60
 _ASK = """
 import importlib.metadata as m, json, platform
 found = {d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}
-print("escala " + json.dumps({"python": platform.python_version(), "packages": found}))
+print("\\nescala " + json.dumps({"python": platform.python_version(), "packages": found}))
 """
 
 
@@ -160,7 +166,7 @@ class Program:
         """Return the words to start: the command with values in the place of its placeholders.
 
         The first word that is `python` becomes the program's interpreter. With `lines`, bash reads
-        them first.
+        them first, and ends where one fails.
         """
 
         def filled(match: re.Match) -> str:
@@ -171,8 +177,14 @@ class Program:
             words[0] = self.python
         if not self.lines:
             return words
-        script = "\n".join([*self.lines, 'exec "$@"'])
-        return ["bash", "-c", script, "bash", *words]
+        # What a line reads must not take the words of the command for its own.
+        script = ['command=("$@"); set --']
+        if any(line.lstrip().startswith("conda ") for line in self.lines):
+            script.append(_CONDA)
+        for line in map(shlex.quote, self.lines):
+            said = f"printf 'this line before the command failed: %s\\n' {line} >&2"
+            script.append(f"eval {line} || {{ {said}; exit {LINE_FAILED}; }}")
+        return ["bash", "-c", "\n".join([*script, 'exec "${command[@]}"']), "bash", *words]
 
     def as_plan(self) -> dict[str, Any]:
         """Return all that a rank needs to start it, as JSON values; `from_plan` reads it."""
@@ -192,18 +204,30 @@ class Program:
 
         Raises
         ------
-        InputError : its files are larger than `MOST_BYTES`, or its interpreter does not start.
+        InputError : as `versions` and `program_files.digests`.
         """
         asked = versions(self)
         return {
             "command": list(self.command),
             "files": _files_at_start(self),
             "lines": list(self.lines),
-            "variables": {name: os.environ.get(name) for name in self.variables},
+            "variables": {name: _told_apart(name) for name in self.variables},
             "patterns": [self.epoch_ends, self.step_ends],
             "terminal": self.terminal,
             "versions": asked,
         }
+
+
+def _told_apart(name: str) -> str | None:
+    """Return what tells the value of a variable from others, None if it is not set.
+
+    Nothing of a secret is told, and of another value a digest: its name may not say that it is one.
+    """
+    if name not in os.environ:
+        return None
+    if variables.is_secret(name):
+        return "set"
+    return hashlib.sha256(os.environ[name].encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def _words(command: str | Sequence[str], where: str) -> list[str]:
@@ -227,71 +251,12 @@ def _interpreter(python: str, base: Path, where: str) -> str:
 
 
 def file_digests(program: Program) -> dict[str, str]:
-    """Return the SHA-256 of each file that determines the results, by its path in the directory.
-
-    Raises
-    ------
-    InputError : a pattern matches no file, or they are larger than `MOST_BYTES`.
-    """
-    found, bytes_left = {}, MOST_BYTES
-    for path in sorted(set(_files(program))):
-        bytes_left -= path.stat().st_size
-        if bytes_left < 0:
-            raise InputError(
-                f"{program.where}.files",
-                str(program.directory),
-                f"holds more than {MOST_BYTES >> 20} MiB of files to digest",
-                "name the files of the program: files: ['*.py']; large files belong to a dataset "
-                "of the kind files",
-            )
-        inside = path.is_relative_to(program.directory)
-        name = path.relative_to(program.directory).as_posix() if inside else path.name
-        found[name] = sha256_file(path)
-    return found
+    """Return the digests of a program's files as they are now (`program_files.digests`)."""
+    return digests(program.directory, program.command, program.files, program.where)
 
 
 #: A call plans many runs by the same files.
 _files_at_start = cache(file_digests)
-
-
-def _files(program: Program) -> Iterator[Path]:
-    folder = program.directory
-    # The script that a command names, which may be elsewhere.
-    named = ((folder / word).absolute() for word in program.command[1:] if word)
-    yield from (path for path in named if path.is_file())
-    if program.files is not None:
-        for pattern in program.files:
-            matched = [path for path in _matched(folder, pattern) if path.is_file()]
-            if not matched:
-                reason, remedy = "matches no file", f"name files in {folder}"
-                raise InputError(f"{program.where}.files", pattern, reason, remedy)
-            yield from matched
-        return
-    tracked = _tracked(folder)
-    if tracked is not None:
-        yield from tracked
-        return
-    for path in folder.rglob("*"):
-        parts = path.relative_to(folder).parts
-        if path.is_file() and not any(p.startswith(".") or p in _PASSED_OVER for p in parts):
-            yield path
-
-
-def _matched(folder: Path, pattern: str) -> list[Path]:
-    return [Path(pattern)] if Path(pattern).is_absolute() else list(folder.glob(pattern))
-
-
-def _tracked(folder: Path) -> list[Path] | None:
-    """Return the files of a folder that git tracks or would track, None if it tracks none there."""
-    call = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others"]
-    call += ["--exclude-standard"]
-    try:
-        done = subprocess.run(call, capture_output=True, timeout=_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    names = [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
-    found = [path for path in (folder / name for name in names) if path.is_file()]
-    return found if done.returncode == 0 and found else None
 
 
 @cache
@@ -315,10 +280,11 @@ def versions(program: Program) -> dict[str, Any]:
         done = subprocess.run(
             asked.arguments({}),
             cwd=program.directory,
-            env=environment(program, os.environ),
+            env=environment(program, variables.passed() | passed_on(program)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -329,6 +295,20 @@ def versions(program: Program) -> dict[str, Any]:
     if not interpreter and done.returncode == 0:
         return {}
     said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+    if done.returncode == LINE_FAILED:
+        raise InputError(
+            f"{program.where}.environment.lines",
+            None,
+            said,
+            "mend it, or write `|| true` after it if it may fail",
+        )
+    if (program.directory / first).is_file() and not interpreter:
+        raise InputError(
+            f"{program.where}.command",
+            first,
+            "may not be executed",
+            f"write its interpreter before it, or chmod +x {program.directory / first}",
+        )
     raise InputError(
         f"{program.where}.command",
         interpreter or first,
@@ -340,7 +320,7 @@ def versions(program: Program) -> dict[str, Any]:
 @cache
 def which(program: Program, name: str) -> str | None:
     """Return the path of another program as this one finds it: by its environment, or by PATH."""
-    found = environment(program, os.environ)
+    found = environment(program, variables.passed() | passed_on(program))
     if program.python and _PYTHON.fullmatch(name):
         return program.python
     if not program.lines:
@@ -350,12 +330,27 @@ def which(program: Program, name: str) -> str | None:
     call, options = asked.arguments({}), {"stdin": subprocess.DEVNULL, "capture_output": True}
     try:
         done = subprocess.run(
-            call, cwd=program.directory, env=found, text=True, timeout=_SECONDS, **options
+            call,
+            cwd=program.directory,
+            env=found,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            **options,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
     last = done.stdout.splitlines()[-1:]
     return last[0] if last and done.returncode == 0 and Path(last[0]).is_absolute() else None
+
+
+def passed_on(program: Program) -> dict[str, str]:
+    """Return the variables that a program gets besides those of every rank."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in program.variables or (program.lines and _OF_SHELL.fullmatch(name))
+    }
 
 
 def environment(program: Program, given: Mapping[str, str]) -> dict[str, str]:
