@@ -36,7 +36,7 @@ KEPT_BYTES = 2**20
 #: Processes that a program started may need so long to end after it.
 GRACE_SECONDS = 2.0
 #: The patterns may take so much time of a core for what is read at once.
-SEARCH_SECONDS = 2.0
+SEARCH_SECONDS = 1.0
 #: Reading the output takes time on the program's own cores; a larger part of the time is told.
 _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
 _READ_BYTES = 2**16

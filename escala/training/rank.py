@@ -120,6 +120,8 @@ def _failure(error: Exception, request: dict) -> dict:
         status = "out-of-memory"
     else:
         status = "failed"
+    if status == "diverged" and request["kind"] == "command":
+        return {"status": status, "reason": str(error)[:500]}
     where = _place(error, request["workload"])
     return {"status": status, "reason": f"{where}{user_code.message(error)}"[:500]}
 

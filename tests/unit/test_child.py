@@ -1,0 +1,42 @@
+"""What is said of the end of a program, from its exit code and its last words."""
+
+from __future__ import annotations
+
+import pytest
+
+from escala.training import child
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (1, "exit code 1"),
+        (143, "exit code 143 (of signal 15, Terminated)"),
+        (255, "exit code 255"),
+        (-11, "signal 11 (Segmentation fault)"),
+        (-34, "signal 34 (Real-time signal 0)"),
+    ],
+)
+def test_the_end_is_told_in_words(code, words):
+    assert child.how(code) == words
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "words"),
+    [
+        (1, "ModuleNotFoundError: No module named 'torch'", "lacks a module"),
+        (1, "  File 'a.py', line 1\n    print 1\nSyntaxError: Missing parentheses", "version"),
+        (1, "getpass.GetPassWarning: Can not control echo\nEOFError", "asks for input"),
+        (1, "the input device is not a TTY", "asks for input"),
+        (127, "sh: 1: tarin: not found", "not found"),
+        (2, "train.py: error: unrecognized arguments: --rows 64", "`command`"),
+        (1, "RuntimeError: Address already in use", "{port}"),
+    ],
+)
+def test_a_cause_is_named_with_its_remedy(code, said, words):
+    assert words in child.hint(code, said, asked=False)
+
+
+def test_what_nobody_knows_is_not_guessed():
+    assert child.hint(1, "ValueError: 7", asked=False) == ""
+    assert "asks for input" in child.hint(1, "ValueError: 7", asked=True)

@@ -1,0 +1,405 @@
+"""Programs that lie or misbehave: each is told in one clear message, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from escala.core import plugins
+from escala.core.errors import InputError
+from escala.core.files import read_json, write_json
+from escala.data.files.arrays import prepare
+from escala.record.outcome import Outcome
+from escala.record.run import measure
+from escala.workloads import WORKLOADS, add_program
+from tests.conftest import ROOT
+
+#: Time enough for two processes on a busy machine.
+LIMIT_SECONDS = 60
+#: It obeys what it is told; the tests change a word of it.
+OBEDIENT = """
+import json, os, sys, time
+from escala_steps import begin, epoch, score, step
+rows, epochs = map(int, sys.argv[1:3])
+rank = int(os.environ["RANK"])
+for number in range(epochs):
+    begin()
+    for _ in range(3):
+        time.sleep(0.01)
+        step(rows=rows)
+    epoch(loss=1 / (number + 1))
+"""
+TOLD = "{python} train.py {rows_of_rank} {epochs}"
+PRINTS = "import time\nfor n in (1, 2): time.sleep(0.05); print(f'epoch {n} loss=0.5')"
+
+HELD = """
+import sys, time
+sys.stdout = open(1, 'w', 9999)
+for _ in range(2): print('epoch'); time.sleep(0.05)
+"""
+
+
+@dataclass
+class Ran:
+    outcome: Outcome
+    result: dict
+    folder: Path
+
+    @property
+    def said(self) -> str:
+        """What is said of a run: its reason, or its notes."""
+        return self.outcome.reason or "; ".join(self.result["program"]["notes"])
+
+
+@pytest.fixture
+def run(tmp_path, request_for, monkeypatch) -> Iterator[Callable[..., Ran]]:
+    """Run a program as the workflow does, by its code or by a command of the shell."""
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def started(
+        code: str | None = None,
+        command: str | list[str] = TOLD,
+        layout: str = "1x1",
+        strategy: str = "processes",
+        limit: float = LIMIT_SECONDS,
+        between: Callable[[], object] = lambda: None,
+        **declared: object,
+    ) -> Ran:
+        asked = request(tmp_path, request_for, code, command, layout, strategy, **declared)
+        between()
+        outcome = measure(asked, tmp_path / "data", tmp_path / "run" / "run.json", limit)
+        return Ran(outcome, read_json(tmp_path / "run" / "run.json"), tmp_path)
+
+    yield started
+    WORKLOADS.pop("lies", None)
+
+
+def request(
+    folder: Path,
+    request_for: Callable[..., dict],
+    code: str | None,
+    command: str | list[str],
+    layout: str,
+    strategy: str,
+    **declared: object,
+) -> dict:
+    """Return the request of a run of a program in a folder, and write the program there."""
+    source = folder / "source"
+    for each in (source, folder / "data"):
+        each.mkdir(exist_ok=True)
+    (source / "train.py").write_text(code or "")
+    prepare("small", {"rows": None, "identify": "content"}, 1, {}, folder / "data")
+    words = command.replace("{python}", sys.executable) if isinstance(command, str) else command
+    about = {"command": words, "directory": str(source), "where": "workloads.lies"} | declared
+    add_program("lies", about)
+    program = WORKLOADS["lies"].program()
+    start = {"program": program.as_plan(), "paths": {}}
+    training = {"epochs": 2, "batch": {"rows": 64, "per": "global"}, "seed": 0}
+    return request_for(strategy, layout) | {
+        "workload": "lies",
+        "training": training,
+        "program": program.identity(),
+        "start": start,
+    }
+
+
+def shell(line: str) -> list[str]:
+    return ["sh", "-c", line]
+
+
+def with_mark(folder: Path) -> list[psutil.Process]:
+    """Return the processes that a program in a folder started, however far they went."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(folder) in process.environ().get("ESCALA_STEPS", ""):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def gone(folder: Path) -> bool:
+    deadline = time.monotonic() + 20
+    while with_mark(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not with_mark(folder)
+
+
+FAULTS = {
+    "takes other rows": (OBEDIENT.replace("rows=rows", "rows=7"), {}, "for 64 rows", "took 7"),
+    "trains once": (OBEDIENT.replace("(epochs)", "(1)"), {}, "after 1 of 2 epochs"),
+    "trains more": (OBEDIENT.replace("(epochs)", "(3)"), {}, "told of 3 of 2 epochs"),
+    "asks": ("input('which? ')", {}, "asks for input", "as an argument", "which?"),
+    "asks in a shell": (None, {"command": shell("set -e; read answer")}, "asks for input"),
+    "hides its error": (
+        "import sys\ntry: 1 / 0\nexcept Exception: sys.excepthook(*sys.exc_info()); sys.exit(0)",
+        {}, "exit code 0 after an error", "ZeroDivisionError",
+    ),
+    "is interrupted by the kernel": ("import ctypes; ctypes.string_at(0)", {}, "signal 11 (Segm"),
+    "fills the memory": ("bytearray(2**55)", {}, "out of memory", "Remedy: a smaller batch"),
+    "diverges": (OBEDIENT.replace("1 / (number + 1)", "float('nan')"), {}, "loss nan"),
+    "counts down": (
+        PRINTS.replace("(1, 2)", "(2, 1)"), {"epoch_ends": r"epoch (?P<epoch>\d+)"},
+        "epoch 1 after that of epoch 2",
+    ),
+    "goes back in time": (
+        OBEDIENT + "f = os.path.join(os.environ['ESCALA_STEPS'], f'{os.getpid()}.jsonl')\n"
+        "open(f, 'a').write('[\"score\", 1.0, {}]\\n')", {}, "the times of its marks decrease",
+    ),
+    "prints other words": (
+        PRINTS, {"epoch_ends": "Epoch"}, "epoch_ends matched no line", "epoch 2 loss=0.5",
+    ),
+    "needs too many ways": (
+        "print('a' * 60 + '!', flush=True); import time; time.sleep(30)",
+        {"epoch_ends": "^(a+)+$"}, "epoch_ends '^(a+)+$' takes more than", "too many ways",
+    ),
+    "holds its output back": (
+        None,
+        {"command": [sys.executable, "-c", HELD],
+         "epoch_ends": "epoch"},
+        "holds its output back", "terminal: true",
+    ),
+    "leaves and forgets": (
+        None, {"command": ["env", "-i", "setsid", "sh", "-c", "sleep 99 & exit 0"]}, "left 1 of",
+    ),
+    "writes for ever": (
+        None, {"command": shell("setsid sh -c 'while :; do echo; sleep 0.1; done' &")}, "left",
+    ),
+    "removes the run": (
+        "import shutil, sys; shutil.rmtree(sys.argv[1] + '/..')",
+        {"command": "{python} train.py {output}"}, "folder of the run was removed",
+    ),
+    "one fails first": (
+        "import os, time, subprocess\nif os.environ['RANK'] == '1':\n"
+        "    subprocess.Popen(['sleep', '1']); time.sleep(0.3); raise ValueError('it was me')\n"
+        "time.sleep(0.6); raise ConnectionError('the other one is gone')",
+        {"layout": "1x2"}, "rank 1: ", "it was me",
+    ),
+    "one ends early": (
+        OBEDIENT.replace("(epochs)", "(2 + rank)"),
+        {"layout": "1x2", "command": "{python} train.py 32 2"},
+        "rank 0 ended after 2 epochs, and rank 1 after 3",
+    ),
+    "one hangs": (
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "if os.environ['RANK'] == '1': print('still', flush=True); time.sleep(99)",
+        {"layout": "1x2", "limit": 2}, "after 2 seconds: rank 1 still runs", "1 of 2", "still",
+    ),
+}  # fmt: skip
+STATUS = {"fills the memory": "out-of-memory", "one hangs": "timeout", "diverges": "diverged"}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_told_and_nothing_is_left(run, name):
+    code, options, *words = FAULTS[name]
+    ran = run(code, **options)
+    assert ran.outcome.status == STATUS.get(name, "failed"), ran.said
+    assert all(word in ran.said for word in words), ran.said
+    assert "escala: " not in ran.said and "escala/training" not in ran.said, "it is not our fault"
+    assert gone(ran.folder)
+
+
+NOTED = {
+    "tells nothing": ("pass", {}, "whether it obeyed {epochs}, {rows_of_rank} is not known"),
+    "reads its input": (None, {"command": "wc -c"}, "read its input, which is empty"),
+    "hides a late error": (
+        OBEDIENT + "\nimport traceback\ntry: 1 / 0\nexcept Exception: traceback.print_exc()",
+        {}, "tell of an error, and it ended with exit code 0",
+    ),
+    "writes much": (
+        "import os\nfor _ in range(300): os.write(1, bytes(range(256)) * 200)", {},
+        "of output, of which",
+    ),
+    "writes no marks": (
+        OBEDIENT + "f = os.path.join(os.environ['ESCALA_STEPS'], '1.jsonl')\n"
+        "open(f, 'wb').write(bytes(range(256)) + b'\\n[1, 2]\\n')", {}, "cannot be read",
+    ),
+    "takes other cores": (
+        f"import os, time\nos.sched_setaffinity(0, range({os.cpu_count()}))\ntime.sleep(1)",
+        {}, "it set its cores itself",
+    ),
+    "scores nothing": (OBEDIENT + "score(auc=float('inf'))", {}, "auc"),
+    "makes other steps": (
+        OBEDIENT.replace("range(3)", "range(3 + rank)"), {"layout": "1x2"},
+        "different numbers of steps: from 3 to 4",
+    ),
+    "writes beside itself": (
+        "open('model.pt', 'w').write('x')", {}, "files of its folder were written: model.pt",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_what_does_not_spoil_a_run_is_noted(run, name):
+    code, options, words = NOTED[name]
+    ran = run(code, **options)
+    assert ran.outcome.status == "ok", ran.outcome.reason
+    assert words in ran.said, ran.said
+
+
+BARS = """
+import sys, time
+for number in (1, 2):
+    for part in (1, 2, 3, 4):
+        time.sleep(0.05)
+        sys.stderr.buffer.write(f"\\r\\x1b[32mEpoch {number}: {part}/4 |\u2588\u2588".encode())
+        sys.stderr.flush()
+    sys.stderr.buffer.write(b"\\n\\xff\\xfe not a text\\n")
+"""
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_steps_of_a_progress_bar_are_timed_as_they_end(run, terminal):
+    ran = run(BARS, epoch_ends="4/4", step_ends=r"(\d)/4", terminal=terminal)
+    assert ran.outcome.status == "ok", ran.said
+    [epoch] = ran.result["epochs"]
+    assert (epoch["epoch"], epoch["steps"]) == (2, 4)
+    assert ran.result["step_seconds"]["median"] == pytest.approx(0.05, rel=0.5)
+
+
+def test_of_much_output_the_beginning_and_the_end_are_kept(run):
+    ran = run("print('first')\nfor _ in range(200): print('x' * 50_000)\nraise ValueError('last')")
+    assert "ValueError: last" in ran.said
+    log = ran.folder / "run" / "ranks" / "rank0.log"
+    assert log.stat().st_size < 5 * 2**20
+    text = log.read_text()
+    assert "first" in text and "are left out" in text
+
+
+def test_a_program_that_closes_its_output_or_becomes_another_is_timed_to_its_end(run):
+    ran = run(None, shell("exec >&- 2>&-; exec sleep 0.4"))
+    assert ran.outcome.status == "ok", ran.said
+    assert ran.result["program"]["whole_seconds"] > 0.4
+
+
+def test_a_program_that_was_edited_after_the_plan_is_not_measured(run, tmp_path):
+    edit = lambda: (tmp_path / "source" / "train.py").write_text("print(2)")  # noqa: E731
+    ran = run("print(1)", between=edit)
+    assert ran.outcome.status == "failed"
+    assert "train.py was changed after the runs were planned" in ran.said
+
+
+SECRET, OPEN = "fish-and-chips", "a plain text"
+
+
+def test_a_program_gets_its_variables_and_no_file_of_the_run_holds_them(run, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", SECRET)
+    monkeypatch.setenv("MY_DATABASE", OPEN)
+    monkeypatch.setenv("NOT_NAMED", "x")
+    code = (
+        "import hashlib, os\n"
+        "found = [os.environ.get(n) for n in ('MY_TOKEN', 'MY_DATABASE', 'NOT_NAMED')]\n"
+        "print(hashlib.md5(repr(found).encode()).hexdigest())"
+    )
+    ran = run(code, environment={"variables": ["MY_TOKEN", "MY_DATABASE", "NOT_SET"]})
+    expected = hashlib.md5(repr([SECRET, OPEN, None]).encode()).hexdigest()
+    assert expected in (ran.folder / "run" / "ranks" / "rank0.log").read_text()
+    for path in filter(Path.is_file, ran.folder.rglob("*")):
+        assert SECRET not in path.read_text(errors="replace"), path
+        assert OPEN not in path.read_text(errors="replace"), path
+
+
+def test_the_key_knows_another_value_and_nothing_of_a_secret(tmp_path, request_for, monkeypatch):
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+
+    def identity(value: str) -> dict:
+        monkeypatch.setenv("MY_TOKEN", value)
+        monkeypatch.setenv("MY_MODE", value)
+        names = {"variables": ["MY_TOKEN", "MY_MODE"]}
+        asked = request(tmp_path, request_for, "", TOLD, "1x1", "processes", environment=names)
+        return asked["program"]["variables"]
+
+    first, second = identity("one"), identity("two")
+    assert first["MY_TOKEN"] == second["MY_TOKEN"] and first["MY_MODE"] != second["MY_MODE"]
+    WORKLOADS.pop("lies")
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        (
+            {"environment": {"lines": ["export A=1", "conda activate mine"]}},
+            ["conda activate mine"],
+        ),
+        ({"environment": {"lines": ["read -p 'Which? ' answer"]}}, ["line before", "read -p"]),
+        ({"command": "no-such-program {rows}"}, ["no-such-program", "PATH"]),
+        ({"command": "./train.py"}, ["may not be executed", "chmod +x"]),
+        ({"epoch_ends": "(loss"}, ["epoch_ends", "no regular expression"]),
+    ],
+)
+def test_what_cannot_start_is_refused_before_anything_runs(run, declared, words):
+    with pytest.raises(InputError) as refused:
+        run("", **declared)
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_lines_before_the_command_may_print_and_do_not_take_its_words(run):
+    lines = ["echo hello; printf escala", "set -- mine", "false || true", "export A=$1"]
+    code = "import os, sys; print(os.environ['A'], *sys.argv[1:])"
+    ran = run(code, environment={"lines": lines})
+    assert ran.outcome.status == "ok", ran.said
+    assert "mine 64 2" in (ran.folder / "run" / "ranks" / "rank0.log").read_text()
+    assert ran.result["versions"]["python"]
+
+
+def test_a_folder_of_many_or_large_files_is_digested_or_refused_at_once(run, tmp_path):
+    source = tmp_path / "source"
+    (source / "many").mkdir(parents=True)
+    for number in range(300):
+        (source / "many" / f"{number}.txt").touch()
+    ran = run("pass")
+    assert ran.outcome.status == "ok"
+    assert set(ran.result["program"]["files"]) == {"train.py", "300 other files"}
+    with open(source / "large.bin", "wb") as file:
+        file.truncate(5 * 2**30)
+    with pytest.raises(InputError, match=r"more than 256 MiB.*\*\.py"):
+        run("pass")
+
+
+@pytest.mark.parametrize("who", ["rank", "supervisor"])
+def test_children_of_a_killed_run_end_with_it(tmp_path, request_for, monkeypatch, who):
+    """Also those in sessions of their own, where nobody is left to clean up."""
+    monkeypatch.setenv(plugins.VARIABLE, "{}")
+    line = "setsid sh -c 'trap \"\" TERM; setsid sleep 98 & sleep 97' & trap '' TERM; sleep 96"
+    asked = request(tmp_path, request_for, "", shell(line), "1x1", "processes")
+    write_json(tmp_path / "request.json", asked)
+    command = [
+        sys.executable, "-m", "scripts.train", "--request", f"@{tmp_path / 'request.json'}",
+        "--data", str(tmp_path / "data"), "--output", str(tmp_path / "run" / "run.json"),
+    ]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "ESCALA_STORE": "off"}
+    with open(tmp_path / "said", "w") as said:
+        supervisor = subprocess.Popen(
+            command, env=environment, cwd=tmp_path, stdout=said, stderr=said
+        )
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while len(with_mark(tmp_path)) < 4 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(with_mark(tmp_path)) >= 4, (tmp_path / "said").read_text()
+    if who == "rank":
+        [rank] = [
+            process
+            for process in psutil.Process(supervisor.pid).children(recursive=True)
+            if "escala.training.rank" in process.cmdline()
+            and process.parent() is not None
+            and "escala.training.rank" not in process.children()[0].cmdline()
+        ]
+        rank.kill()
+        supervisor.wait(timeout=LIMIT_SECONDS)
+        assert "ended by signal 9" in read_json(tmp_path / "run" / "run.json")["reason"]
+    else:
+        supervisor.send_signal(signal.SIGKILL)
+        supervisor.wait(timeout=LIMIT_SECONDS)
+    assert gone(tmp_path)
+    WORKLOADS.pop("lies")
