@@ -155,7 +155,9 @@ class Program:
     @property
     def interpreter(self) -> str | None:
         """Its interpreter, or the word of the command that is one; None of another program."""
-        return self.python or next(filter(_PYTHON.fullmatch, self.command), None)
+        first, *others = self.command
+        found = first if _PYTHON.fullmatch(Path(first).name) else None
+        return self.python or found or next(filter(_PYTHON.fullmatch, others), None)
 
     @property
     def data(self) -> list[str]:
@@ -271,8 +273,7 @@ def versions(program: Program) -> dict[str, Any]:
     ------
     InputError : the lines before the command fail, or its program is not found.
     """
-    interpreter = program.interpreter
-    first = program.command[0]
+    interpreter, first = program.interpreter, program.command[0]
     probe = [interpreter, "-c", _ASK] if interpreter else ["bash", "-c", 'command -v -- "$1"']
     probe = probe if interpreter else [*probe, "bash", first]
     asked = Program.from_plan(program.as_plan() | {"command": probe})
