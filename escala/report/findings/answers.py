@@ -14,6 +14,7 @@ import pandas as pd
 from escala.analysis.verdicts import FASTER, NO_VERDICT, NOT_DISTINGUISHABLE, SLOWER
 from escala.report.findings import ladders
 from escala.report.findings.differences import COMPARED, over_repeats
+from escala.report.findings.programs import times_the_rows
 from escala.report.findings.verdicts import (
     UNAVAILABLE,
     Answer,
@@ -105,6 +106,8 @@ def _answer(answer: Answer, found: Headline, scores: pd.DataFrame, tables: Table
     else:
         start = f"{start} {take(row)}"
     text = f"{start} {ratio:.2f} of the time of {reference} {when(found)}{bounds}"
+    if times := times_the_rows(row, tables):
+        return f"{text}, for {float(f'{times:.3g}'):g} times the rows"
     if seen := could_have_seen(found):
         return f"{text}; {seen}"
     if found.verdict in ANSWERS:

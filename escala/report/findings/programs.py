@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from escala.record.comparable import CONFIGURATION
+from escala.report.findings.verdicts import names_of_reference, own_names
 from escala.report.findings.words import Finding, Tables, joined, quoted, sentence, with_labels
 from escala.report.tables.views import named_by, programs
 from escala.training.marks import HOOK, OUTPUT, WHOLE
@@ -47,6 +49,34 @@ def findings(tables: Tables, name: str) -> Iterator[Finding]:
             yield Finding(sentence(_divided(workload, tables)), "epochs")
 
 
+def times_the_rows(row, tables: Tables) -> float | None:
+    """Return the rows of an epoch over those of the reference, None if alike or not known.
+
+    Ranks of a program may each take all of the rows, and it alone knows.
+
+    Parameters
+    ----------
+    row : of the table `speedup`.
+    """
+    if row.workload not in programs(tables):
+        return None
+    rows = _rows_of_epochs(tables["epochs"], list(CONFIGURATION))
+    mine, theirs = (rows.get(names) for names in (own_names(row), names_of_reference(row)))
+    if mine is None or theirs is None or _are_alike(mine, theirs):
+        return None
+    return mine / theirs
+
+
+def _rows_of_epochs(epochs: pd.DataFrame, keys: list[str]) -> pd.Series:
+    """Return the median rows of the epochs of current runs that ended ok, if they are known."""
+    epochs = epochs[epochs["current"] & (epochs["status"] == "ok")]
+    return epochs.groupby(keys, sort=False)["rows"].median().dropna()
+
+
+def _are_alike(one: float, other: float) -> bool:
+    return max(one, other) <= (1 + _SAME_ROWS) * min(one, other)
+
+
 def _how_known(workload: str, ok: pd.DataFrame) -> str:
     """Tell how the epochs of a program are known, in its words where runs differ in it."""
     ways = [_KNOWN[way] for way in _KNOWN if (ok["known_by"] == way).any()]
@@ -82,17 +112,15 @@ def _fixed(workload: str, runs: pd.DataFrame) -> str:
 def _divided(workload: str, tables: Tables) -> str:
     """Compare the rows of an epoch of one process and of several, if the program tells them."""
     epochs = with_labels(tables["epochs"], tables)
-    epochs = epochs[(epochs["workload"] == workload) & epochs["current"]]
-    epochs = epochs[epochs["status"] == "ok"]
-    rows = epochs.groupby("label", sort=False)["rows"].median().dropna()
-    several = epochs["label"].nunique()
-    if len(rows) < several or rows.empty:
+    epochs = epochs[(epochs["workload"] == workload) & (epochs["status"] == "ok")]
+    rows = _rows_of_epochs(epochs, ["label"])
+    if len(rows) < epochs["label"].nunique() or rows.empty:
         return (
             f"whether several processes divide the work of {quoted(workload)}, or each do all of "
             "it, is unavailable"
         )
     least, most = rows.idxmin(), rows.idxmax()
-    if rows[most] > (1 + _SAME_ROWS) * rows[least]:
+    if not _are_alike(rows[most], rows[least]):
         return (
             f"not the same work: an epoch of {quoted(most)} has {rows[most]:.0f} rows, and one of "
             f"{quoted(least)} {rows[least]:.0f}"

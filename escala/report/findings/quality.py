@@ -115,10 +115,13 @@ def _of_own_scores(tables: Tables) -> Iterator[Finding]:
     for name, of_score in scores.groupby("score", sort=False):
         medians = of_score.groupby("label", sort=False)["value"].median()
         low, high = medians.idxmin(), medians.idxmax()
-        values = (
-            f"{medians[low]:.4g} for {quoted(low)}"
-            + f" and {medians[high]:.4g} for {quoted(high)}" * (low != high)
-        )  # fmt: skip
+        if len(medians) > 1 and medians[low] == medians[high]:
+            values = f"{medians[low]:.4g} for every configuration"
+        else:
+            values = (
+                f"{medians[low]:.4g} for {quoted(low)}"
+                + f" and {medians[high]:.4g} for {quoted(high)}" * (low != high)
+            )
         yield Finding(f"The median of {quoted(name)} is {values}.", "scores", "mean_scores")
 
 
