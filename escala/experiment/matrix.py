@@ -560,6 +560,17 @@ class Experiment:
             "max_steps": None if kind == "command" else steps,
         }
 
+    def idle_probes(self) -> list[str]:
+        """Return the probes that are asked for and that capture no run of this experiment."""
+        return [
+            name
+            for name, probe in PROBES.items()
+            # One that is on by default is not asked for.
+            if not probe.settings["properties"]["enabled"]["default"]
+            and self.settings[name]["enabled"]
+            and not self._possible(name)
+        ]
+
     def unread_knobs(self) -> list[tuple[str, str]]:
         """Return each variant and knob that is set although no run of the variant reads it."""
         read: dict[str, set[str]] = {}

@@ -54,6 +54,8 @@ def print_estimate():
         unread = [] if name.endswith(calibration.SUFFIX) else named_experiment(name).unread_knobs()
         for variant, knob in unread:
             print(f"{name}: variants.{variant}.{knob} is set, and no run of the variant reads it.")
+        for probe in named_experiment(name).idle_probes():
+            print(f"{name}: {probe} is enabled, and applies to no run of the experiment.")
     for e in pilots():
         most = e.settings["pairs"]["at_most"]
         print(f"{e.name}: a pilot decides on the repeats; the estimates are those of {most}.")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from escala.core.errors import InputError
+from escala.experiment import Experiment
 from escala.runtime import launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import Node, places
@@ -211,3 +212,20 @@ def test_the_projects_mpirun_does_not_change_which_python_a_program_is(
     path = f"{sys.prefix}/bin:{other}:/usr/bin:/bin"
     found = started(monkeypatch, program(tmp_path), "mpi", "1x2", 0, PATH=path)
     assert found["PATH"] == f"{other}:/usr/bin:/bin"
+
+
+def test_probes_that_need_the_inside_of_a_step_are_told_to_be_idle(tmp_path):
+    asked = ("clocks", "collectives", "resources", "energy", "torch-trace")
+    settings = {
+        "experiment": "mine",
+        "title": "A program",
+        "repeats": 1,
+        "datasets": {"none": {"kind": "files"}},
+        "workloads": {"waits": {"command": "sleep 1", "directory": str(tmp_path), "files": []}},
+        "variants": {"plain": {}},
+        "configurations": [{"strategy": "processes", "layouts": ["1x1", "1x2"]}],
+        "references": [{"strategy": "processes", "layout": "1x1"}],
+    } | {name: {"enabled": True} for name in asked}
+    found = Experiment(settings, tmp_path / "experiment.yaml")
+    assert found.idle_probes() == ["clocks", "collectives"]
+    assert {run.instrument for name in asked for run in found.probed(name)} == set(asked[2:])
