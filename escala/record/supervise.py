@@ -73,6 +73,8 @@ def supervise(
     with launcher_command as (arguments, extra_environment):
         if shutil.which(arguments[0]) is None:
             remedy = "`uv sync --reinstall` installs the environment's programs again"
+            if program:
+                remedy = "let the program's environment, or PATH, have the mpirun of an Open MPI"
             return Outcome("unavailable", f"{arguments[0]} is missing. Remedy: {remedy}")
         children_started = []
         try:

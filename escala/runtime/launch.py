@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from escala.core import children, variables
-from escala.core.errors import InputError
+from escala.core.errors import InputError, Unavailable
 from escala.runtime import slurm
 from escala.runtime.layout import Layout
 from escala.runtime.messages import cause
@@ -415,10 +415,22 @@ def end_job_step(launch: Launch) -> None:
 
 @contextmanager
 def _rendezvous(nodes: Sequence[Node], places: Sequence[dict], address: str) -> Iterator[int]:
-    """Serve Horovod's rendezvous on one address; Horovod's own class listens on every address."""
-    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-    from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
-    from horovod.runner.util.threads import in_thread
+    """Serve Horovod's rendezvous on one address; Horovod's own class listens on every address.
+
+    Raises
+    ------
+    Unavailable : Escala's own environment has no Horovod, as for programs alone.
+    """
+    try:
+        from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+        from horovod.runner.util.threads import in_thread
+    except ModuleNotFoundError:
+        raise Unavailable(
+            "its processes find each other by Horovod's server, and Escala's own environment has "
+            "no Horovod. Remedy: horovod-mpi, or own-launcher with horovodrun in the command, or "
+            "Escala from its clone, by uv sync"
+        ) from None
 
     per_node = places[0]["processes_per_node"]
     hosts = parse_hosts(",".join(f"{node.host}:{per_node}" for node in nodes))

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from escala.core.errors import InputError
+from escala.core.errors import InputError, Unavailable
 from escala.runtime import launch
 from escala.runtime.launch import Launch
 from escala.runtime.layout import Layout
@@ -316,6 +316,13 @@ def test_the_rendezvous_is_on_loopback_alone_and_ends_with_its_run():
         with pytest.raises(HTTPError, match="404"):
             urlopen(f"http://{address}:{port}/scope/key", timeout=20)
     assert listening() == before
+
+
+def test_a_rendezvous_without_horovod_is_unavailable(monkeypatch):
+    monkeypatch.setitem(sys.modules, "horovod.runner.http.http_server", None)
+    launched = Launch("local", [HERE], None)
+    with pytest.raises(Unavailable, match="has no Horovod"), start("horovod-gloo", launched, "1x2"):
+        pass
 
 
 def test_the_rendezvous_ends_also_when_its_run_fails():
