@@ -134,8 +134,19 @@ class Experiment:
 
     @property
     def references(self) -> list[Reference]:
-        """The references of the experiment, the main one first."""
-        return self.settings.get("references") or list(DEFAULT_REFERENCES)
+        """The references of the experiment, the main one first.
+
+        Programs that are never run as `single` are compared with their own strategies on one
+        process, if the experiment lists no references.
+        """
+        if listed := self.settings.get("references"):
+            return listed
+        programs = all(WORKLOADS[name].kind == "command" for name in self.settings["workloads"])
+        entries = self.settings["configurations"]
+        alone = {each["strategy"] for each in entries if ONE_PROCESS[1] in each["layouts"]}
+        if not programs or not alone or ONE_PROCESS[0] in alone:
+            return list(DEFAULT_REFERENCES)
+        return [{"strategy": name, "layout": ONE_PROCESS[1]} for name in sorted(alone)]
 
     @cached_property
     def pairs(self) -> list[Pair]:

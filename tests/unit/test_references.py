@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from escala.experiment.matrix import Experiment
 from escala.experiment.references import (
     DEFAULT_REFERENCES,
     Configuration,
@@ -69,3 +70,24 @@ def test_references_are_numbered_from_the_main_one():
 def test_only_the_network_is_left_out_of_a_name_if_it_is_native():
     assert str(Configuration("single", "1x1", "native", "native")) == "single 1x1 native"
     assert str(Configuration("single", "2x1", "native", "slow")) == "single 2x1 native slow"
+
+
+@pytest.mark.parametrize(
+    ("strategies", "expected"),
+    [
+        (["torch-ddp"], [{"strategy": "torch-ddp", "layout": "1x1"}]),
+        (["torch-ddp", "single"], list(DEFAULT_REFERENCES)),
+    ],
+)
+def test_a_program_that_is_never_single_is_compared_with_its_own_strategy(strategies, expected):
+    settings = {
+        "experiment": "ranked",
+        "title": "A program of ranks",
+        "repeats": 3,
+        "datasets": {"none": {"kind": "files"}},
+        "workloads": {"ranked": {"command": "python -c pass"}},
+        "variants": {"plain": {}},
+        "configurations": [{"strategy": name, "layouts": ["1x1", "1x2"]} for name in strategies[:1]]
+        + [{"strategy": name, "layouts": ["1x1"]} for name in strategies[1:]],
+    }
+    assert Experiment(settings, "ranked.yaml").references == expected
