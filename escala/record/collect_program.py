@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from escala.probes import of_run
@@ -76,7 +77,11 @@ def collect_program(plan: dict, everyone: list[dict], folder: Path, result: dict
         "known_by": known_by,
         "first_epoch_seconds": max(each["first_epoch"] or 0 for each in telling) or None,
         "whole_seconds": max(each["seconds"]["whole"] for each in everyone),
-        "notes": sorted({note for each in everyone for note in each["notes"]}) + _uneven(telling),
+        "notes": [
+            *sorted({note for each in everyone for note in each["notes"]}),
+            *_uneven(telling),
+            *_unknown(known_by, result["program"].get("named", ())),
+        ],
     }
     probe = of_run(plan, folder)
     if probe and probe.result:
@@ -99,6 +104,17 @@ def _uneven(telling: list[dict]) -> list[str]:
     if len(set(steps)) < 2:
         return []
     return [f"the ranks made different numbers of steps: from {min(steps)} to {max(steps)}"]
+
+
+def _unknown(known_by: str, named: Iterable[str]) -> list[str]:
+    """Return what is not known of a program of which no process tells of its steps."""
+    asked = sorted({"rows", "rows_of_rank", "epochs"} & set(named))
+    if known_by != WHOLE or not asked:
+        return []
+    return [
+        "it told of no step and no epoch, so its time is that of the whole run, and whether it "
+        f"obeyed {', '.join(f'{{{name}}}' for name in asked)} is not known"
+    ]
 
 
 def _joined(same: list[dict]) -> dict:

@@ -75,7 +75,7 @@ def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
         error.at = time.time() - (time.monotonic() - ended.at)
         error.code = ended.code
         raise
-    notes = [*written.notes, *_notes(program, ended, written, known_by, place, unread)]
+    notes = [*written.notes, *_notes(ended, written, place, unread)]
     undefined = {name for m in reported for name, v in m.values.items() if not math.isfinite(v)}
     notes += [
         f"it reported {name} that is no finite number: left out" for name in sorted(undefined)
@@ -127,14 +127,7 @@ def _require_epochs(
     )
 
 
-def _notes(
-    program: Program,
-    ended: child.Ended,
-    written: child.Written,
-    known_by: str,
-    place: Place,
-    unread: int,
-) -> list[str]:
+def _notes(ended: child.Ended, written: child.Written, place: Place, unread: int) -> list[str]:
     """Return what is to be said of a program that ended well."""
     found = []
     if _TRACEBACK in written.last:
@@ -146,12 +139,6 @@ def _notes(
         found.append(f"it set its cores itself: {was}, and was given {given}")
     if unread:
         found.append(f"{unread} lines among its marks cannot be read, and are left out")
-    named = sorted({"rows", "rows_of_rank", "epochs"} & program.named)
-    if known_by == marks.WHOLE and named:
-        found.append(
-            "it told of no step and no epoch, so its time is that of the whole run, and whether it "
-            f"obeyed {', '.join(f'{{{name}}}' for name in named)} is not known"
-        )
     return found
 
 

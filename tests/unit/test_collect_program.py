@@ -46,3 +46,13 @@ def test_rows_are_known_if_every_process_tells_of_them(tmp_path: Path, other, ro
     assert [epoch["rows"] for epoch in result["epochs"]] == [rows]
     assert result["seconds"]["train"] == seconds
     assert result["samples_per_second"] == (rows and rows / seconds)
+
+
+def test_a_process_that_says_nothing_beside_one_that_tells_is_no_unknown_run(tmp_path: Path):
+    silent = told("whole run", None, 9.0)
+    notes = []
+    for first in (told("output", None, 2.0), silent):
+        result = {"program": {"named": ["epochs"]}, "ranks": {}, "training": {}}
+        collect_program(PLAN, [first, silent], tmp_path, result)
+        notes.append([note for note in result["program"]["notes"] if "{epochs}" in note])
+    assert [len(each) for each in notes] == [0, 1]
