@@ -522,7 +522,6 @@ def _planned_program(calibration: Calibration, run: Run) -> dict:
     return found | {
         "program": work.name,
         "rows": global_batch(settings["training"], ranks),
-        "rows_of_rank": programs.rows_of(calibration.base, run),
         "cores": calibration.base.settings["variants"][run.variant]["cores_per_process"],
     }
 

@@ -82,10 +82,11 @@ def first_of_programs(experiment: Experiment) -> list[Run]:
     ]
 
 
-def rows_of(experiment: Experiment, run: Run) -> int:
-    """Return the rows of the rank that takes the most of a step."""
+def rows_of(experiment: Experiment, run: Run) -> set[int]:
+    """Return the rows of a step, and of the rank that takes the most of it."""
     ranks = Layout.parse(run.layout).ranks
-    return -(-global_batch(experiment.settings_of(run)["training"], ranks) // ranks)
+    rows = global_batch(experiment.settings_of(run)["training"], ranks)
+    return {rows, -(-rows // ranks)}
 
 
 def works(experiment: Experiment, calibrated_rows) -> dict[tuple, ProgramWork]:
@@ -99,7 +100,7 @@ def works(experiment: Experiment, calibrated_rows) -> dict[tuple, ProgramWork]:
     for run in first_of_programs(experiment):
         if unsupported(run) is None:
             key = (run.dataset, run.workload, run.strategy, run.variant)
-            rows.setdefault(key, set()).add(rows_of(experiment, run))
+            rows.setdefault(key, set()).update(rows_of(experiment, run))
     return {key: ProgramWork(*key, calibrated_rows(found)) for key, found in rows.items()}
 
 

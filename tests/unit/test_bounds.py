@@ -63,8 +63,13 @@ def test_the_truth_is_within_whatever_the_overlap(overlap, contention, slowest, 
     exchange = np.median([summed(measured["exchanges"][0]["times"], n, 2**22) for n in range(3)])
     compute = compute * contention * slowest
     truth = compute + exchange - overlap * min(compute, exchange)
-    low, high = step_bounds(measured, "1x2", "native", rows, 2).step
+    found = step_bounds(measured, "1x2", "native", 2 * rows, 2)
+    low, high = found.step
     assert low <= truth * (1 + 1e-9) and truth <= high * (1 + 1e-9)
+    # On a machine that is slower as a whole, the ratio stays where it is.
+    slower = program(lambda: 3.0)
+    as_fast = step_bounds(program(), "1x2", "native", 2 * rows, 2).ratio
+    assert step_bounds(slower, "1x2", "native", 2 * rows, 2).ratio == pytest.approx(as_fast)
 
 
 def test_one_process_has_the_time_of_its_rows():
@@ -99,7 +104,7 @@ def test_the_slowest_of_some_steps_is_as_drawn():
 )  # fmt: skip
 def test_what_is_missing_is_named(changed, layout, reason):
     with pytest.raises(InputError, match=reason):
-        step_bounds(program(**changed), layout, "native", 32, 2)
+        step_bounds(program(**changed), layout, "native", 64, 2)
 
 
 def test_a_program_alone_is_a_calibration_and_has_bounds_of_an_epoch():
@@ -111,7 +116,7 @@ def test_a_program_alone_is_a_calibration_and_has_bounds_of_an_epoch():
     planned = {
         "dataset": "none", "workload": "train", "strategy": "torch-ddp", "layout": "1x2",
         "variant": "plain", "network": "native", "unavailable": None,
-        "program": "none train torch-ddp plain", "rows": 64, "rows_of_rank": 32,
+        "program": "none train torch-ddp plain", "rows": 64,
     }  # fmt: skip
     [row] = predictions.rows(parse(json.loads(json.dumps(content))), [planned], {})
     assert (row["kind"], row["basis"]) == ("estimated", "bounds")
@@ -156,7 +161,7 @@ def test_advice_takes_bounds_as_bounds():
             {
                 "dataset": "none", "workload": "train", "strategy": "torch-ddp",
                 "layout": layout, "variant": "plain", "network": "native", "unavailable": None,
-                "program": name, "rows": 64, "rows_of_rank": 64, "cores": 1,
+                "program": name, "rows": 64, "cores": 1,
             }
             for layout in ("1x1", "1x2")
         ]  # fmt: skip
@@ -173,7 +178,7 @@ def test_advice_takes_bounds_as_bounds():
     [two] = [each for each in large["options"] if each["layout"] == "1x2"]
     assert two["basis"] == "bounds"
     assert "torch-ddp 1x2 plain may pay or not: measure it" in large["answer"]
-    low, high = step_bounds(program(), "1x2", "native", 32, 2).step
+    low, high = step_bounds(program(), "1x2", "native", 64, 2).step
     assert two["seconds"]["low"] == pytest.approx(3 * 16 * low)
     assert two["seconds"]["high"] == pytest.approx(3 * 16 * high)
     assert two["ratio"]["low"] < 1 < two["ratio"]["high"]
@@ -275,7 +280,7 @@ def test_times_of_a_program_come_from_its_runs(tmp_path):
     assert two["contention"] == [1.2, 1.2] and two["skew"] == pytest.approx(1.75 / 1.5)
     assert two["times"][1] == {"bytes": 65536, "seconds": [0.002, 0.002]}
     assert "mpi4py" in four["unavailable"]
-    low, high = step_bounds(each, "1x2", "native", 32, 2).step
+    low, high = step_bounds(each, "1x2", "native", 64, 2).step
     exchange = 0.001 + 0.001 * (4000 - 1024) / (65536 - 1024)
     assert low == pytest.approx(0.0032)
     assert high == pytest.approx(0.0032 * 1.2 * 1.75 / 1.5 + exchange)

@@ -183,8 +183,7 @@ def _of_program(
     """
     layout = Layout.parse(planned["layout"])
     names = Configuration(*(planned[name] for name in Configuration._fields))
-    of_rank = -(-rows // layout.ranks)
-    found = bounds(calibration, {**planned, "rows": rows, "rows_of_rank": of_rank})
+    found = bounds(calibration, {**planned, "rows": rows})
     ends = [found.get(f"predicted_{end}_seconds_per_epoch") for end in ("low", "high")]
     if None in ends:
         raise InputError(planned["program"], str(names), found["reason"], "or measure it")

@@ -8,6 +8,9 @@ the bytes of its gradients, which are summed once in a step. *Contention* is the
 a node slow each other, over work on memory and on cores. *Skew* is the mean of the slowest of n
 steps over that of all. Each end is that of the least or the greatest of the repeats.
 
+The ratio to one process with all rows is of the same repeat, so it also holds on a machine that is
+slower later, as far as computing and exchange slow down alike.
+
 A program may exchange more than its gradients, or read slow data. Then its step is outside.
 """
 
@@ -23,11 +26,17 @@ from escala.core.errors import InputError
 
 
 class Bounds(NamedTuple):
-    """Seconds of a step, and of its parts, each with its least and greatest value."""
+    """Seconds of a step, and of its parts, each with its least and greatest value.
+
+    Attributes
+    ----------
+    ratio : of the step to that of one process with the rows of all ranks.
+    """
 
     step: tuple[float, float]
     compute: tuple[float, float]
     exchange: tuple[float, float]
+    ratio: tuple[float, float]
 
 
 def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: int) -> Bounds:
@@ -37,7 +46,7 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
     ----------
     program : as `programs` of a calibration (`schemas/calibration.schema.yaml`).
     network : between nodes; without effect within one node.
-    rows : of the rank with the most rows.
+    rows : of all ranks; one of them takes the most of a rank, rounded up.
 
     Raises
     ------
@@ -45,10 +54,12 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
     """
     if program["unavailable"]:
         raise _unknown(program["unavailable"], "mend it, and calibrate again")
-    by_repeat = [computed(program["steps"], repeat, rows) for repeat in _repeats(program["steps"])]
-    compute = min(by_repeat), max(by_repeat)
+    repeats = _repeats(program["steps"])
+    alone = [computed(program["steps"], repeat, rows) for repeat in repeats]
+    of_rank = [computed(program["steps"], repeat, -(-rows // ranks)) for repeat in repeats]
+    compute = min(of_rank), max(of_rank)
     if ranks == 1:
-        return Bounds(compute, compute, (0.0, 0.0))
+        return Bounds(compute, compute, (0.0, 0.0), (1.0, 1.0))
     if program["gradient_bytes"] is None:
         raise _unknown(
             "the bytes of its gradients are not known",
@@ -73,8 +84,14 @@ def step_bounds(program: Mapping, layout: str, network: str, rows: int, ranks: i
             summed(each["times"], n, program["gradient_bytes"]) for n in _repeats(each["times"])
         ]
         exchange = min(sums), max(sums)
-    slowest = compute[1] * max(1.0, *each["contention"]) * each["skew"]
-    return Bounds((max(compute[0], exchange[0]), slowest + exchange[1]), compute, exchange)
+    slower = max(1.0, *each["contention"]) * each["skew"]
+    low = [max(of_one, exchange[0]) for of_one in of_rank]
+    high = [slower * of_one + exchange[1] for of_one in of_rank]
+    ratio = (
+        min(end / of_one for end, of_one in zip(low, alone, strict=True)),
+        max(end / of_one for end, of_one in zip(high, alone, strict=True)),
+    )
+    return Bounds((min(low), max(high)), compute, exchange, ratio)
 
 
 def computed(steps: Sequence[Mapping], repeat: int, rows: float) -> float:

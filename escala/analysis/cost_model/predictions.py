@@ -85,9 +85,7 @@ def bounds(calibration: Calibration, planned: Mapping) -> dict:
     if program is None:
         return {"basis": UNAVAILABLE, "reason": "the program was not calibrated: calibrate again"}
     try:
-        found = step_bounds(
-            program, planned["layout"], planned["network"], planned["rows_of_rank"], ranks
-        )
+        found = step_bounds(program, planned["layout"], planned["network"], planned["rows"], ranks)
     except InputError as error:
         return {"basis": UNAVAILABLE, "reason": f"{error.reason}. Remedy: {error.remedy}"}
     low, high = found.step
@@ -100,6 +98,8 @@ def bounds(calibration: Calibration, planned: Mapping) -> dict:
         "predicted_high_seconds_per_epoch": steps * high,
         "step_low_seconds": low,
         "step_high_seconds": high,
+        "ratio_low": found.ratio[0],
+        "ratio_high": found.ratio[1],
         "compute_seconds": float(np.mean(found.compute)),
         "exchange_seconds": float(np.mean(found.exchange)),
     }
@@ -270,6 +270,8 @@ def line(row: Mapping[str, Any]) -> str:
         return f"{label}: {UNAVAILABLE}{reason}"
     if row["basis"] == BOUNDS:
         low, high = (row[f"predicted_{end}_seconds_per_epoch"] for end in ("low", "high"))
-        return f"{label}: {low:.3g} to {high:.3g} s per epoch, bounds"
+        ends = f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"
+        of_one = f", {ends} of one process" if row["ranks"] > 1 else ""
+        return f"{label}: {low:.3g} to {high:.3g} s per epoch{of_one}, bounds"
     median, low, high = (row[f"predicted{end}_seconds_per_epoch"] for end in ("", "_low", "_high"))
     return f"{label}: {median:.3g} s per epoch ({low:.3g}–{high:.3g}), {row['basis']}{reason}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from escala.report.findings.words import Finding, Tables, count, quoted, significant, with_labels
+from escala.report.findings.words import Finding, Tables, count, quoted, with_labels
 
 POSITION = 45
 SECTION = "sure"
@@ -44,11 +44,10 @@ def _bounds(table: pd.DataFrame) -> Iterator[Finding]:
             "predictions",
             "seconds_per_epoch",
         )
-    for row in bounded[bounded["runs"] == 0].itertuples():
+    for row in bounded[(bounded["runs"] == 0) & (bounded["ranks"] > 1)].itertuples():
         yield Finding(
-            f"An epoch of {quoted(row.label)}, not measured, is estimated between bounds: "
-            f"{significant(row.predicted_low_seconds_per_epoch)} and "
-            f"{significant(row.predicted_high_seconds_per_epoch)} s.",
+            f"A step of {quoted(row.label)}, not measured, is estimated to take between "
+            f"{row.ratio_low:.2f} and {row.ratio_high:.2f} of that of one process.",
             "predictions",
         )
 
