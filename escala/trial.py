@@ -82,8 +82,7 @@ def tried(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> Trial
 
     Raises
     ------
-    InputError : it fails, or a pattern of its output matches no line; with the last lines of its
-        output.
+    InputError : it fails, or a pattern of its output matches no line; with its last lines.
     """
     run = experiment.runs[0]
     request = experiment.request(run)
@@ -100,7 +99,6 @@ def tried(experiment: Experiment, limit_seconds: float = LIMIT_SECONDS) -> Trial
             found = _told(read_json(output), request["training"]["epochs"], last)
         else:
             raise _failed(experiment, run, outcome.reason or outcome.status)
-    _require_matches(experiment, run, found)
     return found
 
 
@@ -143,6 +141,8 @@ def _failed(experiment: Experiment, run: Run, reason: str) -> InputError:
             f"install {match[1]} for {program.python or 'its interpreter'}, or name another "
             "interpreter: --python DIR/bin/python"
         )
+    elif (match := re.search(r"KeyError: '(\w+)'", said)) and match[1] in os.environ:
+        remedy = f"if it reads the variable {match[1]}, pass it on: --variable {match[1]}"
     elif run.strategy == ONE:
         for pattern, option in _MISSING.items():
             if match := re.search(pattern, said):
@@ -158,19 +158,6 @@ def _last(ranks: Path) -> str:
     """Return the last lines of the program's own output."""
     _, _, said = diagnose.tail(ranks, 0).partition(_LAST)
     return " | ".join(each for each in said.split(" | ") if " escala: " not in each) or "nothing"
-
-
-def _require_matches(experiment: Experiment, run: Run, found: Trial) -> None:
-    """Refuse patterns that no line of the output of a whole run matches."""
-    program = _program(experiment, run)
-    patterns = list(filter(None, (program.epoch_ends, program.step_ends)))
-    if patterns and found.ended and found.known_by == marks.WHOLE:
-        raise InputError(
-            "--epoch-ends" if program.epoch_ends else "--step-ends",
-            patterns[0],
-            f"no line of the output matches; its last lines: {found.last}",
-            "write a regular expression that is found in the line which ends an epoch",
-        )
 
 
 def _program(experiment: Experiment, run: Run) -> Program:

@@ -105,6 +105,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--python", metavar="PATH", help="its interpreter; default: python of this shell"
     )
     about.add_argument(
+        "--variable",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of this shell, which the program needs; may be given several times",
+    )
+    about.add_argument(
         "--terminal", action="store_true", help="for a program that holds its output back otherwise"
     )
     about.add_argument(
@@ -118,10 +125,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("give a whole number of at least 1")
-    return number
+    if not re.fullmatch(r"0*[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 def draft(command: Sequence[str], options: argparse.Namespace, path: str | None) -> Draft:
@@ -164,7 +170,9 @@ def draft(command: Sequence[str], options: argparse.Namespace, path: str | None)
     name = options.name or _name(words, folder)
     workload = {"command": text_of(words), "directory": "."}
     workload |= {"files": files_read(words, folder)}
-    workload |= {"environment": {"python": python}} if python else {}
+    environment = {"python": python} if python else {}
+    environment |= {"variables": options.variable} if options.variable else {}
+    workload |= {"environment": environment} if environment else {}
     workload |= {"epochs": options.epochs or EPOCHS} if "epochs" in program.named else {}
     if _BATCH & program.named:
         workload["batch"] = {"rows": options.rows or ROWS, "per": "global"}
@@ -213,6 +221,9 @@ def _words(command: Sequence[str]) -> list[str]:
     if not words or not words[0]:
         remedy = "write it after --, as in: escala try -- python train.py --batch {rows}"
         raise InputError("command", None, "is missing", remedy)
+    if words[0].endswith(".py") and Path(words[0]).is_file() and not os.access(words[0], os.X_OK):
+        reason, remedy = "is a script, and no program", f"write: python {words[0]}"
+        raise InputError("command", words[0], reason, remedy)
     return ["env", *words] if _ASSIGNED.fullmatch(words[0]) else words
 
 

@@ -136,6 +136,7 @@ def test_mpirun_of_a_script_with_horovod_is_horovod(drafted, tmp_path):
     ("call", "said"),
     [
         ("-- ", "write it after --"),
+        ("-- lone.py", "python lone.py"),
         ("-- torchrun --unheard-of 3 train.py", "--unheard-of"),
         ("-- mpirun -np 2", "starts no program"),
         ("--launcher -- torchrun --nproc-per-node 4 train.py", "{ranks_of_node}"),
@@ -147,7 +148,8 @@ def test_mpirun_of_a_script_with_horovod_is_horovod(drafted, tmp_path):
         ("--name 'a b' -- python train.py", "not allowed"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(call, said, drafted):
+def test_what_cannot_be_compared_is_refused(call, said, drafted, tmp_path):
+    (tmp_path / "lone.py").touch()
     with pytest.raises(InputError, match=r"Remedy: ") as refused:
         compared(drafted(call))
     assert said in str(refused.value)
@@ -159,7 +161,7 @@ def test_the_file_is_the_draft_and_names_what_the_command_asks_for(drafted, tmp_
     (tmp_path / "train.py").touch()
     found = drafted(
         "--torch --rows 128 --epochs 5 --repeats 3 --regex 'loss (?P<loss>.*)' --nodes 2 "
-        "--processes 3 --data reads=reads "
+        "--processes 3 --data reads=reads --variable CACHE "
         "-- python train.py --batch {rows_of_rank} --epochs {epochs} 'a \"b\"' {data.reads}"
     )
     Experiment(found.settings, found.file)
@@ -168,6 +170,7 @@ def test_the_file_is_the_draft_and_names_what_the_command_asks_for(drafted, tmp_
     assert found.file.name == "escala-train.yaml" and found.name == "train"
     [workload] = found.settings["workloads"].values()
     assert workload["batch"] == {"rows": 128, "per": "global"} and workload["epochs"] == 5
+    assert workload["environment"]["variables"] == ["CACHE"]
     assert found.settings["repeats"] == 3
     assert found.settings["configurations"][0]["layouts"] == ["1x1", "1x3", "2x3"]
     words = Program.of(workload, tmp_path, "here").command

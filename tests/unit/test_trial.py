@@ -60,10 +60,14 @@ def experiment(tmp_path, monkeypatch):
         ("import argparse; argparse.ArgumentParser().parse_args()", ["--word"], "options"),
         ("import os; os.environ['WORLD_SIZE']", ["WORLD_SIZE"], "--torch"),
         ("import os; os.environ['TF_CONFIG']", ["TF_CONFIG"], "--tf-config"),
+        ("import os; os.environ['OWN_CACHE']", ["OWN_CACHE"], "--variable OWN_CACHE"),
         ("def f(:", ["SyntaxError"], ""),
     ],
 )
-def test_a_program_that_fails_is_refused_with_its_last_lines(source, reasons, remedy, experiment):
+def test_a_program_that_fails_is_refused_with_its_last_lines(
+    source, reasons, remedy, experiment, monkeypatch
+):
+    monkeypatch.setenv("OWN_CACHE", "here")
     with pytest.raises(InputError) as refused:
         trial.tried(experiment(source, "--word"))
     for each in reasons:
@@ -77,7 +81,7 @@ def test_a_pattern_that_no_line_matches_is_refused(experiment):
     source = "print('epoch one of two')"
     with pytest.raises(InputError, match="epoch one of two") as refused:
         trial.tried(experiment(source, epoch_ends=r"Epoch \d"))
-    assert refused.value.where == "--epoch-ends"
+    assert "epoch_ends" in str(refused.value)
 
 
 @pytest.mark.parametrize(
