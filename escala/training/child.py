@@ -42,6 +42,7 @@ _MOST_READING, _LEAST_READING_SECONDS = 0.02, 0.1
 _READ_BYTES = 2**16
 _POLL_SECONDS = 0.5
 _TERMINAL = (24, 120)  # lines, columns
+_LAST_LINES = 5
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -324,6 +325,7 @@ def how(code: int) -> str:
     return f"exit code {code}" + (f" (of signal {code - 128}, {name})" if name else "")
 
 
+_ASKS = "It asks for input, and gets none here. Remedy: give what it asks for as an argument"
 #: What programs write at their end that names a cause, and what to say of it.
 _HINTS = (
     (
@@ -337,8 +339,8 @@ _HINTS = (
         "{python: DIR/bin/python}",
     ),
     (
-        r"EOFError|end of file|EOF when reading|not a TTY|not a tty|inappropriate ioctl",
-        "It asks for input, and gets none here. Remedy: give what it asks for as an argument",
+        r"EOF when reading a line|not a TTY|inappropriate ioctl",
+        _ASKS,
     ),
     (
         r"Address already in use|EADDRINUSE",
@@ -356,7 +358,8 @@ def hint(code: int, said: str, asked: bool) -> str:
     """Return what may be the cause of a bad end and its remedy, or an empty text."""
     if code in (126, 127):
         return ". The command was not found, or is no program"
+    last = "\n".join(said.splitlines()[-_LAST_LINES:])
     for pattern, words in _HINTS:
-        if re.search(pattern, said, re.IGNORECASE):
+        if re.search(pattern, last, re.IGNORECASE):
             return f". {words}"
-    return f". {_HINTS[2][1]}" if asked else ""
+    return f". {_ASKS}" if asked else ""

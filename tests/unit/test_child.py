@@ -26,7 +26,7 @@ def test_the_end_is_told_in_words(code, words):
     [
         (1, "ModuleNotFoundError: No module named 'torch'", "lacks a module"),
         (1, "  File 'a.py', line 1\n    print 1\nSyntaxError: Missing parentheses", "version"),
-        (1, "getpass.GetPassWarning: Can not control echo\nEOFError", "asks for input"),
+        (1, "EOFError: EOF when reading a line", "asks for input"),
         (1, "the input device is not a TTY", "asks for input"),
         (127, "sh: 1: tarin: not found", "not found"),
         (2, "train.py: error: unrecognized arguments: --rows 64", "`command`"),
@@ -39,4 +39,7 @@ def test_a_cause_is_named_with_its_remedy(code, said, words):
 
 def test_what_nobody_knows_is_not_guessed():
     assert child.hint(1, "ValueError: 7", asked=False) == ""
+    assert child.hint(1, "EOFError", asked=False) == "", "of a worker that has ended"
+    early = "ImportError: no faster one" + "\n.." * 9
+    assert child.hint(1, early, asked=False) == ""
     assert "asks for input" in child.hint(1, "ValueError: 7", asked=True)
