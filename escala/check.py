@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from escala.core import other_memory
+from escala.core import other_memory, packages
 from escala.core.answer import Answer
 from escala.core.errors import InputError, Unavailable
 from escala.core.hardware import available_cores
@@ -113,7 +113,16 @@ def _compiler() -> str:
     return _programs("g++", "make")
 
 
-@check("MPI", "uv sync --reinstall-package openmpi")
+@check("TensorFlow, Horovod", f"programs of your own need none; else {packages.REMEDY}")
+def _training() -> str:
+    """Look for what the project's own workloads train with, without importing it."""
+    found = {name: packages.installed(name) for name in ("tensorflow", "horovod")}
+    if lacking := [name for name, version in found.items() if version is None]:
+        raise Unavailable(f"not installed: {', '.join(lacking)}")
+    return ", ".join(filter(None, found.values()))
+
+
+@check("MPI", "in a clone: uv sync --reinstall-package openmpi; elsewhere: an mpirun on the PATH")
 def _mpi() -> str:
     processes, strategy = 2, STRATEGIES["horovod-mpi"]
     one_node = launch.Launch(launch.MPIRUN, [describe(LOOPBACK, 1)], None)

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from escala.cache import store
-from escala.core import interrupts
+from escala.core import interrupts, packages
 from escala.core.errors import InputError, Unavailable
 
 
 def main(command: Callable[[], int | None]) -> int:
     """Run `command` and return its exit code.
 
-    It is 0 for done, 2 for wrong input, and 1 for an error of the system, or if a program or device
-    is missing.
+    It is 0 for done, 2 for wrong input, and 1 for an error of the system, or if a program, a
+    package or a device is missing.
 
     Ctrl-C, SIGTERM and SIGHUP are turned into `SystemExit`, so that `finally` clauses run and no
     child survives; the exit code is then 128 and the signal's number. It is that of SIGPIPE,
@@ -36,6 +36,11 @@ def main(command: Callable[[], int | None]) -> int:
         return 2
     except Unavailable as error:
         print(f"escala: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if (said := packages.lacking(error)) is None:
+            raise
+        print(f"escala: {said}.", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # The reader of the output, such as `head`, has enough. Python would write the rest at exit.

@@ -3,6 +3,9 @@
 It has no logic of its own. A subcommand of `SCRIPTS` is a module of `scripts/`, which gets the
 arguments as they are. Every other one is a call of Snakemake. The call replaces this process, so
 signals and the exit code are those of the call.
+
+Results belong to the working directory. If that is no folder of the project, the workflow is that
+of the installation.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from escala.core.errors import InputError
 NAME = "escala"
 #: Files and folders that only the folder of the project has together.
 PROJECT = ("Snakefile", "config.yaml", "escala", "scripts")
+#: The folder of the project that this module belongs to: a clone, or that of the installation.
+ROOT = Path(__file__).resolve().parents[1]
 #: Subcommands that are modules of `scripts/`, with one sentence on each.
 SCRIPTS = {
     "try": "measure your own training script: do more processes, or more threads, pay?",
@@ -82,7 +87,7 @@ def main() -> int:
 
 def _main() -> None:
     # Before other libraries are imported, because PYTHONPATH may hold foreign ones.
-    environment.keep_own_modules(Path(__file__).resolve().parents[1])
+    environment.keep_own_modules(ROOT)
     parser = _parser()
     argcomplete.autocomplete(parser, always_complete_options=False)
     name, *rest = sys.argv[1:] or ["--help"]
@@ -102,30 +107,51 @@ def make(call: list[str]) -> NoReturn:
 
     Raises
     ------
-    InputError : the working directory is not the folder of the project.
+    InputError : the path of the project has characters that Snakemake reads otherwise, or the
+        working directory belongs to somebody else.
     OSError : the program is not installed.
     """
     folder = Path.cwd()
-    _require_project(folder)
     # On stderr, because stdout belongs to the call.
     print(f"$ {shlex.join(call)}", file=sys.stderr, flush=True)
-    environment.prepare(folder)
+    environment.prepare(folder if _is_project(folder) else ROOT)
     environment.require_work_folder(folder)
     os.execvp(call[0], call)
 
 
 def run_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
-    """Return the call of Snakemake that makes targets, by default a whole experiment."""
+    """Return the call of Snakemake that makes targets, by default a whole experiment.
+
+    Raises
+    ------
+    InputError : no experiment is named and the working directory has no default one, or there is no
+        such file.
+    """
     cores = arguments.cores or (None if arguments.profile else "all")
     return [
-        "snakemake",
+        *_snakemake(),
         *arguments.targets,
         *(["--cores", cores] if cores else []),
-        *(["--profile", arguments.profile] if arguments.profile else []),
+        *(["--profile", _installed(arguments.profile)] if arguments.profile else []),
         *(["--dry-run"] if arguments.dry_run else []),
         *extra,
         *_configfile(arguments.experiment),
     ]
+
+
+def _snakemake() -> list[str]:
+    """Return the beginning of a call of Snakemake: in another folder it names the workflow."""
+    if _is_project(Path.cwd()):
+        return ["snakemake"]
+    # Snakemake would take these settings from the working directory first.
+    profile = ["--workflow-profile", str(ROOT / "profiles" / "default")]
+    own = Path("profiles", "default").exists()
+    return ["snakemake", "--snakefile", str(ROOT / "Snakefile"), *(profile if own else [])]
+
+
+def _installed(path: str) -> str:
+    """Return a path as it is, or that of the project's file of this name if there is none here."""
+    return str(ROOT / path) if not Path(path).exists() and (ROOT / path).exists() else path
 
 
 def predict_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
@@ -158,9 +184,10 @@ def _file_of(name: str) -> str | None:
     from escala import experiment
     from escala.experiment.files import files_by_name
 
-    if experiment.load("config.yaml").name == name:
+    folder = Path.cwd()
+    if _is_project(folder) and experiment.load("config.yaml").name == name:
         return None
-    files = files_by_name(Path.cwd())
+    files = files_by_name(folder)
     if name not in files:
         remedy = "name it: --experiment FILE"
         raise InputError("--run", name, "no file in experiments/ is this experiment's", remedy)
@@ -176,36 +203,45 @@ def report_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
     """
     from escala import experiment
 
-    file = arguments.experiment or "config.yaml"
+    named = _configfile(arguments.experiment)
+    file = named[-1] if named else "config.yaml"
     name = experiment.load(file).name
     if not Path(f"results/{name}/{SUMMARY}").is_file():
         remedy = "run it first: escala run" + f" -e {file}" * bool(arguments.experiment)
         raise InputError("--experiment", file, "has no results yet", remedy)
     output = f"results/{name}/report.html"
     options = ["--cores", "1", "--report", output]
-    return ["snakemake", *options, *extra, *_configfile(arguments.experiment)]
+    return [*_snakemake(), *options, *extra, *named]
 
 
 def check_call(arguments: argparse.Namespace, extra: list[str]) -> list[str]:
-    """Return the call of Snakemake that checks what this machine can run."""
+    """Return the call that checks what this machine can run: outside the project no Snakemake's."""
+    if not _is_project(Path.cwd()):
+        return ["python", "-m", "scripts.check", *extra]
     return ["snakemake", "check", "--cores", "1", *extra]
 
 
 def experiments() -> list[str]:
-    """Return the files of the experiments of the project in the working directory."""
-    return ["config.yaml", *map(str, sorted(Path("experiments").rglob("*.yaml")))]
+    """Return the files of the experiments in the working directory."""
+    from escala.experiment.files import is_experiment
+
+    files = [*Path().glob("*.yaml"), *Path("experiments").rglob("*.yaml")]
+    return sorted(map(str, filter(is_experiment, files)))
 
 
 def _configfile(experiment: str | None) -> list[str]:
     """Return the last option of a call: `--configfile` takes every word after it."""
     if experiment is None:
+        _require_default()
         return []
+    experiment = _installed(experiment)
     if not Path(experiment).is_file():
         import difflib
 
         known = experiments()
         near = difflib.get_close_matches(experiment, known, 1) or known[:1]
         remedy = f"name a file such as {near[0]}, or write one by `escala new`"
+        remedy = remedy if near else "write one by `escala try` or `escala new`"
         raise InputError("--experiment", experiment, "no such file", remedy)
     from escala.experiment.plain import read
 
@@ -214,13 +250,23 @@ def _configfile(experiment: str | None) -> list[str]:
     return ["--configfile", experiment]
 
 
-def _require_project(folder: Path) -> None:
-    """Refuse every folder but that of the project: paths and results belong to it."""
+def _require_default() -> None:
+    """Refuse a call without an experiment where there is no default one.
+
+    Raises
+    ------
+    InputError : the working directory is not the folder of a project.
+    """
+    folder = Path.cwd()
     project = next((each for each in (folder, *folder.parents) if _is_project(each)), None)
     if project == folder:
         return
-    reason = "is not the folder of the project, which holds Snakefile and config.yaml"
-    remedy = f"cd {shlex.quote(os.path.relpath(project))}" if project else "cd to it first"
+    remedy = "measure a script: escala try -- python train.py; or write a file: escala new"
+    if here := experiments():
+        remedy = f"name a file: --experiment {shlex.quote(here[0])}"
+    if project:
+        remedy = f"for the default one: cd {shlex.quote(os.path.relpath(project))}; or {remedy}"
+    reason = "no experiment is named, and only the folder of the project has a default one"
     raise InputError("working directory", str(folder), reason, remedy)
 
 

@@ -16,11 +16,12 @@ from typing import Any
 from escala import cli
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.experiment import Experiment, check_name, draft_program, files
+from escala.core.variables import CALLERS_PATH
+from escala.experiment import Experiment, draft_program
 from escala.experiment.draft import DEFAULTS, draft, text
 from escala.experiment.draft_program import Draft
+from escala.experiment.files import owners
 from escala.experiment.recognise import SIMULATED, recognised
-from escala.runtime.launch import CALLERS_PATH
 
 
 def main() -> int | None:
@@ -157,13 +158,10 @@ def _checked(settings: dict[str, Any], output: Path, force: bool) -> str:
 
 
 def check_owner(name: str, output: Path) -> None:
-    """Refuse a name whose results belong to another file of the project."""
-    if output.exists():
-        check_name(name, output)
-    elif owner := files.files_by_name().get(name):
-        raise InputError(output, name, f"is the name of {owner}", "choose another one")
-    elif files.load(files.ROOT / "config.yaml").name == name:
-        raise InputError(output, name, "is the name of config.yaml", "choose another one")
+    """Refuse a name whose results belong to another file in the working directory."""
+    for owner in owners(name, Path()):
+        if not (output.exists() and owner.samefile(output)):
+            raise InputError(output, name, f"is the name of {owner}", "choose another one")
 
 
 def _asked(given: dict[str, Any], force: bool) -> dict[str, Any]:

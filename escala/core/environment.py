@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from escala.core.errors import InputError
+from escala.core.variables import CALLERS_PATH
 
 #: Environment variable that holds the name of the session.
 SESSION_VARIABLE = "ESCALA_SESSION"
-#: Folder for what programs keep at home, in the project, if the user has no home to write to.
+#: Folder for what programs keep at home, in the working directory, if the user has no home to write
+#: to.
 HOME = Path(".escala", "home")
 
 
@@ -21,7 +23,8 @@ def prepare(root: Path) -> None:
     """Make this process's environment one in which Snakemake and its jobs work.
 
     This interpreter is put first on PATH, and the project folder on PYTHONPATH, which
-    `keep_own_modules` cleans. A home that cannot be written to is replaced, and a user without a
+    `keep_own_modules` cleans. Modules are not looked for in the working directory: it is the user's
+    folder and may hold any. A home that cannot be written to is replaced, and a user without a
     name is named by its number. Each replacement is said on standard error.
 
     Parameters
@@ -34,11 +37,13 @@ def prepare(root: Path) -> None:
     """
     remedy = "rename the folder, or move the project to another one"
     require_plain(root, "project folder", remedy, "{}\n" + os.pathsep)
+    os.environ.setdefault(CALLERS_PATH, os.environ.get("PATH", os.defpath))
     _prepend("PATH", Path(sys.executable).parent)
+    os.environ["PYTHONSAFEPATH"] = "1"
     keep_own_modules(root)
     _prepend("PYTHONPATH", root)
     if not _is_usable(os.environ.get("HOME")):
-        home = root / HOME
+        home = Path.cwd() / HOME
         home.mkdir(parents=True, exist_ok=True)
         _say(f"HOME: {os.environ.get('HOME', '')!r} cannot be written to; {home} serves instead")
         os.environ["HOME"] = str(home)

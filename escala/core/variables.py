@@ -21,6 +21,8 @@ from escala.core.files import sha256_file
 
 Environment = Mapping[str, str]
 
+#: Holds PATH as the user had it: there programs of users are looked for.
+CALLERS_PATH = "ESCALA_PATH"
 #: Names of further variables that the user passes to the ranks, divided by commas.
 PASS = "ESCALA_PASS"
 
@@ -37,9 +39,10 @@ NEUTRAL = {
     r"CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER": "GPUs, whose models and identifiers are recorded",
     r"SLURM_CONF|SLURM_CLUSTERS": "how `srun` finds its controller",
     r"ESCALA_(?!PROCESS$)\w+": "settings of this project",
-    r"PYTHON(DONTWRITEBYTECODE|UNBUFFERED|PYCACHEPREFIX|WARNINGS|UTF8|IOENCODING|NOUSERSITE)": (
+    r"PYTHON(DONTWRITEBYTECODE|UNBUFFERED|PYCACHEPREFIX|WARNINGS|UTF8|IOENCODING)": (
         "how Python reads and writes"
     ),
+    r"PYTHON(NOUSERSITE|SAFEPATH)": "where Python does not look for modules",
     r"TF_CPP_(MIN_LOG_LEVEL|LOG_THREAD_ID)": "messages of TensorFlow",
 }
 

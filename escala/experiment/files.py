@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from escala.core.errors import InputError
@@ -9,6 +10,8 @@ from escala.experiment.matrix import Experiment
 from escala.experiment.plain import read
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Other files of YAML, as a folder of the user may hold, have no such line.
+_DECLARED = re.compile(rb"^(\{ *)?[\"']?experiment[\"']? *:", re.MULTILINE)
 
 
 def load(path: str | Path) -> Experiment:
@@ -27,6 +30,10 @@ def named(name: str, root: Path = ROOT) -> Experiment:
     That is the file `<name>.yaml` in `experiments/` or in a folder of it, or `config.yaml` if it is
     the one of that name.
 
+    Parameters
+    ----------
+    root : the folder that holds `experiments/` and `config.yaml`.
+
     Raises
     ------
     InputError : there is no such experiment, its file names another, or two files have its name.
@@ -42,15 +49,18 @@ def named(name: str, root: Path = ROOT) -> Experiment:
                 f"write experiment: {name}",
             )
         return experiment
-    default = load(root / "config.yaml")
-    if default.name == name:
-        return default
-    known = sorted({default.name, *files})
+    default = root / "config.yaml"
+    known = set(files)
+    if is_experiment(default):
+        experiment = load(default)
+        if experiment.name == name:
+            return experiment
+        known.add(experiment.name)
     raise InputError(
         f"results/{name}",
         name,
         "no such experiment",
-        f"use one of {', '.join(known)}, or write experiments/{name}.yaml",
+        f"use one of {', '.join(sorted(known))}, or write experiments/{name}.yaml",
     )
 
 
@@ -66,8 +76,7 @@ def check_name(name: str, path: str | Path, root: Path = ROOT) -> None:
     ------
     InputError : another file, in `experiments/` or `config.yaml`, has this name.
     """
-    owners = [files_by_name(root).get(name), *_default_of_name(name, root / "config.yaml")]
-    for owner in filter(None, owners):
+    for owner in owners(name, root):
         if not owner.samefile(path):
             raise InputError(
                 f"{path}: experiment",
@@ -77,24 +86,34 @@ def check_name(name: str, path: str | Path, root: Path = ROOT) -> None:
             )
 
 
-def _default_of_name(name: str, path: Path) -> list[Path]:
-    """Return the default experiment's file if the experiment has that name."""
-    settings = read(path) if path.is_file() else None
-    return [path] if isinstance(settings, dict) and settings.get("experiment") == name else []
+def owners(name: str, root: Path = ROOT) -> list[Path]:
+    """Return the files in `experiments/`, and `config.yaml`, whose experiment has this name."""
+    default = root / "config.yaml"
+    settings = read(default) if is_experiment(default) else None
+    is_default = isinstance(settings, dict) and settings.get("experiment") == name
+    found = files_by_name(root).get(name)
+    return [*([found] if found else []), *([default] if is_default else [])]
 
 
 def files_by_name(root: Path = ROOT) -> dict[str, Path]:
     """Return the files of `experiments/` and of its folders, by the names of their experiments.
+
+    Files of YAML that hold no experiment are left out.
 
     Raises
     ------
     InputError : two files have one name, and results would belong to both.
     """
     files: dict[str, Path] = {}
-    for path in sorted((root / "experiments").rglob("*.yaml")):
+    for path in sorted(filter(is_experiment, (root / "experiments").rglob("*.yaml"))):
         if other := files.get(path.stem):
             raise InputError(
                 path, path.stem, f"is also the name of {other}", "give each experiment its own name"
             )
         files[path.stem] = path
     return files
+
+
+def is_experiment(path: Path) -> bool:
+    """Return whether a file holds an experiment, which may still be wrong."""
+    return path.is_file() and bool(_DECLARED.search(path.read_bytes()))

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from escala.core import children, variables
 from escala.core.errors import InputError, Unavailable
+from escala.core.variables import CALLERS_PATH
 from escala.runtime import slurm
 from escala.runtime.layout import Layout
 from escala.runtime.messages import cause
@@ -38,9 +39,6 @@ from escala.workloads.program import Program, passed_on, which
 LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
 
 MPIRUN_PROGRAM = "mpirun"
-
-#: The variable that keeps the caller's `PATH` for a program.
-CALLERS_PATH = "ESCALA_PATH"
 
 Command = list[str]
 Environment = dict[str, str]
@@ -212,7 +210,7 @@ def environment(
         }
     return (
         inherited
-        | ({CALLERS_PATH: inherited.get("PATH", "")} if program else {})
+        | {CALLERS_PATH: inherited.get(CALLERS_PATH, inherited.get("PATH", ""))}
         | (own_mpi() if program is None or _needs_own_mpi(strategy, program) else _as_root())
         | {
             "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
@@ -271,12 +269,14 @@ def single_copy(nodes: Sequence[Node]) -> str:
 
 
 def own_mpi() -> Environment:
-    """Return the variables that select the environment's own Open MPI.
+    """Return the variables that select the environment's own Open MPI, if it has one.
 
     Horovod is linked with it. It is installed in another place than it was built for, and a system
     MPI must not be used instead.
     """
     prefix = Path(sys.prefix)
+    if not (prefix / "bin" / MPIRUN_PROGRAM).exists():
+        return _as_root()
     libraries = [str(prefix / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {
         "LD_LIBRARY_PATH": ":".join(libraries),

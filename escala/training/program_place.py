@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from escala.core.variables import MARKS, TRACED
-from escala.runtime.launch import CALLERS_PATH
+from escala.core.variables import CALLERS_PATH, MARKS, TRACED
 from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
 from escala.workloads.program import DATA, Program, environment

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 
-from escala.core import alone, children, plugins, user_code
+from escala.core import alone, children, packages, plugins, user_code
 from escala.core.errors import Diverged, Failed, Unavailable
 from escala.core.files import read_json, write_json
 from escala.probes import Probe, of_run
@@ -110,6 +110,8 @@ def _failure(error: Exception, request: dict) -> dict:
     # Use TensorFlow only if it is imported already: a fit does not need it.
     if isinstance(error, Failed):
         return {"status": "failed", "reason": str(error)[:500]}
+    if said := packages.lacking(error):
+        return {"status": "unavailable", "reason": said}
     tensorflow = sys.modules.get("tensorflow")
     exhausted = (tensorflow.errors.ResourceExhaustedError,) if tensorflow else ()
     if isinstance(error, Diverged):

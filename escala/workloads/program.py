@@ -21,6 +21,7 @@ from typing import Any
 
 from escala.core import variables
 from escala.core.errors import InputError
+from escala.core.variables import CALLERS_PATH
 from escala.data.paths import expanded_path
 from escala.workloads.program_files import digests
 
@@ -246,7 +247,10 @@ def _words(command: str | Sequence[str], where: str) -> list[str]:
 def _interpreter(python: str, base: Path, where: str) -> str:
     """Return the absolute path of an interpreter, links not followed: they decide its packages."""
     path = Path(expanded_path(python, where))
-    found = shutil.which(str(path)) if path.name == str(path) else str((base / path).absolute())
+    if path.name == str(path):
+        found = shutil.which(path, path=os.environ.get(CALLERS_PATH))
+    else:
+        found = str((base / path).absolute())
     if found is None or not os.access(found, os.X_OK) or Path(found).is_dir():
         raise InputError(where, python, "is no program", "name an interpreter: DIR/bin/python")
     return found
@@ -355,8 +359,14 @@ def passed_on(program: Program) -> dict[str, str]:
 
 
 def environment(program: Program, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a program: those given, and what its interpreter needs."""
+    """Return the variables of a program: those given, and what its interpreter needs.
+
+    Its PATH is that of the user, without this project's own programs.
+    """
     found = dict(given)
+    if path := found.pop(CALLERS_PATH, None):
+        found["PATH"] = path
+    found.pop("PYTHONSAFEPATH", None)
     if program.python:
         folder = Path(program.python).parent
         found["PATH"] = os.pathsep.join(filter(None, [str(folder), found.get("PATH")]))

@@ -14,7 +14,10 @@ from escala.core.errors import InputError
 from escala.core.files import sha256_file
 
 #: Folders of files that no run depends on, if nobody names them.
-_PASSED_OVER = {"__pycache__", "node_modules", "results", "wandb", "mlruns", "lightning_logs"}
+_PASSED_OVER = {
+    *("__pycache__", "node_modules", "results", "wandb", "mlruns", "lightning_logs"),
+    *(".escala", ".snakemake"),
+}
 #: More of them are data, and not the files of a program.
 MOST_BYTES, MOST_FILES = 2**28, 20_000
 #: More of them share one digest: a request is passed on as text.

@@ -2,7 +2,7 @@
 #
 # An experiment is one complete file. `results/NAME/…` belongs to NAME.yaml in experiments/ or in a
 # folder of it, or to config.yaml if its name is NAME. `--configfile FILE` selects another default
-# experiment.
+# experiment. Where the working directory is not the project's, its experiments/ comes first.
 
 import sys
 from functools import cache
@@ -49,7 +49,7 @@ def default_experiment():
     if isinstance(settings, dict):
         update_config(settings, workflow.config_settings.config)
     found = experiments.Experiment(settings, path)
-    experiments.check_name(found.name, path, ROOT)
+    experiments.check_name(found.name, path, WORKDIR)
     return found
 
 
@@ -59,8 +59,9 @@ def named_experiment(name):
         return EXPERIMENT
     try:
         base = calibration.adopted(name)
-        if base is None or name in files_by_name(ROOT):
-            return experiments.named(name, ROOT)
+        root = WORKDIR if name in files_by_name(WORKDIR) else ROOT
+        if base is None or name in files_by_name(root):
+            return experiments.named(name, root)
         return calibration.Calibration(named_experiment(base))
     except InputError as error:
         raise WorkflowError(str(error)) from None

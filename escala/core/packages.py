@@ -1,0 +1,39 @@
+"""Packages that the project's own workloads and data need, and programs of users do not.
+
+`uv sync` installs them in a clone, and `uv tool install` does not.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+#: Distributions by the top-level name of their modules, and others that hold the same module.
+OPTIONAL = {
+    "Bio": ("biopython",),
+    "dendropy": ("dendropy",),
+    "horovod": ("horovod",),
+    "imblearn": ("imbalanced-learn",),
+    "keras": ("keras",),
+    "tensorflow": ("tensorflow-cpu", "tensorflow"),
+}
+REMEDY = "run it in a clone of the project, where `uv sync` installs what its own workloads need"
+
+
+def lacking(error: BaseException) -> str | None:
+    """Return what to say of an import that failed, or None if it is of no such package."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if name is None or (top := name.partition(".")[0]) not in OPTIONAL or installed(top):
+        return None
+    return f"{OPTIONAL[top][0]} is not installed; programs of your own need none of it. " + (
+        f"Remedy: {REMEDY}"
+    )
+
+
+def installed(top: str) -> str | None:
+    """Return the distribution that holds a module of `OPTIONAL`, with its version, or None."""
+    for name in OPTIONAL[top]:
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return None
