@@ -196,14 +196,41 @@ def test_an_experiment_that_is_not_yaml_has_one_message_with_its_file_and_line(t
     assert "line 3" in line
 
 
-@pytest.mark.parametrize("arguments", [["run"], ["lab", "status"], ["new"], ["check"]])
-def test_elsewhere_the_folder_of_the_project_is_named(arguments, tmp_path):
+@pytest.mark.parametrize("arguments", [["run"], ["predict"], ["report"]])
+def test_elsewhere_there_is_no_default_experiment_and_what_to_name_is_said(arguments, tmp_path):
     inside = escala(*arguments, cwd=ROOT / "docs" / "how-to")
     outside = escala(*arguments, cwd=tmp_path)
-    for done, remedy in ((inside, "cd ../.."), (outside, "cd to it first")):
+    (tmp_path / "mine.yaml").write_text("experiment: mine\n")
+    (tmp_path / "config.yaml").write_text("learning_rate: 0.1\n")
+    beside = escala(*arguments, cwd=tmp_path)
+    for done, remedy in (
+        (inside, "cd ../.."),
+        (outside, "escala try -- python train.py"),
+        (beside, "--experiment mine.yaml."),
+    ):
         assert (done.returncode, done.stdout) == (2, "")
         [line] = done.stderr.splitlines()
-        assert "is not the folder of the project" in line and f"Remedy: {remedy}." in line
+        assert "no experiment is named" in line and remedy in line
+
+
+def test_elsewhere_the_workflow_and_its_files_are_those_of_the_project(tmp_path):
+    (tmp_path / "mine.yaml").write_text("experiment: mine\n")
+    folder = tmp_path / "folder"
+    (folder / "profiles" / "default").mkdir(parents=True)
+    begin = f"snakemake --snakefile {ROOT}/Snakefile"
+    own = f"{begin} --workflow-profile {ROOT}/profiles/default"
+    for cwd, arguments, call in (
+        (tmp_path, "run -e mine.yaml", f"{begin} --cores all --configfile mine.yaml"),
+        (tmp_path, f"run -e {LADDER} -c 2", f"{begin} --cores 2 --configfile {ROOT}/{LADDER}"),
+        (
+            folder,
+            "run --profile profiles/slurm -e ../mine.yaml",
+            f"{own} --profile {ROOT}/profiles/slurm --configfile ../mine.yaml",
+        ),
+        (tmp_path, "new --data x", "python -m scripts.new --data x"),
+        (tmp_path, "check", "python -m scripts.check"),
+    ):
+        _check_call(arguments, call, tmp_path, cwd)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])

@@ -26,6 +26,7 @@ def prepared(tmp_path, monkeypatch, capsys):
             monkeypatch.setenv(name, value) if value is not None else None
         monkeypatch.setattr(sys, "path", list(sys.path))
         monkeypatch.setattr(os, "environ", dict(os.environ))
+        monkeypatch.chdir(tmp_path)
         environment.prepare(root)
         return os.environ, capsys.readouterr().err
 

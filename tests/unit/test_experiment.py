@@ -1357,6 +1357,21 @@ def test_a_file_of_the_project_and_a_new_name_are_taken(root):
         check_name("own", root / "config.yaml", root)
 
 
+def test_other_files_of_yaml_are_no_experiments(tmp_path):
+    for path, content in (
+        ("config.yaml", "!custom {rate: 0.1"),
+        ("experiments/a/base.yaml", "rate: 0.1"),
+        ("experiments/b/base.yaml", "model:\n  experiment: base"),
+        ("experiments/mine.yaml", "experiment: mine"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    assert list(files_by_name(tmp_path)) == ["mine"]
+    check_name("base", tmp_path / "experiments" / "a" / "base.yaml", tmp_path)
+    with pytest.raises(InputError, match=r"no such experiment.*use one of mine"):
+        named("base", tmp_path)
+
+
 def test_former_names_of_knobs_are_taken_with_a_warning():
     tuned = {"stem": "lookup", "update": "fused", "factors": True}
     former = small(put("variants", {"tuned": tuned, "plain": {"factors": False}}))

@@ -1,0 +1,207 @@
+"""The installation by a wheel, in another folder, without what programs of users do not need."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from tests.conftest import ROOT
+
+PROGRAM = """
+from escala_steps import epoch, steps
+import beside
+for _ in range(3):
+    for _ in steps([range(8)] * 4):
+        sum(range(100_000))
+    epoch(loss=0.5)
+"""
+#: Modules that would replace some of the project's, if they were looked for in the folder.
+IN_THE_WAY = ("escala.py", "scripts/__init__.py", "scripts/train.py", "statistics.py", "yaml.py")
+EXPERIMENT = {
+    "experiment": "mine",
+    "title": "A program and a network",
+    "repeats": 1,
+    "oversubscribe": True,
+    "datasets": {
+        "none": {"kind": "files"},
+        "rows": {
+            "kind": "tabular",
+            "source": {"type": "csv", "path": "rows.csv"},
+            "split": {"seeds": [1]},
+        },
+    },
+    "workloads": {
+        "program": {
+            "command": "python train.py",
+            "directory": "code",
+            "epochs": 3,
+            "batch": {"rows": 8, "per": "global"},
+        },
+        "mlp": {
+            "layers": [4],
+            "epochs": 1,
+            "learning_rate": {"value": 0.1, "reference_batch": 8, "rule": "constant"},
+        },
+    },
+    "variants": {"plain": {"cores_per_process": 1}},
+    "configurations": [
+        {"strategy": "processes", "layouts": ["1x1"]},
+        {"strategy": "single", "layouts": ["1x1"]},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Return the wheel of the project."""
+    uv = shutil.which("uv", path=f"{os.environ['PATH']}:{ROOT / '.uv' / 'bin'}")
+    if uv is None:
+        pytest.skip("uv is not on the PATH")
+    folder = tmp_path_factory.mktemp("wheel")
+    for options in (["--offline"], []):
+        call = [uv, "build", "--wheel", *options, "--out-dir", folder, ROOT]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=120)
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, done.stderr
+    [file] = folder.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """Return an environment that holds the wheel and the packages that it requires, and no other.
+
+    The packages are links to those of this environment, so that nothing is installed.
+    """
+    folder = tmp_path_factory.mktemp("tool")
+    venv.create(folder, symlinks=True)
+    [site] = folder.glob("lib/*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    for name in _required("escala", set()):
+        for file in metadata.distribution(name).files or ():
+            top, linked = file.parts[0], site / file.parts[0]
+            if top not in ("..", "__pycache__") and not linked.is_symlink():
+                linked.symlink_to(metadata.distribution(name).locate_file(top))
+    for name, module in (("escala", "escala.command"), ("snakemake", "snakemake.cli")):
+        program = folder / "bin" / name
+        program.write_text(
+            f"#!{folder}/bin/python\nimport sys\nfrom {module} import main\nsys.exit(main())\n"
+        )
+        program.chmod(0o755)
+    return folder
+
+
+def _required(name: str, found: set[str]) -> set[str]:
+    """Add the distributions that one requires, at any depth, to `found`, and return it."""
+    said = metadata.requires(name) or []
+    if name == "escala":
+        # What is installed may be older than the project's file.
+        said = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for each in map(Requirement, said):
+        key = re.sub(r"[-_.]+", "-", each.name).lower()
+        wanted = each.marker is None or any(
+            each.marker.evaluate({"extra": extra}) for extra in ("", *each.extras)
+        )
+        if wanted and key not in found:
+            found.add(key)
+            _required(key, found)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Return a folder of a user with a script, and with files in the way of others of the name."""
+    mine = tmp_path / "mine"
+    (mine / "code").mkdir(parents=True)
+    (mine / "code" / "train.py").write_text(PROGRAM)
+    (mine / "code" / "beside.py").touch()
+    for name in IN_THE_WAY:
+        (mine / name).parent.mkdir(exist_ok=True)
+        (mine / name).write_text("raise SystemExit('this is the module of the user')")
+    (mine / "config.yaml").write_text("learning_rate: 0.1\n")
+    rows = "".join(f"{number * 7 % 41},{number % 2}\n" for number in range(40))
+    (mine / "rows.csv").write_text(f"value,label\n{rows}")
+    (mine / "mine.yaml").write_text(yaml.safe_dump(EXPERIMENT, sort_keys=False))
+    return mine
+
+
+def _called(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Call the installed command as a user whose `python` is not that of the installation."""
+    own = folder.parent / "bin"
+    own.mkdir(exist_ok=True)
+    (own / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (own / "python").chmod(0o755)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL"))}
+    return subprocess.run(
+        [installed / "bin" / "escala", *arguments],
+        cwd=folder,
+        env=kept | {"PATH": f"{own}:/usr/bin:/bin", "HOME": str(folder.parent)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_wheel_holds_each_file_that_git_tracks_in_the_folders_of_the_workflow(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    call = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
+    folders = ("envs", "escala", "experiments", "profiles", "report", "rules", "schemas", "scripts")
+    listed = subprocess.run(
+        [*call, "Snakefile", "config.yaml", *folders], cwd=ROOT, capture_output=True, check=True
+    )
+    expected = {name for name in os.fsdecode(listed.stdout).split("\0") if (ROOT / name).is_file()}
+    assert {f"escala_project/{name}" for name in expected} <= names
+    assert not [name for name in names if "__pycache__" in name]
+    assert not [name for name in names if not name.startswith("escala")]
+
+
+def test_it_runs_in_a_folder_of_the_user_without_tensorflow(installed, folder):
+    """A program is measured; what TensorFlow trains is unavailable; both name what they need."""
+    said = _called(installed, folder, "--help")
+    assert said.returncode == 0 and said.stdout.startswith("usage: escala"), said.stderr
+
+    ran = _called(installed, folder, "run", "-e", "mine.yaml", "-c", "1", "-n")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "This was a dry-run" in ran.stderr + ran.stdout
+    assert not (folder / "results").exists()
+
+    runs = {
+        "program": "none/program/processes",
+        "mlp": "rows/mlp/single",
+    }
+    files = {
+        name: f"results/mine/runs/{path}/1x1/plain/native/rep1/run.json"
+        for name, path in runs.items()
+    }
+    done = _called(installed, folder, "run", *files.values(), "-e", "mine.yaml", "-c", "1")
+    assert all((folder / path).is_file() for path in files.values()), done.stdout + done.stderr
+    found = {name: json.loads((folder / path).read_text()) for name, path in files.items()}
+    assert found["program"]["status"] == "ok", done.stdout + done.stderr
+    assert len(found["program"]["epochs"]) == 2
+    assert list(found["program"]["program"]["files"]) == ["beside.py", "train.py"]
+    assert (folder / ".escala" / "store").is_dir() and (folder / ".snakemake").is_dir()
+
+    assert found["mlp"]["status"] == "unavailable", found["mlp"]["reason"]
+    assert "tensorflow-cpu is not installed" in found["mlp"]["reason"]
+    assert "uv sync" in found["mlp"]["reason"]
+    assert done.returncode != 0 and "1 of 2 runs did not end ok" in done.stdout
+
+    checked = _called(installed, folder, "check")
+    [line] = [each for each in checked.stdout.splitlines() if each.startswith("TensorFlow")]
+    assert " no " in line and "Remedy: programs of your own need none" in line
