@@ -34,6 +34,8 @@ SCRIPTS = {
     "advise": "recommend a layout for a goal, from measurements and predictions",
     "lab": "run a SLURM cluster on this machine, with links of a chosen rate",
     "history": "keep measurements of many sessions and machines, and query them",
+    "retry": "remove the failed runs of results/NAME, so that the next call repeats them",
+    "store": "show, check or clean what is stored",
     "new": "write the file of an experiment, from a few questions or from options",
 }
 #: What an experiment has after it was run.

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from escala import cli
+from escala.core.environment import call
 from escala.core.readable import counted
 from escala.record.disturbance import earlier, is_disturbed
 from escala.record.schema import read_result
@@ -23,7 +24,7 @@ def main() -> int:
     for path, run in failed.items():
         print(f"{path}: {run['status']}: {run['reason']}")
     if failed:
-        retry = "; ".join(f"uv run python scripts/retry.py {folder}" for folder in folders)
+        retry = "; ".join(call(f"retry {folder}") for folder in folders)
         print(
             f"{len(failed)} of {len(runs)} runs did not end ok. To repeat only these, and the runs "
             f"of the same repeats that they are compared with: {retry}; then the same command "

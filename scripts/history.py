@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from escala import cli
 from escala.core.arguments import from_zero, subcommands, whole_number
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.readable import aligned, counted
 from escala.record import history
@@ -99,7 +100,7 @@ def _read(folder: Path, where: str) -> tuple[duckdb.DuckDBPyConnection, int]:
             history.LOCATION,
             str(folder),
             "is no folder of a history",
-            "add an experiment: uv run python scripts/history.py add results/NAME",
+            f"add an experiment: {call('history add results/NAME')}",
         )
     warnings: list[str] = []
     database = history.read(folder, where, warn=warnings.append)

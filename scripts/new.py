@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from escala import cli
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import atomic
 from escala.core.variables import CALLERS_PATH
@@ -49,7 +50,7 @@ def main() -> int | None:
         temporary.write_text(content, encoding="utf-8")
     if not_read := recognised(given["data"]).not_read:
         print(f"Not read in {given['data']}: {', '.join(not_read)}")
-    print(f"Written: {output}\nNext: uv run escala run --experiment {output} --dry-run")
+    print(f"Written: {output}\nNext: {call(f'run --experiment {output} --dry-run')}")
     return None
 
 

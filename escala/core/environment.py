@@ -17,6 +17,7 @@ SESSION_VARIABLE = "ESCALA_SESSION"
 #: Folder for what programs keep at home, in the working directory, if the user has no home to write
 #: to.
 HOME = Path(".escala", "home")
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def prepare(root: Path) -> None:
@@ -49,6 +50,11 @@ def prepare(root: Path) -> None:
         os.environ["HOME"] = str(home)
     if not {"LOGNAME", "USER", "LNAME", "USERNAME"} & os.environ.keys() and not _has_entry():
         os.environ["USER"] = os.environ["LOGNAME"] = f"user{os.getuid()}"
+
+
+def call(arguments: str) -> str:
+    """Return how the command `escala` is called here, for messages: a clone's by `uv run`."""
+    return f"{'uv run ' if (_ROOT / 'uv.lock').exists() else ''}escala {arguments}"
 
 
 def require_plain(path: Path | str, where: str, remedy: str, refused: str = "{}\n") -> None:

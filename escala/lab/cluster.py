@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from escala.core import environment
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
 from escala.lab import accounting, daemons, network
@@ -136,7 +137,7 @@ def up(
             if record and not accounting.runs():
                 raise InputError(
                     "lab", "--accounting", "the lab that is up keeps no records of jobs",
-                    "take it down first: python scripts/lab.py down",
+                    f"take it down first: {environment.call('lab down')}",
                 )  # fmt: skip
             say(f"The lab is up, with {len(found.nodes)} nodes.")
             return found
@@ -145,7 +146,10 @@ def up(
             _remove()
         if _remains():
             raise InputError(
-                FOLDER, str(FOLDER), "is left of a lab", "remove it: python scripts/lab.py down"
+                FOLDER,
+                str(FOLDER),
+                "is left of a lab",
+                f"remove it: {environment.call('lab down')}",
             )
         _refuse_foreign_configuration()
         nodes = nodes_of(count, cores_per_node, available_cores(), subnet)

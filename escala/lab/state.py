@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from escala.core import environment
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 
@@ -94,7 +95,7 @@ def require() -> Lab:
     """
     lab = location()
     if lab is None:
-        raise InputError("lab", None, "no lab is up", "start one: python scripts/lab.py up")
+        raise InputError("lab", None, "no lab is up", f"start one: {environment.call('lab up')}")
     return lab
 
 

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_yaml, sha256_file
 from escala.core.hardware import available_cores
@@ -374,7 +375,7 @@ def export(folder: Path, target: Path, sessions: Iterable[str] = ()) -> Moved:
             "--session",
             ", ".join(sorted(unknown)),
             f"is not in {folder}",
-            "`scripts/history.py query sessions` lists them",
+            f"`{call('history query sessions')}` lists them",
         )
     kept = [path for path, session in session_of.items() if not chosen or session in chosen]
     with atomic(target) as temporary, tarfile.open(temporary, "w") as archive:

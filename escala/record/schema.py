@@ -10,6 +10,7 @@ from pathlib import Path
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_yaml
 from escala.probes import PROBES, with_probe_settings
@@ -66,7 +67,7 @@ def read_result(path: Path) -> dict:
             path,
             f"{path.stat().st_size} bytes",
             "is empty, cut off or no run.json",
-            f"remove it by `uv run python scripts/retry.py {experiment}`, then the same call again",
+            f"remove it by `{call(f'retry {experiment}')}`, then the same call again",
         )
     return run
 

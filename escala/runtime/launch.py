@@ -210,7 +210,11 @@ def environment(
         }
     return (
         inherited
-        | {CALLERS_PATH: inherited.get(CALLERS_PATH, inherited.get("PATH", ""))}
+        | (
+            {CALLERS_PATH: inherited.get(CALLERS_PATH, inherited.get("PATH", ""))}
+            if program
+            else {}
+        )
         | (own_mpi() if program is None or _needs_own_mpi(strategy, program) else _as_root())
         | {
             "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),

@@ -14,6 +14,7 @@ from snakemake.dag import DAG
 from snakemake.jobs import Job
 from snakemake_interface_common.exceptions import WorkflowError
 
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.experiment import Experiment, Run
 from escala.record import key
@@ -103,6 +104,5 @@ class Graph:
             if failed["status"] != "ok":
                 raise WorkflowError(
                     f"{run.file}: ended as {failed['status']}: {failed['reason']}. To run it "
-                    f"again: uv run python scripts/retry.py results/{run.experiment}, then this "
-                    "target"
+                    f"again: {call(f'retry results/{run.experiment}')}, then this target"
                 )

@@ -132,7 +132,7 @@ def test_time_to_a_target_says_nothing_of_core_hours(tmp_path):
 def test_failed_runs_are_to_be_repeated(tmp_path):
     assert _texts(failed(tmp_path))[0] == (
         "To compare `horovod-mpi 1x2` with `single 1x1`, remove what prevented it, and run "
-        "`uv run python scripts/retry.py results/demo` and then the same Snakemake command again."
+        "`uv run escala retry results/demo` and then the same command again."
     )
 
 
@@ -145,8 +145,8 @@ def test_more_repeats_do_not_replace_those_that_failed(tmp_path):
     files = experiment.runs, experiment.dataset_files, experiment.class_files
     first, *_ = _texts(tables.tables(*files))
     assert first == (
-        "For a verdict on `horovod-mpi 1x2`, run `uv run python scripts/retry.py results/demo` and "
-        "then the same Snakemake command again."
+        "For a verdict on `horovod-mpi 1x2`, run `uv run escala retry results/demo` and then "
+        "the same command again."
     )
 
 

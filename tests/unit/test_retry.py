@@ -36,7 +36,7 @@ def test_runs_that_failed_are_listed_and_forgotten(tmp_path):
     said = _script("check_runs", "--runs", *experiment.runs, code=1)
     assert f"{failed}: failed: rank 1 was ended by signal 9" in said
     assert "1 of 9 runs" in said
-    assert "scripts/retry.py results/demo" in said
+    assert "uv run escala retry results/demo" in said
     said = _script("retry", experiment.folder)
     assert f"removed {failed}" in said
     assert not failed.exists()
@@ -53,7 +53,7 @@ def test_a_run_that_is_not_whole_is_refused_with_the_remedy(tmp_path, left):
     with pytest.raises(InputError) as error:
         read_result(path)
     assert f"{path}: '{len(left)} bytes': is empty, cut off" in str(error.value)
-    assert f"scripts/retry.py {tmp_path}/results/demo" in error.value.remedy
+    assert f"uv run escala retry {tmp_path}/results/demo" in error.value.remedy
 
 
 def test_a_run_that_cannot_be_read_is_named_and_forgotten(tmp_path, capsys):

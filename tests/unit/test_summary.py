@@ -377,8 +377,8 @@ def test_it_says_how_much_runs_vary(three_tables, three):
 def test_it_says_what_failed_and_what_to_do(three_tables, three):
     assert three["failures"] == [
         "Of 9 timing runs, 1 did not end ok.",
-        "To repeat these, and the runs that they are compared with, run `uv run python "
-        "scripts/retry.py results/demo` and then the same Snakemake command again.",
+        "To repeat these, and the runs that they are compared with, run `uv run escala "
+        "retry results/demo` and then the same command again.",
     ]
     failed = "\n- `horovod-gloo 1x2` rep 3 (failed): `rank 1 was ended by signal 9`\n"
     assert failed in summary(three_tables, "demo", "A title")

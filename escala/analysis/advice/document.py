@@ -23,6 +23,7 @@ from escala.analysis.cost_model.calibration import Calibration, read
 from escala.analysis.cost_model.predict import DRAWS, interval
 from escala.analysis.queue_waits import Waits
 from escala.analysis.statistics import Interval
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.core.readable import counted
@@ -30,7 +31,7 @@ from escala.experiment.references import NATIVE
 
 FORMAT = 1
 CALIBRATION, PLANS = "calibration.json", "plans.json"
-_MAKE = "make it: uv run snakemake --cores 2 advice, with the --configfile of the experiment"
+_MAKE = f"make it: {call('run advice')}, with the --experiment FILE"
 _KEYS_OF_PLANS = (
     "experiment",
     "configurations",

@@ -31,6 +31,7 @@ from jsonschema.exceptions import best_match
 from scipy import stats
 
 from escala.analysis.cost_model.networks import Network
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json, read_yaml
 from escala.runtime.layout import Layout
@@ -300,7 +301,7 @@ def parse(content: Any, where: object = "calibration") -> Calibration:
             where,
             content["format"],
             f"format: is not {FORMAT}, in which contention is a ratio",
-            "calibrate again: uv run snakemake --cores 2 calibration",
+            f"calibrate again: {call('run calibration')}, with the --experiment FILE",
         )
     error = best_match(_validator().iter_errors(content))
     if error is not None:

@@ -17,6 +17,7 @@ import pandas as pd
 from escala.analysis.cost_model.calibration import FORMAT, LEAST_REPEATS, LOCAL, MODEL_DEVIATION
 from escala.analysis.cost_model.of_programs import of_programs
 from escala.analysis.measurements import read_run
+from escala.core.environment import call
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.probes._turns import IN_TURNS, Blocks
@@ -107,7 +108,7 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
     }, left_out
 
 
-_REMEDY = "see its log, and calibrate again after `python scripts/retry.py`"
+_REMEDY = f"see its log, and calibrate again after `{call('retry')}`"
 
 
 def _read(file: str) -> dict:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from escala.analysis.statistics import VALUES_FOR_INTERVAL
+from escala.core.environment import call
 from escala.report.findings.verdicts import names_of_reference, names_of_rows, own_names
 from escala.report.findings.words import Finding, Tables, count, with_labels
 
@@ -51,10 +52,7 @@ def has_failed(row, tables: Tables) -> bool:
 
 def to_retry(name: str) -> str:
     """Return the phrase that tells how the runs of an experiment that failed are repeated."""
-    return (
-        f"run `uv run python scripts/retry.py results/{name}` and then the same Snakemake command "
-        "again"
-    )
+    return f"run `{call(f'retry results/{name}')}` and then the same command again"
 
 
 def failures(tables: Tables) -> Iterator[tuple[str, str, str, str]]:
