@@ -85,7 +85,7 @@ WHOLE = {"horovod-mpi": 2, "horovod-gloo": 2}
 def test_failed_interrupted_and_damaged_runs_keep_their_matches(called):
     called.named("fails", "horovod-mpi")
     said = called.call(experiment=SETTINGS)
-    assert called.code != 0 and "retry.py results/small" in said, said
+    assert called.code != 0 and "escala retry results/small" in said, said
     assert called.matches() == {"horovod-mpi": 0, "horovod-gloo": 2}
     first = called.sessions()
     # The order is drawn anew for each repeat.

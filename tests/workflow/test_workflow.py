@@ -133,7 +133,7 @@ def test_a_dead_rank_leaves_the_rest_and_retry_repeats_just_it(
     alone = snakemake(f"./{dead}/run.json")
     assert alone.returncode != 0
     assert f"{dead}/run.json: '15 bytes': is empty, cut off" in alone.stderr
-    assert "retry.py results/small" in alone.stderr
+    assert "escala retry results/small" in alone.stderr
     retried = snakemake("retry")
     assert retried.returncode == 0, retried.stderr
     assert files_in(tmp_path) == {f"{other}/run.json"}
