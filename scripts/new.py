@@ -107,7 +107,7 @@ def _write_program() -> None:
     with atomic(output) as temporary:
         temporary.write_text(content, encoding="utf-8")
     print("\n".join([*drafted.said, f"Written: {output}"]))
-    print(f"Next: escala run --experiment {output} --dry-run")
+    print(f"Next: {call(f'run --experiment {output} --dry-run')}")
 
 
 def draft_of_program(command: Sequence[str], options: argparse.Namespace) -> Draft:

@@ -314,7 +314,7 @@ def completed(folder: Path, line: str) -> list[str]:
 
 
 def test_bash_completes_subcommands_and_experiments_that_exist(on_the_path):
-    assert completed(on_the_path, "escala re") == ["report"]
+    assert completed(on_the_path, "escala rep") == ["report"]
     assert set(completed(on_the_path, "escala ")) >= {*command.SCRIPTS, "run", "completion"}
     assert completed(on_the_path, "escala run --experiment experiments/virus/ladd") == [
         "experiments/virus/ladder-faster.yaml",
