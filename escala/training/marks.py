@@ -18,6 +18,8 @@ ROWS, PARAMETERS = "rows", "parameters"
 EVENTS = (BEGIN, STEP, EPOCH, SCORE)
 #: How the steps of a program are known.
 HOOK, OUTPUT, WHOLE = "hook", "output", "whole run"
+#: Before the name of a score whose best value is told beside the last.
+BEST = "best_"
 #: Numbers of a mark that are no scores.
 _COUNTS = {ROWS, EPOCH, STEP}
 #: Characters of a line that are searched.
@@ -250,7 +252,7 @@ def scores(marks: Iterable[Mark]) -> dict[str, float]:
     for name, values in reported.items():
         if len(values) > 1:
             lower = re.search(r"loss|err|perplexity|mse|mae", name, re.IGNORECASE)
-            found[f"best_{name}"] = (min if lower else max)(values)
+            found[f"{BEST}{name}"] = (min if lower else max)(values)
     return found
 
 

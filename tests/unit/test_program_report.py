@@ -159,12 +159,16 @@ def test_scores_that_a_program_reports_are_compared_over_repeats(tmp_path, more,
     for path in experiment.runs:
         repeat = read_json(path)["repeat"]
         added = (more if more > 0.05 else more * (-1) ** repeat) if "1x2" in path.parts else 0.0
-        scores = {"f1": 0.8 + 0.01 * repeat + added}
+        # The loss is that of the rows of one rank, and so another one.
+        scores = {"f1": 0.8 + 0.01 * repeat + added, "loss": 1.0 + ("1x2" in path.parts)}
+        scores |= {"best_f1": scores["f1"], "best_loss": 0.5}
         changed([path], evaluation={"rows": None, "scores": scores})
     frames = frames_of(experiment, tmp_path / "tables")
     first, *_ = of_section("answer", frames, "demo")
     assert first.text.endswith(f"{text}.")
-    assert set(frames["mean_scores"]["score"]) == {"f1"}
+    assert set(frames["mean_scores"]["score"]) == {"f1", "loss", "best_f1", "best_loss"}
+    told = [each.text for each in of_section("scores", frames, "demo") if "median" in each.text]
+    assert len(told) == 3 and not any("`best_f1`" in text for text in told)
 
 
 def test_seeds_that_a_command_does_not_name_are_not_what_scores_vary_by(tmp_path):

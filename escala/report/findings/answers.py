@@ -36,6 +36,7 @@ from escala.report.findings.verdicts import (
 from escala.report.findings.words import Finding, Tables, a, in_words, quoted, sentence
 from escala.report.tables.mean_scores import ACCURACY
 from escala.report.tables.views import programs, same_batch, unit, whole_runs
+from escala.training.marks import BEST
 
 POSITION = 10
 SECTION = "answer"
@@ -193,9 +194,13 @@ def _accuracy(row, scores: pd.DataFrame) -> str:
 def _reported(row, scores: pd.DataFrame) -> str:
     """Return a phrase that compares the scores that a program reports, as `_accuracy` does.
 
-    Their units are unknown, so the same are those that are equal in every pair.
+    Their units are unknown, so the same are those that are equal in every pair. The loss, which
+    may be that of the rows of one rank, counts if nothing else is reported; best values do not.
     """
     own = _of_row(row, scores)
+    own = own[~own["score"].str.startswith(BEST)]
+    others = own[own["score"] != "loss"]
+    own = own if others.empty else others
     if own.empty:
         return ""
     different = own[(own["low"] > 0) | (own["high"] < 0)]

@@ -24,6 +24,7 @@ from escala.report.tables.views import (
     trained_by_steps,
     untested,
 )
+from escala.training.marks import BEST
 
 POSITION = 60
 SECTION = "scores"
@@ -112,8 +113,14 @@ def _differs(row: pd.Series) -> str:
 def _of_own_scores(tables: Tables) -> Iterator[Finding]:
     """Describe each score of workloads that bring their own, by its medians."""
     scores = with_labels(tables["scores"], tables)
-    for name, of_score in scores.groupby("score", sort=False):
-        medians = of_score.groupby("label", sort=False)["value"].median()
+    found = {
+        name: of_score.groupby("label", sort=False)["value"].median()
+        for name, of_score in scores.groupby("score", sort=False)
+    }
+    for name, medians in found.items():
+        # The best value of a program's score, where it is the last one.
+        if name.startswith(BEST) and medians.equals(found.get(name.removeprefix(BEST))):
+            continue
         low, high = medians.idxmin(), medians.idxmax()
         if len(medians) > 1 and medians[low] == medians[high]:
             values = f"{medians[low]:.4g} for every configuration"
