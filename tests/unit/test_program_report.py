@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from fixtures_runs import changed, program, three_configurations
+from fixtures_runs import as_program, changed, laddered, program, three_configurations
 from pages import captions, drawn
 from sentences import check
 
-from escala.core.files import read_json
+from escala.core.files import read_json, write_json
 from escala.record import comparable
-from escala.report import multiqc, tables
+from escala.report import multiqc, pilot, tables
 from escala.report.figures import FIGURES
 from escala.report.findings import SECTIONS, of_section
 from escala.report.history.rows import add
@@ -182,6 +182,33 @@ def test_seeds_that_a_command_does_not_name_are_not_what_scores_vary_by(tmp_path
         ]  # fmt: skip
     assert all(text.startswith("Over seeds only, ") for text in found[("seed",)])
     assert found[()] and all(text.startswith("Over repeats, ") for text in found[()])
+
+
+@pytest.mark.parametrize(("told", "unit"), [({}, "an epoch"), (NOTHING, "a run")])
+def test_ladders_second_runs_and_pilots_are_of_what_is_known(tmp_path, told, unit):
+    experiment, paired, pairs = laddered(tmp_path)
+    for path in (*experiment.runs, *paired):
+        run = read_json(path)
+        as_program(run, **told)
+        changed([path], **run)
+    ladder = tables.tables(experiment.runs, paired_files=paired, pairs=pairs)
+    why = [each for each in of_section("why", ladder, "demo") if each.table == "ladder"]
+    check(why)
+    assert any(f"s {unit}." in each.text for each in why)
+    assert f"time per {unit.split()[1]}" in drawn(ladder, tmp_path, ["ladder"])["ladder"]
+
+    mine = program(tmp_path / "mine", **told)
+    again = []
+    for path in mine.runs[:7]:
+        again.append(path.parent.with_name(f"again.{path.parent.name}") / "run.json")
+        write_json(again[-1], read_json(path) | {"pair": "again"})
+    plan = pilot.plan(tables.Evidence(mine.runs), {"half_width": "5 %", "pilot": 7, "at_most": 40})
+    write_json(tmp_path / "pairs.json", plan)
+    frames = tables.tables(mine.runs, paired_files=again, pilot_file=tmp_path / "pairs.json")
+    sure = list(of_section("sure", frames, "demo"))
+    check(sure)
+    assert any("of its own time" in each.text for each in sure)
+    assert any("In the pilot" in each.text for each in sure)
 
 
 def test_times_that_are_known_in_different_ways_are_not_compared(tmp_path):
