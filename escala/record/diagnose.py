@@ -27,6 +27,9 @@ _NO_MEMORY = re.compile(
 )
 #: Colours and moves of a terminal, and what else is no text.
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+#: The last line of a traceback of Python, perhaps after the number of a rank.
+_ERROR = re.compile(r"^(\[\w+\]: ?)?[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)?$")
+_ERROR_LINES = 100
 #: What a rank that starts a program writes itself.
 _OWN = re.compile(r" escala: (starts \[.*|done)$")
 #: Bytes that an MPI rank takes of the shared memory (Open MPI's `btl_vader_segment_size`).
@@ -117,6 +120,9 @@ def _failure(code: int, folder: Path, kills: Mapping[str, int]) -> Outcome:
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
         if (code and _NO_MEMORY.search(lines)) or (killed and _killed_for_memory(folder, kills)):
             return _out_of_memory(f"rank {rank}: {error['reason']}", lines)
+        before = sorted(folder.glob("rank*[0-9].json"))
+        if before:
+            lines = f"; rank {before[0].stem.removeprefix('rank')} had ended before it{lines}"
         return Outcome(error["status"], f"rank {rank}: {error['reason']}{lines}")
     ended = f"the launcher ended with exit code {code}"
     said = _launchers_cause(folder)
@@ -184,4 +190,9 @@ def _last_lines(log: Path, lines: int = 5) -> str:
     last = [line for line in written[-lines - 2 :] if not _OWN.search(line)][-lines:]
     if written and not last:
         return "; it wrote nothing"
-    return "; its last lines: " + " | ".join(last)[-800:] if last else ""
+    if not last:
+        return ""
+    # A launcher of its own writes a summary after the error of the program.
+    errors = [line for line in written[-_ERROR_LINES:] if _ERROR.search(line)]
+    first = f"; its first error: {errors[0][:200]}" if errors and errors[0] not in last else ""
+    return f"{first}; its last lines: " + " | ".join(last)[-800:]

@@ -190,6 +190,15 @@ FAULTS = {
         {"layout": "1x2", "command": "{python} train.py 32 2"},
         "rank 0 ended after 2 epochs, and rank 1 after 3",
     ),
+    "one leaves the others": (
+        "import os, time\nif os.environ['RANK'] == '0': time.sleep(1); raise OSError('no peer')",
+        {"layout": "1x2"}, "rank 0: ", "rank 1 had ended before it", "no peer",
+    ),
+    "sums its error up": (
+        "import sys\ntry: {}['a name']\nexcept KeyError: sys.excepthook(*sys.exc_info())\n"
+        "print(*'======', sep='\\n', file=sys.stderr); sys.exit(1)",
+        {}, "first error: KeyError: 'a name'", "= | =",
+    ),
     "one hangs": (
         "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "if os.environ['RANK'] == '1': print('still', flush=True); time.sleep(99)",
