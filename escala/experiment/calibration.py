@@ -517,7 +517,10 @@ def _planned_program(calibration: Calibration, run: Run) -> dict:
     if found["unavailable"]:
         return found
     settings = calibration.base.settings_of(run)
-    work = calibration.program_works[run.dataset, run.workload, run.strategy, run.variant]
+    key = (run.dataset, run.workload, run.strategy, run.variant)
+    work = calibration.program_works.get(key)
+    if work is None:
+        return found | {"unavailable": "no layout of several ranks beside it has bounds"}
     ranks = Layout.parse(run.layout).ranks
     return found | {
         "program": work.name,

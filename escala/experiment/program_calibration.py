@@ -92,16 +92,24 @@ def rows_of(experiment: Experiment, run: Run) -> set[int]:
 def works(experiment: Experiment, calibrated_rows) -> dict[tuple, ProgramWork]:
     """Return the work of each run that has bounds, by its dataset, workload, strategy and variant.
 
+    One process alone is no reason to calibrate.
+
     Parameters
     ----------
     calibrated_rows : returns the rows to time, of those that are predicted.
     """
     rows: dict[tuple, set[int]] = {}
+    several = set()
     for run in first_of_programs(experiment):
         if unsupported(run) is None:
             key = (run.dataset, run.workload, run.strategy, run.variant)
             rows.setdefault(key, set()).update(rows_of(experiment, run))
-    return {key: ProgramWork(*key, calibrated_rows(found)) for key, found in rows.items()}
+            several |= {key} if Layout.parse(run.layout).ranks > 1 else set()
+    return {
+        key: ProgramWork(*key, calibrated_rows(found))
+        for key, found in rows.items()
+        if key in several
+    }
 
 
 def sums_name(work: ProgramWork) -> str:

@@ -30,6 +30,7 @@ from escala.analysis.cost_model.predict import Plan, predict
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment, load
+from escala.experiment import program_calibration as programs
 from escala.experiment.calibration import (
     Calibration,
     calibrated_rows,
@@ -109,10 +110,12 @@ def test_every_experiment_of_the_project_is_calibrated_or_says_why_not(file, mon
     for name in ("ESCALA_TORCH", "ESCALA_MPI"):
         monkeypatch.setenv(name, sys.executable)
     base = load(file)
-    if any(library(STRATEGIES[run.strategy]) for run in predictable(base)):
+    of_programs = programs.works(base, calibrated_rows)
+    if of_programs or any(library(STRATEGIES[run.strategy]) for run in predictable(base)):
         found = Calibration(base)
         assert found.runs_needed(links=True)
-        assert len(planned(found)) == len(first_repeats(base))
+        told = [*first_repeats(base), *programs.first_of_programs(base)]
+        assert len(planned(found)) == len(told)
         for run in found.runs_needed(links=True):
             assert found.request(run)
     else:
