@@ -82,7 +82,10 @@ def run(request: dict, folder: Path, place: Place, probe: Probe | None) -> dict:
     ]
     if known_by == marks.OUTPUT and len(reported) < len(written.marks.marks):
         notes.append("most lines of its steps arrived at once, so the times of steps are not known")
+    # Those of the first process that reports a number: several ranks may be in it.
+    scores = {k: v for each in reversed(by_process) for k, v in marks.scores(each).items()}
     return _measured(known_by, epochs, reported, started, ended.at, folder, place) | {
+        "scores": scores,
         "ranks": request["ranks"],
         "threads": request["knobs"]["threads"],
         "load": reader.found,
@@ -208,7 +211,6 @@ def _measured(
         "epochs": found,
         "first_epoch": first[0].train_seconds if skipped else None,
         "first_step": first[0].steps[0] if first[0].steps else None,
-        "scores": marks.scores(reported),
         "parameters": marks.told(reported, marks.PARAMETERS),
         "seconds": {
             "startup": None if begun is None else begun - started,
