@@ -7,6 +7,7 @@ import copy
 import itertools
 import json
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +33,8 @@ from escala.strategies.knobs import complete, significant
 from escala.workloads import WORKLOADS
 
 FILES = [ROOT / "config.yaml", *files_by_name().values()]
-SCHEMA = composed(yaml.safe_load(SCHEMA_FILE.read_text()))
+UNCOMPOSED = yaml.safe_load(SCHEMA_FILE.read_text())
+SCHEMA = composed(UNCOMPOSED)
 SAFE = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 
 SMALL = {
@@ -97,12 +99,19 @@ def refusal(settings: object) -> InputError:
     return error
 
 
+@pytest.fixture(autouse=True)
+def interpreters(registries, monkeypatch):
+    """Name the interpreters that programs of experiments ask for; forget the programs at the end."""
+    for name in ("ESCALA_TORCH", "ESCALA_MPI"):
+        monkeypatch.setenv(name, sys.executable)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 def test_every_experiment_of_the_project_is_valid(file):
     experiment = load(file)
     assert experiment.name == {"config": "demo"}.get(file.stem, file.stem)
     assert experiment.runs
-    assert any((run.strategy, run.layout) == ONE_PROCESS for run in experiment.runs)
+    assert any(run.layout == ONE_PROCESS[1] for run in experiment.runs)
 
 
 def described(schema: dict, path: str = "") -> Iterator[tuple[str, dict]]:
@@ -771,7 +780,8 @@ def with_defaults(settings: object, schema: dict) -> object:
 def test_defaults_are_those_of_the_schema_and_nothing_else_changes(settings):
     before = copy.deepcopy(settings)
     filled = Experiment(settings, "e.yaml").settings
-    assert filled == with_defaults(settings, SCHEMA)
+    # With the programs that the settings declare.
+    assert filled == with_defaults(settings, composed(UNCOMPOSED))
     assert settings == before
 
 

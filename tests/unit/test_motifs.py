@@ -321,7 +321,11 @@ def test_the_experiment_is_whole_and_its_files_are_part_of_what_is_prepared(monk
     dataset = found.datasets[name]
     assert (settings.size(dataset).train_rows, settings.size(dataset).values) == (12800, 2000)
     assert settings.prepared_from(dataset, tmp_path) == {}
-    assert found.preparation(name)["rows"] == {"train": 12800, "validation": 3200, "test": 4000}
+    assert settings.preparation(dataset)["rows"] == {
+        "train": 12800,
+        "validation": 3200,
+        "test": 4000,
+    }
     monkeypatch.setenv("OWN", "/own")
     own = dataset | {"source": {"type": "fasta", "positive": "$OWN/p.fa", "negative": "n.fa"}}
     paths = settings.prepared_from(own, tmp_path)

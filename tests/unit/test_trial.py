@@ -109,11 +109,11 @@ def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, e
 
 
 def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):
-    tried = experiment(EPOCHS, "{epochs}", "0.2", epochs=100)
-    found = trial.tried(tried, limit_seconds=2)
-    assert (found.ended, found.seconds) == (False, 2)
+    tried = experiment(EPOCHS, "{epochs}", "2", epochs=100)
+    found = trial.tried(tried, limit_seconds=3)
+    assert (found.ended, found.seconds) == (False, 3)
     text = "\n".join(trial.report(found, tried))
-    assert "no error" in text and "at least 4 s" in text
+    assert "no error" in text and "at least 6 s" in text
     assert "known by its hook" in text
 
 
@@ -128,8 +128,8 @@ def test_what_would_start_is_shown_and_nothing_is_started(experiment, tmp_path):
     # Of four processes on two nodes, the first and the last.
     for rank in (0, 3):
         assert re.search(rf" RANK={rank} .*{sys.executable} train.py {rank} 16", text), text
-    for each in ("WORLD_SIZE=4", "OMP_NUM_THREADS=1", "MASTER_ADDR=NODE1", "cores 0:"):
-        assert each in text, text
+    for each in ("WORLD_SIZE=4", "OMP_NUM_THREADS=1", "MASTER_ADDR=NODE1", r"cores \d+:"):
+        assert re.search(each, text), text
     assert not (tmp_path / "started").exists()
 
 

@@ -66,7 +66,11 @@ def test_the_table_of_configurations_has_the_columns_of_speedup(frames, heading,
 @pytest.mark.parametrize(("error", "direction"), [(0.25, "above"), (-0.25, "below")])
 def test_the_largest_error_of_predictions_has_a_direction(frames, error, direction):
     frames["predictions"] = frames["configurations"][list(CONFIGURATION)].assign(
-        predicted_seconds_per_epoch=1.0, error=[0.1, -0.05, error], runs=7, covered=6
+        predicted_seconds_per_epoch=1.0,
+        error=[0.1, -0.05, error],
+        runs=7,
+        covered=6,
+        basis="predicted",
     )
     label = "`horovod-mpi 1x2 tuned`"
     assert f"{label}: the predicted time is 25 % {direction} the measured one" in _texts(
