@@ -71,6 +71,7 @@ def test_the_largest_error_of_predictions_has_a_direction(frames, error, directi
         runs=7,
         covered=6,
         basis="predicted",
+        ranks=2,
     )
     label = "`horovod-mpi 1x2 tuned`"
     assert f"{label}: the predicted time is 25 % {direction} the measured one" in _texts(
