@@ -744,7 +744,7 @@ def resolved(schema: dict) -> dict:
 def with_defaults(settings: object, schema: dict) -> object:
     """Fill the defaults in by walking schema and settings side by side."""
     schema = resolved(schema)
-    for branch in schema.get("oneOf", []):
+    for branch in schema.get("oneOf", []) if isinstance(settings, dict) else ():
         if settings["type"] == resolved(branch)["properties"]["type"]["const"]:
             return with_defaults(settings, branch)
     for branch in schema.get("allOf", []):
