@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.core.readable import counted
+from escala.core.variables import CALLERS_PATH
 from escala.data import kind_of
 from escala.experiment import Experiment, Run
 from escala.experiment.draft_program import ONE
@@ -275,7 +276,7 @@ def _starts_of(experiment: Experiment, run: Run, description: dict, data: Path) 
 
 
 def _assignments(pairs: Iterable[tuple[str, str]]) -> str:
-    path = os.environ.get("PATH", "")
+    path = os.environ.get(CALLERS_PATH, os.environ.get("PATH", ""))
     return " ".join(
         f"{name}={value.removesuffix(path)}$PATH"
         if name == "PATH" and path and value.endswith(path)

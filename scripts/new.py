@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from escala import cli
@@ -121,7 +122,8 @@ def require_place(file: Path, name: str, content: str, force: bool) -> None:
 
     Raises
     ------
-    InputError : the file exists and holds something else, or the name belongs to another file.
+    InputError : the file exists and holds something else, the name belongs to another file, or the
+        folder cannot be written to.
     """
     if file.exists() and file.read_text(errors="replace") != content and not force:
         raise InputError(
@@ -131,6 +133,12 @@ def require_place(file: Path, name: str, content: str, force: bool) -> None:
             f"measure it as it is: escala run -e {file}; or add --force, or --name",
         )
     check_owner(name, file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=file.parent).close()
+    except OSError as error:
+        folder, reason = str(file.parent.absolute()), f"cannot be written to: {error.strerror}"
+        raise InputError("the folder", folder, reason, "go to a folder of your own") from None
 
 
 def _default(name: str) -> str:

@@ -153,7 +153,7 @@ def draft(command: Sequence[str], options: argparse.Namespace, path: str | None)
     strategy, said = found.strategy or ONE, list(found.said)
     if python and not options.python:
         said.append(f"Its interpreter is {python}; --python names another.")
-    program = Program.of({"command": words}, folder, "the command")
+    program = _program(words, folder, options)
     if strategy == OWN and not set(launchers.NUMBERS) & program.named:
         if options.strategy:
             raise InputError(
@@ -207,6 +207,20 @@ def draft(command: Sequence[str], options: argparse.Namespace, path: str | None)
         "variants": f"`{THREADS}` is the alternative to more processes: one process with threads.",
     }
     return Draft(settings, notes, said)
+
+
+def _program(words: list[str], folder: Path, options: argparse.Namespace) -> Program:
+    """Return the program of a command that names known placeholders and the data of options."""
+    try:
+        program = Program.of({"command": words}, folder, "")
+    except InputError as error:
+        raise InputError("command", error.value, error.reason, error.remedy) from None
+    given = dict(map(_path, options.data))
+    for name in program.data:
+        if name not in given:
+            reason = "no --data gives its path"
+            raise InputError("command", f"{{data.{name}}}", reason, f"add --data {name}=PATH")
+    return program
 
 
 def _words(command: Sequence[str]) -> list[str]:

@@ -269,6 +269,8 @@ class Written:
         self._size = 2 * KEPT_BYTES
 
     def close(self) -> None:
+        with _searching(self.marks):
+            self.marks.end()
         os.write(1, b"\n")
         spent = time.process_time() - self._spent
         part = spent / (time.monotonic() - self._began)

@@ -180,6 +180,11 @@ class Searched:
             self.marks += self._found(line[:_LONGEST], time)
         self._rest, self._rest_time = rest[:_LONGEST], time
 
+    def end(self) -> None:
+        """Search what arrived last, which may be a line without an end."""
+        if self._rest:
+            self.feed("\n", self._rest_time)
+
     def _found(self, line: str, time: float) -> Iterator[Mark]:
         for event, pattern in self.patterns.items():
             self._searching = event

@@ -54,7 +54,8 @@ def digests(
                 raise InputError(f"{where}.files", str(directory), reason, _REMEDY)
             inside = path.is_relative_to(directory)
             name = path.relative_to(directory).as_posix() if inside else path.name
-            found[name] = sha256_file(path)
+            # Files outside of the directory may have the name of another.
+            found[name if name not in found else str(path)] = sha256_file(path)
         except OSError as error:
             reason = f"cannot be read: {error.strerror}"
             raise InputError(f"{where}.files", str(path), reason, _REMEDY) from None

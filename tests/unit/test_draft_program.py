@@ -18,6 +18,7 @@ from escala.experiment.draft import text
 from escala.experiment.draft_program import add_options, draft
 from escala.workloads import WORKLOADS
 from escala.workloads.program import Program
+from scripts.new import require_place
 
 
 @pytest.fixture
@@ -142,7 +143,8 @@ def test_mpirun_of_a_script_with_horovod_is_horovod(drafted, tmp_path):
         ("--launcher -- torchrun --nproc-per-node 4 train.py", "{ranks_of_node}"),
         ("--processes 1 -- python train.py", "at least 2"),
         ("--data reads -- python train.py", "NAME=PATH"),
-        ("-- python train.py {row}", "no such placeholder"),
+        ("-- python train.py {row}", "command: '{row}': there is no such placeholder"),
+        ("-- python train.py {data.reads}", "--data reads=PATH"),
         ("--regex '(' -- python train.py", "no regular expression"),
         ("--data reads=none -- python train.py {data.reads}", "none"),
         ("--name 'a b' -- python train.py", "not allowed"),
@@ -206,3 +208,9 @@ def test_what_has_no_effect_is_said(drafted):
     said = " ".join(drafted("--rows 8 --epochs 2 --processes 9 -- python train.py").said)
     for each in ("--rows has no effect", "--epochs has no effect", "4 cores are there"):
         assert each in said
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/proc/none"])
+def test_a_folder_without_write_permission_is_refused_first(folder):
+    with pytest.raises(InputError, match="cannot be written to"):
+        require_place(Path(folder, "escala-train.yaml"), "train", "", force=False)

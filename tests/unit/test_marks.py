@@ -59,6 +59,15 @@ def test_lines_are_searched_as_they_arrive_however_they_are_cut(ends):
     assert searched.marks[0].time < searched.marks[1].time
 
 
+def test_a_last_line_without_an_end_is_searched():
+    searched = Searched("epoch", None)
+    for time, text in enumerate(("epoch 1", "\repoch 2", "")):
+        searched.feed(text, float(time))
+    searched.end()
+    searched.end()
+    assert [mark.time for mark in searched.marks] == [0.0, 1.0]
+
+
 def test_scores_are_the_last_and_the_best_that_was_reported():
     reported = marked(
         (EPOCH, 1.0, ("loss", 0.2), ("accuracy", 0.5)),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from escala import trial
 from escala.core import plugins
 from escala.core.errors import InputError
+from escala.core.variables import CALLERS_PATH
 from escala.experiment import Experiment
 from escala.workloads import WORKLOADS
 
@@ -108,6 +110,12 @@ def test_what_a_program_told_is_said(source, arguments, further, said, unsaid, e
     assert unsaid not in text
 
 
+def test_an_epoch_may_end_with_a_line_that_has_no_end(experiment):
+    source = "import time\nfor n in '12':\n    time.sleep(0.1)\n    print('\\repoch', n, end='')"
+    tried = experiment(source, "{epochs}", epochs=2, epoch_ends="epoch [0-9]")
+    assert trial.tried(tried).known_by == "output"
+
+
 def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):
     tried = experiment(EPOCHS, "{epochs}", "2", epochs=100)
     found = trial.tried(tried, limit_seconds=3)
@@ -117,13 +125,15 @@ def test_a_program_that_takes_long_is_ended_and_that_is_no_error(experiment):
     assert "known by its hook" in text
 
 
-def test_what_would_start_is_shown_and_nothing_is_started(experiment, tmp_path):
+def test_what_would_start_is_shown_and_nothing_is_started(experiment, tmp_path, monkeypatch):
+    monkeypatch.setenv(CALLERS_PATH, "/of/the/caller")
     source = "open('started', 'w')"
     tried = experiment(source, "{rank}", "{rows_of_rank}", strategy="torch-ddp",
                        batch={"rows": 64, "per": "global"})  # fmt: skip
     first, *lines = trial.starts(tried)
     assert first.startswith("torch-ddp 1x1 tuned: 1 process by local")
     text = "\n".join(lines)
+    assert f"PATH={Path(sys.executable).parent}:$PATH " in text
     assert f"{sys.executable} train.py 0 64" in text
     # Of four processes on two nodes, the first and the last.
     for rank in (0, 3):

@@ -1,0 +1,23 @@
+"""Which files of a program enter its key."""
+
+from __future__ import annotations
+
+from escala.workloads.program_files import digests
+
+
+def test_files_of_one_name_outside_of_the_directory_are_told_apart(tmp_path):
+    directory, *others = (tmp_path / name for name in ("own", "one", "two"))
+    for folder in (directory, *others):
+        folder.mkdir()
+        (folder / "config.yaml").write_text(folder.name)
+    command = ("run", "../one/config.yaml", "../two/config.yaml")
+
+    def found() -> dict[str, str]:
+        return digests(directory, command, ("config.yaml",), "program")
+
+    before = found()
+    assert len(set(before.values())) == 3
+    for folder in others:
+        (folder / "config.yaml").write_text("changed")
+        assert found() != before
+        (folder / "config.yaml").write_text(folder.name)
