@@ -10,7 +10,7 @@ def test_files_of_one_name_outside_of_the_directory_are_told_apart(tmp_path):
     for folder in (directory, *others):
         folder.mkdir()
         (folder / "config.yaml").write_text(folder.name)
-    command = ("run", "../one/config.yaml", "../two/config.yaml")
+    command = ("run", *(str(folder / "config.yaml") for folder in others))
 
     def found() -> dict[str, str]:
         return digests(directory, command, ("config.yaml",), "program")
