@@ -226,7 +226,7 @@ def _program(words: list[str], folder: Path, options: argparse.Namespace) -> Pro
 def _words(command: Sequence[str]) -> list[str]:
     """Return the words of a command, which may be one text, or begin with variables."""
     words = list(command)
-    if len(words) == 1 and re.search(r"\s", words[0]):
+    if len(words) == 1 and re.search(r"\s", words[0]) and not Path(words[0]).is_file():
         try:
             words = shlex.split(words[0])
         except ValueError as error:

@@ -160,6 +160,7 @@ def _without(launcher: _Launcher, words: Sequence[str]) -> Known:
     place = 3 if PYTHON.fullmatch(Path(words[0]).name) else 1
     python = words[0] if place == 3 else "python"
     module, plain, strategy = False, not launcher.python, launcher.strategy
+    assigned: list[str] = []
     while place < len(words) and words[place].startswith("-") and words[place] != "--":
         word = words[place]
         name = word.replace("_", "-") if launcher.python else word
@@ -168,12 +169,15 @@ def _without(launcher: _Launcher, words: Sequence[str]) -> Known:
         module = module or name in ("-m", "--module")
         plain = plain or name == "--no-python"
         strategy = "horovod-gloo" if name in ("--gloo", "--use-gloo") else strategy
+        if launcher is _MPIRUN and name == "-x":
+            assigned += [each for each in words[place + 1 : place + 2] if "=" in each]
         place += 1 + (0 if "=" in word else launcher.values.get(name, 0))
     place += words[place : place + 1] == ["--"]
     started = list(words[place:])
     if not started:
         raise _unclear(words, "it starts no program")
     command = started if plain else [python, *(["-m"] if module else []), *started]
+    command = ["env", *assigned, *command] if assigned else command
     said = (
         f"{' '.join(words[:place])} is left out: Escala starts the ranks itself (strategy "
         f"{strategy})."

@@ -76,6 +76,7 @@ MODULE = "-- python -m torch.distributed.run --nproc-per-node 2 -m mine.train"
         ("-- torchrun --standalone --nproc_per_node=8 train.py x", "torch-ddp", f"{PYTHON} x"),
         (MODULE, "torch-ddp", "python -m mine.train"),
         ("-- mpirun -np 4 --bind-to core -x A python train.py", "mpi", PYTHON),
+        ("-- mpirun -x A=1 -np 4 -x B=2 python train.py", "mpi", f"env A=1 B=2 {PYTHON}"),
         ("-- srun -n 4 --mpi=pmix ./simulate", "mpi", "./simulate"),
         ("-- horovodrun -np 4 --gloo python train.py", "horovod-gloo", PYTHON),
         (f"-- {OWN}", "own-launcher", OWN),
@@ -208,6 +209,12 @@ def test_what_has_no_effect_is_said(drafted):
     said = " ".join(drafted("--rows 8 --epochs 2 --processes 9 -- python train.py").said)
     for each in ("--rows has no effect", "--epochs has no effect", "4 cores are there"):
         assert each in said
+
+
+def test_one_word_with_a_space_may_be_a_program(drafted, tmp_path):
+    (tmp_path / "run it").touch()
+    [workload] = drafted("-- './run it'").settings["workloads"].values()
+    assert shlex.split(workload["command"]) == ["./run it"]
 
 
 @pytest.mark.parametrize("folder", ["/proc", "/proc/none"])
