@@ -127,7 +127,10 @@ def test_settings_of_a_new_kind_are_checked_and_its_datasets_meet_their_workload
     expected = [
         (both, "[('plane', 'dense'), ('virus', 'virus-cnn')]"),
         (misspelt, "datasets.plane.spred.*did you mean spread?"),
-        (plane(plane=BLOBS | {"kind": "blob"}), "datasets.plane.kind.*use one of blobs, captions"),
+        (
+            plane(plane=BLOBS | {"kind": "blob"}),
+            "datasets.plane.kind.*use one of arrays, blobs, captions",
+        ),
         (plane(plane=BLOBS | {"split": {}}), "datasets.plane.split.seeds.*the key is missing"),
         (plane(plane=BLOBS | {"points": 2}), "datasets.plane.points.*leaves no test rows"),
         (plane(**virus), "datasets.virus.kind.*no workload of the experiment reads"),

@@ -20,11 +20,17 @@ from tests.workflow.forks import Forks
 
 PATIENCE_SECONDS = 120
 RUN = Path("results/cut/runs/small/virus-cnn/horovod-mpi/1x2/tuned/native/rep1")
-# What a rank imports for TensorFlow: it says that it is there, and waits.
-TENSORFLOW = """
-import os, pathlib, time
-pathlib.Path(os.environ["TEST_RANKS"], str(os.getpid())).touch()
-time.sleep(600)
+# Python reads it as it starts. A rank that imports TensorFlow says that it is there, and waits.
+SITECUSTOMIZE = """
+import sys
+if sys.orig_argv[1:3] == ["-m", "escala.training.rank"]:
+    class Waiting:
+        def find_spec(self, name, *_):
+            if name == "tensorflow":
+                import os, pathlib, time
+                pathlib.Path(os.environ["TEST_RANKS"], str(os.getpid())).touch()
+                time.sleep(600)
+    sys.meta_path.insert(0, Waiting())
 """
 # SLURM's programs, as far as the executor calls them, for a cluster that is this machine. A job is
 # cancelled as SLURM does it: all its processes, the ranks too, get the signal at once.
@@ -62,7 +68,7 @@ def folder(
     folder = tmp_path_factory.mktemp("cut")
     experiment = experiment_of("cut", SIMULATED)
     (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment))
-    (folder / "tensorflow.py").write_text(TENSORFLOW)
+    (folder / "sitecustomize.py").write_text(SITECUSTOMIZE)
     call = arguments_of(folder, "results/cut/data/small/split4/dataset.json")
     forks.run(*call, folder=folder, **prepared_once).check_returncode()
     return folder
