@@ -110,6 +110,8 @@ def _measured(file: Path, arguments: argparse.Namespace) -> int:
     """Measure an experiment as `escala run` does, and return its exit code."""
     call = [sys.executable, "-m", "escala.command", "run", "--experiment", str(file)]
     call += ["--profile", arguments.profile] if arguments.profile else []
+    # Of each job Snakemake would print all files that it reads and writes.
+    call += ["--", "--quiet", "rules", "reason"]
     started = subprocess.Popen(call, preexec_fn=functools.partial(die_with_parent, os.getpid()))
     try:
         return started.wait()

@@ -26,6 +26,7 @@ from escala.workloads.program import Program
 #: What is compared, and for how long, unless the options tell otherwise.
 EPOCHS, ROWS, REPEATS = 3, 64, 7
 _SECONDS = 20
+_EXECUTABLE = "import sys; print(sys.executable)"
 #: Strategies by the options that name them.
 STRATEGY_OPTIONS = {
     "--torch": ("torch-ddp", "PyTorch's DistributedDataParallel: RANK, WORLD_SIZE, MASTER_ADDR, …"),
@@ -253,10 +254,11 @@ def _interpreter(
         asked, words[0] = asked or str(Path(first).absolute()), "python"
     if asked:
         return words, asked
-    named = next(filter(launchers.PYTHON.fullmatch, words), None)
-    if named:
-        found = shutil.which(named, path=path)
-        return words, found and _itself(found)
+    place = next((n for n, word in enumerate(words) if launchers.PYTHON.fullmatch(word)), None)
+    if place is not None:
+        # What stands before it, such as `uv run`, may choose another than the PATH does.
+        found = shutil.which(words[0], path=path)
+        return words, found and _itself([found, *words[1 : place + 1]])
     # Programs of an environment, such as accelerate, stand beside its interpreter.
     found = shutil.which(first, path=path)
     beside = Path(found).with_name("python") if found else None
@@ -264,15 +266,20 @@ def _interpreter(
     return words, str(beside) if inside and os.access(beside, os.X_OK) else None
 
 
-def _itself(python: str) -> str:
-    """Return the path of an interpreter by its own word: PATH may hold a program that chooses."""
-    call = [python, "-c", "import sys; print(sys.executable)"]
+def _itself(started: list[str]) -> str | None:
+    """Return the path of an interpreter by its own word: PATH may hold a program that chooses.
+
+    Parameters
+    ----------
+    started : the words that start it; a single one is its path.
+    """
+    call, otherwise = [*started, "-c", _EXECUTABLE], started[0] if len(started) == 1 else None
     try:
         done = subprocess.run(call, capture_output=True, text=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
-        return python
+        return otherwise
     lines = done.stdout.splitlines()
-    return lines[-1] if lines and os.access(lines[-1], os.X_OK) else python
+    return lines[-1] if lines and os.access(lines[-1], os.X_OK) else otherwise
 
 
 def _processes(options: argparse.Namespace, said: list[str]) -> int:

@@ -201,11 +201,18 @@ def _accelerate(words: Sequence[str]) -> Known:
     while rest:
         word = rest.pop(0)
         name, equals, _ = word.partition("=")
+        if word.endswith(".py"):
+            # What follows are the script's own options.
+            return _accelerated(words, [*kept, word, *rest])
         if name.replace("-", "_").replace("__", "--", 1) in _ACCELERATE:
             if not equals and rest:
                 rest.pop(0)
             continue
         kept.append(word)
+    return _accelerated(words, kept)
+
+
+def _accelerated(words: Sequence[str], kept: Sequence[str]) -> Known:
     options = [word for pair in _ACCELERATE.items() for word in pair]
     said = (
         "accelerate launch starts the ranks itself (strategy own-launcher); the numbers of its "

@@ -217,7 +217,7 @@ def _end_left(known: set[int], grace_seconds: float) -> int:
     # As one ends, its children become those of this process: until there is none.
     while left := [p for p in psutil.Process().children(recursive=True) if p.pid not in known]:
         for process in left:
-            with suppress(psutil.NoSuchProcess, ChildProcessError):
+            with suppress(psutil.Error, ChildProcessError):
                 if process.status() == psutil.STATUS_ZOMBIE:
                     os.waitpid(process.pid, os.WNOHANG)
                 elif time.monotonic() > deadline:

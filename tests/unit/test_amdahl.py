@@ -183,6 +183,12 @@ def test_two_numbers_of_ranks_have_amdahls_law_and_say_so(tmp_path):
     assert any("4 ranks" in text and "extrapolated by Amdahl's law" in text for text in told)
 
 
+def test_amdahls_law_says_nothing_of_ranks_that_take_longer_than_one(tmp_path):
+    frames = tables.tables(*of(scaled(tmp_path, lambda n: 1.5 if n > 1 else 1.0, (1, 2))))
+    assert (frames["amdahl"]["amdahl_fraction"].dropna() > 1).any()
+    assert not list(extrapolations.findings(frames, "demo"))
+
+
 def test_ranks_that_share_cores_are_no_points_of_a_law(tmp_path):
     experiment = scaled(tmp_path, lambda n: laws.ratio(n, 0.1))
     four = [path for path in experiment.runs if "/1x4/" in str(path)]

@@ -82,6 +82,8 @@ MODULE = "-- python -m torch.distributed.run --nproc-per-node 2 -m mine.train"
         (f"-- {OWN}", "own-launcher", OWN),
         ("-- accelerate launch --num_processes 4 --mixed_precision no train.py", "own-launcher",
          ACCELERATE),
+        ("-- accelerate launch --mixed_precision no train.py --num_processes 4", "own-launcher",
+         f"{ACCELERATE} --num_processes 4"),
         ("-- A=1 B=2 ./simulate", "single", "env A=1 B=2 ./simulate"),
     ],
 )  # fmt: skip
@@ -221,3 +223,16 @@ def test_one_word_with_a_space_may_be_a_program(drafted, tmp_path):
 def test_a_folder_without_write_permission_is_refused_first(folder):
     with pytest.raises(InputError, match="cannot be written to"):
         require_place(Path(folder, "escala-train.yaml"), "train", "", force=False)
+
+
+def test_a_program_that_chooses_the_interpreter_is_asked_for_it(drafted, tmp_path):
+    chosen = tmp_path / "bin" / "python"
+    chosen.parent.mkdir()
+    chosen.write_text(f"#!/bin/sh\necho {chosen}\n")
+    runner = tmp_path / "runner"
+    runner.write_text(f'#!/bin/sh\n[ "$1" = run ] && shift 2 && exec {chosen} "$@"\n')
+    for program in (chosen, runner):
+        program.chmod(0o755)
+    [workload] = drafted(f"-- {runner} run python train.py").settings["workloads"].values()
+    assert workload["environment"]["python"] == str(chosen)
+    assert workload["command"] == f"{runner} run python train.py"

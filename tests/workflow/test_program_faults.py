@@ -256,6 +256,11 @@ def test_what_does_not_spoil_a_run_is_noted(run, name):
     assert words in ran.said, ran.said
 
 
+def test_a_single_step_may_have_all_rows_there_are(run):
+    ran = run(OBEDIENT.replace("range(3)", "range(1)").replace("rows=rows", "rows=7"))
+    assert ran.outcome.status == "ok", ran.outcome.reason
+
+
 BARS = """
 import sys, time
 for number in (1, 2):

@@ -15,9 +15,13 @@ SECTION = "sure"
 
 
 def findings(tables: Tables, name: str) -> Iterator[Finding]:
-    """Describe twice the most ranks or threads of each series that has an answer."""
+    """Describe twice the most ranks or threads of each series that has an answer.
+
+    A fitted fraction above 1, where more ranks took longer than one, is outside of Amdahl's law.
+    """
     table = tables["amdahl"]
     table = table[(table["law_kind"] == "estimated") & (table["reference"] == 1)]
+    table = table[~(table["contention"].isna() & (table["amdahl_fraction"] > 1))]
     names = pd.Series(list(names_of_rows(table)), table.index, object)
     table = table[names.isin(set(map(own_names, answering(tables))))]
     for row in table.itertuples():
