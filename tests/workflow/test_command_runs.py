@@ -278,7 +278,10 @@ def test_a_script_is_tried_measured_and_answered(clone):
     # What was taken for known, the trial, and the call that measures.
     for said in ("strategy processes", "known by its hook", "Too short to time well"):
         assert said in done.stderr, said
-    assert "\n$ snakemake --cores all --quiet rules reason --configfile escala-ranked.yaml\n" in done.stderr
+    assert (
+        "\n$ snakemake --cores all --quiet rules reason --configfile escala-ranked.yaml\n"
+        in done.stderr
+    )
     runs = {
         tuple(path.parts[-6:-3]): json.loads(path.read_text())
         for path in (clone / "results" / "ranked" / "runs").rglob("rep1/run.json")
