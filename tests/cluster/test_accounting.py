@@ -131,7 +131,7 @@ def test_advice_reads_the_waits_of_real_jobs(recorded, bare_machine, tmp_path, m
 
 @pytest.mark.accounting
 def test_a_lab_that_is_up_without_records_is_not_changed(lab):
-    with pytest.raises(InputError, match=r"keeps no records of jobs.*lab\.py down"):
+    with pytest.raises(InputError, match=r"keeps no records of jobs.*lab down"):
         cluster.up(2, 1, record=True)
     assert require() == lab
 
