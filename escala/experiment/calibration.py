@@ -173,7 +173,7 @@ class Calibration(Experiment):
         one = {"strategy": strategy, "layouts": [layout], "variants": sorted(variants)}
         configurations = [one] if works else []
         configurations += [self._of_ranks(name, middles) for name in self._shared]
-        configurations = _merged([*configurations, *self._of_programs(program_works)])
+        configurations = _merged([*configurations, *self._program_configurations(program_works)])
         datasets = {work.dataset for work in (*works, *program_works)}
         workloads = {
             **{work.workload: _untested(settings["workloads"][work.workload]) for work in works},
@@ -244,7 +244,7 @@ class Calibration(Experiment):
         """The work of each dataset, program, strategy and variant that has bounds."""
         return programs.works(self.base, calibrated_rows)
 
-    def _of_programs(self, works: list[programs.ProgramWork]) -> list[dict]:
+    def _program_configurations(self, works: list[programs.ProgramWork]) -> list[dict]:
         """Return the configurations of one process, and of the layouts on which sums are timed."""
         return [
             {

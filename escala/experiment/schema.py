@@ -225,13 +225,13 @@ def program_schema() -> dict:
 
 
 #: The common settings of training that a program has, through its placeholders.
-_OF_PROGRAMS = ("epochs", "batch", "seed")
+_TRAINING_OF_PROGRAMS = ("epochs", "batch", "seed")
 
 
-def _of_programs(definitions: dict) -> dict:
+def _program_settings(definitions: dict) -> dict:
     """Return the settings of a program: those of training that it may take, and its own keys."""
     training = definitions["training"]["properties"]
-    common = {name: training[name] for name in _OF_PROGRAMS}
+    common = {name: training[name] for name in _TRAINING_OF_PROGRAMS}
     common["epochs"] = common["epochs"] | {"default": 2}
     own = {
         # What an experiment does not set, a `workload.yaml` may.
@@ -246,7 +246,7 @@ def _workloads(definitions: dict) -> dict:
     common = {
         "steps": definitions["training"],
         "fit": {},
-        "command": _of_programs(definitions),
+        "command": _program_settings(definitions),
     }
     return {
         f"workload_{name}": _merged(each.settings, common[each.kind])

@@ -1,4 +1,4 @@
-"""What a program reads and was changed since its run was planned: the run is then of neither state.
+"""Find what a program reads that has changed since its run was planned.
 
 A user edits a script while its experiment runs. The next call notices that, and measures with the
 new script. What was measured in between must not be stored as a measurement of the old one.

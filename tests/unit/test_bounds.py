@@ -19,7 +19,7 @@ from escala.analysis.advice.document import Question, document
 from escala.analysis.cost_model import predictions
 from escala.analysis.cost_model.bounds import computed, skew, step_bounds, summed
 from escala.analysis.cost_model.calibration import parse
-from escala.analysis.cost_model.of_programs import of_programs
+from escala.analysis.cost_model.program_costs import program_costs
 from escala.core.errors import InputError
 from escala.core.files import read_json, write_json
 from escala.experiment import Experiment
@@ -271,7 +271,7 @@ def test_times_of_a_program_come_from_its_runs(tmp_path):
         add(files["sums"][0], number, of_sums)
         failed = {"layout": "1x4", "status": "failed", "reason": "No module named mpi4py"}
         add(files["sums"][1], number + 10, failed)
-    found, machines = of_programs({"p": files})
+    found, machines = program_costs({"p": files})
     [each] = found.values()
     assert len(machines) == 8 and each["unavailable"] is None
     assert each["gradient_bytes"] == 4000 and each["epoch_rows"] == 960

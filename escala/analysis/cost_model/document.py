@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from escala.analysis.cost_model.calibration import FORMAT, LEAST_REPEATS, LOCAL, MODEL_DEVIATION
-from escala.analysis.cost_model.of_programs import of_programs
+from escala.analysis.cost_model.program_costs import program_costs
 from escala.analysis.measurements import read_run
 from escala.core.environment import call
 from escala.core.errors import InputError
@@ -67,7 +67,7 @@ def document(sources: Mapping) -> tuple[dict, list[str]]:
     """
     left_out: list[str] = []
     collectives = [run for file in sources["collectives"] if (run := _optional(file, left_out))]
-    programs, machines = of_programs(sources.get("programs", {}))
+    programs, machines = program_costs(sources.get("programs", {}))
     if not collectives and not sources["works"]:
         if not machines:
             raise InputError("programs", list(programs), "no run ended ok", _REMEDY)

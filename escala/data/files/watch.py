@@ -1,4 +1,4 @@
-"""Whether a user's files are still as they were when they were described."""
+"""Tell whether a user's files are still as they were when they were described."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _SUM = re.compile(r"allreduce_(\d+)")
 _BESIDE = "beside_"
 
 
-def of_programs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list[Mapping]]:
+def program_costs(sources: Mapping[str, Mapping]) -> tuple[dict[str, dict], list[Mapping]]:
     """Return the programs of a calibration by name, and the machines that they were measured on.
 
     Parameters
