@@ -416,23 +416,37 @@ def request_for():
     return build
 
 
-@pytest.fixture
-def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Forget at the end of a test which folders outside the project it added."""
+@contextmanager
+def _registries_restored() -> Iterator[None]:
+    """Forget at the end what experiments and tests added: folders outside the project, programs."""
     from escala.core import plugins
     from escala.data import KINDS
     from escala.workloads import WORKLOADS
 
-    # What is set in the test is removed after it.
-    monkeypatch.setenv(plugins.VARIABLE, "{}")
     kept = [(registry, dict(registry)) for registry in (WORKLOADS, KINDS)]
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(plugins.VARIABLE, "{}")
+        yield
     for registry, content in kept:
         registry.clear()
         registry.update(content)
     packages = tuple(plugins.package(part, "") for part in plugins.DECLARATIONS)
     for name in [name for name in sys.modules if name.startswith(packages)]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """Restore after a test what is known of workloads and kinds."""
+    with _registries_restored():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def module_registries() -> Iterator[None]:
+    """Restore after a module what is known of workloads and kinds."""
+    with _registries_restored():
+        yield
 
 
 @pytest.fixture
