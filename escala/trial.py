@@ -50,6 +50,13 @@ _MISSING = {
     r"\bTF_CONFIG\b": "--tf-config",
     r"\bOMPI_COMM_WORLD_\w+|\bHOROVOD_\w+": "--horovod or --mpi",
 }
+#: Options that write a key of the file.
+_OPTIONS = {
+    "environment: {python: DIR/bin/python}": "--python DIR/bin/python",
+    "terminal: true": "--terminal",
+    "epoch_ends": "--epoch-ends",
+    "step_ends": "--step-ends",
+}
 
 
 @dataclass(frozen=True)
@@ -149,10 +156,16 @@ def _failed(experiment: Experiment, run: Run, reason: str) -> InputError:
             if match := re.search(pattern, said):
                 remedy = f"if it reads {match[0]}, {option} sets it"
                 break
-    remedy = remedy.replace("environment: {python: DIR/bin/python}", "--python DIR/bin/python")
-    remedy = remedy or "mend what its last lines name, or the words of the command"
+    remedy = _as_options(remedy) or "mend what its last lines name, or the words of the command"
     words = shlex.join(program.command)
     return InputError("the command", words, f"{ended.rstrip('.')}{lines}{said}", remedy)
+
+
+def _as_options(text: str) -> str:
+    """Return a text with the options of `escala try` in place of keys of an experiment's file."""
+    for key, option in _OPTIONS.items():
+        text = text.replace(key, option)
+    return text
 
 
 def _last(ranks: Path) -> str:
@@ -181,7 +194,7 @@ def report(found: Trial, experiment: Experiment) -> Iterator[str]:
         )
     yield from _on_steps(found)
     yield from _on_short_times(found)
-    yield from (f"{note[0].upper()}{note[1:]}." for note in found.notes)
+    yield from (f"{note[0].upper()}{_as_options(note[1:])}." for note in found.notes)
     if found.ended:
         epochs = experiment.settings["workloads"][run.workload]["epochs"]
         more = max(0, epochs - found.epochs) * (found.epoch_seconds or 0.0)

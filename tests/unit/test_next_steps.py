@@ -110,8 +110,7 @@ def test_what_cannot_be_distinguished_needs_more_pairs(tmp_path):
 def test_too_few_pairs_need_repeats(tmp_path):
     first, *_ = _fair(tmp_path, 5.6, 4.6, 3.9, repeats=5)
     assert first == (
-        "For a verdict on `horovod-mpi 1x2 tuned`, set `repeats` to 6 or more, and repeat the "
-        "Snakemake command."
+        "For a verdict on `horovod-mpi 1x2 tuned`, set `repeats` to 6 or more, and repeat the call."
     )
 
 

@@ -126,12 +126,12 @@ def _decide(row, tables: Tables, name: str) -> str:
     if without and found.ratio.pairs >= VALUES_FOR_INTERVAL and disturbed(row, tables):
         return (
             f"Leave the machine idle and measure {label} again: put `ESCALA_MEASURE_AGAIN=1` "
-            "before the Snakemake command, and `--forcerun train` at its end."
+            "before the call of Snakemake, and `--forcerun train` at its end."
         )
     if found.verdict == UNAVAILABLE:
         return (
             f"To compare {label} with {quoted(row.reference_label)}, remove what prevented it, and "
-            f"{retry or 'repeat the Snakemake command'}."
+            f"{retry or 'repeat the call'}."
         )
     if found.verdict == NOT_DISTINGUISHABLE and found.is_over_sessions:
         return f"For a narrower interval of {label} over sessions, measure more sessions."
@@ -156,6 +156,6 @@ def _decide(row, tables: Tables, name: str) -> str:
         # Runs that were resumed stay without a match.
         unmatched = max(0, runs_ok(tables).get(own_names(row), 0) - found.ratio.pairs)
         needed = VALUES_FOR_INTERVAL + unmatched
-        more = retry or f"set `repeats` to {needed} or more, and repeat the Snakemake command"
+        more = retry or f"set `repeats` to {needed} or more, and repeat the call"
         return f"For a verdict on {label}, {more}."
     return ""
