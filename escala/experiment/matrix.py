@@ -36,6 +36,7 @@ from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.strategies.knobs import all_knobs, significant
 from escala.workloads import WORKLOADS
+from escala.workloads.program_environment import identity
 
 #: Settings of a workload that a variant may override, by how it is trained.
 _TRAINING_OF_VARIANT = {
@@ -496,7 +497,7 @@ class Experiment:
         paths = of_kind.paths(settings) if hasattr(of_kind, "paths") else {}
         where = {name: str(path) for name, path in paths.items()}
         return {
-            "program": program.identity(),
+            "program": identity(program),
             "start": {"program": program.as_plan(), "paths": where},
         }
 

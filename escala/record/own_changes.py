@@ -15,7 +15,8 @@ from escala.core.files import read_json
 from escala.data import KINDS
 from escala.data.base import DESCRIPTION
 from escala.record.key import WHERE
-from escala.workloads.program import Program, file_digests
+from escala.workloads.program import Program
+from escala.workloads.program_environment import file_digests
 
 
 def changed(request: Mapping[str, Any], data: Path) -> list[str]:

@@ -34,7 +34,8 @@ from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
 from escala.runtime.spawn import PROCESS
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
-from escala.workloads.program import Program, passed_on, which
+from escala.workloads.program import Program
+from escala.workloads.program_environment import passed_on, which
 
 LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from escala.core.variables import CALLERS_PATH, MARKS, TRACED
 from escala.strategies import STRATEGIES
 from escala.strategies.shared.place import Place
-from escala.workloads.program import DATA, Program, environment
+from escala.workloads.program import DATA, Program
+from escala.workloads.program_environment import environment
 
 #: The folder of the module that programs may import.
 HOOK = Path(__file__).resolve().parents[1] / "hook"

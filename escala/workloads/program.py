@@ -1,29 +1,19 @@
-"""A user's own program as a workload: its command, its files, and its environment.
-
-No framework is imported, and nothing is started but the program's interpreter, which is asked once
-for the versions of its packages.
-"""
+"""A user's own program as a workload: its declaration and its command."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from escala.core import variables
 from escala.core.errors import InputError
 from escala.core.variables import CALLERS_PATH
 from escala.data.paths import expanded_path
-from escala.workloads.program_files import digests
 
 #: What a command may name, with what it is.
 PLACEHOLDERS = {
@@ -45,21 +35,11 @@ PLACEHOLDERS = {
 DATA = "data."
 _PLACEHOLDER = re.compile(r"\{(\{)?([a-z][a-z_]*(?:\.[A-Za-z0-9_-]+)?)\}(?(1)\})")
 #: The words in a command that the program's interpreter stands for.
-_PYTHON = re.compile(r"python[0-9.]*")
-#: Variables of a shell, by which lines find `module` and `conda`.
-_OF_SHELL = re.compile(
-    r"BASH_ENV|BASH_FUNC_\w+%%|(LMOD|__LMOD|_LMFILES|MODULE|_ModuleTable|CONDA|MAMBA)\w*"
-)
+PYTHON = re.compile(r"python[0-9.]*")
 #: Lets a line activate an environment, as a shell does that the user types into.
 _CONDA = 'command -v conda > /dev/null && eval "$(conda shell.bash hook)"'
 #: Exit code of a program of which a line before the command failed.
 LINE_FAILED = 96
-_SECONDS = 60
-_ASK = """
-import importlib.metadata as m, json, platform
-found = {d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}
-print("\\nescala " + json.dumps({"python": platform.python_version(), "packages": found}))
-"""
 
 
 @dataclass(frozen=True)
@@ -157,8 +137,8 @@ class Program:
     def interpreter(self) -> str | None:
         """Its interpreter, or the word of the command that is one; None of another program."""
         first, *others = self.command
-        found = first if _PYTHON.fullmatch(Path(first).name) else None
-        return self.python or found or next(filter(_PYTHON.fullmatch, others), None)
+        found = first if PYTHON.fullmatch(Path(first).name) else None
+        return self.python or found or next(filter(PYTHON.fullmatch, others), None)
 
     @property
     def data(self) -> list[str]:
@@ -176,7 +156,7 @@ class Program:
             return match[0][1:-1] if match[1] else str(values[match[2]])
 
         words = [_PLACEHOLDER.sub(filled, word) for word in self.command]
-        if self.python and _PYTHON.fullmatch(words[0]):
+        if self.python and PYTHON.fullmatch(words[0]):
             words[0] = self.python
         if not self.lines:
             return words
@@ -202,36 +182,6 @@ class Program:
         lists = {n: tuple(v) if isinstance(v, list) else v for n, v in plan.items()}
         return cls(**lists | {"directory": Path(plan["directory"])})
 
-    def identity(self) -> dict[str, Any]:
-        """Return what determines the results of the program besides its data and the machine.
-
-        Raises
-        ------
-        InputError : as `versions` and `program_files.digests`.
-        """
-        asked = versions(self)
-        return {
-            "command": list(self.command),
-            "files": _files_at_start(self),
-            "lines": list(self.lines),
-            "variables": {name: _told_apart(name) for name in self.variables},
-            "patterns": [self.epoch_ends, self.step_ends],
-            "terminal": self.terminal,
-            "versions": asked,
-        }
-
-
-def _told_apart(name: str) -> str | None:
-    """Return what tells the value of a variable from others, None if it is not set.
-
-    Nothing of a secret is told, and of another value a digest: its name may not say that it is one.
-    """
-    if name not in os.environ:
-        return None
-    if variables.is_secret(name):
-        return "set"
-    return hashlib.sha256(os.environ[name].encode(errors="surrogateescape")).hexdigest()[:16]
-
 
 def _words(command: str | Sequence[str], where: str) -> list[str]:
     if not isinstance(command, str):
@@ -253,124 +203,4 @@ def _interpreter(python: str, base: Path, where: str) -> str:
         found = str((base / path).absolute())
     if found is None or not os.access(found, os.X_OK) or Path(found).is_dir():
         raise InputError(where, python, "is no program", "name an interpreter: DIR/bin/python")
-    return found
-
-
-def file_digests(program: Program) -> dict[str, str]:
-    """Return the digests of a program's files as they are now (`program_files.digests`)."""
-    return digests(program.directory, program.command, program.files, program.where)
-
-
-#: A call plans many runs by the same files.
-_files_at_start = cache(file_digests)
-
-
-@cache
-def versions(program: Program) -> dict[str, Any]:
-    """Return the version of the program's interpreter and of each package that it finds.
-
-    Returns
-    -------
-    `python` and `packages`; both are empty of a program that is no Python.
-
-    Raises
-    ------
-    InputError : the lines before the command fail, or its program is not found.
-    """
-    interpreter, first = program.interpreter, program.command[0]
-    probe = [interpreter, "-c", _ASK] if interpreter else ["bash", "-c", 'command -v -- "$1"']
-    probe = probe if interpreter else [*probe, "bash", first]
-    asked = Program.from_plan(program.as_plan() | {"command": probe})
-    try:
-        done = subprocess.run(
-            asked.arguments({}),
-            cwd=program.directory,
-            env=environment(program, variables.passed() | passed_on(program)),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        done = subprocess.CompletedProcess([], 127, "", str(error))
-    lines = [line for line in done.stdout.splitlines() if line.startswith("escala ")]
-    if interpreter and lines:
-        return json.loads(lines[-1].partition(" ")[2])
-    if not interpreter and done.returncode == 0:
-        return {}
-    said = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-    if done.returncode == LINE_FAILED:
-        raise InputError(
-            f"{program.where}.environment.lines",
-            None,
-            said,
-            "mend it, or write `|| true` after it if it may fail",
-        )
-    if (program.directory / first).is_file() and not interpreter:
-        raise InputError(
-            f"{program.where}.command",
-            first,
-            "may not be executed",
-            f"write its interpreter before it, or chmod +x {program.directory / first}",
-        )
-    raise InputError(
-        f"{program.where}.command",
-        interpreter or first,
-        f"cannot be started{said and f': {said}'}",
-        "name a program on the PATH, or an interpreter: environment: {python: DIR/bin/python}",
-    )
-
-
-@cache
-def which(program: Program, name: str) -> str | None:
-    """Return the path of another program as this one finds it: by its environment, or by PATH."""
-    found = environment(program, variables.passed() | passed_on(program))
-    if program.python and _PYTHON.fullmatch(name):
-        return program.python
-    if not program.lines:
-        path = shutil.which(name, path=found.get("PATH"))
-        return path and str((program.directory / path).absolute())
-    asked = replace(program, command=("bash", "-c", f"echo; command -v {shlex.quote(name)}"))
-    call, options = asked.arguments({}), {"stdin": subprocess.DEVNULL, "capture_output": True}
-    try:
-        done = subprocess.run(
-            call,
-            cwd=program.directory,
-            env=found,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            **options,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    last = done.stdout.splitlines()[-1:]
-    return last[0] if last and done.returncode == 0 and Path(last[0]).is_absolute() else None
-
-
-def passed_on(program: Program) -> dict[str, str]:
-    """Return the variables that a program gets besides those of every rank."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in program.variables or (program.lines and _OF_SHELL.fullmatch(name))
-    }
-
-
-def environment(program: Program, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a program: those given, and what its interpreter needs.
-
-    Its PATH is that of the user, without this project's own programs.
-    """
-    found = dict(given)
-    if path := found.pop(CALLERS_PATH, None):
-        found["PATH"] = path
-    found.pop("PYTHONSAFEPATH", None)
-    if program.python:
-        folder = Path(program.python).parent
-        found["PATH"] = os.pathsep.join(filter(None, [str(folder), found.get("PATH")]))
-        found.pop("PYTHONHOME", None)
-        if (folder.parent / "pyvenv.cfg").is_file():
-            found["VIRTUAL_ENV"] = str(folder.parent)
     return found

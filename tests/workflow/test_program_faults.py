@@ -22,6 +22,7 @@ from escala.data.files.arrays import prepare
 from escala.record.outcome import Outcome
 from escala.record.run import measure
 from escala.workloads import WORKLOADS, add_program
+from escala.workloads.program_environment import identity
 from tests.conftest import ROOT
 
 #: Time enough for two processes on a busy machine.
@@ -107,7 +108,7 @@ def request(
     return request_for(strategy, layout) | {
         "workload": "lies",
         "training": training,
-        "program": program.identity(),
+        "program": identity(program),
         "start": start,
     }
 
