@@ -148,7 +148,7 @@ def of_rank(asked: dict) -> None:
 def measured(arguments: argparse.Namespace, folder: Path) -> dict:
     """Start the ranks; return the `seconds` of each way in each round, and the largest `kernel`."""
     layout, strategy = Layout.parse(arguments.layout), STRATEGIES[arguments.strategy]
-    knobs = {name: knob.omitted for name, knob in of_strategies().items()}
+    knobs = {name: knob.default for name, knob in of_strategies().items()}
     knobs |= {"threads": {"intra_op": 1, "inter_op": arguments.inter_op}}
     knobs |= {"cycle_time_ms": arguments.cycle_time_ms, "eager_limit_mib": arguments.eager_limit}
     started = launch.survey(layout, strategy, arguments.interface, "auto")

@@ -20,7 +20,6 @@ from escala.core.variables import CALLERS_PATH
 from escala.data import kind_of
 from escala.experiment import Experiment, Run
 from escala.experiment.draft_program import ONE
-from escala.experiment.schema import omitted_values
 from escala.record import diagnose
 from escala.record.estimate import duration
 from escala.record.plan import make_plan, split_description
@@ -256,9 +255,7 @@ def starts(experiment: Experiment) -> Iterator[str]:
 
 
 def _starts_of(experiment: Experiment, run: Run, description: dict, data: Path) -> Iterator[str]:
-    request = experiment.request(run)
-    training = omitted_values(run.workload, request["training"]) | request["training"]
-    plan = make_plan(request | {"training": training}, description, data)
+    plan = make_plan(experiment.request(run), description, data)
     strategy, layout = STRATEGIES[run.strategy], Layout.parse(run.layout)
     started = _example(strategy, layout)
     plan["start"]["interface"] = started.nodes[0].interface

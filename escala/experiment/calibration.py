@@ -36,7 +36,7 @@ from escala.probes import PROBES
 from escala.probes.collectives import Collectives, library
 from escala.runtime.layout import Layout, global_batch
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import all_knobs, complete, significant
+from escala.strategies.knobs import all_knobs, complete, read_by_run
 from escala.workloads import WORKLOADS
 
 SUFFIX = "-calibration"
@@ -155,7 +155,7 @@ class Calibration(Experiment):
         if works and not self._shared:
             self._refuse("none of them has several ranks that the cost model predicts")
         known = all_knobs()
-        usual = {name: known[name].omitted for name in (*_APPLIED, *_ON_PURPOSE)}
+        usual = {name: known[name].default for name in (*_APPLIED, *_ON_PURPOSE)}
         variants = {
             variant_name(work.variant, rows): {
                 **settings["variants"][work.variant],
@@ -489,8 +489,8 @@ def rows_of_part(experiment: Experiment, run: Run) -> int:
 def _of_one_process(experiment: Experiment, run: Run) -> dict:
     """Return the knobs that determine what one process computes in a step."""
     known = all_knobs()
-    usual = {name: known[name].omitted for name in (*_APPLIED, *_ON_PURPOSE)}
-    return significant(_knobs(experiment, run.variant) | usual, ONE_PROCESS[0], run.workload)
+    usual = {name: known[name].default for name in (*_APPLIED, *_ON_PURPOSE)}
+    return read_by_run(_knobs(experiment, run.variant) | usual, ONE_PROCESS[0], run.workload)
 
 
 def _knobs(experiment: Experiment, variant: str) -> dict:
@@ -541,7 +541,7 @@ def _planned(calibration: Calibration, run: Run, unavailable: str | None) -> dic
     rate = settings["link"]["rate"]
     work = calibration.work_of(run)
     first = complete(
-        significant(_knobs(base, work.variant), run.strategy, run.workload), run.workload
+        read_by_run(_knobs(base, work.variant), run.strategy, run.workload), run.workload
     )
     return found | {
         "work": work.name,

@@ -18,7 +18,6 @@ from escala.core.hardware import cpu_quota, quota_clause
 from escala.data import CLASSES, LEAKAGE, kind_of
 from escala.experiment import folders
 from escala.experiment.checks import CHECKS
-from escala.experiment.former import with_present_names
 from escala.experiment.order import permuted
 from escala.experiment.references import (
     DEFAULT_REFERENCES,
@@ -29,12 +28,12 @@ from escala.experiment.references import (
     compared_with,
 )
 from escala.experiment.runs import AGAIN, Pair, Run, configuration_of, is_compared, where_listed
-from escala.experiment.schema import omitted_values, program_schema, validated
+from escala.experiment.schema import program_schema, validated
 from escala.probes import PROBES
 from escala.runtime.launch import SRUN
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.knobs import all_knobs, significant
+from escala.strategies.knobs import all_knobs, read_by_run
 from escala.workloads import WORKLOADS
 from escala.workloads.program_environment import identity
 
@@ -71,10 +70,6 @@ class Experiment:
     settings : the content of the experiment's file.
     origin : the file, for messages.
 
-    Attributes
-    ----------
-    warnings : one sentence for each name of an earlier version.
-
     Raises
     ------
     InputError : a key is unknown, a value is not allowed, or settings contradict each other.
@@ -82,7 +77,6 @@ class Experiment:
 
     def __init__(self, settings: Mapping[str, Any], origin: str | Path):
         self.origin = str(origin)
-        settings, self.warnings = with_present_names(settings, self.origin)
         folders.adopt(settings, self.origin)
         self.settings = validated(_with_repeats_of_pilot(settings), self.origin)
         self.name: str = self.settings["experiment"]
@@ -480,7 +474,7 @@ class Experiment:
         """
         return {
             **asdict(run),
-            **self._determining(run),
+            **self.settings_of(run),
             "launcher": self.settings["launcher"],
             "oversubscribe": self.settings["oversubscribe"],
             "probe_settings": self._probe_settings(run),
@@ -520,24 +514,6 @@ class Experiment:
             if key != "enabled" and declared[key].get("of_run", True)
         }
 
-    @cached_property
-    def _omitted(self) -> dict[str, dict]:
-        """For each workload, the settings that requests omit at certain values."""
-        return {
-            name: omitted_values(name, settings)
-            for name, settings in self.settings["workloads"].items()
-        }
-
-    def _determining(self, run: Run) -> dict:
-        """Return how a run trains, without the settings that requests omit."""
-        settings, omitted = self.settings_of(run), self._omitted[run.workload]
-        training = {
-            key: value
-            for key, value in settings["training"].items()
-            if key not in omitted or omitted[key] != value
-        }
-        return settings | {"training": training}
-
     def settings_of(self, run: Run) -> dict:
         """Return how a run trains: its settings, knobs, link and number of steps."""
         kind = WORKLOADS[run.workload].kind
@@ -563,7 +539,7 @@ class Experiment:
                 training.pop(name, None)
         return {
             "training": training,
-            "knobs": significant(
+            "knobs": read_by_run(
                 {k: v for k, v in variant.items() if k not in _TRAINING_OF_VARIANT["steps"]},
                 run.strategy,
                 run.workload,
@@ -594,7 +570,7 @@ class Experiment:
             (name, knob)
             for name in read
             for knob, value in self.settings["variants"][name].items()
-            if knob in known and value != known[knob].omitted and knob not in read[name]
+            if knob in known and value != known[knob].default and knob not in read[name]
         ]
 
     def require_cores(self, run: Run, available: int) -> None:

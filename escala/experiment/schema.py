@@ -58,52 +58,10 @@ def workload_settings(name: str, settings: Any, origin: str) -> dict:
     return completed(settings, _workload_schema(name), origin)
 
 
-def omitted_values(name: str, settings: Mapping[str, Any]) -> dict:
-    """Return, for each optional setting of a workload, the value that requests leave out.
-
-    Each optional setting has an omitted value: the value declared as `omitted`, or else the
-    `default`. A run's request leaves out every setting that has its omitted value. So a new setting
-    changes only the requests of runs that set it. When a default changes, declare its old value as
-    `omitted`. A run that has the old value then still has the same request.
-
-    Parameters
-    ----------
-    settings : the workload's settings; the required ones must be present.
-    """
-    schema = _workload_schema(name)
-    required = {key: settings[key] for key in schema.get("required", ()) if key in settings}
-    filled = completed(required, _with_omitted_as_defaults(schema), name)
-    return {key: value for key, value in filled.items() if key not in required}
-
-
-def with_omitted_values(name: str, settings: Mapping[str, Any]) -> dict:
-    """Add to the settings in a record the omitted value of each setting that the record lacks.
-
-    An old record may be from before a setting existed. It then equals a new record in which the
-    setting has its omitted value. The settings are not checked, because a record may hold a setting
-    that is no longer declared.
-
-    Parameters
-    ----------
-    name : the workload's name; settings of an unknown workload are returned unchanged.
-    """
-    if name not in WORKLOADS:
-        return dict(settings)
-    return _filled(settings, _with_omitted_as_defaults(_workload_schema(name)))
-
-
 def _workload_schema(name: str) -> dict:
     """Return the schema of a workload's settings."""
     schema = with_python_patterns(composed(_common()))
     return schema["$defs"][f"workload_{name}"] | {"$defs": schema["$defs"]}
-
-
-def _with_omitted_as_defaults(node: Any) -> Any:
-    """Return a copy of a schema in which each `omitted` replaces the `default` beside it."""
-    if isinstance(node, dict):
-        changed = {key: _with_omitted_as_defaults(value) for key, value in node.items()}
-        return changed | ({"default": node["omitted"]} if "omitted" in node else {})
-    return [_with_omitted_as_defaults(value) for value in node] if isinstance(node, list) else node
 
 
 def is_allowed(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -260,11 +218,7 @@ def _variant(common: dict) -> dict:
     replaced, knobs = common["properties"], all_knobs()
     for name in sorted(replaced.keys() & knobs.keys()):
         raise InputError("knobs", name, "is already a setting of every variant", "rename it")
-    schemas = {
-        name: {key: value for key, value in knob.schema.items() if key != "omitted"}
-        | {"read_by": knob.read_by}
-        for name, knob in knobs.items()
-    }
+    schemas = {name: knob.schema | {"read_by": knob.read_by} for name, knob in knobs.items()}
     return common | {"properties": schemas | replaced}
 
 

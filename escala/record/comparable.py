@@ -21,9 +21,7 @@ apply to it.
 
 Of one configuration, measured in several sessions, also:
 
-- the same settings, knobs, ranks, cores available, versions and source. A setting or a knob that
-  is newer than one measurement, and has the value that requests omit in the other, is no
-  difference;
+- the same settings, knobs, ranks, cores available, versions and source;
 - of a program, the same command and files.
 
 Of two configurations, which differ in just these, also:
@@ -41,9 +39,7 @@ from typing import Any, NamedTuple
 
 from escala.core.hardware import memory_gib
 from escala.experiment.references import Configuration
-from escala.experiment.schema import with_omitted_values
 from escala.runtime.layout import Layout
-from escala.strategies.knobs import set_knobs
 
 RATE = 0.1
 #: What names a configuration, and with `repeat` a run.
@@ -97,7 +93,7 @@ def _series(one: Measurement, other: Measurement) -> Iterator[str]:
 def _configuration(one: Measurement, other: Measurement) -> Iterator[str]:
     yield from _settings(one, other)
     parts = {
-        "knobs": lambda run: set_knobs(run["knobs"]),
+        "knobs": lambda run: run["knobs"],
         "ranks": lambda run: run["ranks"]["asked"],
         "versions": versions,
         "source": lambda run: run["source_sha256"],
@@ -125,9 +121,7 @@ def _settings(one: Measurement, other: Measurement) -> Iterator[str]:
         return
     if first is None or second is None:
         yield "settings not recorded"
-    elif with_omitted_values(one["workload"], first) != with_omitted_values(
-        other["workload"], second
-    ):
+    else:
         yield "measured with other settings"
 
 
@@ -255,9 +249,6 @@ def series(run: Measurement) -> dict[str, Any]:
     The configuration, environment, data, settings, knobs, ranks and the link asked for, as JSON can
     hold them. An empty environment is left out.
     """
-    settings = run["training"].get("settings")
-    if settings is not None:
-        settings = with_omitted_values(run["workload"], settings)
     across = Layout.parse(run["layout"]).nodes > 1 and run["link"] is not None
     environment, program = dict(sorted(_environment(run))), run.get("program")
     return {
@@ -266,9 +257,9 @@ def series(run: Measurement) -> dict[str, Any]:
         **({"single_copy": "none"} if run["ranks"].get("single_copy") == "none" else {}),
         "data": run["data"]["sha256"],
         "training": _trained(run),
-        "settings": settings,
+        "settings": run["training"].get("settings"),
         **({"program": [program["command"], program["known_by"]]} if program else {}),
-        "knobs": set_knobs(run["knobs"]),
+        "knobs": run["knobs"],
         "ranks": run["ranks"]["asked"],
         "link": [run["ranks"].get("interface"), run["link"]["rate"]] if across else None,
     }

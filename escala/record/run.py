@@ -18,7 +18,6 @@ from escala.core.clock import started as process_start
 from escala.core.environment import session
 from escala.core.errors import InputError, Unavailable
 from escala.core.files import atomic, write_json
-from escala.experiment.schema import omitted_values
 from escala.probes import PROBES, timeline
 from escala.record import again, key, machine
 from escala.record.collect import PREDICTIONS, collect
@@ -156,11 +155,8 @@ def lost(
 
 
 def _whole(request: dict, turn: dict[str, int] | None) -> dict:
-    """Return a request with the settings that it omits, its own digest, and the run's turn."""
-    training = request["training"]
-    training = omitted_values(request["workload"], training) | training
-    about = {"sha256": key.request_sha256(request), "turn": turn}
-    return request | {"training": training} | about
+    """Return a request with its own digest and the run's turn."""
+    return request | {"sha256": key.request_sha256(request), "turn": turn}
 
 
 def _attempt(

@@ -168,11 +168,9 @@ class Workload:
         return Program.of(self.declared, self.folder, where)
 
     @property
-    def omitted_knobs(self) -> dict[str, Any]:
+    def knob_defaults(self) -> dict[str, Any]:
         """Its own knobs with the values that apply where a run does not set them."""
-        return {
-            name: schema.get("omitted", schema["default"]) for name, schema in self.knobs.items()
-        }
+        return {name: schema["default"] for name, schema in self.knobs.items()}
 
     @property
     def scores(self) -> str | None:

@@ -282,7 +282,7 @@ def _network(described: dict, arrays: dict[str, np.ndarray]) -> tuple[Predict, P
 
     work = workload(described["workload"])
     # A model may be older than a knob of its workload.
-    knobs = WORKLOADS[described["workload"]].omitted_knobs | described["knobs"]
+    knobs = WORKLOADS[described["workload"]].knob_defaults | described["knobs"]
     model = building.build(work, *_form(described), knobs)
     # The names that `np.savez` gives: names of variables depend on what the process built before.
     shapes = {f"arr_{number}": tuple(v.shape) for number, v in enumerate(model.weights)}

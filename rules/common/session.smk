@@ -46,10 +46,8 @@ def runs_to_estimate():
 
 
 def print_estimate():
-    """Print the estimated time of the runs of this call, and unread or renamed knobs."""
+    """Print the estimated time of the runs of this call, and unread knobs."""
     for name in dict.fromkeys(run.experiment for run in requested_runs(needed_only=True)):
-        for warning in named_experiment(name).warnings:
-            print(f"{name}: {warning}")
         # The variants of a calibration are made from those of its experiment.
         unread = [] if name.endswith(calibration.SUFFIX) else named_experiment(name).unread_knobs()
         for variant, knob in unread:

@@ -16,7 +16,6 @@ from escala.record import key
 from escala.record.comparable import comparable, paired
 from escala.record.schema import validate_run
 from escala.report import tables
-from escala.strategies import knobs
 
 MIB = 2**20
 
@@ -115,37 +114,6 @@ def test_the_key_and_comparisons_know_one_kind_of_machine(runs, monkeypatch, man
     assert [each["memory_gib"] for each in keys[:2]] == [installed] * 2
     assert [each == keys[0] for each in keys] == [True, True, False]
     assert [comparable(seen[0], each).ok for each in seen] == [True, True, False]
-
-
-def test_a_knob_that_is_newer_than_a_measurement_leaves_it_comparable(runs, monkeypatch):
-    run = runs["across"]
-    new = knobs.Knob({}, 7, frozenset())
-    monkeypatch.setattr(knobs, "all_knobs", lambda: {"new": new})
-    run["knobs"] = {}
-    assert comparable(run, changed(run, "knobs", run["knobs"] | {"new": 7})).ok
-    assert not comparable(run, changed(run, "knobs", run["knobs"] | {"new": 8})).ok
-
-
-def test_a_workloads_own_settings_are_compared_without_what_requests_omit(runs):
-    """An older measurement holds no setting that is newer; the common ones are nested too."""
-    run = changed(runs["single"], "workload", "mlp")
-    stopping = {"monitor": "training", "patience": 2}
-    run = changed(run, "training.settings", {"epochs": 3, "early_stopping": stopping})
-    newer = changed(run, "training.settings.layers", [64])
-    assert comparable(run, newer) == comparable(newer, run) == (True, None)
-    assert comparable(run, changed(run, "training.settings.early_stopping.min_delta", 0)).ok
-    for path, value in {"layers": [32], "early_stopping.min_delta": 0.1, "no_longer": 1}.items():
-        other = changed(run, f"training.settings.{path}", value)
-        assert comparable(run, other) == (False, "measured with other settings")
-        assert comparable(newer, other) == (False, "measured with other settings")
-
-
-def test_settings_of_a_workload_that_is_not_known_are_compared_as_they_are(runs):
-    """Tables are made without the folders of a user's workloads."""
-    run = changed(runs["single"], "workload", "words")
-    run = changed(run, "training.settings", {"units": 8})
-    assert comparable(run, copy.deepcopy(run)).ok
-    assert not comparable(run, changed(run, "training.settings.units", 16)).ok
 
 
 def test_a_measurement_without_settings_is_not_comparable_with_one_that_has_them(runs):

@@ -29,7 +29,7 @@ from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import _merged, completed, composed, with_python_patterns
 from escala.probes import PROBES
 from escala.record.matches import Identity, Matches
-from escala.strategies.knobs import complete, significant
+from escala.strategies.knobs import complete, read_by_run
 from escala.workloads import WORKLOADS
 
 FILES = [ROOT / "config.yaml", *files_by_name().values()]
@@ -1188,7 +1188,7 @@ def test_a_request_says_who_the_run_is_and_how_it_trains():
         assert experiment.settings_of(run)["training"] == asked
         assert request["training"].items() <= asked.items()
         variant = settings["variants"][run.variant]
-        assert request["knobs"] == significant(variant, run.strategy, run.workload)
+        assert request["knobs"] == read_by_run(variant, run.strategy, run.workload)
         assert request["max_steps"] == (30 if run.instrument else None)
 
 
@@ -1381,26 +1381,6 @@ def test_other_files_of_yaml_are_no_experiments(tmp_path):
     check_name("base", tmp_path / "experiments" / "a" / "base.yaml", tmp_path)
     with pytest.raises(InputError, match=r"no such experiment.*use one of mine"):
         named("base", tmp_path)
-
-
-def test_former_names_of_knobs_are_taken_with_a_warning():
-    tuned = {"stem": "lookup", "update": "fused", "factors": True}
-    former = small(put("variants", {"tuned": tuned, "plain": {"factors": False}}))
-    tuned = {"convolution": "lookup-table", "optimizer": "fused", "dense_exchange": "factors"}
-    present = {"tuned": tuned, "plain": {"dense_exchange": "allreduce"}}
-    experiment = Experiment(former, "e.yaml")
-    same = Experiment(small(put("variants", present)), "e.yaml")
-    assert experiment.settings == same.settings
-    assert not same.warnings
-    assert [warning.partition(". ")[0] for warning in experiment.warnings] == [
-        "variants.tuned.factors is now dense_exchange: factors",
-        "variants.tuned.stem is now convolution: lookup-table",
-        "variants.tuned.update is now optimizer: fused",
-        "variants.plain.factors is now dense_exchange: allreduce",
-    ]
-    both = small(put("variants", {"tuned": {"update": "fused", "optimizer": "keras"}}))
-    with pytest.raises(InputError, match="is also given as optimizer"):
-        Experiment(both, "e.yaml")
 
 
 def test_results_of_no_experiment_are_refused_with_those_there_are(root):

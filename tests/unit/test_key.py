@@ -6,14 +6,14 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from escala.experiment import Experiment
-from escala.experiment.schema import omitted_values
 from escala.probes import PROBES
 from escala.record import key
 from escala.strategies import STRATEGIES
@@ -23,8 +23,8 @@ from escala.strategies.knobs import (
     of_model,
     of_strategies,
     of_workload,
+    read_by_run,
     readable,
-    significant,
 )
 from tests.conftest import CLASSES, KNOBS, copy_project
 from tests.kinds import add_kind, add_reader, add_workload
@@ -33,10 +33,8 @@ from tests.kinds import add_kind, add_reader, add_workload
 KNOWN_BY = """
 import json
 from escala.experiment import load
-from escala.record import key
-from escala.experiment import Experiment
-from escala.experiment.schema import omitted_values
 from escala.probes import PROBES
+from escala.record import key
 
 experiment = load("experiment.yaml")
 print(json.dumps({
@@ -66,7 +64,6 @@ class Late(Probe):
     scope = "run"
     settings = section("Late.", enabled=False)
 """
-KNOB = "knobs: {new: {description: A new one., type: integer, default: 7}}"
 TABLE = "def rows(evidence):\n    return []\n"
 FIGURE = "CATEGORY = 'Time'\n\ndef draw(tables):\n    return None\n"
 
@@ -75,7 +72,7 @@ FIGURE = "CATEGORY = 'Time'\n\ndef draw(tables):\n    return None\n"
 OF_STEPS = [name for name, each in STRATEGIES.items() if "steps" in each.trains_by]
 
 
-def experiment(*strategies: str, variant: dict | None = None) -> dict:
+def experiment(*strategies: str) -> dict:
     layouts = {name: "1x1" if STRATEGIES[name].only_one_rank else "1x2" for name in OF_STEPS}
     return {
         "experiment": "known",
@@ -94,7 +91,7 @@ def experiment(*strategies: str, variant: dict | None = None) -> dict:
         "energy": {"enabled": True, "repeats": 1},
         "collectives": {"enabled": True},
         "resources": {"enabled": True},
-        "variants": {"plain": {}, "other": variant or {"compression": "fp16"}},
+        "variants": {"plain": {}, "other": {"compression": "fp16"}},
         "configurations": [
             {"strategy": name, "layouts": [layouts.get(name, "1x1")]}
             for name in (*OF_STEPS, *strategies)
@@ -121,10 +118,16 @@ def printed(project: Path, script: str) -> dict:
     return json.loads(done.stdout)
 
 
-def changed(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text, path
-    path.write_text(text.replace(old, new, 1))
+@contextmanager
+def changed(path: Path) -> Iterator[None]:
+    """Append a line to a file of code or YAML, or make it, and take it back."""
+    before = path.read_bytes() if path.exists() else None
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(
+        (before or b"") + (b"\nadded: 1\n" if path.suffix == ".yaml" else b"\nA = 1\n")
+    )
+    yield
+    path.unlink() if before is None else path.write_bytes(before)
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +135,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_project(tmp_path_factory.mktemp("copy") / "project")
 
 
-def test_additions_measure_nothing_again(project):
-    """A strategy, probe, knob with a default, kind of dataset, workload, table and figure."""
+def test_additions_measure_nothing_again(tmp_path):
+    """A strategy, probe, kind of dataset, workload, table and figure."""
+    project = copy_project(tmp_path / "project")
     before = known_by(project, experiment())
     (project / "escala/strategies/late.py").write_text(STRATEGY)
     (project / "escala/probes/late.py").write_text(PROBE)
-    (project / "escala/strategies/knobs/new.yaml").write_text(KNOB)
     workloads = project / "escala/workloads"
     shutil.copytree(workloads / "majority", workloads / "constant")
     add_kind(project)
@@ -155,14 +158,6 @@ def test_additions_measure_nothing_again(project):
     }
     found = known_by(project, experiment("late"))
     assert any("/late/1x1/" in file for file in found), "the new strategy is found by its file"
-    again = known_by(project, experiment(variant={"new": 8}))
-    plain, other = (
-        "/virus-cnn/single/1x1/plain/native/rep1/",
-        "/virus-cnn/single/1x1/other/native/rep1/",
-    )
-    knobs = {name: request["knobs"] for name, (request, _) in again.items()}
-    assert [v for n, v in knobs.items() if plain in n] == [{}]
-    assert [v for n, v in knobs.items() if other in n] == [{"new": 8}]
 
 
 @pytest.mark.parametrize(
@@ -188,13 +183,10 @@ def test_additions_measure_nothing_again(project):
         ("escala/experiment/matrix.py", set()),
     ],
 )
-def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided):
-    project = copy_project(tmp_path / "project")
+def test_code_voids_the_runs_that_reach_it_and_no_others(project, file, voided):
     before = {name: _code(project, name) for name in STRATEGIES}
-    (project / file).parent.mkdir(exist_ok=True)
-    with open(project / file, "a") as code:
-        code.write("\nadded: 1\n" if file.endswith(".yaml") else "\nADDED = 1\n")
-    assert {name for name in STRATEGIES if _code(project, name) != before[name]} == voided
+    with changed(project / file):
+        assert {name for name in STRATEGIES if _code(project, name) != before[name]} == voided
 
 
 @pytest.mark.parametrize(
@@ -213,12 +205,10 @@ def test_code_voids_the_runs_that_reach_it_and_no_others(tmp_path, file, voided)
         ("escala/training/train.py", {None, *PROBES}),
     ],
 )
-def test_a_probe_voids_its_own_runs_and_no_others(tmp_path, file, voided):
-    project = copy_project(tmp_path / "project")
+def test_a_probe_voids_its_own_runs_and_no_others(project, file, voided):
     before = {probe: _code(project, "horovod-mpi", probe) for probe in (None, *PROBES)}
-    with open(project / file, "a") as code:
-        code.write("\nADDED = 1\n")
-    after = {probe: _code(project, "horovod-mpi", probe) for probe in (None, *PROBES)}
+    with changed(project / file):
+        after = {probe: _code(project, "horovod-mpi", probe) for probe in (None, *PROBES)}
     assert {probe for probe in before if after[probe] != before[probe]} == voided
 
 
@@ -239,21 +229,17 @@ def _code(project: Path, strategy: str, probe: str | None = None) -> str:
     return code_digest(key.CODE, chosen=key.chosen("virus-cnn", strategy, probe), root=project)
 
 
-def test_what_nobody_reads_is_no_part_of_a_request():
-    knobs = {name: knob.omitted for name, knob in all_knobs().items()}
-    knobs |= {"compression": "fp16", "communication": "ring", "convolution": "lookup-table"}
-    knobs |= {"cores_per_process": 2, "eager_limit_mib": 1.0}
-    own = {"cores_per_process": 2, "convolution": "lookup-table"}
-    assert significant(knobs, "single", "virus-cnn") == own
-    assert significant(knobs, "single", "mlp") == {"cores_per_process": 2}
-    assert significant(knobs, "single", "kmer-logreg") == {"cores_per_process": 2}
-    assert significant(knobs, "horovod-gloo", "virus-cnn") == own | {"compression": "fp16"}
-    over_mpi = own | {"compression": "fp16", "eager_limit_mib": 1.0}
-    assert significant(knobs, "horovod-mpi", "virus-cnn") == over_mpi
-    found = significant(knobs, "multiworker-mirrored", "virus-cnn")
-    assert found == own | {"communication": "ring"}
+def test_a_request_holds_the_knobs_that_its_run_reads():
+    knobs = {name: knob.default for name, knob in all_knobs().items()}
+    mpi = set(read_by_run(knobs, "horovod-mpi", "virus-cnn"))
+    assert mpi - set(read_by_run(knobs, "horovod-gloo", "virus-cnn")) >= {"eager_limit_mib"}
+    assert mpi - set(read_by_run(knobs, "horovod-mpi", "mlp")) == {"convolution", "optimizer"}
+    assert "communication" in read_by_run(knobs, "multiworker-mirrored", "virus-cnn")
+    assert not {"communication", "compression"} & set(read_by_run(knobs, "single", "virus-cnn"))
+    fit = set(read_by_run(knobs, "single", "kmer-logreg"))
+    assert {"cores_per_process", "threads"} <= fit < mpi
     with pytest.raises(KeyError):
-        significant({"unheard_of": 1}, "single", "virus-cnn")
+        read_by_run({"unheard_of": 1}, "single", "virus-cnn")
 
 
 def test_a_plug_in_cannot_read_a_knob_that_is_not_declared_for_it():
@@ -265,45 +251,14 @@ def test_a_plug_in_cannot_read_a_knob_that_is_not_declared_for_it():
     assert of_model(knobs, "mlp") == {}
 
 
-def test_a_run_that_sets_nothing_has_every_knob_as_it_is_omitted():
+def test_a_run_that_sets_nothing_has_the_default_of_every_knob():
     found = complete({}, "virus-cnn")
     declared = of_strategies() | of_workload("virus-cnn")
-    assert found == {name: knob.omitted for name, knob in declared.items()} == KNOBS
+    assert found == {name: knob.default for name, knob in declared.items()} == KNOBS
     assert complete({"bind": False}, "mlp")["bind"] is False
 
 
 def test_every_knob_has_a_default_that_its_schema_allows():
     for name, knob in all_knobs().items():
-        for value in (knob.schema["default"], knob.omitted):
-            assert not list(Draft202012Validator(knob.value).iter_errors(value)), name
+        assert Draft202012Validator(knob.value).is_valid(knob.default), name
         assert knob.strategies <= set(STRATEGIES)
-
-
-def test_another_default_keeps_the_results_of_the_old_one(tmp_path):
-    """The omitted value of a knob and of a setting stays when its default changes."""
-    project = copy_project(tmp_path / "project")
-    before = known_by(project, experiment())
-    knob, setting = project / "escala/strategies/knobs/steps.yaml", "save_model"
-    changed(knob, "    default: rows\n", "    default: ranks\n    omitted: rows\n")
-    schema = project / "schemas/config.schema.yaml"
-    declared = "`model.npz` and `model.json`.\n        type: boolean\n        default: "
-    changed(schema, f"{declared}true", f"{declared}false\n        omitted: true")
-    after = known_by(project, experiment())
-    assert {name for name, (_, code) in after.items() if before[name][1] != code} == set()
-    for name, (request, _) in before.items():
-        assert request["knobs"].keys() <= {"compression"}
-        if "virus-cnn/" in name:
-            assert after[name][0]["knobs"]["weighting"] == "ranks"
-            assert after[name][0]["training"][setting] is False
-    old = experiment(variant={"compression": "fp16", "weighting": "rows"})
-    old["variants"]["plain"] = {"weighting": "rows"}
-    old["workloads"]["virus-cnn"][setting] = True
-    assert known_by(project, old) == before
-
-
-def test_a_run_omits_the_settings_that_it_does_not_set_and_is_given_them_all():
-    found = Experiment(experiment() | {"clocks": {"enabled": False}}, "e.yaml")
-    for run in found.runs:
-        request, settings = found.request(run)["training"], found.settings_of(run)["training"]
-        assert request == ({} if run.workload == "kmer-logreg" else {"epochs": 1})
-        assert omitted_values(run.workload, request) | request == settings

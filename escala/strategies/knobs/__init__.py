@@ -1,4 +1,4 @@
-"""The knobs of a variant: their declarations, who reads them, and their omitted values.
+"""The knobs of a variant: their declarations, and who reads them.
 
 Knobs are declared in files of this folder, and in the `workload.yaml` of the workload that reads
 them. A file here holds
@@ -9,14 +9,10 @@ them. A file here holds
 `trained_by`
     how workloads are trained whose runs read them; absent, `[steps]`;
 `knobs`
-    by name, each a JSON Schema with a `description` and a `default`. `omitted` is the value that a
-    request leaves out; absent, it is the default. `synchronous` lists the values with which ranks
-    exchange while they compute.
+    by name, each a JSON Schema with a `description` and a `default`. `synchronous` lists the values
+    with which ranks exchange while they compute.
 
-A request holds just those knobs that its run reads and that differ from `omitted`, and a result is
-known by its request. So a new knob changes no request of a run that does not set it, and voids no
-measurement. Neither does a new default, if the old one is kept as `omitted`. That value never
-changes.
+A request holds the knobs that its run reads.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
 
 #: Keys of a declaration that do not restrict the value.
-_ABOUT = ("default", "omitted", "synchronous")
+_ABOUT = ("default", "synchronous")
 
 
 class Knob(NamedTuple):
@@ -41,7 +37,6 @@ class Knob(NamedTuple):
     Attributes
     ----------
     schema : JSON Schema of its value, with the default.
-    omitted : the value that applies where a run does not set the knob.
     strategies : those whose runs read it.
     kinds : how the workloads are trained whose runs read it.
     workload : the workload that declares it, None for those of this folder.
@@ -49,11 +44,14 @@ class Knob(NamedTuple):
     """
 
     schema: dict[str, Any]
-    omitted: Any
     strategies: frozenset[str]
     kinds: frozenset[str] = frozenset({"steps"})
     workload: str | None = None
     synchronous: tuple = ()
+
+    @property
+    def default(self) -> Any:
+        return self.schema["default"]
 
     @property
     def read_by(self) -> list[str]:
@@ -121,8 +119,8 @@ def renamed(knobs: Mapping[str, Any]) -> dict[str, Any]:
     return present
 
 
-def significant(knobs: Mapping[str, Any], strategy: str, workload: str) -> dict[str, Any]:
-    """Return the knobs that a run reads and that differ from their omitted values.
+def read_by_run(knobs: Mapping[str, Any], strategy: str, workload: str) -> dict[str, Any]:
+    """Return the knobs that a run reads.
 
     Parameters
     ----------
@@ -139,11 +137,7 @@ def significant(knobs: Mapping[str, Any], strategy: str, workload: str) -> dict[
         for name, knob in of_strategies().items()
         if strategy in knob.strategies and kind in knob.kinds
     } | of_workload(workload)
-    return {
-        name: value
-        for name, value in sorted(knobs.items())
-        if known[name] and name in read and value != read[name].omitted
-    }
+    return {name: value for name, value in sorted(knobs.items()) if known[name] and name in read}
 
 
 def readable(knobs: Mapping[str, Any], strategy: str) -> dict[str, Any]:
@@ -159,9 +153,9 @@ def of_model(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
 
 
 def complete(knobs: Mapping[str, Any], workload: str) -> dict[str, Any]:
-    """Return all knobs of a run: those given, and the omitted values of the others."""
+    """Return all knobs of a run: those given, and the defaults of the others."""
     declared = of_strategies() | of_workload(workload)
-    return {name: knob.omitted for name, knob in declared.items()} | dict(knobs)
+    return {name: knob.default for name, knob in declared.items()} | dict(knobs)
 
 
 def threads_of(knobs: Mapping[str, Any], processes: int = 1) -> dict[str, int]:
@@ -174,12 +168,6 @@ def threads_of(knobs: Mapping[str, Any], processes: int = 1) -> dict[str, int]:
     """
     cores = knobs["cores_per_process"] * processes
     return dict.fromkeys(("intra_op", "inter_op"), cores) | knobs["threads"]
-
-
-def set_knobs(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the knobs that differ from their omitted values, or that are no longer declared."""
-    known = all_knobs()
-    return {n: v for n, v in knobs.items() if n not in known or v != known[n].omitted}
 
 
 def _allowed(knob: Knob) -> dict[str, Any]:
@@ -216,13 +204,6 @@ def _knobs(
     workload: str | None = None,
 ) -> dict[str, Knob]:
     return {
-        name: Knob(
-            schema,
-            schema.get("omitted", schema["default"]),
-            strategies,
-            kinds,
-            workload,
-            tuple(schema.get("synchronous", ())),
-        )
+        name: Knob(schema, strategies, kinds, workload, tuple(schema.get("synchronous", ())))
         for name, schema in declared.items()
     }
