@@ -1,10 +1,13 @@
-"""The order in which the runs of a repeat are measured."""
+"""The order in which timing runs are measured."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
+
+from escala.experiment.runs import AGAIN, Run
 
 T = TypeVar("T")
 
@@ -30,3 +33,33 @@ def permuted(runs: Sequence[T], repeat: int, seed: str) -> list[T]:
     steps = [(place + 1) // 2 * (1 if place % 2 else -1) for place in range(count)]
     order = [names[(first + step) % count] for step in steps]
     return order[::-1] if count % 2 and block % 2 else order
+
+
+def interleaved(runs: Sequence[Run], seed: str, tasks: Sequence[tuple[str, str]]) -> list[Run]:
+    """Return timing runs outside ladders in the order of execution.
+
+    The repeats come one after the other, in each the tasks, and in each of these its runs in an
+    order drawn from the seed and the task.
+    """
+    groups: dict[tuple, list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.repeat, run.dataset, run.workload), []).append(run)
+    places = {task: place for place, task in enumerate(tasks)}
+    return [
+        run
+        for repeat, *task in sorted(groups, key=lambda group: (group[0], places[group[1:]]))
+        for run in permuted(groups[repeat, *task], repeat, "/".join([seed, *task]))
+    ]
+
+
+def turns(timed: Sequence[Run]) -> dict[Run, dict[str, int]]:
+    """Return the place of each run among those that take turns with it, and their number."""
+
+    def group(run: Run) -> tuple:
+        return run.repeat, run.dataset, run.workload, None if run.pair == AGAIN else run.pair
+
+    found = {}
+    for _, members in itertools.groupby(timed, key=group):
+        runs = list(members)
+        found |= {run: {"place": n, "of": len(runs)} for n, run in enumerate(runs, start=1)}
+    return found

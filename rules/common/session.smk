@@ -11,6 +11,7 @@ from snakemake.shell import shell
 
 from escala.core.hardware import available_cores, available_memory
 from escala.core.readable import counted
+from escala.experiment.unused import idle_probes, unread_knobs
 from escala.record import estimate, estimate_disk, estimate_memory
 from escala.runtime import launch, slurm
 from escala.workflow import graph
@@ -49,10 +50,10 @@ def print_estimate():
     """Print the estimated time of the runs of this call, and unread knobs."""
     for name in dict.fromkeys(run.experiment for run in requested_runs(needed_only=True)):
         # The variants of a calibration are made from those of its experiment.
-        unread = [] if name.endswith(calibration.SUFFIX) else named_experiment(name).unread_knobs()
+        unread = [] if name.endswith(calibration.SUFFIX) else unread_knobs(named_experiment(name))
         for variant, knob in unread:
             print(f"{name}: variants.{variant}.{knob} is set, and no run of the variant reads it.")
-        for probe in named_experiment(name).idle_probes():
+        for probe in idle_probes(named_experiment(name)):
             print(f"{name}: {probe} is enabled, and applies to no run of the experiment.")
     for e in pilots():
         most = e.settings["pairs"]["at_most"]

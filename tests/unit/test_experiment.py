@@ -27,6 +27,7 @@ from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
 from escala.experiment.schema import _merged, completed, composed, with_python_patterns
+from escala.experiment.unused import unread_knobs
 from escala.probes import PROBES
 from escala.record.matches import Identity, Matches
 from escala.strategies.knobs import complete, read_by_run
@@ -1598,4 +1599,4 @@ def test_knobs_that_no_run_reads_are_told(strategy, unread):
         "other": {"communication": "ring", "compression": "fp16", "bind": False},
     }
     settings["configurations"] = [{"strategy": strategy, "layouts": ["1x1"]}]
-    assert sorted(Experiment(settings, "e.yaml").unread_knobs()) == unread
+    assert sorted(unread_knobs(Experiment(settings, "e.yaml"))) == unread

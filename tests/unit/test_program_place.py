@@ -11,6 +11,7 @@ import pytest
 
 from escala.core.errors import InputError
 from escala.experiment import Experiment
+from escala.experiment.unused import idle_probes
 from escala.runtime import launch
 from escala.runtime.layout import Layout
 from escala.runtime.placement import Node, places
@@ -227,5 +228,5 @@ def test_probes_that_need_the_inside_of_a_step_are_told_to_be_idle(tmp_path):
         "references": [{"strategy": "processes", "layout": "1x1"}],
     } | {name: {"enabled": True} for name in asked}
     found = Experiment(settings, tmp_path / "experiment.yaml")
-    assert found.idle_probes() == ["clocks", "collectives"]
+    assert idle_probes(found) == ["clocks", "collectives"]
     assert {run.instrument for name in asked for run in found.probed(name)} == set(asked[2:])

@@ -1,0 +1,151 @@
+"""Expand the settings of an experiment into its runs, in the order of the file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from escala.experiment.references import (
+    DEFAULT_REFERENCES,
+    NATIVE,
+    ONE_PROCESS,
+    Configuration,
+    Reference,
+)
+from escala.experiment.runs import Pair, Run, configuration_of, is_compared
+from escala.probes import PROBES
+from escala.runtime.layout import Layout
+from escala.strategies import STRATEGIES
+from escala.workloads import WORKLOADS
+
+Settings = Mapping[str, Any]
+
+
+def tasks(settings: Settings) -> list[tuple[str, str]]:
+    """Return each dataset with each workload that reads data of its kind."""
+    return [
+        (dataset, workload)
+        for dataset, described in settings["datasets"].items()
+        for workload in settings["workloads"]
+        if WORKLOADS[workload].data_kind == described["kind"]
+    ]
+
+
+def configurations(settings: Settings, workload: str) -> list[Configuration]:
+    """Return the configurations that a workload runs in, of the strategies that can train it.
+
+    Only layouts of several nodes use a network. A fit is one process, and no knob changes its
+    result: it runs as `single` `1x1`, under the first variant of that configuration.
+    """
+    kind = WORKLOADS[workload].kind
+    found = [
+        Configuration(entry["strategy"], layout, variant, network)
+        for entry in settings["configurations"]
+        if kind in STRATEGIES[entry["strategy"]].trains_by
+        for layout in entry["layouts"]
+        for variant in entry.get("variants", settings["variants"])
+        for network in (
+            entry.get("networks", settings["networks"])
+            if Layout.parse(layout).nodes > 1
+            else [NATIVE]
+        )
+    ]
+    return found if kind != "fit" else [each for each in found if each[:2] == ONE_PROCESS][:1]
+
+
+def references(settings: Settings) -> list[Reference]:
+    """Return the references of an experiment, the main one first.
+
+    Programs that are never run as `single` are compared with their own strategies on one process,
+    if the experiment lists no references.
+    """
+    if listed := settings.get("references"):
+        return listed
+    programs = all(WORKLOADS[name].kind == "command" for name in settings["workloads"])
+    alone = {
+        entry["strategy"]
+        for entry in settings["configurations"]
+        if ONE_PROCESS[1] in entry["layouts"]
+    }
+    if not programs or not alone or ONE_PROCESS[0] in alone:
+        return list(DEFAULT_REFERENCES)
+    return [{"strategy": name, "layout": ONE_PROCESS[1]} for name in sorted(alone)]
+
+
+def _cells(settings: Settings, **last: Any) -> Iterator[Run]:
+    for dataset, workload in tasks(settings):
+        for configuration in configurations(settings, workload):
+            yield Run(settings["experiment"], dataset, workload, *configuration, **last)
+
+
+def timing_runs(settings: Settings) -> list[Run]:
+    """Return every timing run outside ladders, without duplicates.
+
+    A fit draws no random numbers, and its time is not compared, so it is repeated only on other
+    splits.
+    """
+    return [
+        run
+        for repeat in range(1, settings["repeats"] + 1)
+        for run in _cells(settings, repeat=repeat)
+        if is_compared(run) or repeat <= len(settings["datasets"][run.dataset]["split"]["seeds"])
+    ]
+
+
+def probe_runs(settings: Settings, probe: str) -> list[Run]:
+    """Return every possible run of a probe; with its setting `repeats`, so many of each."""
+    repeats = settings[probe].get("repeats")
+    return [
+        run
+        for repeat in (range(1, repeats + 1) if repeats else [None])
+        for run in _cells(settings, repeat=repeat, instrument=probe)
+        if PROBES[probe].applies(run, STRATEGIES[run.strategy])
+    ]
+
+
+def pairs(settings: Settings) -> list[Pair]:
+    """Return the pairs of every ladder: neighbouring rungs, and the ends if these are others."""
+    found = []
+    for ladder, rungs in settings["ladders"].items():
+        for number, (before, after) in enumerate(itertools.pairwise(rungs), start=1):
+            sides = configuration_of(before), configuration_of(after)
+            change = after.get("label") or _change(*sides, settings["variants"])
+            found.append(Pair(f"{ladder}-{number}", ladder, number, *sides, change))
+        if len(rungs) > 2:
+            ends = configuration_of(rungs[0]), configuration_of(rungs[-1])
+            found.append(Pair(f"{ladder}-ends", ladder, None, *ends, None))
+    return found
+
+
+def _change(before: Configuration, after: Configuration, variants: Mapping[str, dict]) -> str:
+    """Return which settings of two rungs differ, each as `key: old → new`."""
+    old, new = (
+        {name: getattr(each, name) for name in ("strategy", "layout", "network")}
+        | variants[each.variant]
+        for each in (before, after)
+    )
+    changes = (
+        f"{key}: {json.dumps(old.get(key))} → {json.dumps(new.get(key))}"
+        for key in old | new
+        if old.get(key) != new.get(key)
+    )
+    return ", ".join(changes) or "nothing"
+
+
+def ladder_runs(settings: Settings) -> list[Run]:
+    """Return every run of the ladders' pairs, in the order of execution.
+
+    Each pair is timed in its own series. If all rungs took turns, the product of the neighbours'
+    ratios would equal the ratio of the ends by arithmetic. The first side of a pair alternates.
+    """
+    found = pairs(settings)
+    return [
+        Run(settings["experiment"], dataset, workload, *configuration, repeat, pair=pair.name)
+        for dataset, workload in tasks(settings)
+        if WORKLOADS[workload].kind != "fit"
+        for pair in found
+        for repeat in range(1, settings["repeats"] + 1)
+        for configuration in (pair.before, pair.after)[:: 1 if repeat % 2 else -1]
+    ]

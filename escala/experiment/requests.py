@@ -1,0 +1,99 @@
+"""The request of a run: all that determines its result, except its data and the code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from escala.data import kind_of
+from escala.experiment import folders
+from escala.experiment.runs import Run
+from escala.experiment.schema import program_schema
+from escala.probes import PROBES
+from escala.runtime.layout import Layout
+from escala.strategies.knobs import read_by_run
+from escala.workloads import WORKLOADS
+from escala.workloads.program_environment import identity
+
+#: Settings of a workload that a variant may override, by how it is trained.
+_OVERRIDDEN = {
+    "steps": ("batch", "learning_rate", "checkpoint_epochs"),
+    "fit": (),
+    "command": ("batch",),
+}
+# A layout of one node uses no network, even if the experiment defines a network `native`.
+_NO_LINK = {"interface": None, "rate": None, "steps": None}
+
+
+def request(settings: Mapping[str, Any], run: Run, training: Mapping[str, Any]) -> dict:
+    """Return the request of a run. A probe run takes one epoch, or some steps of it.
+
+    Parameters
+    ----------
+    settings : of the experiment.
+    training : how the run trains, as `run_settings` returns it.
+    """
+    return {
+        **asdict(run),
+        **training,
+        "launcher": settings["launcher"],
+        "oversubscribe": settings["oversubscribe"],
+        "probe_settings": probe_settings(settings, run),
+        **_program(settings["datasets"][run.dataset], run),
+    }
+
+
+def run_settings(settings: Mapping[str, Any], run: Run) -> dict:
+    """Return how a run trains: its settings, the knobs it reads, its link and number of steps."""
+    kind = WORKLOADS[run.workload].kind
+    # The content of the folder determines the run, not its path; so does that of a program.
+    apart = {folders.PATH, *(program_schema()["properties"] if kind == "command" else ())}
+    workload, variant = settings["workloads"][run.workload], settings["variants"][run.variant]
+    training = {key: value for key, value in workload.items() if key not in apart}
+    training |= {key: variant[key] for key in _OVERRIDDEN[kind] if key in variant}
+    several = Layout.parse(run.layout).nodes > 1
+    link = settings["networks"][run.network] if several else _NO_LINK
+    steps = link["steps"]
+    if run.instrument:
+        steps = PROBES[run.instrument].steps(probe_settings(settings, run)) or steps
+    if (run.instrument or steps) and kind != "command":
+        short = {"epochs": 1, "validate": False, "save_model": False, "checkpoint_epochs": None}
+        left_out = ("target_accuracy", "early_stopping")
+        training = {k: v for k, v in training.items() if k not in left_out} | short
+    knobs = {key: value for key, value in variant.items() if key not in _OVERRIDDEN["steps"]}
+    return {
+        "training": training,
+        "knobs": read_by_run(knobs, run.strategy, run.workload),
+        "link": {key: link[key] for key in ("interface", "rate")},
+        "max_steps": None if kind == "command" else steps,
+    }
+
+
+def probe_settings(settings: Mapping[str, Any], run: Run) -> dict | None:
+    """Return the settings that determine a run of a probe; None for a timing run.
+
+    Those that are declared with `of_run: false` do not, and neither does `enabled`.
+    """
+    if run.instrument is None:
+        return None
+    declared = PROBES[run.instrument].settings["properties"]
+    return {
+        key: value
+        for key, value in settings[run.instrument].items()
+        if key != "enabled" and declared[key].get("of_run", True)
+    }
+
+
+def _program(dataset: Mapping[str, Any], run: Run) -> dict:
+    """Return what determines the results of a program, and where it and its data are."""
+    declared = WORKLOADS[run.workload]
+    if declared.kind != "command":
+        return {}
+    program, kind = declared.program(), kind_of(dataset).load("settings")
+    paths = kind.paths(dataset) if hasattr(kind, "paths") else {}
+    where = {name: str(path) for name, path in paths.items()}
+    return {
+        "program": identity(program),
+        "start": {"program": program.as_plan(), "paths": where},
+    }
