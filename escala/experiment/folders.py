@@ -19,13 +19,13 @@ from escala.core.files import read_yaml
 from escala.data.paths import expanded_path
 from escala.experiment.plain import read
 from escala.experiment.schema import (
-    NAME_RULE,
     completed,
     is_allowed,
     is_name,
     program_schema,
     with_python_patterns,
 )
+from escala.experiment.schema_errors import NAME_RULE
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "declarations"
 PATH, COMMAND = "path", "command"
@@ -66,7 +66,7 @@ WORKLOADS = Part(plugins.WORKLOADS, "workload", ("model.py",), workloads.WORKLOA
 
 
 def adopt(settings: Any, origin: str) -> None:
-    """Add the kinds and workloads that an experiment names by a `path`.
+    """Add the kinds and workloads that an experiment names by a `path`, and its programs.
 
     Parameters
     ----------
@@ -90,22 +90,20 @@ def adopt(settings: Any, origin: str) -> None:
 
 
 def _add_program(name: str, entry: Mapping[str, Any], where: str) -> None:
-    """Add a program that an experiment declares; the experiment's schema checks it afterwards.
-
-    Raises
-    ------
-    InputError : the name is not allowed, or is that of another workload.
-    """
-    if not is_name(name):
-        raise InputError(where, name, "not allowed as a name", NAME_RULE)
+    """Add a program that an experiment declares; the experiment's schema checks it afterwards."""
+    _require_name(name, where)
     keys = program_schema()["properties"]
     declared = {key: value for key, value in entry.items() if key in keys} | {"where": where}
     known = workloads.WORKLOADS.get(name)
     if known and {**known.declared, "where": where} != declared:
-        raise InputError(
-            where, name, "is the name of another workload already", "choose another name"
-        )
+        reason = "is the name of another workload already"
+        raise InputError(where, name, reason, "choose another name")
     workloads.add_program(name, declared)
+
+
+def _require_name(name: str, where: str) -> None:
+    if not is_name(name):
+        raise InputError(where, name, "not allowed as a name", NAME_RULE)
 
 
 def add(part: Part, name: str, path: Any, where: str) -> None:
@@ -121,26 +119,22 @@ def add(part: Part, name: str, path: Any, where: str) -> None:
     ------
     InputError : as `adopt`.
     """
-    if not is_name(name):
-        raise InputError(where, name, "not allowed as a name", NAME_RULE)
+    _require_name(name, where)
     where = f"{where}.{PATH}"
     if not isinstance(path, str) or not path:
         raise InputError(where, path, "is no path", f"give the folder of the {part.word}")
     folder = Path(expanded_path(path, where)).resolve()
     if not folder.is_dir():
-        raise InputError(
-            where,
-            path,
-            f"there is no folder {folder}",
-            f"give the folder that holds {part.declaration}",
-        )
+        remedy = f"give the folder that holds {part.declaration}"
+        raise InputError(where, path, f"there is no folder {folder}", remedy)
     is_program = part is WORKLOADS and _is_program(folder)
     for file in (part.declaration, *(() if is_program else part.files)):
         if not (folder / file).is_file():
-            raise InputError(
-                where, path, f"holds no {file}", f"add it, as {GUIDES[part.key]} shows"
-            )
-    _check_name(part, name, folder, where)
+            remedy = f"add it, as {GUIDES[part.key]} shows"
+            raise InputError(where, path, f"holds no {file}", remedy)
+    if name in part.known and part.known[name].folder.resolve() != folder:
+        reason = f"is the name of the {part.word} in {part.known[name].folder} already"
+        raise InputError(where, name, reason, "choose another name")
     if is_program:
         file = folder / part.declaration
         completed(read(file), with_python_patterns(program_schema()), str(file))
@@ -159,16 +153,6 @@ def _is_program(folder: Path) -> bool:
     return isinstance(found, Mapping) and found.get("trained_by") == "command"
 
 
-def _check_name(part: Part, name: str, folder: Path, where: str) -> None:
-    if name in part.known and part.known[name].folder.resolve() != folder:
-        raise InputError(
-            where,
-            name,
-            f"is the name of the {part.word} in {part.known[name].folder} already",
-            "choose another name",
-        )
-
-
 def declaration(part: Part, folder: Path) -> dict:
     """Return what a folder declares, with the defaults of the declaration filled in.
 
@@ -180,61 +164,55 @@ def declaration(part: Part, folder: Path) -> dict:
     return completed(read(file), _schema(file.stem), str(file))
 
 
-def _check_declaration(part: Part, folder: Path) -> None:
-    """Refuse a declaration that says less, or other things, than those of the project.
+@cache
+def _schema(name: str) -> dict:
+    return with_python_patterns(read_yaml(SCHEMAS / f"{name}.schema.yaml"))
 
-    Raises
-    ------
-    InputError : as `declaration`, or the settings are not described by a schema that serves.
-    """
+
+def _check_declaration(part: Part, folder: Path) -> None:
+    """Refuse a declaration that says less, or other things, than those of the project."""
     file, declared = folder / part.declaration, declaration(part, folder)
-    settings, knobs = declared["settings"], {"properties": declared.get("knobs", {})}
-    if settings["additionalProperties"]:
-        raise InputError(
-            f"{file}: settings.additionalProperties",
-            True,
-            "a misspelt setting would be accepted",
-            "write additionalProperties: false",
-        )
-    for key, schema in {"settings": settings, "knobs": knobs}.items():
+    parts = {
+        "settings": declared["settings"],
+        "knobs": {"properties": declared.get("knobs", {})},
+    }
+    for key, schema in parts.items():
         try:
             Draft202012Validator.check_schema(schema)
         except SchemaError as error:
-            where = ".".join(map(str, [key, *error.absolute_path]))
-            raise InputError(
-                f"{file}: {where}",
-                error.instance,
-                f"is not JSON Schema: {error.message}",
-                "write it as the declarations of the project do",
-            ) from None
-    for where, value, reason, remedy in _faults(part, settings, knobs):
+            where = ".".join(map(str, [f"{file}: {key}", *error.absolute_path]))
+            reason = f"is not JSON Schema: {error.message}"
+            remedy = "write it as the declarations of the project do"
+            raise InputError(where, error.instance, reason, remedy) from None
+    for where, value, reason, remedy in _faults(part, parts):
         raise InputError(f"{file}: {where}", value, reason, remedy)
-    for where, schema in [*_defaults(settings, "settings"), *_defaults(knobs, "knobs")]:
-        if not is_allowed(schema["default"], schema):
-            raise InputError(
-                f"{file}: {where}.default",
-                schema["default"],
-                "is not what the schema beside it allows",
-                "give a value that it allows",
-            )
 
 
-def _faults(part: Part, settings: dict, knobs: dict) -> Iterator[tuple[str, object, str, str]]:
+def _faults(part: Part, parts: dict[str, dict]) -> Iterator[tuple[str, object, str, str]]:
     """Yield the place, value, reason and remedy of each fault of the declared schemas."""
+    settings = parts["settings"]
+    if settings["additionalProperties"]:
+        reason, remedy = "a misspelt setting would be accepted", "write additionalProperties: false"
+        yield "settings.additionalProperties", True, reason, remedy
     required = settings.get("required", [])
-    for name, setting in settings["properties"].items():
+    for name, setting in settings["properties"].items() if part is WORKLOADS else ():
         where = f"settings.properties.{name}"
-        if name == PATH and part is WORKLOADS:
+        if name == PATH:
             yield where, name, "names the folder of the workload", "choose another name"
-        elif "default" not in setting and name not in required and part is WORKLOADS:
+        elif "default" not in setting and name not in required:
             remedy = "add a default, or add it to required"
             yield where, name, "is not required and has no default", remedy
-    for where, schema in {"settings": settings, "knobs": knobs}.items():
-        for key, value in _pairs(schema):
+    for where, schema in parts.items():
+        for key, value in _texts(schema):
             if key == "$ref" and value not in ("#/$defs/name", "#/$defs/count_by_class"):
                 yield where, value, "is no definition of an experiment's schema", "write it out"
             if key in _SCHEMA_IDENTIFIERS:
                 yield where, value, f"{key} is not for parts of a schema", "leave it out"
+    for where, schema in parts.items():
+        for place, each in _defaults(schema, where):
+            if not is_allowed(each["default"], each):
+                reason = "is not what the schema beside it allows"
+                yield f"{place}.default", each["default"], reason, "give a value that it allows"
 
 
 def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[str, dict]]:
@@ -242,26 +220,20 @@ def _defaults(schema: Mapping[str, Any] | bool, where: str) -> Iterator[tuple[st
     if isinstance(schema, bool):
         return
     for name, each in schema.get("properties", {}).items():
-        place = f"{where}.{name}"
-        if isinstance(each, bool):
-            continue
-        if "default" in each:
-            yield place, each
-        yield from _defaults(each, place)
+        if not isinstance(each, bool) and "default" in each:
+            yield f"{where}.{name}", each
+        yield from _defaults(each, f"{where}.{name}")
     for alternative in schema.get("oneOf", []):
         yield from _defaults(alternative, where)
 
 
-def _pairs(node: Any) -> Iterator[tuple[str, Any]]:
+def _texts(node: Any) -> Iterator[tuple[str, str]]:
     """Yield every key of a tree with a value that is text."""
     if isinstance(node, dict):
-        for key, value in node.items():
-            if isinstance(value, str):
-                yield key, value
-            yield from _pairs(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _pairs(value)
+        yield from ((key, value) for key, value in node.items() if isinstance(value, str))
+        node = list(node.values())
+    for value in node if isinstance(node, list) else ():
+        yield from _texts(value)
 
 
 def _check_code(folder: Path) -> None:
@@ -298,15 +270,8 @@ def _check_settings(kind: data.Kind, folder: Path) -> None:
         reason = f"cannot be imported: {user_code.message(error)}"
         raise InputError(where, file.name, reason, "mend it") from error
     needed = ("check", "preparation", "prepared_from", "size")
-    if kind.has("source"):
-        needed += ("acquisition", "inputs")
+    needed += ("acquisition", "inputs") if kind.has("source") else ()
     for name in needed:
         if not callable(getattr(module, name, None)):
-            raise InputError(
-                file, name, "is no function in it", f"add it, as {GUIDES[KINDS.key]} shows"
-            )
-
-
-@cache
-def _schema(name: str) -> dict:
-    return with_python_patterns(read_yaml(SCHEMAS / f"{name}.schema.yaml"))
+            remedy = f"add it, as {GUIDES[KINDS.key]} shows"
+            raise InputError(file, name, "is no function in it", remedy)

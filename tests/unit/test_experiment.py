@@ -26,7 +26,7 @@ from escala.experiment import Experiment, Pair, Run, check_name, load, named, re
 from escala.experiment.files import ROOT, files_by_name
 from escala.experiment.references import ONE_PROCESS
 from escala.experiment.schema import SCHEMA as SCHEMA_FILE
-from escala.experiment.schema import _merged, completed, composed, with_python_patterns
+from escala.experiment.schema import completed, composed, merged, with_python_patterns
 from escala.experiment.unused import unread_knobs
 from escala.probes import PROBES
 from escala.record.matches import Identity, Matches
@@ -475,7 +475,7 @@ def test_settings_that_are_merged_may_differ_in_type():
     """A setting that all kinds share is declared otherwise by a kind outside the project."""
     first = {"type": ["object"], "additionalProperties": {"type": "integer"}, "allOf": [{}]}
     other = {"type": "object", "additionalProperties": False, "allOf": [{}, {"minItems": 1}]}
-    assert _merged(first, other) == first | {"allOf": other["allOf"]}
+    assert merged(first, other) == first | {"allOf": other["allOf"]}
 
 
 @pytest.mark.parametrize(
