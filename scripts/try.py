@@ -20,9 +20,7 @@ from escala import cli, lab, trial
 from escala.core.children import die_with_parent
 from escala.core.files import atomic
 from escala.experiment import Experiment, draft_program
-from escala.experiment.draft import text
 from escala.workloads.program import PLACEHOLDERS
-from scripts.new import draft_of_program, require_place
 
 EXAMPLES = f"""\
 examples:
@@ -56,25 +54,25 @@ Results are in results/NAME/ of the working directory.
 
 def main() -> int:
     arguments = _parsed(sys.argv[1:])
-    drafted = draft_of_program(arguments.command, arguments)
-    experiment = Experiment(drafted.settings, drafted.file)
-    content = text(drafted.settings, drafted.notes, "escala try")
+    drafted = draft_program.draft(arguments.command, arguments)
+    file = draft_program.file_of(drafted)
+    experiment = Experiment(drafted.settings, file)
     for sentence in drafted.said:
         _say(sentence)
     if arguments.dry:
         print("\n".join(trial.starts(experiment)))
         return 0
-    require_place(drafted.file, drafted.name, content, arguments.force)
+    content = drafted.checked(file, arguments.force, "escala try")
     here = " on this machine, and not on a node" if arguments.profile else ""
     _say(f"One run of one process{here}, to see whether the command works.")
     for sentence in trial.report(trial.tried(experiment), experiment):
         _say(sentence)
-    with atomic(drafted.file) as temporary:
+    with atomic(file) as temporary:
         temporary.write_text(content, encoding="utf-8")
-    _say(f"Written: {drafted.file}")
+    _say(f"Written: {file}")
     began = time.time()
-    code = _measured(drafted.file, arguments)
-    _print_answer(Path("results", drafted.name), drafted.file, 0 if code == 0 else began)
+    code = _measured(file, arguments)
+    _print_answer(Path("results", drafted.name), file, 0 if code == 0 else began)
     return code
 
 

@@ -9,15 +9,15 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
-from escala.experiment import launchers
-from escala.experiment.draft import PROCESSES, THREADS
-from escala.experiment.program_files import files_read
+from escala.core.variables import CALLERS_PATH
+from escala.experiment import launchers, program_source
+from escala.experiment.draft import PROCESSES, THREADS, Draft, compared
+from escala.experiment.launchers import OWN
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
@@ -25,6 +25,7 @@ from escala.workloads.program import Program
 
 #: What is compared, and for how long, unless the options tell otherwise.
 EPOCHS, ROWS, REPEATS = 3, 64, 7
+ONE = "single"
 _SECONDS = 20
 _EXECUTABLE = "import sys; print(sys.executable)"
 #: Strategies by the options that name them.
@@ -34,41 +35,15 @@ STRATEGY_OPTIONS = {
     "--horovod": ("horovod-mpi", "Horovod over MPI"),
     "--tf-config": ("tf-config", "TensorFlow's MultiWorkerMirroredStrategy: TF_CONFIG"),
     "--launcher": (
-        "own-launcher",
+        OWN,
         "the command starts its ranks itself (torchrun, accelerate launch, mp.spawn, …), with "
         "{ranks_of_node} or {ranks} for their number",
     ),
 }
-ONE, OWN = "single", "own-launcher"
 #: Placeholders that let a program train the same rows with any number of ranks.
 _BATCH = {"rows", "rows_of_rank"}
 _ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _PLAIN_WORD = re.compile(r"[^\s'\"\\]+")
-
-
-@dataclass(frozen=True)
-class Draft:
-    """An experiment on a program.
-
-    Attributes
-    ----------
-    settings : of the experiment.
-    notes : comments of its file by key, below those of the schema.
-    said : sentences on what was taken for known, and on what the program cannot vary.
-    """
-
-    settings: dict[str, Any]
-    notes: dict[str, str]
-    said: list[str]
-
-    @property
-    def name(self) -> str:
-        return self.settings["experiment"]
-
-    @property
-    def file(self) -> Path:
-        """The file for it in the working directory."""
-        return Path(f"escala-{self.name}.yaml")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -83,46 +58,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--strategy", choices=usable, metavar="NAME", help=f"one of {', '.join(usable)}"
     )
     size = parser.add_argument_group("what is compared")
-    size.add_argument(
-        "--processes", type=_count, metavar="N", help="and threads; default: the cores there are"
-    )
-    size.add_argument(
-        "--nodes", type=_count, default=1, metavar="N", help="of a cluster, besides one node"
-    )
-    size.add_argument("--epochs", type=_count, help=f"for {{epochs}}; default: {EPOCHS}")
-    size.add_argument(
-        "--rows", type=_count, help=f"of a step, over all ranks, for {{rows}}; default: {ROWS}"
-    )
-    size.add_argument("--repeats", type=_count, help=f"of each configuration; default: {REPEATS}")
+    for option, default, text in (
+        ("--processes", None, "and threads; default: the cores there are"),
+        ("--nodes", 1, "of a cluster, besides one node"),
+        ("--epochs", None, f"for {{epochs}}; default: {EPOCHS}"),
+        ("--rows", None, f"of a step, over all ranks, for {{rows}}; default: {ROWS}"),
+        ("--repeats", None, f"of each configuration; default: {REPEATS}"),
+    ):
+        size.add_argument(option, type=_count, default=default, metavar="N", help=text)
     about = parser.add_argument_group("the program")
+    example = "'epoch \\d+ loss (?P<loss>[0-9.]+)'"
     about.add_argument(
-        "--epoch-ends",
-        "--regex",
-        metavar="REGEX",
-        help="finds the line that ends an epoch, such as 'epoch \\d+ loss (?P<loss>[0-9.]+)'",
-    )
+        "--epoch-ends", "--regex", metavar="REGEX",
+        help=f"finds the line that ends an epoch, such as {example}",
+    )  # fmt: skip
     about.add_argument("--step-ends", metavar="REGEX", help="the same for each step")
     about.add_argument(
         "--python", metavar="PATH", help="its interpreter; default: python of this shell"
     )
     about.add_argument(
-        "--variable",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="of this shell, which the program needs; may be given several times",
-    )
-    about.add_argument(
         "--terminal", action="store_true", help="for a program that holds its output back otherwise"
     )
-    about.add_argument(
-        "--data",
-        action="append",
-        default=[],
-        metavar="NAME=PATH",
-        help="a file or folder of data, for {data.NAME}; may be given several times",
-    )
     about.add_argument("--name", help="of the experiment; default: that of the script")
+    for option, metavar, text in (
+        ("--variable", "NAME", "of this shell, which the program needs"),
+        ("--data", "NAME=PATH", "a file or folder of data, for {data.NAME}"),
+    ):
+        text += "; may be given several times"
+        about.add_argument(option, action="append", default=[], metavar=metavar, help=text)
 
 
 def _count(text: str) -> int:
@@ -131,17 +94,21 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def draft(command: Sequence[str], options: argparse.Namespace, path: str | None) -> Draft:
-    """Return the smallest experiment on a program that is started in the working directory.
+def file_of(draft: Draft) -> Path:
+    """Return the file for a program's draft in the working directory."""
+    return Path(f"escala-{draft.name}.yaml")
+
+
+def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
+    """Draft the smallest experiment on a program that is started in the working directory.
 
     It compares one process on one core with the same on as many cores as there are, and with as
     many processes, if it is known how these find each other.
 
     Parameters
     ----------
-    command : its words, or one text.
+    command : its words, or one text. Programs are looked for where the shell of the user does.
     options : those of `add_options`.
-    path : where the shell of the user looks for programs, as its PATH.
 
     Raises
     ------
@@ -150,75 +117,76 @@ def draft(command: Sequence[str], options: argparse.Namespace, path: str | None)
     """
     folder, words = Path.cwd(), _words(command)
     found = launchers.known(words, options.strategy, folder)
-    words, python = _interpreter(found.command, options.python, path)
+    words, python = _interpreter(found.command, options.python)
     strategy, said = found.strategy or ONE, list(found.said)
     if python and not options.python:
         said.append(f"Its interpreter is {python}; --python names another.")
-    program = _program(words, folder, options)
+    data = dict(map(_path, options.data))
+    program = _program(words, folder, data)
     if strategy == OWN and not set(launchers.NUMBERS) & program.named:
         if options.strategy:
-            raise InputError(
-                "--launcher",
-                shlex.join(words),
-                "always starts the same number of ranks",
-                "put {ranks_of_node} in the place of the number, as in torchrun "
-                "--nproc-per-node {ranks_of_node} train.py",
+            reason = "always starts the same number of ranks"
+            remedy = (
+                "put {ranks_of_node} in the place of the number, as in torchrun --nproc-per-node "
+                "{ranks_of_node} train.py"
             )
+            raise InputError("--launcher", shlex.join(words), reason, remedy)
         said.append("To vary the number of its ranks, name {ranks_of_node} in the command.")
         strategy = ONE
     processes = _processes(options, said)
     said += _limits(program, strategy, options)
-    name = options.name or _name(words, folder)
-    workload = {"command": text_of(words), "directory": "."}
-    workload |= {"files": files_read(words, folder)}
-    environment = {"python": python} if python else {}
-    environment |= {"variables": options.variable} if options.variable else {}
-    workload |= {"environment": environment} if environment else {}
-    workload |= {"epochs": options.epochs or EPOCHS} if "epochs" in program.named else {}
-    if _BATCH & program.named:
-        workload["batch"] = {"rows": options.rows or ROWS, "per": "global"}
-    for key in ("epoch_ends", "step_ends"):
-        if pattern := getattr(options, key):
-            workload[key] = pattern
-    workload |= {"terminal": True} if options.terminal else {}
-    title, configurations = _compared(strategy, processes, options.nodes, _title(words, folder))
-    data = dict(_path(each) for each in options.data)
-    settings = {
-        "experiment": name,
-        "title": title,
-        "repeats": options.repeats or REPEATS,
-        "time_limit_minutes": 60,
-        "datasets": {
-            "files" if data else "none": {"kind": "files"} | ({"paths": data} if data else {})
+    title = _title(words, folder)
+    stem = title.removesuffix(Path(title).suffix)
+    name = options.name or re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:50] or "program"
+    what, configurations = _configurations(strategy, processes, options.nodes)
+    settings = compared(
+        name,
+        f"Do more {what} pay for {title}?",
+        options.repeats or REPEATS,
+        strategy,
+        processes,
+        dataset={"files": {"kind": "files", "paths": data}}
+        if data
+        else {"none": {"kind": "files"}},
+        workloads={
+            name if name not in WORKLOADS else f"{name}-program": {
+                "command": " ".join(map(_quoted, words)),
+                "directory": ".",
+                "files": program_source.files_read(words, folder),
+                **_workload(program, python, options),
+            }
         },
-        "workloads": {name if name not in WORKLOADS else f"{name}-program": workload},
-        "variants": {
-            PROCESSES: {"cores_per_process": 1},
-            **({THREADS: {"cores_per_process": processes}} if processes > 1 else {}),
-        },
-        "configurations": configurations,
-        "references": [
-            {"strategy": strategy, "layout": "1x1", "variant": variant}
-            for variant in (PROCESSES, *((THREADS,) if processes > 1 else ()))
-        ],
-    }
-    notes = {
-        "repeats": "A 95 % interval of a ratio needs six pairs. With seven, one may fail.",
-        "files": "Add what else it reads and you may change, such as settings.",
-        "variants": f"`{THREADS}` is the alternative to more processes: one process with threads.",
-    }
+        configurations=configurations,
+    )
+    notes = {"files": "Add what else it reads and you may change, such as settings."}
     return Draft(settings, notes, said)
 
 
-def _program(words: list[str], folder: Path, options: argparse.Namespace) -> Program:
-    """Return the program of a command that names known placeholders and the data of options."""
+def _workload(program: Program, python: str | None, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a program's workload that the options give."""
+    found: dict[str, Any] = {}
+    environment = {"python": python} if python else {}
+    environment |= {"variables": options.variable} if options.variable else {}
+    if environment:
+        found["environment"] = environment
+    if "epochs" in program.named:
+        found["epochs"] = options.epochs or EPOCHS
+    if _BATCH & program.named:
+        found["batch"] = {"rows": options.rows or ROWS, "per": "global"}
+    for key in ("epoch_ends", "step_ends", "terminal"):
+        if value := getattr(options, key):
+            found[key] = value
+    return found
+
+
+def _program(words: list[str], folder: Path, data: dict[str, str]) -> Program:
+    """Return the program of a command that names known placeholders and data."""
     try:
         program = Program.of({"command": words}, folder, "")
     except InputError as error:
         raise InputError("command", error.value, error.reason, error.remedy) from None
-    given = dict(map(_path, options.data))
     for name in program.data:
-        if name not in given:
+        if name not in data:
             reason = "no --data gives its path"
             raise InputError("command", f"{{data.{name}}}", reason, f"add --data {name}=PATH")
     return program
@@ -242,9 +210,7 @@ def _words(command: Sequence[str]) -> list[str]:
     return ["env", *words] if _ASSIGNED.fullmatch(words[0]) else words
 
 
-def _interpreter(
-    words: Sequence[str], asked: str | None, path: str | None
-) -> tuple[list[str], str | None]:
+def _interpreter(words: Sequence[str], asked: str | None) -> tuple[list[str], str | None]:
     """Return the command and its interpreter of Python, None if it needs none.
 
     A command that names an interpreter by its path names it as `python`.
@@ -254,19 +220,19 @@ def _interpreter(
         asked, words[0] = asked or str(Path(first).absolute()), "python"
     if asked:
         return words, asked
+    path = os.environ.get(CALLERS_PATH, os.environ.get("PATH", os.defpath))
+    found = shutil.which(first, path=path)
     place = next((n for n, word in enumerate(words) if launchers.PYTHON.fullmatch(word)), None)
     if place is not None:
         # What stands before it, such as `uv run`, may choose another than the PATH does.
-        found = shutil.which(words[0], path=path)
-        return words, found and _itself([found, *words[1 : place + 1]])
+        return words, found and _executable([found, *words[1 : place + 1]])
     # Programs of an environment, such as accelerate, stand beside its interpreter.
-    found = shutil.which(first, path=path)
     beside = Path(found).with_name("python") if found else None
     inside = beside is not None and (beside.parent.parent / "pyvenv.cfg").is_file()
     return words, str(beside) if inside and os.access(beside, os.X_OK) else None
 
 
-def _itself(started: list[str]) -> str | None:
+def _executable(started: list[str]) -> str | None:
     """Return the path of an interpreter by its own word: PATH may hold a program that chooses.
 
     Parameters
@@ -291,12 +257,9 @@ def _processes(options: argparse.Namespace, said: list[str]) -> int:
         said.append(f"--processes {options.processes}: {there} cores are there, so {there}.")
     processes = min(options.processes or there, there)
     if processes == 1:
-        raise InputError(
-            "--processes",
-            options.processes,
-            f"one process on one core has no alternative ({there} available)",
-            "give at least 2, or --nodes 2 on a cluster",
-        )
+        reason = f"one process on one core has no alternative ({there} available)"
+        remedy = "give at least 2, or --nodes 2 on a cluster"
+        raise InputError("--processes", options.processes, reason, remedy)
     return processes
 
 
@@ -319,26 +282,18 @@ def _limits(program: Program, strategy: str, options: argparse.Namespace) -> Ite
         )
 
 
-def _name(words: Sequence[str], folder: Path) -> str:
-    """Return a name by the script, or by the module or program."""
-    title = _title(words, folder)
-    stem = title.removesuffix(Path(title).suffix)
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:50] or "program"
-
-
 def _title(words: Sequence[str], folder: Path) -> str:
-    if file := launchers.script(words, folder):
+    """Return the name of the script, or of the module or program."""
+    if file := program_source.script(words, folder):
         return file.name
-    if module := launchers.module(words):
+    if module := program_source.module(words):
         return module
     first = (word for word in words if word != "env" and not _ASSIGNED.fullmatch(word))
     return Path(next(first, words[0])).name
 
 
-def _compared(
-    strategy: str, processes: int, nodes: int, program: str
-) -> tuple[str, list[dict[str, Any]]]:
-    """Return a title, and the configurations."""
+def _configurations(strategy: str, processes: int, nodes: int) -> tuple[str, list[dict[str, Any]]]:
+    """Return what is compared with one process, and the configurations."""
     layouts = [Layout(1, 1)]
     if not STRATEGIES[strategy].only_one_rank:
         layouts += [Layout(1, processes)] if processes > 1 else []
@@ -346,8 +301,7 @@ def _compared(
     found = [{"strategy": strategy, "layouts": list(map(str, layouts)), "variants": [PROCESSES]}]
     if processes > 1:
         found.append({"strategy": strategy, "layouts": ["1x1"], "variants": [THREADS]})
-    what = "processes" if len(layouts) > 1 else "threads"
-    return f"Do more {what} pay for {program}?", found
+    return "processes" if len(layouts) > 1 else "threads", found
 
 
 def _path(text: str) -> tuple[str, str]:
@@ -357,6 +311,6 @@ def _path(text: str) -> tuple[str, str]:
     return name, path
 
 
-def text_of(words: Sequence[str]) -> str:
-    """Return the words as text that `shlex.split` divides into the same."""
-    return " ".join(word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in words)
+def _quoted(word: str) -> str:
+    """Return a word as text that `shlex.split` takes for one word."""
+    return word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word)

@@ -6,20 +6,19 @@ script imports or calls. Nothing is started.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from escala.core.errors import InputError
-from escala.strategies import STRATEGIES
+from escala.experiment import program_source
 from escala.workloads.program import PLACEHOLDERS
 
 PYTHON = re.compile(r"python[0-9.]*")
 #: Placeholders by which a program that starts its ranks itself learns how many.
 NUMBERS = ("ranks", "ranks_of_node")
-_MPI_PROGRAMS = ("mpirun", "mpiexec", "orterun", "srun")
+OWN = "own-launcher"
 
 
 @dataclass(frozen=True)
@@ -29,61 +28,54 @@ class _Launcher:
     Attributes
     ----------
     strategy : the one that starts the same processes.
-    values : how many words follow an option that has other than none; those in the form
+    flags, one, two : options that no word, one word or two words follow; those in the form
         `--option=value` have none.
-    flags : options without a value.
     python : whether what it starts is a script or, after `-m`, a module of Python.
     """
 
     strategy: str
-    values: dict[str, int]
-    flags: tuple[str, ...]
+    flags: str
+    one: str
+    two: str = ""
     python: bool = False
 
-
-def _ones(*names: str) -> dict[str, int]:
-    return dict.fromkeys(names, 1)
+    def words_after(self, option: str) -> int | None:
+        """Return how many words follow an option, None if it is not known."""
+        for count, options in enumerate((self.flags, self.one, self.two)):
+            if option in options.split():
+                return count
+        return None
 
 
 _TORCHRUN = _Launcher(
     "torch-ddp",
-    _ones(
-        *("--nnodes", "--nproc-per-node", "--node-rank", "--master-addr", "--master-port"),
-        *("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--max-restarts"),
-        *("--monitor-interval", "--start-method", "--log-dir", "--redirects", "--tee", "--role"),
-        *("--local-addr", "--local-ranks-filter", "-r", "-t"),
-    ),
-    ("--standalone", "--use-env", "--module", "--no-python", "-m"),
+    flags="--standalone --use-env --module --no-python -m",
+    one="--nnodes --nproc-per-node --node-rank --master-addr --master-port --rdzv-backend "
+    "--rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --monitor-interval --start-method "
+    "--log-dir --redirects --tee --role --local-addr --local-ranks-filter -r -t",
     python=True,
 )
 _MPIRUN = _Launcher(
     "mpi",
-    {
-        **_ones(
-            "-np", "--np", "-n", "-c", "-N", "-npernode", "--npernode", "-H", "-host", "--host"
-        ),
-        **_ones("-hostfile", "--hostfile", "-machinefile", "--machinefile", "-f", "-ppn", "-x"),
-        **_ones(
-            "-bind-to", "--bind-to", "-map-by", "--map-by", "-rank-by", "--rank-by", "--ntasks"
-        ),
-        **_ones("--nodes", "--cpus-per-task", "--ntasks-per-node", "--mpi", "-p", "-t", "-J", "-G"),
-        **dict.fromkeys(("-mca", "--mca", "-genv", "-env"), 2),
-    },
-    (
-        *("--oversubscribe", "-oversubscribe", "--allow-run-as-root", "-allow-run-as-root"),
-        *("--report-bindings", "--tag-output", "--use-hwthread-cpus", "--display-map", "-q"),
-        *("--exclusive", "--overlap", "-l", "-v"),
-    ),
+    flags="--oversubscribe -oversubscribe --allow-run-as-root -allow-run-as-root --report-bindings "
+    "--tag-output --use-hwthread-cpus --display-map -q --exclusive --overlap -l -v",
+    one="-np --np -n -c -N -npernode --npernode -H -host --host -hostfile --hostfile -machinefile "
+    "--machinefile -f -ppn -x -bind-to --bind-to -map-by --map-by -rank-by --rank-by --ntasks "
+    "--nodes --cpus-per-task --ntasks-per-node --mpi -p -t -J -G",
+    two="-mca --mca -genv -env",
 )
 _HOROVODRUN = _Launcher(
     "horovod-mpi",
-    _ones(
-        *("-np", "--num-proc", "-H", "--hosts", "-hostfile", "--hostfile", "-p", "--ssh-port"),
-        *("--start-timeout", "--network-interface", "--network-interfaces", "--mpi-args"),
-        *("--fusion-threshold-mb", "--cycle-time-ms", "--cache-capacity", "--timeline-filename"),
-    ),
-    ("--gloo", "--mpi", "--verbose", "--use-gloo", "--use-mpi", "--autotune"),
+    flags="--gloo --mpi --verbose --use-gloo --use-mpi --autotune",
+    one="-np --num-proc -H --hosts -hostfile --hostfile -p --ssh-port --start-timeout "
+    "--network-interface --network-interfaces --mpi-args --fusion-threshold-mb --cycle-time-ms "
+    "--cache-capacity --timeline-filename",
 )
+_LAUNCHERS = {
+    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), _TORCHRUN),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "srun"), _MPIRUN),
+    "horovodrun": _HOROVODRUN,
+}
 #: Options of `accelerate launch` that say how many processes there are, and their placeholders.
 _ACCELERATE = {
     "--num_processes": "{ranks}",
@@ -122,77 +114,68 @@ def known(words: Sequence[str], asked: str | None, folder: Path) -> Known:
     ------
     InputError : the command begins with a launcher, and it is not certain what that starts.
     """
-    found = Known(list(words))
-    own = asked == "own-launcher" or any(
+    found, is_module = Known(list(words)), _starts_module(words)
+    itself = words[2] if is_module and len(words) > 2 else Path(words[0]).name
+    own = asked == OWN or any(
         f"{{{name}}}" in word for word in words for name in (*NUMBERS, "nodes", "node")
     )
-    launcher = _launcher(words)
+    launcher = _LAUNCHERS.get(itself)
     if launcher and own:
-        found.strategy = "own-launcher"
-        itself = words[0] if words[1:2] != ["-m"] else words[2]
-        found.said.append(f"{itself} starts the ranks itself (strategy own-launcher).")
+        itself = words[2] if is_module else words[0]
+        found = Known(list(words), OWN, [f"{itself} starts the ranks itself (strategy {OWN})."])
     elif launcher:
         found = _without(launcher, words)
-        if found.strategy == "mpi" and "horovod-mpi" in _by_text(script(found.command, folder)):
+        script = program_source.script(found.command, folder)
+        if found.strategy == "mpi" and "horovod-mpi" in program_source.strategies(script):
             found.strategy = "horovod-mpi"
     elif Path(words[0]).name == "accelerate" and words[1:2] == ["launch"] and not own:
         found = _accelerate(words)
     if asked:
         found.strategy = asked
     elif found.strategy is None:
-        _take_text(found, folder)
+        _take_script(found, folder)
     return found
 
 
-def _launcher(words: Sequence[str]) -> _Launcher | None:
-    name = Path(words[0]).name
-    if PYTHON.fullmatch(name) and words[1:2] == ["-m"]:
-        name = words[2] if len(words) > 2 else ""
-    if name in ("torchrun", "torch.distributed.run", "torch.distributed.launch"):
-        return _TORCHRUN
-    if name in _MPI_PROGRAMS:
-        return _MPIRUN
-    return _HOROVODRUN if name == "horovodrun" else None
+def _starts_module(words: Sequence[str]) -> bool:
+    return bool(PYTHON.fullmatch(Path(words[0]).name)) and words[1:2] == ["-m"]
 
 
 def _without(launcher: _Launcher, words: Sequence[str]) -> Known:
     """Return what a launcher starts, without the launcher and its options."""
-    place = 3 if PYTHON.fullmatch(Path(words[0]).name) else 1
-    python = words[0] if place == 3 else "python"
+    place, python = (3, words[0]) if _starts_module(words) else (1, "python")
     module, plain, strategy = False, not launcher.python, launcher.strategy
     assigned: list[str] = []
     while place < len(words) and words[place].startswith("-") and words[place] != "--":
         word = words[place]
         name = word.replace("_", "-") if launcher.python else word
-        if "=" not in word and name not in launcher.values and name not in launcher.flags:
+        following = 0 if "=" in word else launcher.words_after(name)
+        if following is None:
             raise _unclear(words, f"what follows its option {word} is not certain")
         module = module or name in ("-m", "--module")
         plain = plain or name == "--no-python"
         strategy = "horovod-gloo" if name in ("--gloo", "--use-gloo") else strategy
         if launcher is _MPIRUN and name == "-x":
             assigned += [each for each in words[place + 1 : place + 2] if "=" in each]
-        place += 1 + (0 if "=" in word else launcher.values.get(name, 0))
+        place += 1 + following
     place += words[place : place + 1] == ["--"]
     started = list(words[place:])
     if not started:
         raise _unclear(words, "it starts no program")
     command = started if plain else [python, *(["-m"] if module else []), *started]
     command = ["env", *assigned, *command] if assigned else command
-    said = (
-        f"{' '.join(words[:place])} is left out: Escala starts the ranks itself (strategy "
-        f"{strategy})."
-    )
+    launched = " ".join(words[:place])
+    said = f"{launched} is left out: Escala starts the ranks itself (strategy {strategy})."
     return Known(command, strategy, [said])
 
 
 def _unclear(words: Sequence[str], why: str) -> InputError:
-    return InputError(
-        "command",
-        " ".join(words),
-        f"begins with the launcher {words[0]}, and {why}",
+    reason = f"begins with the launcher {words[0]}, and {why}"
+    remedy = (
         "write what it starts, with --torch, --mpi or --horovod; or keep it: --launcher, with "
-        "{ranks_of_node} in the place of its number of processes",
+        "{ranks_of_node} in the place of its number of processes"
     )
+    return InputError("command", " ".join(words), reason, remedy)
 
 
 def _accelerate(words: Sequence[str]) -> Known:
@@ -203,92 +186,35 @@ def _accelerate(words: Sequence[str]) -> Known:
         name, equals, _ = word.partition("=")
         if word.endswith(".py"):
             # What follows are the script's own options.
-            return _accelerated(words, [*kept, word, *rest])
-        if name.replace("-", "_").replace("__", "--", 1) in _ACCELERATE:
-            if not equals and rest:
-                rest.pop(0)
-            continue
-        kept.append(word)
-    return _accelerated(words, kept)
-
-
-def _accelerated(words: Sequence[str], kept: Sequence[str]) -> Known:
+            kept += [word, *rest]
+            break
+        if name.replace("-", "_").replace("__", "--", 1) not in _ACCELERATE:
+            kept.append(word)
+        elif not equals and rest:
+            rest.pop(0)
     options = [word for pair in _ACCELERATE.items() for word in pair]
     said = (
-        "accelerate launch starts the ranks itself (strategy own-launcher); the numbers of its "
+        f"accelerate launch starts the ranks itself (strategy {OWN}); the numbers of its "
         "processes and machines are Escala's."
     )
-    return Known([*words[:2], *options, *kept], "own-launcher", [said])
+    return Known([*words[:2], *options, *kept], OWN, [said])
 
 
-def _take_text(found: Known, folder: Path) -> None:
+def _take_script(found: Known, folder: Path) -> None:
     """Complete what is known by what the script imports and calls."""
     named = {name for word in found.command for name in PLACEHOLDERS if f"{{{name}}}" in word}
-    file = script(found.command, folder)
-    strategies = _by_text(file)
+    file = program_source.script(found.command, folder)
+    strategies = program_source.strategies(file)
+    said = None
     if len(strategies) == 1:
         [(found.strategy, why)] = strategies.items()
-        found.said.append(f"{file.name} {why}: strategy {found.strategy}.")
+        said = f"{file.name} {why}: strategy {found.strategy}."
     elif strategies:
         several = ", ".join(f"{name} ({why})" for name, why in strategies.items())
-        found.said.append(
-            f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME."
-        )
+        said = f"{file.name} may be started in several ways: {several}. Name one: --strategy NAME."
     elif "ranks_of_node" in named and "rank" not in named:
-        found.strategy = "own-launcher"
-        found.said.append("The command names {ranks_of_node}: strategy own-launcher.")
+        found.strategy, said = OWN, f"The command names {{ranks_of_node}}: strategy {OWN}."
     elif {"rank", "ranks"} & named:
         found.strategy = "processes"
-        found.said.append("The command names its rank or their number: strategy processes.")
-
-
-def script(command: Sequence[str], folder: Path) -> Path | None:
-    """Return the script of Python that a command names, None if it names none that is there."""
-    files = (folder / word for word in command if word.endswith(".py"))
-    return next(filter(Path.is_file, files), None)
-
-
-def module(command: Sequence[str]) -> str | None:
-    """Return the module of Python that a command names after `-m`."""
-    return next(iter(command[command.index("-m") + 1 :]), None) if "-m" in command else None
-
-
-def _by_text(file: Path | None) -> dict[str, str]:
-    """Return the strategies that a script is written for, each with what tells so."""
-    if file is None:
-        return {}
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):
-        return {}
-    names = {name for _, name in imports(tree)}
-    packages = {name.partition(".")[0] for name in names}
-    called = {
-        node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
-    }
-    found = {}
-    if "horovod" in packages:
-        found["horovod-mpi"] = "imports horovod"
-    if "mpi4py" in packages:
-        found["mpi"] = "imports mpi4py"
-    if "MultiWorkerMirroredStrategy" in called:
-        found["tf-config"] = "calls MultiWorkerMirroredStrategy"
-    if "torch" in packages and "init_process_group" in called:
-        itself = "spawn" in called
-        name = "own-launcher" if itself else "torch-ddp"
-        found[name] = "calls spawn" if itself else "calls init_process_group"
-    return {name: why for name, why in found.items() if name in STRATEGIES}
-
-
-def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the level and the name of each module that a script imports, or may import."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((0, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            yield node.level, module
-            inner = (f"{module}.{alias.name}".strip(".") for alias in node.names)
-            yield from ((node.level, name) for name in inner)
+        said = "The command names its rank or their number: strategy processes."
+    found.said += [said] if said else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 
 import numpy as np
@@ -15,11 +14,20 @@ from PIL import Image
 
 from escala.core.errors import InputError
 from escala.experiment import Experiment
-from escala.experiment.draft import DEFAULTS, draft, text
-from escala.experiment.files import ROOT
+from escala.experiment.draft import Draft
+from escala.experiment.draft import text as text_of_draft
+from escala.experiment.draft_data import draft as drafted
 from escala.experiment.recognise import SIMULATED, recognised
 from escala.strategies import STRATEGIES
 from escala.workloads import WORKLOADS
+
+
+def draft(*names: str, **options: object) -> dict:
+    return drafted(*names, **options).settings
+
+
+def text(settings: dict) -> str:
+    return text_of_draft(Draft(settings, {}, []), "escala new")
 
 
 @pytest.fixture
@@ -293,10 +301,3 @@ def test_any_text_in_a_path_is_kept(path):
     settings = draft("mine", SIMULATED)
     settings["datasets"][SIMULATED]["source"] = {"type": "files", "folder": path}
     assert yaml.safe_load(text(settings)) == settings
-
-
-def test_the_guide_shows_the_defaults():
-    guide = (ROOT / "docs" / "how-to" / "command.md").read_text()
-    for name, value in DEFAULTS.items():
-        shown = " ".join(value) if isinstance(value, tuple) else json.dumps(value)
-        assert f"| `--{name}` | `{shown}` |" in guide

@@ -13,12 +13,12 @@ import yaml
 
 from escala.core import plugins
 from escala.core.errors import InputError
+from escala.core.variables import CALLERS_PATH
 from escala.experiment import Experiment
-from escala.experiment.draft import text
-from escala.experiment.draft_program import add_options, draft
+from escala.experiment.draft import require_place, text
+from escala.experiment.draft_program import add_options, draft, file_of
 from escala.workloads import WORKLOADS
 from escala.workloads.program import Program
-from scripts.new import require_place
 
 
 @pytest.fixture
@@ -27,6 +27,8 @@ def drafted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("escala.experiment.draft_program.available_cores", lambda: list(range(4)))
     monkeypatch.setenv(plugins.VARIABLE, "{}")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    monkeypatch.setenv(CALLERS_PATH, path)
     parser = argparse.ArgumentParser()
     add_options(parser)
 
@@ -38,8 +40,7 @@ def drafted(tmp_path, monkeypatch):
     def make(call: str):
         forget()
         options, _, command = call.partition("-- ")
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        return draft(shlex.split(command), parser.parse_args(shlex.split(options)), path)
+        return draft(shlex.split(command), parser.parse_args(shlex.split(options)))
 
     yield make
     forget()
@@ -47,7 +48,7 @@ def drafted(tmp_path, monkeypatch):
 
 def compared(found) -> list[tuple[str, str, str]]:
     """Return strategy, layout and variant of each configuration of a draft, which is valid."""
-    experiment = Experiment(found.settings, found.file)
+    experiment = Experiment(found.settings, file_of(found))
     return [run.configuration[:3] for run in experiment.runs if run.repeat == 1]
 
 
@@ -169,10 +170,10 @@ def test_the_file_is_the_draft_and_names_what_the_command_asks_for(drafted, tmp_
         "--processes 3 --data reads=reads --variable CACHE "
         "-- python train.py --batch {rows_of_rank} --epochs {epochs} 'a \"b\"' {data.reads}"
     )
-    Experiment(found.settings, found.file)
-    content = text(found.settings, found.notes, "escala try")
+    Experiment(found.settings, file_of(found))
+    content = text(found, "escala try")
     assert yaml.safe_load(content) == found.settings
-    assert found.file.name == "escala-train.yaml" and found.name == "train"
+    assert file_of(found).name == "escala-train.yaml" and found.name == "train"
     [workload] = found.settings["workloads"].values()
     assert workload["batch"] == {"rows": 128, "per": "global"} and workload["epochs"] == 5
     assert workload["environment"]["variables"] == ["CACHE"]

@@ -1,0 +1,109 @@
+"""Read a program's scripts of Python, without starting them: what they import, read and call."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from escala.strategies import STRATEGIES
+
+
+def script(command: Sequence[str], folder: Path) -> Path | None:
+    """Return the script of Python that a command names, None if it names none that is there."""
+    files = (folder / word for word in command if word.endswith(".py"))
+    return next(filter(Path.is_file, files), None)
+
+
+def module(command: Sequence[str]) -> str | None:
+    """Return the module of Python that a command names after `-m`."""
+    return next(iter(command[command.index("-m") + 1 :]), None) if "-m" in command else None
+
+
+def strategies(file: Path | None) -> dict[str, str]:
+    """Return the strategies that a script is written for, each with what tells so."""
+    tree = _parsed(file) if file else None
+    if tree is None:
+        return {}
+    packages = {name.partition(".")[0] for _, name in _imports(tree)}
+    called = {
+        node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name)
+    }
+    found = {}
+    if "horovod" in packages:
+        found["horovod-mpi"] = "imports horovod"
+    if "mpi4py" in packages:
+        found["mpi"] = "imports mpi4py"
+    if "MultiWorkerMirroredStrategy" in called:
+        found["tf-config"] = "calls MultiWorkerMirroredStrategy"
+    if "torch" in packages and "init_process_group" in called:
+        if "spawn" in called:
+            found["own-launcher"] = "calls spawn"
+        else:
+            found["torch-ddp"] = "calls init_process_group"
+    return {name: why for name, why in found.items() if name in STRATEGIES}
+
+
+def files_read(words: Sequence[str], folder: Path) -> list[str]:
+    """Return the files of a program below a folder: those it names, and what its scripts import.
+
+    Returns
+    -------
+    Patterns, sorted; those of files in the folder are relative to it. Files elsewhere that the
+    command names belong to the program in any case.
+    """
+    named = [folder / word for word in words if (folder / word).is_file()]
+    named += _modules(module(words) or "", folder)
+    scripts, found = [file for file in named if file.suffix == ".py"], set(named)
+    while scripts:
+        for file in _imported(scripts.pop(), folder):
+            if file not in found:
+                found.add(file)
+                scripts.append(file)
+    patterns = []
+    for file in found:
+        if file.absolute().is_relative_to(folder):
+            patterns.append(file.relative_to(folder).as_posix())
+        elif file not in named:
+            patterns.append(str(file.absolute()))
+    return sorted(re.sub(r"([*?\[])", r"[\1]", pattern) for pattern in patterns)
+
+
+def _parsed(file: Path) -> ast.AST | None:
+    try:
+        return ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return None
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the level and the name of each module that a script imports, or may import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            name = node.module or ""
+            yield node.level, name
+            inner = (f"{name}.{alias.name}".strip(".") for alias in node.names)
+            yield from ((node.level, each) for each in inner)
+
+
+def _imported(script: Path, folder: Path) -> Iterator[Path]:
+    """Yield the files beside a script, or in the folder, that it imports."""
+    tree = _parsed(script)
+    for level, name in _imports(tree) if tree else ():
+        places = [script.parents[level - 1]] if level else {script.parent, folder}
+        for place in places:
+            yield from _modules(name, place)
+
+
+def _modules(name: str, place: Path) -> Iterator[Path]:
+    """Yield the files of a module and of the packages that it is in, as far as they are there."""
+    for part in filter(None, name.split(".")):
+        place = place / part
+        for file in (place.with_name(f"{part}.py"), place / "__init__.py", place / "__main__.py"):
+            if file.is_file():
+                yield file
