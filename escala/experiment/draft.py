@@ -70,7 +70,7 @@ class Draft:
 
 
 def compared(
-    name: str, title: str, repeats: int, strategy: str, threads: int, *, dataset: Mapping[str, Any],
+    name: str, title: str, repeats: int, strategy: str, threads: int, *, datasets: Mapping[str, Any],
     workloads: Mapping[str, Any], configurations: list[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the settings of an experiment that compares with one process, and one with threads.
@@ -87,7 +87,7 @@ def compared(
         "title": title,
         "repeats": repeats,
         "time_limit_minutes": 60,
-        "datasets": dict(dataset),
+        "datasets": dict(datasets),
         "workloads": dict(workloads),
         "variants": variants,
         "configurations": configurations,

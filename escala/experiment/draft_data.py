@@ -82,7 +82,7 @@ def draft(
         repeats,
         strategy,
         max((each.processes for each in parsed if each.nodes == 1), default=1),
-        dataset={dataset.name: described},
+        datasets={dataset.name: described},
         workloads=_workloads(workload, dataset, epochs),
         configurations=configurations,
     )

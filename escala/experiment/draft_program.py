@@ -138,6 +138,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
     title = _title(words, folder)
     stem = title.removesuffix(Path(title).suffix)
     name = options.name or re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:50] or "program"
+    datasets = {"files": {"kind": "files", "paths": data}} if data else {"none": {"kind": "files"}}
     what, configurations = _configurations(strategy, processes, options.nodes)
     settings = compared(
         name,
@@ -145,9 +146,7 @@ def draft(command: Sequence[str], options: argparse.Namespace) -> Draft:
         options.repeats or REPEATS,
         strategy,
         processes,
-        dataset={"files": {"kind": "files", "paths": data}}
-        if data
-        else {"none": {"kind": "files"}},
+        datasets=datasets,
         workloads={
             name if name not in WORKLOADS else f"{name}-program": {
                 "command": " ".join(map(_quoted, words)),

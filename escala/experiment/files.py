@@ -42,12 +42,11 @@ def named(name: str, root: Path = ROOT) -> Experiment:
     if path := files.get(name):
         experiment = load(path)
         if experiment.name != name:
-            raise experiment.error(
-                "experiment",
-                experiment.name,
+            reason, remedy = (
                 f"differs from the file's name {path.name}",
                 f"write experiment: {name}",
             )
+            raise experiment.error("experiment", experiment.name, reason, remedy)
         return experiment
     default = root / "config.yaml"
     known = set(files)
@@ -56,12 +55,8 @@ def named(name: str, root: Path = ROOT) -> Experiment:
         if experiment.name == name:
             return experiment
         known.add(experiment.name)
-    raise InputError(
-        f"results/{name}",
-        name,
-        "no such experiment",
-        f"use one of {', '.join(sorted(known))}, or write experiments/{name}.yaml",
-    )
+    remedy = f"use one of {', '.join(sorted(known))}, or write experiments/{name}.yaml"
+    raise InputError(f"results/{name}", name, "no such experiment", remedy)
 
 
 def check_name(name: str, path: str | Path, root: Path = ROOT) -> None:
@@ -78,12 +73,8 @@ def check_name(name: str, path: str | Path, root: Path = ROOT) -> None:
     """
     for owner in owners(name, root):
         if not owner.samefile(path):
-            raise InputError(
-                f"{path}: experiment",
-                name,
-                f"is the name of {owner}, to which results/{name} belongs",
-                "choose another name",
-            )
+            reason = f"is the name of {owner}, to which results/{name} belongs"
+            raise InputError(f"{path}: experiment", name, reason, "choose another name")
 
 
 def owners(name: str, root: Path = ROOT) -> list[Path]:
@@ -107,9 +98,8 @@ def files_by_name(root: Path = ROOT) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for path in sorted(filter(is_experiment, (root / "experiments").rglob("*.yaml"))):
         if other := files.get(path.stem):
-            raise InputError(
-                path, path.stem, f"is also the name of {other}", "give each experiment its own name"
-            )
+            reason = f"is also the name of {other}"
+            raise InputError(path, path.stem, reason, "give each experiment its own name")
         files[path.stem] = path
     return files
 

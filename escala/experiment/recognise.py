@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from escala.data.paths import expanded_path, is_hidden
 
 #: The word that stands for simulated genomes, in place of a path.
 SIMULATED = "simulated"
+_CLASSES = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ def recognised(data: str) -> Dataset:
     InputError : nothing is there, or it is none of these.
     """
     if data == SIMULATED:
-        return _simulated()
+        source = {"type": SIMULATED, "seed": 1, "records": dict.fromkeys(_CLASSES, 200)}
+        genomes = _settings_of_genomes(source, _CLASSES, {"method": "none"})
+        return Dataset(SIMULATED, "virus-cnn", genomes)
     path = Path(expanded_path(data, "data"))
     if not path.exists():
         raise InputError("data", data, "there is no such file or folder", "name your data")
@@ -70,15 +73,6 @@ def recognised(data: str) -> Dataset:
     )
 
 
-def _simulated() -> Dataset:
-    classes = ["COVID", "DENGUE", "EBOLA", "MERS", "SARS"]
-    records = dict.fromkeys(classes, 200)
-    source = {"type": SIMULATED, "seed": 1, "records": records}
-    return Dataset(
-        SIMULATED, "virus-cnn", _settings_of_genomes(source, classes, {"method": "none"})
-    )
-
-
 def _genomes(path: Path, data: str) -> Dataset | None:
     """Recognise a folder with a FASTA file for each class."""
     found = files_by_class(path) if path.is_dir() else {}
@@ -87,31 +81,18 @@ def _genomes(path: Path, data: str) -> Dataset | None:
     classes = sorted(found)
     source = {"type": "files", "folder": data}
     class_files(source, classes)
-    others = _others(path, [file for files in found.values() for file in files])
+    read = [file for files in found.values() for file in files]
+    others = [each for each in path.iterdir() if each not in read]
+    # Hidden files come last.
+    not_read = [each.name for each in sorted(others, key=lambda it: (is_hidden(it), it.name))]
     if len(classes) < 2:
-        raise InputError(
-            "data",
-            data,
-            f"holds a FASTA file of one class only, {classes[0]}"
-            + (f"; not read are {', '.join(others)}" if others else ""),
-            f"give each class a file of its own, which ends in {', '.join(ENDINGS)}",
-        )
-    return Dataset(
-        named(path),
-        "virus-cnn",
-        # Genomes of a species begin at different letters: docs/decisions/009-windows.md.
-        _settings_of_genomes(source, classes, {"method": "windows", "within": 100}),
-        own_splits=True,
-        not_read=others,
-    )
-
-
-def _others(folder: Path, read: Collection[Path]) -> tuple[str, ...]:
-    """Return the names of what is not read in a folder; hidden files come last."""
-    others = (each for each in folder.iterdir() if each not in read)
-    return tuple(
-        each.name for each in sorted(others, key=lambda each: (is_hidden(each), each.name))
-    )
+        more = f"; not read are {', '.join(not_read)}" if not_read else ""
+        reason = f"holds a FASTA file of one class only, {classes[0]}{more}"
+        remedy = f"give each class a file of its own, which ends in {', '.join(ENDINGS)}"
+        raise InputError("data", data, reason, remedy)
+    # Genomes of a species begin at different letters: docs/decisions/009-windows.md.
+    settings = _settings_of_genomes(source, classes, {"method": "windows", "within": 100})
+    return Dataset(named(path), "virus-cnn", settings, own_splits=True, not_read=tuple(not_read))
 
 
 def _settings_of_genomes(source: dict, classes: list[str], oversample: dict) -> dict:
@@ -129,26 +110,13 @@ def _table(path: Path, data: str) -> Dataset | None:
     """Recognise a CSV file."""
     if not (path.is_file() and path.name.lower().endswith((".csv", ".csv.gz"))):
         return None
-    return Dataset(
-        named(path),
-        "mlp",
-        {
-            "kind": "tabular",
-            "source": {"type": "csv", "path": data},
-            "missing": "refuse",
-            "constant_features": "refuse",
-            "split": {"test_fraction": 0.3},
-        },
-    )
+    settings = {"kind": "tabular", "source": {"type": "csv", "path": data}}
+    refused = dict.fromkeys(("missing", "constant_features"), "refuse")
+    return Dataset(named(path), "mlp", settings | refused | {"split": {"test_fraction": 0.3}})
 
 
 def _digits(path: Path, data: str) -> Dataset | None:
-    """Recognise a folder with files of MNIST; refuse those of EMNIST, which have other names.
-
-    Raises
-    ------
-    InputError : as `escala.data.images.idx.require_named`.
-    """
+    """Recognise a folder with files of MNIST; refuse those of EMNIST, which have other names."""
     if not (path.is_dir() and any(path.glob("*-images[-.]idx3-ubyte*"))):
         return None
     from escala.data.images.idx import require_named
@@ -159,12 +127,7 @@ def _digits(path: Path, data: str) -> Dataset | None:
 
 
 def _cifar(path: Path, data: str) -> Dataset | None:
-    """Recognise the binary files of CIFAR-10, or their archive.
-
-    Raises
-    ------
-    InputError : it is another form of CIFAR.
-    """
+    """Recognise the binary files of CIFAR-10, or their archive; refuse other forms of CIFAR."""
     from escala.data.images.cifar import not_binary, other_form
 
     names = [each.name for each in path.iterdir()] if path.is_dir() else []
@@ -185,26 +148,13 @@ def _pictures(path: Path, data: str) -> Dataset | None:
     if not path.is_dir() or not any(each.suffix.lower() in ENDINGS for each in path.glob("**/*")):
         return None
     listed(path)
-    return Dataset(
-        named(path),
-        "cifar-cnn",
-        {
-            "kind": "images",
-            "source": {"type": "folders", "folder": data},
-            "colour": "rgb",
-            "size": [64, 64],
-            "split": {"test_fraction": 0.2},
-        },
-    )
+    source = {"type": "folders", "folder": data}
+    settings = {"kind": "images", "source": source, "colour": "rgb", "size": [64, 64]}
+    return Dataset(named(path), "cifar-cnn", settings | {"split": {"test_fraction": 0.2}})
 
 
 def _arrays(path: Path, data: str) -> Dataset | None:
-    """Recognise a `.npz` file, or a folder of `.npy` files.
-
-    Raises
-    ------
-    InputError : as `escala.data.arrays.guess.settings_of`.
-    """
+    """Recognise a `.npz` file, or a folder of `.npy` files."""
     # Imported here, because it imports NumPy.
     from escala.data.arrays.guess import settings_of
 
