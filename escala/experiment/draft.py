@@ -70,8 +70,8 @@ class Draft:
 
 
 def compared(
-    name: str, title: str, repeats: int, strategy: str, threads: int, *, datasets: Mapping[str, Any],
-    workloads: Mapping[str, Any], configurations: list[dict[str, Any]],
+    name: str, title: str, repeats: int, strategy: str, threads: int, *,
+    datasets: dict[str, Any], workloads: dict[str, Any], configurations: list[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the settings of an experiment that compares with one process, and one with threads.
 
@@ -87,8 +87,8 @@ def compared(
         "title": title,
         "repeats": repeats,
         "time_limit_minutes": 60,
-        "datasets": dict(datasets),
-        "workloads": dict(workloads),
+        "datasets": datasets,
+        "workloads": workloads,
         "variants": variants,
         "configurations": configurations,
         "references": [
