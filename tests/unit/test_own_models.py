@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from escala import example_rows, workload_check
+from escala import workload_check
 from escala.core.errors import InputError
 from escala.data import reader
-from escala.workload_check import STEPS_CHECKS, Refused
+from escala.workload_check import STEPS_CHECKS, Refused, rows
 
 HEAD = "import tensorflow as tf\nfrom tensorflow.keras import layers\n"
 #: A complete regression from four numbers to one.
@@ -73,7 +73,7 @@ def write(tmp_path: Path, registries: None) -> Write:
 
 def subject(folder: Path) -> workload_check.Subject:
     (scratch := folder.parent / "scratch").mkdir()
-    return workload_check._subject(folder, scratch, None, None, {})
+    return workload_check.subject(folder, scratch, None, None, {})
 
 
 #: A part of `model.py` that a run would ignore, and a part of the message.
@@ -397,7 +397,7 @@ def test_numbers_that_an_array_cannot_hold_are_refused(write, array, reason):
 def test_a_word_that_yaml_reads_as_no_text_is_named(write):
     folder = write(example=PLACES.replace("loop, helix, strand", "yes, no"))
     with pytest.raises(InputError, match=r"classes\.0.*is not text.*in quotes.*yes, on"):
-        example_rows.draw_rows(folder, folder)
+        rows.draw_rows(folder, folder)
 
 
 def test_the_cause_of_an_error_in_a_layer_is_named(write):
@@ -415,5 +415,7 @@ def test_the_cause_of_an_error_in_a_layer_is_named(write):
                 return Own()
             """)
     )
-    answer = workload_check._answer("row losses", STEPS_CHECKS["row losses"], found, found.scratch)
+    answer = workload_check.answer_of(
+        "row losses", STEPS_CHECKS["row losses"], found, found.scratch
+    )
     assert not answer.able and "inputs to a Dense layer should be defined" in str(answer)

@@ -25,7 +25,7 @@ def subject(folder: Path, **data: Path) -> workload_check.Subject:
     scratch = folder.parent / "scratch"
     scratch.mkdir()
     given = {"dataset": None, "kind": None, "settings": {}} | data
-    return workload_check._subject(folder, scratch, *given.values())
+    return workload_check.subject(folder, scratch, *given.values())
 
 
 @pytest.mark.parametrize(
