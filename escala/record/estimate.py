@@ -1,84 +1,68 @@
-"""Estimates of how long the runs of an invocation take."""
+"""Estimates of the time and the disk space that the runs of a call take."""
 
 from __future__ import annotations
 
+import shutil
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from escala.cache import store
+from escala.core.errors import InputError
 from escala.core.files import read_json
-from escala.core.readable import counted
+from escala.core.readable import counted, size
 from escala.data import size_of
 from escala.data.size import Size
 from escala.experiment import Experiment, Run
 from escala.record.schema import read_session
-from escala.runtime.layout import Layout, global_batch
-from escala.workloads import WORKLOADS
+from escala.training.memory import Footprint
 
-#: Rows per second and core at 1000 letters, measured for `virus-cnn` on one core of a 2-core x86
-#: virtual machine (6400 rows in 5.65 s), and the start-up of a run there. Other models need more or
-#: fewer operations for each value of a row: one core took about a tenth of the time that this
-#: rate gives for `mnist-mlp`, and ten times as much for `resnet34` on pictures of 32 × 32 pixels.
-REFERENCE_ROWS_PER_SECOND = 6400 / 5.65
-REFERENCE_LENGTH = 1000
-REFERENCE_STARTUP_SECONDS = 7.0
-#: The same for a fit: letters per second of `kmer-logreg`, and the start-up without TensorFlow.
-REFERENCE_FIT_LETTERS_PER_SECOND = 10e6
-REFERENCE_FIT_STARTUP_SECONDS = 3.0
-#: Where training also stopped early, 56 runs of `tal1-cnn` took a twenty-fifth of their estimate.
-UNCERTAIN = "this estimate has been up to 25 times too long and 10 times too short"
+#: While a checkpoint is written, the one before it is kept.
+CHECKPOINTS = 2
+
+Experiments = Callable[[str], Experiment]
 
 
-def sentence(runs: list[Run], experiment: Callable[[str], Experiment]) -> str:
-    """Return a sentence on how long `runs` take, with the source of the estimate.
+def expected(run: Run, experiment: Experiment) -> Size:
+    """Return what is known about a run's split, from its arrays or else from the settings."""
+    path = _split(run, experiment) / "dataset.json"
+    described = read_json(path) if path.is_file() else {}
+    if described.keys() >= {"rows", "inputs", "targets"}:
+        return Size.of(described)
+    return size_of(experiment.datasets[run.dataset])
 
-    The estimate of a run is the median of earlier runs of its configuration. Without these it is
-    the median for its dataset and workload, and without these it comes from the reference rate and
-    all epochs, as if no run stopped early. The time is unavailable of a program, whose speed nobody
-    knows before, and if the number of rows is unknown, as before the first download.
+
+def _split(run: Run, experiment: Experiment) -> Path:
+    seed = experiment.split_seed(run.dataset, run.repeat)
+    return Path(experiment.split_folder(run.dataset, seed))
+
+
+def sentence(runs: list[Run], experiment: Experiments) -> str:
+    """Return a sentence on how long `runs` take, from runs that were measured before.
+
+    The estimate of a run is the median of earlier runs of its configuration, or else of its dataset
+    and workload. Without these its time is unknown.
     """
     if not runs:
         return "Estimated training time: none, no run has to be measured."
-    earlier, rough, unknown, programs = [], [], 0, 0
-    seconds_of = _EarlierRuns(experiment)
-    for run in runs:
-        measured = seconds_of.median(run)
-        if measured is not None:
-            earlier.append(measured)
-            continue
-        if WORKLOADS[run.workload].kind == "command":
-            programs += 1
-            continue
-        guess = _from_reference_rate(run, experiment(run.experiment))
-        if guess is None:
-            unknown += 1
-        else:
-            rough.append(guess)
-    parts = [
-        f"{duration(sum(seconds))} {source}"
-        for seconds, source in [
-            (earlier, f"for {len(earlier)} from earlier runs of the same experiment"),
-            (rough, f"for {len(rough)} from a reference rate; {UNCERTAIN}"),
-        ]
-        if seconds
-    ]
-    if unknown:
-        parts.append(f"unavailable for {unknown}, whose number of rows is not known yet")
-    if programs:
-        parts.append(f"unavailable for {programs} of programs that were not measured here before")
-    text = f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
-    return " ".join([text, *_untimed(runs, experiment)])
-
-
-def _untimed(runs: list[Run], experiment: Callable[[str], Experiment]) -> list[str]:
-    """Return a sentence on what takes long before the runs of each dataset, at an unknown rate."""
+    earlier = _EarlierRuns(experiment)
+    known = [seconds for run in runs if (seconds := earlier.median(run)) is not None]
+    parts = []
+    if known:
+        source = f"for {len(known)} from earlier runs of the same experiment"
+        parts.append(f"{duration(sum(known))} {source}")
+    if unknown := len(runs) - len(known):
+        parts.append(f"unknown for {unknown}, of which nothing alike was measured here before")
     before = {run.dataset: expected(run, experiment(run.experiment)).untimed for run in runs}
-    return [
+    untimed = [
         f"Not included for {dataset}: {what}, whose time is not known."
         for dataset, what in before.items()
         if what
     ]
+    text = f"Estimated training time of {counted(len(runs), 'run')}: {'; '.join(parts)}."
+    return " ".join([text, *untimed])
 
 
 def duration(seconds: float) -> str:
@@ -94,7 +78,7 @@ def duration(seconds: float) -> str:
 class _EarlierRuns:
     """The seconds of earlier runs, of which each file is read once."""
 
-    def __init__(self, experiment: Callable[[str], Experiment]):
+    def __init__(self, experiment: Experiments):
         self._experiment = experiment
         self._peers: dict[tuple, dict[tuple, list[Run]]] = {}
         self._medians: dict[tuple, float | None] = {}
@@ -108,21 +92,21 @@ class _EarlierRuns:
         for names in _names(run):
             key = run.experiment, run.instrument, names
             if key not in self._medians:
-                peers = self._grouped(run.experiment, run.instrument)[names]
+                peers = self._grouped(run)[names]
                 seconds = [each for peer in peers for each in self._measured(peer)]
                 self._medians[key] = statistics.median(seconds) if seconds else None
             if self._medians[key] is not None:
                 return self._medians[key]
         return None
 
-    def _grouped(self, experiment: str, instrument: str | None) -> dict[tuple, list[Run]]:
-        if (experiment, instrument) not in self._peers:
-            found = defaultdict(list)
-            for run in self._experiment(experiment).of_instrument(instrument):
-                for names in _names(run):
-                    found[names].append(run)
-            self._peers[experiment, instrument] = found
-        return self._peers[experiment, instrument]
+    def _grouped(self, run: Run) -> dict[tuple, list[Run]]:
+        key = run.experiment, run.instrument
+        if key not in self._peers:
+            found = self._peers[key] = defaultdict(list)
+            for peer in self._experiment(run.experiment).of_instrument(run.instrument):
+                for names in _names(peer):
+                    found[names].append(peer)
+        return self._peers[key]
 
     def _measured(self, run: Run) -> list[float]:
         if run not in self._seconds:
@@ -138,36 +122,120 @@ def _names(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (run.dataset, run.workload, *run.configuration), (run.dataset, run.workload)
 
 
-def _from_reference_rate(run: Run, experiment: Experiment) -> float | None:
-    size, settings = expected(run, experiment), experiment.settings_of(run)
-    length, rows = size.values, size.train_rows
-    if length is None:
-        return None
-    if WORKLOADS[run.workload].kind == "fit":
-        if rows is None:
-            return None
-        return rows * length / REFERENCE_FIT_LETTERS_PER_SECOND + REFERENCE_FIT_STARTUP_SECONDS
-    ranks = Layout.parse(run.layout).ranks
-    rate = REFERENCE_ROWS_PER_SECOND * REFERENCE_LENGTH / length * ranks
-    training, steps = settings["training"], settings["max_steps"]
-    if steps:
-        most = steps * global_batch(training, ranks)
-        rows = most if rows is None else min(most, rows)
-    elif rows is not None:
-        rows *= training["epochs"]
-    return None if rows is None else rows / rate + REFERENCE_STARTUP_SECONDS
+@dataclass(frozen=True)
+class Disk:
+    """The disk space that some runs will take in `results/`, in bytes.
+
+    Attributes
+    ----------
+    arrays : of splits that do not exist yet, as far as their size is known.
+    splits, unknown : the number of these splits, and how many of them have no known size.
+    models : of kept models and the largest checkpoint; None if the models were not built.
+    unbuilt : the number of runs that keep a model or checkpoints, of a size that is not known.
+    """
+
+    arrays: float
+    splits: int
+    unknown: int
+    models: int | None
+    unbuilt: int = 0
+
+    @property
+    def bytes(self) -> float:
+        return self.arrays + (self.models or 0)
 
 
-def expected(run: Run, experiment: Experiment) -> Size:
-    """Return what is known about a run's split, from its arrays or else from the settings."""
-    described = _description(run, experiment)
-    if described.keys() >= {"rows", "inputs", "targets"}:
-        return Size.of(described)
-    return size_of(experiment.datasets[run.dataset])
+def disk(
+    runs: list[Run], experiment: Experiments, footprints: Mapping[Run, Footprint] | None = None
+) -> Disk:
+    """Return the disk space that runs will take.
+
+    Logs, predictions, tables, figures and the data that arrays are prepared from are left out.
+
+    Parameters
+    ----------
+    footprints : of the models, where they are known; None if they were not built.
+    """
+    splits = {}
+    for run in runs:
+        folder = _split(run, experiment(run.experiment))
+        if not (folder / "dataset.json").is_file():
+            splits[folder] = size_of(experiment(run.experiment).datasets[run.dataset]).bytes
+    known = [found for found in splits.values() if found is not None]
+    arrays = sum(known), len(splits), len(splits) - len(known)
+    if footprints is None:
+        return Disk(*arrays, None)
+    models, checkpoint, unbuilt = 0, 0, 0
+    for run in runs:
+        training = experiment(run.experiment).settings_of(run)["training"]
+        kept, saved = training.get("save_model"), training.get("checkpoint_epochs")
+        footprint = footprints.get(run)
+        if footprint is None:
+            unbuilt += bool(kept or saved)
+            continue
+        models += footprint.variables if kept else 0
+        if saved:
+            best = footprint.variables if "early_stopping" in training else 0
+            checkpoint = max(checkpoint, footprint.variables + footprint.optimizer + best)
+    return Disk(*arrays, models + CHECKPOINTS * checkpoint, unbuilt)
 
 
-def _description(run: Run, experiment: Experiment) -> dict:
-    """Return the `dataset.json` of a run's split, empty if it does not exist yet."""
-    seed = experiment.split_seed(run.dataset, run.repeat)
-    path = Path(experiment.split_folder(run.dataset, seed)) / "dataset.json"
-    return read_json(path) if path.is_file() else {}
+def disk_sentence(found: Disk, results: Path) -> str:
+    """Return a sentence on the disk space that runs will take, and on what is free.
+
+    Parameters
+    ----------
+    results : folder of the results; it need not exist.
+    """
+    known, parts = found.splits - found.unknown, []
+    if known or not found.unknown:
+        parts = [f"{size(found.arrays)} for the arrays of {counted(known, 'split')}"]
+    if found.unknown:
+        splits = counted(found.unknown, "split")
+        parts.append(f"unavailable for the arrays of {splits}, whose size is not known yet")
+    if found.models or (found.models is not None and not found.unbuilt):
+        parts.append(f"{size(found.models)} for models and checkpoints")
+    if found.unbuilt:
+        runs = counted(found.unbuilt, "run")
+        parts.append(f"unavailable for the models and checkpoints of {runs}, which were not built")
+    free, kept = _free(results), store.location()
+    parts.append(f"{size(free)} are free")
+    if found.bytes > free:
+        parts.append("it does not fit")
+    elif kept is not None:
+        same = _existing(results).stat().st_dev == _existing(kept).stat().st_dev
+        copies = found.bytes * (2 if same else 1)
+        if copies > _free(kept):
+            parts.append(
+                f"the store {kept} takes copies, which need up to {size(copies)} there, and "
+                f"{size(_free(kept))} are free: what does not fit is not stored"
+            )
+    return f"Estimated disk: {'; '.join(parts)}."
+
+
+def require_disk(found: Disk, results: Path) -> None:
+    """Refuse runs whose files do not fit on the disk.
+
+    Copies in the store do not count: without space for them, runs go on and are not stored.
+
+    Raises
+    ------
+    InputError : with the space needed and free.
+    """
+    free = _free(results)
+    if found.bytes > free:
+        reason = f"is needed for arrays, and {size(free)} are free"
+        remedy = (
+            "free some space, ask for fewer splits or runs, or run in a folder on a larger disk"
+        )
+        raise InputError(results, size(found.bytes), reason, remedy)
+
+
+def _free(folder: Path) -> int:
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    folder = folder.absolute()
+    return next(each for each in (folder, *folder.parents) if each.is_dir())

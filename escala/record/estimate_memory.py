@@ -8,15 +8,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from escala.core import children, readable, user_code
+from escala.core import children, user_code
+from escala.core.readable import counted, size
 from escala.experiment import Experiment, Run
 from escala.experiment.runs import takes_steps
-from escala.record.estimate import expected
+from escala.record.estimate import Experiments, expected
 from escala.runtime.layout import Layout, global_batch
 from escala.runtime.placement import processes_per_node
 from escala.strategies import STRATEGIES
@@ -46,7 +47,7 @@ class Memory:
     unknown: Mapping[str, int]
 
 
-def memory(runs: list[Run], experiment: Callable[[str], Experiment], project: Path) -> Memory:
+def memory(runs: list[Run], experiment: Experiments, project: Path) -> Memory:
     """Build the model of each run, and return what it takes; fits are left out.
 
     Each different model is built once, in one process, which takes a few seconds.
@@ -64,25 +65,22 @@ def memory(runs: list[Run], experiment: Callable[[str], Experiment], project: Pa
         else:
             models[run] = json.dumps(found, sort_keys=True)
     built = _built(list(dict.fromkeys(models.values())), project)
-    footprints = {}
-    for run, model in models.items():
-        if isinstance(built[model], str):
-            unknown[built[model]] += 1
-        else:
-            footprints[run] = built[model]
+    unknown.update(built[model] for model in models.values() if isinstance(built[model], str))
+    footprints = {
+        run: built[model] for run, model in models.items() if not isinstance(built[model], str)
+    }
     return Memory(footprints, unknown)
 
 
 def _model(run: Run, experiment: Experiment) -> dict[str, Any] | None:
     """Return all that determines the model of a run, None if the form of its rows is unknown."""
-    size = expected(run, experiment)
-    if size.inputs is None or size.outputs is None:
+    form, settings = expected(run, experiment), experiment.settings_of(run)
+    if form.inputs is None or form.outputs is None:
         return None
-    settings = experiment.settings_of(run)
     return {
         "workload": run.workload,
-        "inputs": [dict(entry) for entry in size.inputs],
-        "outputs": size.outputs,
+        "inputs": [dict(entry) for entry in form.inputs],
+        "outputs": form.outputs,
         "training": settings["training"],
         "knobs": of_model(complete(settings["knobs"], run.workload), run.workload),
     }
@@ -143,69 +141,54 @@ def _answers(models: list[str], project: Path) -> tuple[list[dict], str]:
             children.stop([process], grace_seconds=0)
         whole = [line for line in answers.read_text().splitlines(keepends=True) if line[-1] == "\n"]
         said = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+    reason = f"its code ended the process with exit code {process.returncode}: {said[-1]}"
     if not in_time:
         reason = f"it took more than {LIMIT_SECONDS:.0f} s"
-    else:
-        reason = f"its code ended the process with exit code {process.returncode}: {said[-1]}"
     return [json.loads(line) for line in whole], reason
 
 
-def sentence(
-    memory: Memory, experiment: Callable[[str], Experiment], available: float | None
-) -> str | None:
+def sentence(memory: Memory, experiment: Experiments, available: float | None) -> str | None:
     """Return a sentence on the memory of the run nearest to its limit; None without runs.
 
     Parameters
     ----------
     available : bytes on this machine; None if a scheduler grants what `memory_gib` asks for.
     """
-    found = {run: _of_node(run, experiment(run.experiment), memory) for run in memory.footprints}
+    found = []
+    for run, footprint in memory.footprints.items():
+        needed, rows = _of_node(run, experiment(run.experiment), footprint)
+        limit = available
+        if limit is None:
+            per_process = experiment(run.experiment).settings["memory_gib"] * 2**30
+            limit = per_process * Layout.parse(run.layout).processes
+        found.append((needed, rows, limit, run))
     parts = []
     if found:
-        granted = {
-            run: _granted(run, experiment(run.experiment)) if available is None else available
-            for run in found
-        }
-        nearest = max(found, key=lambda run: found[run][0] / granted[run])
-        (needed, rows), limit = found[nearest], granted[nearest]
-        text = f"at least {readable.size(needed)} on a node for the run nearest to its limit, "
-        text += _named(nearest)
-        if available is None:
-            text += f", for which memory_gib asks for {readable.size(limit)}"
-        else:
-            text += f", and {readable.size(limit)} are available"
-        parts = [text]
+        needed, rows, limit, run = max(found, key=lambda each: each[0] / each[2])
+        granted = f"for which memory_gib asks for {size(limit)}"
+        parts.append(
+            f"at least {size(needed)} on a node for the run nearest to its limit, {run.workload} "
+            f"on {run.dataset}, {run.strategy} {run.layout} {run.variant}, "
+            + (granted if available is None else f"and {size(limit)} are available")
+        )
         if needed > limit:
             parts.append(f"it will not begin, because it {shortage(needed, limit, rows)}")
     parts += [
-        f"unavailable for {readable.counted(count, 'run')}: {reason}"
+        f"unavailable for {counted(count, 'run')}: {reason}"
         for reason, count in memory.unknown.items()
     ]
     return f"Estimated memory: {'; '.join(parts)}." if parts else None
 
 
-def _of_node(run: Run, experiment: Experiment, memory: Memory) -> tuple[int, int]:
+def _of_node(run: Run, experiment: Experiment, footprint: Footprint) -> tuple[int, int]:
     """Return the bytes of a run on its first node, and the most rows of a rank at a time."""
     settings, strategy = experiment.settings_of(run), STRATEGIES[run.strategy]
     layout = Layout.parse(run.layout)
     whole = global_batch(settings["training"], layout.ranks)
     train_rows = expected(run, experiment).train_rows
     knobs = complete(settings["knobs"], run.workload)
-    rows = rows_of_ranks(
-        round(min(whole, train_rows or whole)),
-        layout.ranks,
-        knobs["accumulation"],
-        strategy.by_speed and knobs["shares"] is None,
-    )[: layout.processes]
+    by_speed = strategy.by_speed and knobs["shares"] is None
+    batch = round(min(whole, train_rows or whole))
+    rows = rows_of_ranks(batch, layout.ranks, knobs["accumulation"], by_speed)[: layout.processes]
     processes = processes_per_node(layout, strategy)
-    needed = node_bytes(memory.footprints[run], rows, processes, strategy.asynchronous)
-    return needed, max(rows)
-
-
-def _granted(run: Run, experiment: Experiment) -> float:
-    """Return the bytes that a scheduler is asked for, for the processes of a run on a node."""
-    return experiment.settings["memory_gib"] * 2**30 * Layout.parse(run.layout).processes
-
-
-def _named(run: Run) -> str:
-    return f"{run.workload} on {run.dataset}, {run.strategy} {run.layout} {run.variant}"
+    return node_bytes(footprint, rows, processes, strategy.asynchronous), max(rows)

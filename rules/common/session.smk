@@ -12,7 +12,7 @@ from snakemake.shell import shell
 from escala.core.hardware import available_cores, available_memory
 from escala.core.readable import counted
 from escala.experiment.unused import idle_probes, unread_knobs
-from escala.record import estimate, estimate_disk, estimate_memory
+from escala.record import estimate, estimate_memory
 from escala.runtime import launch, slurm
 from escala.workflow import graph
 
@@ -78,8 +78,8 @@ def print_estimate():
 
 def print_disk(footprints=None):
     """Print the estimated disk space of the runs of this call, and return it."""
-    needed = estimate_disk.disk(runs_to_estimate(), named_experiment, footprints)
-    print(estimate_disk.sentence(needed, Path("results")), flush=True)
+    needed = estimate.disk(runs_to_estimate(), named_experiment, footprints)
+    print(estimate.disk_sentence(needed, Path("results")), flush=True)
     return needed
 
 
@@ -111,7 +111,7 @@ def estimate_or_refuse():
     try:
         print_estimate()
         with chdir(WORKDIR):
-            estimate_disk.require(print_disk(), Path("results"))
+            estimate.require_disk(print_disk(), Path("results"))
     except InputError as error:
         raise WorkflowError(str(error)) from None
 

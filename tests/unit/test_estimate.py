@@ -18,7 +18,7 @@ from escala.data.base import description, output_shape
 from escala.experiment import Experiment, Run, read
 from escala.experiment.files import ROOT
 from escala.experiment.schema import validated
-from escala.record import estimate_disk, estimate_memory
+from escala.record import estimate, estimate_memory
 from escala.record.estimate import duration, expected, sentence
 from escala.training.memory import Footprint
 
@@ -117,20 +117,6 @@ def test_each_file_is_read_once_and_a_damaged_one_is_left_out(experiment, monkey
     assert capsys.readouterr().err.count("first.json") == 1
 
 
-def test_without_earlier_runs_the_rate_is_named_as_rough(experiment):
-    """Five classes of 900 × 0.7 rows, three epochs: 9450 rows; 6400 take 5.65 s, a start 7 s."""
-    single = said([of(experiment, "single", 1)], experiment)
-    assert ": 15 s for 1 from a reference rate; this estimate has been up to 25 times too" in single
-    two_ranks = said([of(experiment, "horovod-mpi", 1)], experiment)
-    assert ": 11 s for 1 from a reference rate" in two_ranks
-
-
-def test_the_rows_are_those_of_the_arrays_once_they_stand(experiment):
-    write_json("results/demo/data/demo-1000/split4/dataset.json", described(64_000, 1000))
-    text = said([of(experiment, "single", 1)], experiment)
-    assert f": {duration(3 * 56.5 + 7)} for 1 from a reference rate" in text
-
-
 def described(rows: int, length: int) -> dict:
     """Return the `dataset.json` of sequences of three classes."""
     return {
@@ -141,30 +127,6 @@ def described(rows: int, length: int) -> dict:
     }
 
 
-def test_a_run_of_some_steps_takes_as_long_as_their_rows(tmp_path, monkeypatch):
-    """Batches of 32 rows on each of two ranks; probe runs, and timing runs over a slow link.
-
-    A variant has batches of 64 rows on each rank. An epoch ends with its last row.
-    """
-    monkeypatch.chdir(tmp_path)
-    settings = demo() | {"timeline": {"steps": 3000}, "networks": {"slow": {"steps": 1000}}}
-    settings["workloads"]["virus-cnn"] |= {"batch": {"rows": 32, "per": "rank"}}
-    settings["configurations"] = [{"strategy": "horovod-mpi", "layouts": ["2x1"]}]
-    settings["variants"]["large"] = {"batch": {"rows": 64, "per": "rank"}}
-    write_json("results/demo/data/demo-1000/split4/dataset.json", described(200_000, 1000))
-    cut = Experiment(settings, "config.yaml")
-    probed = {run.variant: run for run in cut.probed("timeline")}
-    timed = {run.variant: run for run in cut.runs}
-    for run, rows in (
-        (probed["tuned"], 3000 * 64),
-        (probed["large"], 200_000),
-        (timed["tuned"], 1000 * 64),
-        (timed["large"], 1000 * 128),
-    ):
-        seconds = rows * 5.65 / 6400 / 2 + 7
-        assert f": {duration(seconds)} for 1 from a reference rate" in said([run], cut)
-
-
 @pytest.mark.parametrize(
     ("oversample", "rows"),
     [
@@ -173,77 +135,49 @@ def test_a_run_of_some_steps_takes_as_long_as_their_rows(tmp_path, monkeypatch):
         ({"rows": {"SARS": 2250, "COVID": 100}}, 2350 + 2000),
     ],
 )
-def test_simulated_rows_are_counted_before_they_are_made(experiment, oversample, rows):
+def test_simulated_rows_are_counted_before_they_are_made(oversample, rows):
     settings = demo()
     settings["datasets"]["demo-1000"]["oversample"] = oversample
-    settings["workloads"]["virus-cnn"]["epochs"] = 1000
-    changed = Experiment(settings, "config.yaml")
-    seconds = 1000 * rows * 0.7 * 5.65 / 6400 + 7
-    assert f": {duration(seconds)} for 1" in said([of(changed, "single", 1)], changed)
-
-
-def test_a_fit_has_a_reference_rate_of_its_own(tmp_path, monkeypatch):
-    """5 × 900 × 0.7 rows of 1000 letters, 10 million letters a second, a start 3 s."""
-    monkeypatch.chdir(tmp_path)
-    settings = demo()
-    settings["workloads"] = {"kmer-logreg": {}}
-    fits = Experiment(settings, "config.yaml")
-    assert f": {duration(3.15e6 / 10e6 + 3)} for 1 from a reference" in said(fits.runs[:1], fits)
-    tiles = demo() | {"workloads": {"kmer-logreg": {}}}
-    tiles["datasets"]["demo-1000"]["window"] = {"method": "tiles"}
-    tiled = Experiment(tiles, "config.yaml")
-    assert "unavailable for 1, whose number of rows is not known" in said(tiled.runs[:1], tiled)
-    settings["datasets"]["demo-1000"]["source"] = {"type": "files", "folder": "x"}
-    files = Experiment(settings, "config.yaml")
-    assert "unavailable for 1, whose number of rows is not known" in said(files.runs[:1], files)
+    found = data.size_of(Experiment(settings, "config.yaml").datasets["demo-1000"])
+    assert found.train_rows == pytest.approx(rows * 0.7)
 
 
 def test_runs_that_failed_say_nothing_about_the_time(experiment):
     measured(of(experiment, "single", 1), 1000, status="timeout")
-    text = said([of(experiment, "single", 2)], experiment)
-    assert "earlier runs" not in text
+    assert "unknown for 1" in said([of(experiment, "single", 2)], experiment)
 
 
 def test_timing_and_instrumented_runs_say_nothing_about_each_other(experiment):
     timeline = experiment.probed("timeline")[0]
-    timing = of(experiment, timeline.strategy, 1)
     measured(timeline, 1000)
-    assert "earlier runs" not in said([timing], experiment)
+    assert "unknown for 1" in said([of(experiment, timeline.strategy, 1)], experiment)
     assert ": 16 min 40 s for 1 from earlier runs" in said([timeline], experiment)
-    (Path(timeline.folder) / "sessions" / "first.json").unlink()
-    measured(timing, 1000)
-    assert "earlier runs" not in said([timeline], experiment)
 
 
-def test_lists_of_pictures_give_an_estimate_and_their_features_are_named(tmp_path, monkeypatch):
+def test_lists_of_pictures_give_the_disk_and_their_features_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ESCALA_FLICKR8K", str(tmp_path))
     photographs = Experiment(read(ROOT / "experiments/captions/flickr8k.yaml"), "flickr8k.yaml")
     text = sentence(photographs.runs, lambda name: photographs)
-    assert "unavailable for 9, whose number of rows is not known yet. Not included for" in text
     assert "flickr8k: the features of the pictures, whose time is not known." in text
     for side, pictures in (("train", 300), ("dev", 100), ("test", 100)):
         names = "".join(f"{number}.jpg\n" for number in range(pictures))
         (tmp_path / f"Flickr_8k.{side}Images.txt").write_text(names)
-    text = sentence(photographs.runs, lambda name: photographs)
-    assert "unavailable" not in text and "the features of 500 pictures" in text
-    disk = estimate_disk.disk(photographs.runs, lambda name: photographs)
+    assert "the features of 500 pictures" in sentence(photographs.runs, lambda name: photographs)
+    disk = estimate.disk(photographs.runs, lambda name: photographs)
     assert disk.arrays == 500 * (4096 * 2 + 2 * 5 * 34 * 2) and not disk.unknown
 
 
 def test_what_is_unknown_is_counted_apart_and_has_no_figure(experiment):
     settings = demo()
-    files = settings["datasets"]["demo-1000"] | {"source": {"type": "files", "folder": "x"}}
-    settings["datasets"]["other"] = files
+    settings["datasets"]["other"] = settings["datasets"]["demo-1000"]
     both = Experiment(settings, "config.yaml")
     other = [run for run in both.runs if run.dataset == "other"][:3]
     text = said(other, both)
-    assert "unavailable for 3, whose number of rows is not known yet" in text
-    assert not re.search(r"\d+ (s|min|h)\b", text)
+    assert "unknown for 3" in text and not re.search(r"\d+ (s|min|h)\b", text)
     measured(of(both, "single", 1), 10)
     text = said([of(both, "single", 2), of(both, "single", 3), *other], both)
-    assert "of 5 runs: 20 s for 2 from earlier runs" in text
-    assert "unavailable for 3" in text
+    assert "of 5 runs: 20 s for 2 from earlier runs" in text and "unknown for 3" in text
 
 
 # A dataset of each kind whose rows are known before there are any.
@@ -338,43 +272,43 @@ def test_disk_space_is_that_of_arrays_not_there_yet_and_of_kept_models(experimen
     """4500 × 0.7 + 2350 × 0.3 rows of 1000 letters and an int64 label."""
     runs, named = [of(experiment, "single", n) for n in (1, 2)], lambda name: experiment
     arrays = (4500 * 0.7 + 2350 * 0.3) * 1008
-    found = estimate_disk.disk(runs, named)
+    found = estimate.disk(runs, named)
     assert (found.arrays, found.splits, found.models) == (pytest.approx(arrays), 1, None)
     footprints = dict.fromkeys(runs, Footprint(variables=100, optimizer=50, gradient=9, row=9))
-    assert estimate_disk.disk(runs, named, footprints).models == 200
+    assert estimate.disk(runs, named, footprints).models == 200
     settings = demo()
     settings["variants"]["tuned"]["checkpoint_epochs"] = 1
     kept = Experiment(settings, "e.yaml")
-    assert estimate_disk.disk(runs, lambda name: kept, footprints).models == 200 + 2 * 150
+    assert estimate.disk(runs, lambda name: kept, footprints).models == 200 + 2 * 150
     settings["workloads"]["virus-cnn"]["early_stopping"] = {"patience": 1}
     best = Experiment(settings, "e.yaml")
-    assert estimate_disk.disk(runs, lambda name: best, footprints).models == 200 + 2 * 250
+    assert estimate.disk(runs, lambda name: best, footprints).models == 200 + 2 * 250
     write_json("results/demo/data/demo-1000/split4/dataset.json", {"rows": {"train": 1}})
-    assert estimate_disk.disk(runs, named).arrays == 0
+    assert estimate.disk(runs, named).arrays == 0
 
 
 def test_runs_that_do_not_fit_on_the_disk_are_refused(monkeypatch, tmp_path):
-    results, found = tmp_path / "results", estimate_disk.Disk(3 * 2**20, 2, 1, None)
-    text = estimate_disk.sentence(found, results)
+    results, found = tmp_path / "results", estimate.Disk(3 * 2**20, 2, 1, None)
+    text = estimate.disk_sentence(found, results)
     assert "3.0 MiB for the arrays of 1 split; unavailable for the arrays of 1 split" in text
-    estimate_disk.require(found, results)
-    unbuilt = estimate_disk.sentence(estimate_disk.Disk(0, 0, 0, 0, 2), results)
+    estimate.require_disk(found, results)
+    unbuilt = estimate.disk_sentence(estimate.Disk(0, 0, 0, 0, 2), results)
     assert "unavailable for the models and checkpoints of 2 runs" in unbuilt
     assert "0 bytes for models" not in unbuilt
 
     def usage(free: int):
         return lambda folder: type("Usage", (), {"free": free})
 
-    monkeypatch.setattr(estimate_disk.shutil, "disk_usage", usage(4 * 2**20))
+    monkeypatch.setattr(estimate.shutil, "disk_usage", usage(4 * 2**20))
     monkeypatch.setenv("ESCALA_STORE", str(tmp_path / "store"))
-    estimate_disk.require(found, results)
-    assert "need up to 6.0 MiB there, and 4.0 MiB are free" in estimate_disk.sentence(
+    estimate.require_disk(found, results)
+    assert "need up to 6.0 MiB there, and 4.0 MiB are free" in estimate.disk_sentence(
         found, results
     )
-    monkeypatch.setattr(estimate_disk.shutil, "disk_usage", usage(2 * 2**20))
+    monkeypatch.setattr(estimate.shutil, "disk_usage", usage(2 * 2**20))
     with pytest.raises(InputError, match=r"results: '3\.0 MiB': is needed .* 2\.0 MiB are free"):
-        estimate_disk.require(found, results)
-    assert "it does not fit" in estimate_disk.sentence(found, results)
+        estimate.require_disk(found, results)
+    assert "it does not fit" in estimate.disk_sentence(found, results)
 
 
 def test_the_form_of_a_split_is_that_of_its_arrays_once_they_stand(experiment):
