@@ -28,7 +28,7 @@ import numpy as np
 from escala.analysis.statistics import median_interval
 from escala.data import reader
 from escala.data.genomes.acquire import acquire
-from escala.data.genomes.arrays import write_arrays
+from escala.data.genomes import arrays
 from escala.data.genomes.prepare.fasta import encode_classes
 from escala.experiment.matrix import Experiment
 from escala.record.run import measure
@@ -89,7 +89,8 @@ def prepare(settings: dict, folder: Path) -> Path:
     acquire(dataset["source"], CLASSES, folder / "sequences", folder / "lock.tsv")
     encode_classes(folder / "sequences", CLASSES, dataset["length"], "none", folder)
     preparation = Experiment(settings, "").preparation("peers")
-    write_arrays("peers", preparation, SPLIT_SEED, folder, split)
+    inputs = {"codes": folder / "codes.npy"}
+    arrays.prepare("peers", preparation, SPLIT_SEED, inputs, split)
     data = reader(split)
     [codes], targets = data.gather("train", np.arange(data.rows("train")))
     np.save(folder / "codes.npy", codes)

@@ -23,7 +23,7 @@ from Bio.SeqIO.FastaIO import SimpleFastaParser
 
 from escala.data.encode import encode
 from escala.data.genomes.acquire import simulate
-from escala.data.genomes.arrays import write_arrays
+from escala.data.genomes.arrays import prepare
 from escala.data.genomes.prepare.fasta import encode_classes, records
 
 RECORDS = {"COVID": 13300, "DENGUE": 10200, "EBOLA": 600, "MERS": 700, "SARS": 800}
@@ -78,7 +78,6 @@ def _once(sequences: Path, length: int, rows: int) -> dict[str, dict[str, float]
         "oversample": {
             "method": "smoten",
             "features": "positions",
-            "implementation": "escala",
             "order": "after-split",
             "neighbours": 5,
             "rows": dict.fromkeys(CLASSES, rows),
@@ -86,14 +85,13 @@ def _once(sequences: Path, length: int, rows: int) -> dict[str, dict[str, float]
         },
     }
     output = Path(tempfile.mkdtemp(dir=sequences.parent))
+    inputs = {"codes": output / "codes.npy"}
     try:
         return {
             "encode": _apart(
                 lambda: encode_classes(sequences, CLASSES, length, "genome", output, length)
             ),
-            "arrays": _apart(
-                lambda: write_arrays("enlarged", preparation, 4, output, output / "s")
-            ),
+            "arrays": _apart(lambda: prepare("enlarged", preparation, 4, inputs, output / "s")),
         }
     finally:
         shutil.rmtree(output)

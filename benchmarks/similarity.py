@@ -30,7 +30,7 @@ from escala.data.encode import encode
 from escala.data.genomes.acquire import files, simulate
 from escala.data.genomes.prepare import similarity
 from escala.data.genomes.prepare.fasta import encode_classes, read_records, records
-from escala.data.genomes.prepare.kmers import canonical_kmers
+from escala.data.genomes.prepare.kmers import kmers
 
 RECORDS = {"COVID": 13300, "DENGUE": 10200, "EBOLA": 600, "MERS": 700, "SARS": 800}
 CLASSES = list(RECORDS)
@@ -46,7 +46,7 @@ def agreement(folder: Path, threshold: float) -> None:
                 np.frombuffer(encode(letters), np.uint8)
                 for _, letters in records(Path(scratch) / f"{name}.fasta")
             ]
-            exact = _all_pairs([canonical_kmers(codes, similarity.K) for codes in genomes])
+            exact = _all_pairs([kmers(codes, similarity.K, strands=True) for codes in genomes])
             linked = connected_components(exact >= threshold, directed=False)[1]
             print(f"{name}: {len(genomes)} genomes, clusters of {_sizes(linked)}")
             pairs = np.triu_indices(len(genomes), 1)

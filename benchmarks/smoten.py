@@ -77,15 +77,19 @@ def measure(library: str, folder: Path, wanted: dict[int, int], seed: int) -> No
     """Enlarge the rows of `folder`; leave the result there, the seconds and the peak in bytes."""
     X = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False)
     y = np.load(folder / "y.npy", allow_pickle=False)
+    begin = time.perf_counter()
     if library == OURS:
-        from escala.data.genomes.prepare.smoten import SMOTEN
+        from escala.data.genomes.prepare.smoten import new_rows
+
+        rows = np.concatenate([block for _, block in new_rows(X, y, wanted, 5, seed)])
     else:
         from imblearn.over_sampling import SMOTEN
-    begin = time.perf_counter()
-    rows, _ = SMOTEN(sampling_strategy=wanted, random_state=seed).fit_resample(X, y)
+
+        resampled, _ = SMOTEN(sampling_strategy=wanted, random_state=seed).fit_resample(X, y)
+        rows = resampled[len(X) :]
     seconds = time.perf_counter() - begin
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    np.save(folder / f"{library}.npy", rows[len(X) :])
+    np.save(folder / f"{library}.npy", rows)
     np.save(folder / "cost.npy", [seconds, peak])
 
 

@@ -24,8 +24,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     def make() -> None:
-        from escala.data.genomes.prepare.leakage import write_similarity
-        from escala.data.genomes.prepare.similarity import leakage
+        from escala.data.genomes.prepare.similarity import leakage, write_similarity
 
         similarity = write_similarity(arguments.split, arguments.sketches, arguments.output)
         limit = arguments.similarity

@@ -346,7 +346,7 @@ def small_split(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Batches of 32 leave one row for the last step of an epoch, and none for the second of two ranks.
     """
     from escala.data.genomes.acquire import acquire
-    from escala.data.genomes.arrays import write_arrays
+    from escala.data.genomes.arrays import prepare
     from escala.data.genomes.prepare.fasta import encode_classes
 
     folder = tmp_path_factory.mktemp("small")
@@ -367,7 +367,7 @@ def small_split(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "split": {"by": "random", "test_fraction": 0.3},
         "oversample": {"method": "none", "order": "after-split"},
     }
-    write_arrays("small", preparation, 4, folder, folder / "split4")
+    prepare("small", preparation, 4, {"codes": folder / "codes.npy"}, folder / "split4")
     return folder / "split4"
 
 

@@ -17,11 +17,9 @@ A kind is found by its `kind.yaml`, which declares it without importing anything
 A kind has the name of its folder, with `-` for `_`. Its modules have fixed names:
 
 `settings`, which the workflow imports at every start, so it imports no heavy library. It reads the
-paths of an experiment with `escala.data.paths`. An `InputError` about a path gives the key below
-`datasets.NAME`:
-    `check(name, settings, error)`
-        raise `error(key, value, reason, remedy)` for what the schema cannot express; `name` is the
-        name of the dataset;
+paths of an experiment with `escala.data.paths`:
+    `check(settings)`
+        raise an `InputError` for what the schema cannot express;
     `preparation(settings)`
         only the settings that the arrays depend on: they determine every measurement;
     `prepared_from(settings, folder)`
@@ -35,6 +33,7 @@ paths of an experiment with `escala.data.paths`. An `InputError` about a path gi
         with `source` only: the settings that decide what is acquired, without paths of files;
     `inputs(settings)`
         with `source` only: the user's files that acquisition reads.
+    The place of an `InputError` is the key below `datasets.NAME`.
 
 `source`, if data must be acquired before any split:
     `acquire(acquisition, inputs, folder)`
@@ -44,8 +43,9 @@ paths of an experiment with `escala.data.paths`. An `InputError` about a path gi
 `arrays`:
     `prepare(name, preparation, seed, inputs, output)`
         write the arrays of one split and `dataset.json` into `output`, and return the content of
-        `dataset.json`. `inputs` are the files of `prepared_from`, by name. `escala.data.splits`
-        offers a function for both.
+        `dataset.json`. `name` is the dataset's, `inputs` are the files of `prepared_from`, by name.
+        `escala.data.splits` offers a function for both. An `InputError` tells what of the user's
+        data cannot be used, and then no `dataset.json` is written.
 
 `reader`, if `escala.data.base.Arrays` cannot read these arrays:
     `Arrays(folder)`
@@ -57,8 +57,8 @@ paths of an experiment with `escala.data.paths`. An `InputError` about a path gi
 
 `queries`, if a user's own data can be predicted:
     `queries(path, description)`
-        yield a `Query` for each item in a user's file; `description` is the `dataset.json` that the
-        model was trained on.
+        yield a `Query` for each item in a user's file, or raise an `InputError` if the model cannot
+        take it; `description` is the `dataset.json` that the model was trained on.
 
 `familiarity`, if the kind measures how similar a query is to the training rows:
     `learn(split, output)`
@@ -160,7 +160,6 @@ class Kind:
 
 
 def _discover() -> dict[str, Kind]:
-    """Return the kinds by name."""
     files = sorted(Path(__file__).parent.glob(f"*/{DECLARATION}"))
     inside = [(file.parent.name.replace("_", "-"), file.parent) for file in files]
     return {name: Kind(name, folder, f"{__name__}.{folder.name}") for name, folder in inside} | {
@@ -188,31 +187,18 @@ def kind_of(described: Mapping[str, Any]) -> Kind:
 
 
 def size_of(settings: Mapping[str, Any]) -> Size:
-    """Return what the settings of a dataset tell about one split.
-
-    Raises
-    ------
-    InputError : its kind returns something else.
-    """
+    """Return what the settings of a dataset tell about one split."""
     kind = kind_of(settings)
     found = kind.load("settings").size(settings)
     if not isinstance(found, Size):
-        raise InputError(
-            kind.folder / "settings.py",
-            found,
-            "is what `size` returns, and no escala.data.size.Size",
-            "return a Size, as docs/how-to/add-a-dataset-kind.md shows",
-        )
+        reason = "is what `size` returns, and no escala.data.size.Size"
+        remedy = "return a Size, as docs/how-to/add-a-dataset-kind.md shows"
+        raise InputError(kind.folder / "settings.py", found, reason, remedy)
     return found
 
 
 def reader(folder: str | Path) -> Arrays:
-    """Return the reader of the arrays of one split.
-
-    Raises
-    ------
-    InputError : as `escala.data.base.Arrays`.
-    """
+    """Return the reader of the arrays of one split, or raise as `escala.data.base.Arrays`."""
     # Imported here, because the workflow reads no arrays and should not wait for NumPy.
     from escala.data.base import description
 

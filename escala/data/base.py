@@ -15,7 +15,7 @@ by name, scores that are reached on the test rows without any model, each by its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +28,6 @@ DESCRIPTION = "dataset.json"
 SIDES = ("train", "validation", "test")
 #: `touch` reads one byte in each block of this size, so at least one in each page of memory.
 _PAGE_BYTES = 4096
-
-
 #: Maximum length of the name of a class, in characters.
 LONGEST_CLASS = 64
 
@@ -39,15 +37,10 @@ Rows = tuple[tuple[np.ndarray, ...], np.ndarray]
 
 
 class Spec(NamedTuple):
-    """The form of one array.
+    """The form of one array: `shape` is that of one row.
 
-    Attributes
-    ----------
-    name : of the array.
-    shape : of one row.
-    dtype : its name.
-    below : exclusive upper limit of the whole numbers from 0 that it holds, such as the size of a
-        vocabulary; None if none is known.
+    `below` is an exclusive upper limit of the whole numbers from 0 that it holds, such as the size
+    of a vocabulary; None if none is known.
     """
 
     name: str
@@ -76,13 +69,10 @@ class Arrays:
         self._folder = Path(folder)
         self.description = description(self._folder)
         if self.description["targets"] is None:
-            raise InputError(
-                self._folder / DESCRIPTION,
-                None,
-                "describes files that a program reads itself, and no arrays",
-                "name a dataset of another kind",
-            )
-        self.inputs = tuple(_spec(entry) for entry in self.description["inputs"])
+            reason = "describes files that a program reads itself, and no arrays"
+            where = self._folder / DESCRIPTION
+            raise InputError(where, None, reason, "name a dataset of another kind")
+        self.inputs = specs(self.description)
         self.targets = _spec(self.description["targets"])
         self.sides = tuple(side for side in SIDES if side in self.description["rows"])
         self._arrays = {side: [*self._mapped(side)] for side in self.sides}
@@ -102,26 +92,17 @@ class Arrays:
             array.reshape(-1).view(np.uint8)[::_PAGE_BYTES].max(initial=0)
 
     def _mapped(self, side: str) -> Iterator[np.ndarray]:
-        """Yield the inputs and the targets of a side.
-
-        Raises
-        ------
-        InputError : an array is missing or differs from its description.
-        """
-        entries = [*self.description["inputs"], self.description["targets"]]
-        for entry, spec in zip(entries, (*self.inputs, self.targets), strict=True):
-            path = self._folder / entry["file"].format(side=side)
+        """Yield the inputs and the targets of a side."""
+        for entry in _entries(self.description):
+            path, spec = self._folder / entry["file"].format(side=side), _spec(entry)
+            shape = (self.rows(side), *spec.shape)
             try:
                 array = np.load(path, mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError) as error:
                 raise self._refused(path.name, f"cannot be read: {error}") from error
-            shape = (self.rows(side), *spec.shape)
             if (array.shape, array.dtype) != (shape, spec.dtype) or not array.flags.c_contiguous:
-                raise self._refused(
-                    path.name,
-                    f"is {array.dtype} of shape {array.shape}; {DESCRIPTION} describes "
-                    f"{spec.dtype} of shape {shape}",
-                )
+                found = f"is {array.dtype} of shape {array.shape}; {DESCRIPTION} describes "
+                raise self._refused(path.name, f"{found}{spec.dtype} of shape {shape}")
             yield array
 
     def _refused(self, value: str, reason: str) -> InputError:
@@ -129,12 +110,7 @@ class Arrays:
 
 
 def description(folder: Path) -> dict:
-    """Return the content of a split's `dataset.json`.
-
-    Raises
-    ------
-    InputError : it is missing, or does not describe arrays.
-    """
+    """Return the content of a split's `dataset.json`; refuse one that describes no arrays."""
     try:
         found = read_json(folder / DESCRIPTION)
         for entry in _entries(found):
@@ -143,12 +119,8 @@ def description(folder: Path) -> dict:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         whole = False
     if not whole:
-        raise InputError(
-            folder,
-            DESCRIPTION,
-            "is missing, damaged, or of an older version",
-            f"remove {folder} and run again",
-        )
+        reason = "is missing, damaged, or of an older version"
+        raise InputError(folder, DESCRIPTION, reason, f"remove {folder} and run again")
     return found
 
 
@@ -189,10 +161,8 @@ def is_class_name(text: str) -> bool:
     """
     if not 0 < len(text) <= LONGEST_CLASS or not text.isprintable():
         return False
-    return text[0] not in "=+-@＝＋－＠" or _is_number(text)
-
-
-def _is_number(text: str) -> bool:
+    if text[0] not in "=+-@＝＋－＠":
+        return True
     try:
         float(text)
     except ValueError:
@@ -200,13 +170,17 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _spec(entry: dict) -> Spec:
-    """Return the spec that an entry describes.
+def require_class_names(names: Iterable[str], where: object, remedy: str) -> None:
+    """Refuse a text that can name no class; `remedy` is what its source can do about it."""
+    for name in names:
+        if not is_class_name(name):
+            reason = "is no name of a class: too long, not printable, or a formula"
+            remedy += f", with {LONGEST_CLASS} characters at most and none of =+-@ first"
+            raise InputError(where, name[:LONGEST_CLASS], reason, remedy)
 
-    Raises
-    ------
-    KeyError, TypeError, ValueError : it does not describe an array.
-    """
+
+def _spec(entry: dict) -> Spec:
+    """Return the spec that an entry describes; raise one of Python's own errors if it does not."""
     below = entry.get("below")
     if below is not None and (type(below) is not int or below < 1):
         raise ValueError(f"below: {below!r} is no limit of whole numbers")

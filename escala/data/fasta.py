@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -23,24 +23,14 @@ _FORMULA = tuple("=+-@＝＋－＠")
 #: Letters of amino acids that are no nucleotides; and those for several or any, for rare ones, and
 #: the sign of a stop, which programs that mask also write into nucleotide sequences.
 _AMINO, _SPECIAL = frozenset("EFILPQ"), frozenset("JOXZ*")
-#: Share of such letters, and kinds of amino acids among them, from which a record is taken for a
+#: Fraction of such letters, and kinds of amino acids among them, from which a record is taken for a
 #: protein; proteins have about a third, and all six kinds.
 PROTEIN, _KINDS = 0.05, 2
 _NUCLEOTIDES = frozenset((NUCLEOTIDES + NUCLEOTIDES.lower()).decode())
 
 
 class Lines(Iterator[str]):
-    """The lines of a FASTA file, with limits on its records.
-
-    Attributes
-    ----------
-    name : path of the file.
-
-    Raises
-    ------
-    InputError : a record has more letters than `RECORD_LETTERS`, or the file more records than
-        `FILE_RECORDS`; reading stops there.
-    """
+    """The lines of a FASTA file with the path `name`; too large records or files are refused."""
 
     def __init__(self, handle: TextIO, path: Path):
         self.name = str(path)
@@ -53,15 +43,13 @@ class Lines(Iterator[str]):
         if line.startswith(">"):
             self._records, self._letters = self._records + 1, 0
         self._letters += len(line)
-        if self._letters > RECORD_LETTERS:
-            raise self._too_much(f"has more than {RECORD_LETTERS:,} letters")
-        if self._records > FILE_RECORDS:
-            raise self._too_much(f"is one more than the {FILE_RECORDS:,} that a file may have")
+        if self._letters > RECORD_LETTERS or self._records > FILE_RECORDS:
+            reason = f"has more than {RECORD_LETTERS:,} letters"
+            if self._records > FILE_RECORDS:
+                reason = f"is one more than the {FILE_RECORDS:,} that a file may have"
+            remedy = "check the file: it may have been made to fill the memory"
+            raise InputError(self.name, f"record {self._records}", reason, remedy)
         return line
-
-    def _too_much(self, reason: str) -> InputError:
-        remedy = "check the file: it may have been made to fill the memory"
-        return InputError(self.name, f"record {self._records}", reason, remedy)
 
 
 Parser = Callable[[Lines], Iterator[tuple[str, str]]]
@@ -72,42 +60,37 @@ def records(path: Path, parser: Parser = SimpleFastaParser) -> Iterator[tuple[st
 
     Raises
     ------
-    InputError : as `escala.core.text.opened`; or the file is empty or not FASTA, or an accession is
-        missing or occurs twice.
+    InputError : as `escala.core.text.opened`; or the file is empty or not FASTA; or an accession is
+        missing, begins like a formula, or occurs twice.
     """
     with opened(path) as handle:
-        _require_fasta(handle, path)
-        yield from distinct(parser(Lines(handle, path)), path)
+        # The parser would skip text before the first header silently.
+        first = next((line for line in Lines(handle, path) if line.strip()), None)
+        if first is None:
+            raise InputError(path, path.name, "is empty", "give at least one record")
+        if not first.startswith(">"):
+            reason = "is not FASTA: the first line is no header"
+            raise InputError(
+                path, first.strip()[:LINE], reason, "start every record with >ACCESSION"
+            )
+        handle.seek(0)
+        yield from _distinct(parser(Lines(handle, path)), path)
 
 
-def distinct(records: Iterator[tuple[str, str]], where: object) -> Iterator[tuple[str, str]]:
-    """Yield the headers and sequences, and check that every accession is unique.
-
-    Raises
-    ------
-    InputError : an accession is missing, begins like a formula, or occurs again.
-    """
+def _distinct(records: Iterator[tuple[str, str]], where: Path) -> Iterator[tuple[str, str]]:
     seen = set()
     for header, sequence in records:
         accession = (header.split() or [""])[0]
         if not accession:
-            raise InputError(
-                where,
-                f">{header}",
-                f"record {len(seen) + 1} has no accession",
-                "start its header with one, right after the >",
-            )
+            reason = f"record {len(seen) + 1} has no accession"
+            remedy = "start its header with one, right after the >"
+            raise InputError(where, f">{header}", reason, remedy)
         if accession.startswith(_FORMULA):
-            raise InputError(
-                where,
-                accession,
-                f"begins with {accession[0]}: a spreadsheet would take it for a formula",
-                "rename the record",
-            )
+            reason = f"begins with {accession[0]}: a spreadsheet would take it for a formula"
+            raise InputError(where, accession, reason, "rename the record")
         if accession in seen:
-            raise InputError(
-                where, accession, "two records have this accession", "remove or rename one"
-            )
+            reason = "two records have this accession"
+            raise InputError(where, accession, reason, "remove or rename one")
         seen.add(accession)
         yield header, sequence
 
@@ -122,9 +105,8 @@ def nucleotides(parsed: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple
     for header, text in parsed:
         accession = (header.split() or ["(no name)"])[0]
         if not text:
-            raise InputError(
-                path, accession, "the record has no sequence", "remove it or fetch it again"
-            )
+            remedy = "remove it or fetch it again"
+            raise InputError(path, accession, "the record has no sequence", remedy)
         sequence = letters(text)
         if not nucleotides_only(sequence):
             raise _foreign(accession, text, path)
@@ -146,18 +128,14 @@ def _foreign(accession: str, text: str, path: Path) -> InputError:
         and len(capitals & _AMINO) >= _KINDS
         and len(foreign) >= PROTEIN * len(text)
     )
-    return InputError(
-        path,
-        accession,
-        f"holds letters that are not nucleotides ({shown}){_place(accession, kinds, path)}"
-        f"{', as a protein does' if protein else ''}",
-        "give nucleotide sequences"
-        if protein
-        else "write nucleotides in IUPAC letters, N for an unknown one",
-    )
+    reason = f"holds letters that are not nucleotides ({shown}){_place(accession, kinds, path)}"
+    remedy = "write nucleotides in IUPAC letters, N for an unknown one"
+    if protein:
+        reason, remedy = f"{reason}, as a protein does", "give nucleotide sequences"
+    return InputError(path, accession, reason, remedy)
 
 
-def _place(accession: str, letters: Collection[str], path: Path) -> str:
+def _place(accession: str, letters: list[str], path: Path) -> str:
     """Return the line and column of the first of some letters in a record, as text."""
     inside = False
     with opened(path) as handle:
@@ -173,18 +151,3 @@ def write_record(handle: TextIO, header: str, sequence: str) -> None:
     """Write one FASTA record, its sequence in lines of 70 letters."""
     lines = [sequence[start : start + LINE] for start in range(0, len(sequence), LINE)]
     handle.write("\n".join([f">{header}", *lines, ""]))
-
-
-def _require_fasta(handle: TextIO, path: Path) -> None:
-    """Refuse text before the first header, which the parser would skip silently."""
-    first = next((line for line in Lines(handle, path) if line.strip()), None)
-    if first is None:
-        raise InputError(path, path.name, "is empty", "give at least one record")
-    if not first.startswith(">"):
-        raise InputError(
-            path,
-            first.strip()[:LINE],
-            "is not FASTA: the first line is no header",
-            "start every record with >ACCESSION",
-        )
-    handle.seek(0)

@@ -25,11 +25,7 @@ def expanded_path(text: str, where: str) -> str:
     """Return a path with environment variables and `~` expanded; see `expanded`.
 
     A relative path that begins with `-` is made absolute, so that no program takes it for an
-    option.
-
-    Raises
-    ------
-    InputError : a variable or the user's home is not known, or the path holds braces.
+    option. A user's home that is not known and a path with braces are refused.
     """
     found = expanded(text, where)
     require_plain(found, where, "rename the folder, or name a link to it")
@@ -43,17 +39,12 @@ def expanded_path(text: str, where: str) -> str:
 def expanded(text: str, where: str) -> str:
     """Return `text` with `$NAME` and `${NAME}` taken from the environment (`$$` is a `$`).
 
-    Raises
-    ------
-    InputError : a variable is not set or empty.
+    A variable that is not set, or empty, is refused.
     """
     try:
-        result = Template(text).substitute({k: v for k, v in os.environ.items() if v})
+        return Template(text).substitute({k: v for k, v in os.environ.items() if v})
     except KeyError as error:
-        name = error.args[0]
-        raise InputError(
-            where, text, f"the environment variable {name} is not set", f"export {name}"
-        ) from None
+        reason = f"the environment variable {error.args[0]} is not set"
+        raise InputError(where, text, reason, f"export {error.args[0]}") from None
     except ValueError:
         raise InputError(where, text, "a $ without a name", "write $NAME, or $$ for $") from None
-    return result

@@ -28,16 +28,6 @@ class Query(NamedTuple):
 
 
 def invalid(key: str, wrong: str) -> InputError:
-    """Return the error about a value of a model's description: it may be of an unknown source.
-
-    Parameters
-    ----------
-    key : of the value in `model.json`.
-    wrong : what the value is, if it is not missing.
-    """
-    return InputError(
-        "model.json",
-        key,
-        f"is missing, or {wrong}",
-        "get the model's folder again, or train the model again",
-    )
+    """Return the error about a value of `model.json`, which may be of an unknown source."""
+    remedy = "get the model's folder again, or train the model again"
+    return InputError("model.json", key, f"is missing, or {wrong}", remedy)

@@ -36,18 +36,13 @@ class Size:
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> Size:
         """Return what a `dataset.json` tells about its split."""
-        rows = description["rows"]
-        if description["targets"] is None:  # Files that a program reads itself.
+        rows, targets = description["rows"], description["targets"]
+        if targets is None:  # Files that a program reads itself.
             return cls(rows if rows["train"] else None, inputs=())
         # Imported here, because the workflow should not wait for NumPy at every start.
         from escala.data.base import output_shape
 
-        return cls(
-            rows,
-            tuple(description["inputs"]),
-            output_shape(description),
-            description["targets"],
-        )
+        return cls(rows, tuple(description["inputs"]), output_shape(description), targets)
 
     @property
     def train_rows(self) -> float | None:
@@ -56,9 +51,7 @@ class Size:
     @property
     def values(self) -> int | None:
         """The numbers of one row in all inputs together."""
-        if not self.inputs:
-            return None
-        return sum(math.prod(entry["shape"]) for entry in self.inputs)
+        return sum(math.prod(entry["shape"]) for entry in self.inputs) if self.inputs else None
 
     @property
     def bytes(self) -> float | None:
@@ -71,11 +64,6 @@ class Size:
 
 
 def _row_bytes(entry: Mapping[str, Any]) -> int:
-    """Return the bytes of one row of an array."""
-    return math.prod(entry["shape"]) * _item_bytes(entry["dtype"])
-
-
-def _item_bytes(dtype: str) -> int:
-    """Return the bytes of one number of a dtype, from its name in NumPy, such as `float16`."""
-    bits = re.search(r"\d+$", dtype)
-    return int(bits[0]) // 8 if bits else 1
+    """Return the bytes of one row of an array; the name of its dtype ends in bits, as `float16`."""
+    bits = re.search(r"\d+$", entry["dtype"])
+    return math.prod(entry["shape"]) * (int(bits[0]) // 8 if bits else 1)

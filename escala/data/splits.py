@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from escala.core.errors import InputError
 from escala.core.files import atomic, sha256_file, write_json
@@ -20,13 +21,10 @@ _COUNTED_AT_ONCE = 2**22
 
 
 class Side(NamedTuple):
-    """The rows of one side of a split.
+    """The rows of one side of a split: arrays of shape (rows, …).
 
-    Attributes
-    ----------
-    inputs : arrays of shape (rows, …) by name, in the order of the model's inputs. Each may be
-        computed while it is written; who computes it keeps it below its limit.
-    targets : array of shape (rows, …), which may be computed too.
+    The inputs are by name, in the order of the model's inputs. Arrays may be computed while they
+    are written; who computes an input keeps it below its limit.
     """
 
     inputs: Mapping[str, np.ndarray | Blocks]
@@ -46,7 +44,7 @@ def write_split(
     names: tuple[str, str] = (INPUT, TARGETS),
     **more: Any,
 ) -> dict:
-    """Write the arrays of a split, and `dataset.json` last.
+    """Write the arrays of a split, and `dataset.json` last; return the description in it.
 
     Parameters
     ----------
@@ -63,10 +61,6 @@ def write_split(
     names : of the files of an input and of the targets.
     more : further entries of the description, as JSON values.
 
-    Returns
-    -------
-    The description that `dataset.json` holds.
-
     Raises
     ------
     ValueError : an input holds a number that is not from 0 to below its limit.
@@ -75,21 +69,20 @@ def write_split(
     first, (input_file, targets_file) = sides["train"], names
     digests, written = {}, {}
     with ExitStack() as files:
-        for side, rows in sides.items():
-            arrays = {
-                input_file.format(side=side, name=key): array for key, array in rows.inputs.items()
-            }
-            for file, array in (arrays | {targets_file.format(side=side): rows.targets}).items():
+        for side, (inputs, targets) in sides.items():
+            arrays = {input_file.format(side=side, name=key): inputs[key] for key in inputs}
+            for file, array in (arrays | {targets_file.format(side=side): targets}).items():
                 path = files.enter_context(atomic(output / file))
                 save(path, array)
                 digests[file] = sha256_file(path)
             written[side] = path
         counts = {"classes": classes, "counts": _counts(written, classes)} if classes else {}
     described = [
-        _spec(key, array, input_file.format(side="{side}", name=key))
+        array_entry(key, array.shape[1:], array.dtype, input_file.format(side="{side}", name=key))
         | ({"below": below[key]} if key in below else {})
         for key, array in first.inputs.items()
     ]
+    shape, dtype = first.targets.shape[1:], first.targets.dtype
     description = {
         "format": FORMAT,
         "kind": kind,
@@ -98,7 +91,7 @@ def write_split(
         "leaky": False,
         "split_seed": seed,
         "inputs": described,
-        "targets": _spec("labels", first.targets, targets_file),
+        "targets": array_entry("labels", shape, dtype, targets_file),
         "rows": {side: rows.targets.shape[0] for side, rows in sides.items()},
         **counts,
         **more,
@@ -106,6 +99,11 @@ def write_split(
     }
     write_json(output / "dataset.json", description)
     return description
+
+
+def array_entry(name: str, shape: tuple[int, ...], dtype: DTypeLike, file: str) -> dict:
+    """Return the entry in `dataset.json` of an array with rows of a shape."""
+    return {"name": name, "shape": list(shape), "dtype": np.dtype(dtype).name, "file": file}
 
 
 def stratified(
@@ -121,7 +119,6 @@ def stratified(
     ----------
     labels : int64 (rows,).
     settings : `test_fraction` and `validation_fraction` of the rows.
-    seed : of the shuffle.
     if_one : what else may help if a class has a single row.
 
     Returns
@@ -135,54 +132,37 @@ def stratified(
     # Reading a split takes no scikit-learn.
     from sklearn.model_selection import train_test_split
 
-    fractions = {
-        side: settings[f"{side}_fraction"]
-        for side in ("test", "validation")
-        if settings[f"{side}_fraction"]
-    }
+    fractions = {side: settings[f"{side}_fraction"] for side in ("test", "validation")}
+    fractions = {side: fraction for side, fraction in fractions.items() if fraction}
     rest, sides = np.arange(len(labels)), {}
     for side, fraction in fractions.items():
+        size = max(1, round(fraction * len(labels)))
         try:
             rest, taken = train_test_split(
-                rest,
-                test_size=max(1, round(fraction * len(labels))),
-                stratify=labels[rest],
-                random_state=seed,
+                rest, test_size=size, stratify=labels[rest], random_state=seed
             )
         except ValueError as error:
             counts = np.bincount(labels, minlength=len(classes))
             # A class may have no rows at all, which is no obstacle.
             present = np.flatnonzero(counts)
             fewest = int(present[counts[present].argmin()])
+            value = f"{classes[fewest]}: {counts[fewest]} rows"
+            reason = f"are too few to divide among {len(fractions) + 1} sides by these fractions"
             remedy = "give more rows of each class, leave a class out, or use other fractions"
-            raise InputError(
-                "split",
-                f"{classes[fewest]}: {counts[fewest]} rows",
-                f"are too few to divide among {len(fractions) + 1} sides by these fractions",
-                f"{remedy}; {if_one}" if if_one and counts[fewest] == 1 else remedy,
-            ) from error
+            remedy += f"; {if_one}" if if_one and counts[fewest] == 1 else ""
+            raise InputError("split", value, reason, remedy) from error
         sides[side] = np.sort(taken)
     return {"train": np.sort(rest)} | sides
 
 
-def _spec(name: str, array: np.ndarray | Blocks, file: str) -> dict:
-    """Return the entry of an array in `dataset.json`."""
-    return {"name": name, "shape": list(array.shape[1:]), "dtype": array.dtype.name, "file": file}
-
-
 def _check_limits(sides: Mapping[str, Side], below: Mapping[str, int]) -> None:
-    """Refuse inputs with numbers outside their limits, which a model would look up in no row.
-
-    Raises
-    ------
-    ValueError : with the first such input.
-    """
+    """Refuse inputs with numbers outside their limits, which a model would look up in no row."""
     for side, rows in sides.items():
         for name, limit in below.items():
             array = rows.inputs[name]
-            if isinstance(array, Blocks):
+            if isinstance(array, Blocks) or not array.size:
                 continue
-            if array.size and not 0 <= int(array.min()) <= int(array.max()) < limit:
+            if not 0 <= int(array.min()) <= int(array.max()) < limit:
                 raise ValueError(
                     f"{name} of {side} holds numbers from {array.min()} to {array.max()}, "
                     f"and its limit is {limit}"
@@ -190,11 +170,9 @@ def _check_limits(sides: Mapping[str, Side], below: Mapping[str, int]) -> None:
 
 
 def _counts(written: Mapping[str, Path], classes: list[str]) -> dict[str, dict[str, int]]:
-    """Return the number of rows of each class on each side, by class; nothing is oversampled.
+    """Return the number of rows of each class on each side; nothing is oversampled.
 
-    Parameters
-    ----------
-    written : the file of the targets of each side, which is read in blocks.
+    `written` is the file of the targets of each side, which is read in blocks.
     """
     counted = {side: np.zeros(len(classes), np.int64) for side in written}
     for side, path in written.items():

@@ -13,13 +13,7 @@ from numpy.typing import DTypeLike
 
 
 class ArrayWriter:
-    """An array of rows of one shape and dtype.
-
-    Parameters
-    ----------
-    handle : binary file to write, at its start.
-    shape : of a row.
-    """
+    """An array of rows of one shape and dtype, written to a binary file at its start."""
 
     def __init__(self, handle: BinaryIO, shape: Sequence[int], dtype: DTypeLike):
         self._handle, self._rows = handle, 0
@@ -41,22 +35,16 @@ class ArrayWriter:
 
     def _write_header(self) -> None:
         # NumPy pads the header, so that any number of rows fits.
-        header = {
-            "descr": dtype_to_descr(self._dtype),
-            "fortran_order": False,
-            "shape": (self._rows, *self._shape),
-        }
+        shape, descr = (self._rows, *self._shape), dtype_to_descr(self._dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": shape}
         write_array_header_1_0(self._handle, header)
 
 
 class Blocks(NamedTuple):
-    """An array that is computed while it is written.
+    """An array of a shape, the rows first, that is computed while it is written.
 
-    Attributes
-    ----------
-    shape : of the array; the first number is that of the rows.
-    blocks : rows, of shape (some rows, …) and the array's dtype, in their order. They can be read
-        once.
+    `blocks` are rows, of shape (some rows, …) and the array's dtype, in their order. They can be
+    read once.
     """
 
     shape: tuple[int, ...]
@@ -66,7 +54,7 @@ class Blocks(NamedTuple):
 
 @contextmanager
 def written(path: Path, shape: Sequence[int], dtype: DTypeLike) -> Iterator[ArrayWriter]:
-    """Yield a writer of the array at `path`; the file is complete when the block ends."""
+    """Yield a writer of rows of a shape at `path`; the file is complete when the block ends."""
     with open(path, "wb") as handle:
         writer = ArrayWriter(handle, shape, dtype)
         yield writer
@@ -75,9 +63,9 @@ def written(path: Path, shape: Sequence[int], dtype: DTypeLike) -> Iterator[Arra
 
 def save(path: Path, array: np.ndarray | Blocks) -> None:
     """Write an array as a `.npy` file."""
-    if isinstance(array, Blocks):
-        with written(path, array.shape[1:], array.dtype) as writer:
-            for block in array.blocks:
-                writer.append(block)
-    else:
+    if not isinstance(array, Blocks):
         np.save(path, array, allow_pickle=False)
+        return
+    with written(path, array.shape[1:], array.dtype) as writer:
+        for block in array.blocks:
+            writer.append(block)

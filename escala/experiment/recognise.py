@@ -142,8 +142,7 @@ def _cifar(path: Path, data: str) -> Dataset | None:
 def _pictures(path: Path, data: str) -> Dataset | None:
     """Recognise a folder of folders of PNG and JPEG files."""
     # Imported here, because they import Pillow.
-    from escala.data.images.pictures import ENDINGS
-    from escala.data.images.source import listed
+    from escala.data.images.pictures import ENDINGS, listed
 
     if not path.is_dir() or not any(each.suffix.lower() in ENDINGS for each in path.glob("**/*")):
         return None

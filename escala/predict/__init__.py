@@ -10,11 +10,9 @@ LENGTH_ERRORS = "length_errors.json"
 
 
 def predicting(kind: Kind, workload: str, *further: str) -> list[str]:
-    """Return the modules that a prediction with a workload picks by name.
+    """Return the modules that a prediction with a workload picks by name: of the kind and its own.
 
-    Parameters
-    ----------
-    further : modules of the kind that are picked too.
+    `further` are modules of the kind that are picked too.
     """
     parts = ("queries", "familiarity", *further)
     of_kind = [kind.module(part) for part in parts if kind.has(part)]

@@ -36,29 +36,32 @@ def predict(
     kind : of the dataset that the model was trained on; its `queries` read the file.
     run : folder of the trained run.
     familiarity : file that the kind's `learn` wrote for the split of that run, if it has one.
-    false_alarms : share of held-out rows that may be flagged, from 0 to below 1.
+    false_alarms : fraction of held-out rows that may be flagged, from 0 to below 1.
     by_length : gives the columns on an item's length, see `escala.predict.lengths.judge`.
 
     Returns
     -------
     A row per item: the columns of its `Query`; `predicted`, and `probability_CLASS` for each class.
     A model without classes gives the number `predicted`, or numbers from `predicted_1` on. A
-    workload that offers `columns` gives these in place of them. With a
-    familiarity there are `familiar_share` (of its evidence; NaN without evidence), `threshold`,
-    `false_alarm_rate` (measured on held-out rows), `unlike_anything_seen`, and `likeness`, which
-    is `familiar`, `near` or `far`.
+    workload that offers `columns` gives these in place of them. With a familiarity there are
+    `familiar_share` (of its evidence; NaN without evidence), `threshold`, `false_alarm_rate`
+    (measured on held-out rows), `unlike_anything_seen`, and `likeness`, which is `familiar`, `near`
+    or `far`.
 
     Raises
     ------
     InputError : the run did not end ok or kept no model, the kind cannot read the file, or
-        `false_alarms` is not a share.
+        `false_alarms` is out of its range.
     """
     classifier = model(run)
     data = classifier.description["data"]
     likeness = familiar(kind, familiarity, false_alarms) if familiarity else lambda evidence: {}
     by_length = by_length or (lambda item: {})
+    compute = classifier.probabilities
+    columns: Callable[..., dict] = partial(_classified, classes=classifier.classes)
+    if classifier.columns:
+        compute, columns = classifier.predictions, partial(classifier.columns, description=data)
     rows = []
-    compute, columns = _by_workload(classifier)
     for query, computed in predicted(compute, kind.load("queries").queries(path, data)):
         known, short = likeness(query.evidence), by_length(query.columns)
         rows.append({**query.columns, **columns(computed), **known, **short})
@@ -71,52 +74,35 @@ def predict(
     return table
 
 
-def _by_workload(
-    classifier: Classifier,
-) -> tuple[Callable[..., np.ndarray], Callable[[np.ndarray], dict]]:
-    """Return what is computed for pieces, and the columns of an item from that of its pieces.
-
-    These are the predictions and the workload's own columns, or else the outputs of the model and
-    the columns of their mean over the pieces.
-    """
-    if own := classifier.columns:
-        return classifier.predictions, partial(own, description=classifier.description["data"])
-    return classifier.probabilities, partial(_classified, classes=classifier.classes)
-
-
 def predicted(
     compute: Callable[..., np.ndarray], queries: Iterable[Query]
 ) -> Iterator[tuple[Query, np.ndarray]]:
     """Yield every item with what is computed for its pieces, (pieces, …).
 
-    The model is called for the pieces of many items together: each call takes milliseconds.
+    The model is called for `PIECES` pieces of many items together: each call takes milliseconds.
     """
-    for together in _batches(queries):
+
+    def computed() -> Iterator[tuple[Query, np.ndarray]]:
         inputs = map(np.concatenate, zip(*(query.inputs for query in together), strict=True))
         ends = np.cumsum([len(query.inputs[0]) for query in together])
-        yield from zip(together, np.split(compute(*inputs), ends[:-1]), strict=True)
+        return zip(together, np.split(compute(*inputs), ends[:-1]), strict=True)
 
-
-def _batches(queries: Iterable[Query]) -> Iterator[list[Query]]:
-    """Yield consecutive items, each time so many that they have `PIECES` pieces or more."""
     together, pieces = [], 0
     for query in queries:
         together.append(query)
         pieces += len(query.inputs[0])
         if pieces >= PIECES:
-            yield together
+            yield from computed()
             together, pieces = [], 0
     if together:
-        yield together
+        yield from computed()
 
 
 def _classified(outputs: np.ndarray, classes: list[str]) -> dict:
     """Return an item's columns on its class, or the predictions of a model without classes.
 
-    Parameters
-    ----------
-    outputs : of each piece, the probability of each class, or numbers of any shape. Their means
-        over the pieces are the item's.
+    They are the means over its pieces of `outputs`: the probability of each class, or numbers of
+    any shape.
     """
     outputs = outputs.mean(axis=0, dtype=np.float64)
     if not classes:
@@ -135,32 +121,23 @@ def familiar(kind: Kind, path: Path, false_alarms: float) -> Callable[[Any], dic
     threshold = known.threshold(false_alarms)
 
     def columns(evidence: Any) -> dict:
-        share = known.share(evidence)
+        fraction = known.fraction(evidence)
         return {
-            "familiar_share": share,
+            "familiar_share": fraction,
             "threshold": threshold,
             "false_alarm_rate": known.false_alarm_rate(threshold),
             # An item without evidence is flagged too.
-            "unlike_anything_seen": not share >= threshold,
-            "likeness": known.likeness(share, threshold),
+            "unlike_anything_seen": not fraction >= threshold,
+            "likeness": known.likeness(fraction, threshold),
         }
 
     return columns
 
 
 def model(run: Path) -> Classifier:
-    """Return the model of a run.
-
-    Raises
-    ------
-    InputError : the run did not end ok, or kept no model.
-    """
-    result = read_json(run / "run.json")
-    if result["status"] != "ok":
-        raise InputError(
-            run / "run.json",
-            result["status"],
-            "the run has no trained model",
-            "predict with a run that ended ok",
-        )
+    """Return the model of a run; refuse one that did not end ok, or kept no model."""
+    status = read_json(run / "run.json")["status"]
+    if status != "ok":
+        reason, remedy = "the run has no trained model", "predict with a run that ended ok"
+        raise InputError(run / "run.json", status, reason, remedy)
     return load(run)

@@ -13,11 +13,10 @@ from escala.predict.classify import familiar, model, predicted
 
 
 class Measured(NamedTuple):
-    """What a model said of test pieces of one length.
+    """What a model said of test pieces of one length, in letters.
 
     Attributes
     ----------
-    letters : of each piece.
     pieces, wrong : their number, and how many got another class than their own.
     familiar, wrong_familiar : the same of those that are not flagged as unlike the training rows.
     """
@@ -30,7 +29,7 @@ class Measured(NamedTuple):
 
     @property
     def error(self) -> float:
-        """The share of wrong ones among familiar pieces, NaN if there is none."""
+        """The fraction of wrong ones among familiar pieces, NaN if there is none."""
         return self.wrong_familiar / self.familiar if self.familiar else math.nan
 
 
@@ -39,40 +38,26 @@ def measure(
 ) -> list[Measured]:
     """Classify pieces of the test side, of several lengths, and write the numbers of wrong ones.
 
-    Lengths end with the first one, of a model's row or longer, without a wrong piece.
-
-    Parameters
-    ----------
-    kind : of the dataset; its `fragments` cut the pieces.
-    run : folder of the trained run.
-    split : folder of the arrays it was trained on.
-    familiarity, false_alarms : as of `classify.predict`.
-
-    Returns
-    -------
-    An entry for each length, in ascending order. A model that names no classes has none.
-
-    Raises
-    ------
-    InputError : as `classify.predict`, or the run has no model.
+    Lengths end with the first one, of a model's row or longer, without a wrong piece. A model that
+    names no classes has none. Arguments are as of `classify.predict`; `split` is the folder of the
+    arrays that the model was trained on, and the kind's `fragments` cut the pieces.
     """
     classifier, found = model(run), []
     rows = max(classifier.inputs[0].shape)
     likeness = familiar(kind, familiarity, false_alarms)
     if classifier.classes and not classifier.columns:
-        for letters, drawn in kind.load("fragments").fragments(
-            split, classifier.description["data"]
-        ):
+        description = classifier.description["data"]
+        for letters, drawn in kind.load("fragments").fragments(split, description):
             queries, labels = zip(*drawn, strict=True)
             outputs = predicted(classifier.probabilities, queries)
-            right = [
-                each.mean(axis=0).argmax() == label
+            wrong = [
+                each.mean(axis=0).argmax() != label
                 for (_, each), label in zip(outputs, labels, strict=True)
             ]
             known = [not likeness(each.evidence)["unlike_anything_seen"] for each in queries]
-            wrong_known = sum(k and not r for k, r in zip(known, right, strict=True))
-            wrong = len(right) - int(sum(right))
-            found.append(Measured(letters, len(right), wrong, sum(known), wrong_known))
+            wrong_known = sum(k and w for k, w in zip(known, wrong, strict=True))
+            counts = len(wrong), int(sum(wrong)), sum(known), int(wrong_known)
+            found.append(Measured(letters, *counts))
             if letters >= rows and not wrong_known and known:
                 break
     lengths = [entry._asdict() for entry in found]

@@ -12,46 +12,41 @@ from escala.predict.lengths import Measured, enough
 
 
 def summary(path: Path, measured: list[Measured], limit: float) -> str:
-    """Return the counts of a table as text; its last line names the file.
+    """Return the counts of a table that `classify.predict` wrote; its last line names the file.
 
-    Parameters
-    ----------
-    path : of the table, as `escala.predict.classify.predict` wrote it.
-    measured, limit : as of `escala.predict.lengths`.
+    `measured` and `limit` are as of `escala.predict.lengths`. Where the classes are known, there
+    are precision, recall and F1 of each, in turn the positive one, by scikit-learn's definitions.
     """
     table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
-    return "\n".join(_lines(table, path, measured, limit))
-
-
-def _lines(
-    table: pd.DataFrame, path: Path, measured: list[Measured], limit: float
-) -> Iterator[str]:
     predicted = table.filter(regex="^predicted")
     numbers = predicted.apply(pd.to_numeric, errors="coerce")
     classes = any(name.startswith("probability_") for name in table)
-    if classes or numbers.isna().any(axis=None):
-        yield predicted.value_counts().to_string()
-    else:
-        yield numbers.describe().to_string()
+    counted = classes or numbers.isna().any(axis=None)
+    lines = [(predicted.value_counts() if counted else numbers.describe()).to_string()]
     if "class" in table:
-        from escala.predict.scores import report
+        from sklearn.metrics import classification_report
 
-        yield report(table)
+        truth, found = table["class"], table["predicted"]
+        lines.append(classification_report(truth, found, digits=4, zero_division=0))
     if "too_short" in table:
-        yield from _by_length(table, measured, limit)
-    flags = {
-        "shorter than the model's rows": _count(table, "shorter_than_rows", "True"),
-        "too short": _count(table, "too_short", "True"),
-        "near": _count(table, "likeness", "near"),
-        "far from what it was trained on": _count(table, "likeness", "far"),
-    }
-    counts = [f"{count} {flag}" for flag, count in flags.items() if count is not None]
-    yield f"{len(table)} records{': ' * bool(counts)}{', '.join(counts)}: {path}"
+        lines += _by_length(table["letters"].astype(int), measured, limit)
+    flags = (
+        ("shorter_than_rows", "True", "shorter than the model's rows"),
+        ("too_short", "True", "too short"),
+        ("likeness", "near", "near"),
+        ("likeness", "far", "far from what it was trained on"),
+    )
+    counts = [
+        f"{(table[column] == value).sum()} {flag}"
+        for column, value, flag in flags
+        if column in table
+    ]
+    lines.append(f"{len(table)} records{': ' * bool(counts)}{', '.join(counts)}: {path}")
+    return "\n".join(lines)
 
 
-def _by_length(table: pd.DataFrame, measured: list[Measured], limit: float) -> Iterator[str]:
-    """Yield the share of wrong test pieces at each length that records have, and what follows."""
-    letters = table["letters"].astype(int)
+def _by_length(letters: pd.Series, measured: list[Measured], limit: float) -> Iterator[str]:
+    """Yield the fraction of wrong test pieces at each length of records, and what follows."""
     bounds = [0, *(entry.letters for entry in measured[1:]), math.inf]
     for entry, low, high in zip(measured, bounds, bounds[1:], strict=False):
         if count := int(letters.between(low, high, inclusive="left").sum()):
@@ -64,7 +59,3 @@ def _by_length(table: pd.DataFrame, measured: list[Measured], limit: float) -> I
         yield f"At no measured length at most {limit:.1%} were wrong: every record is too short."
     else:
         yield f"Too short is a record of fewer than {least} letters: over {limit:.1%} are wrong."
-
-
-def _count(table: pd.DataFrame, column: str, value: str) -> int | None:
-    return int((table[column] == value).sum()) if column in table else None

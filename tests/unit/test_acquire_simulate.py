@@ -94,7 +94,7 @@ def test_files_hold_wrapped_records_named_by_class_with_their_lineage(tmp_path):
 def test_roots_have_the_length_and_composition_of_their_class(name):
     profile = simulate.PROFILES.get(name, simulate.GENERIC)
     for difficulty in (0, 0.5, 1):
-        root = simulate.root(name, 1, simulate.Difficulty.of(difficulty))
+        root = simulate.root(name, 1, simulate.Difficulty.at(difficulty))
         assert len(root) == profile.length
         shares = np.bincount(root, minlength=4) / len(root)
         assert shares == pytest.approx(profile.composition, abs=0.015)
@@ -102,7 +102,7 @@ def test_roots_have_the_length_and_composition_of_their_class(name):
 
 def test_sars_is_about_a_fifth_away_from_covid_and_far_from_the_rest():
     for difficulty, low, high in ((0, 0.21, 0.27), (0.5, 0.17, 0.23), (1, 0.13, 0.19)):
-        level = simulate.Difficulty.of(difficulty)
+        level = simulate.Difficulty.at(difficulty)
         roots = {name: simulate.root(name, 1, level)[:10_000] for name in CLASSES}
         from_sars = {name: np.mean(roots[name] != roots["SARS"]) for name in CLASSES[:4]}
         assert low < from_sars.pop("COVID") < high

@@ -14,7 +14,6 @@ from escala.core.errors import InputError
 from escala.data.base import Arrays
 from escala.data.encode import reverse_complement
 from escala.data.genomes import arrays
-from escala.data.genomes.arrays import write_arrays
 from escala.data.genomes.prepare.fasta import encode_classes
 from escala.data.writer import ArrayWriter
 
@@ -60,20 +59,20 @@ def prepared(
         "oversample": {
             "method": "smoten",
             "features": "positions",
-            "implementation": "escala",
             "order": "after-split",
             "neighbours": 5,
             "seed": 0,
         }
         | oversample,
     }
-    returned = write_arrays("three", preparation, seed, source, output, groups)
+    inputs = {"codes": source / "codes.npy"} | ({"groups": groups} if groups else {})
+    returned = arrays.prepare("three", preparation, seed, inputs, output)
     description = json.loads((output / "dataset.json").read_text())
     assert description == returned
-    arrays = {
+    found = {
         path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in output.glob("*.npy")
     }
-    return arrays | {"description": description}
+    return found | {"description": description}
 
 
 def genomes_of(source: Path) -> np.ndarray:
@@ -183,9 +182,8 @@ def test_too_few_rows_are_refused_and_nothing_is_written(source, tmp_path):
     assert not list((tmp_path / "out").iterdir())
 
 
-@pytest.mark.parametrize("implementation", ["escala", "imbalanced-learn"])
-def test_either_implementation_of_smoten_makes_the_rows_asked_for(source, tmp_path, implementation):
-    data = prepared(source, tmp_path, implementation=implementation, rows={"1": 25, "B": 31})
+def test_smoten_makes_the_rows_asked_for(source, tmp_path):
+    data = prepared(source, tmp_path, rows={"1": 25, "B": 31})
     counts = data["description"]["counts"]
     assert [counts[name]["balanced"] for name in CLASSES] == [28, 25, 31]
     made = data["train_genomes"] == -1

@@ -29,13 +29,13 @@ def kmers(text: str) -> list[str]:
 @given(texts, st.text(alphabet="ACGTN", max_size=60), st.integers(0, 40))
 def test_the_share_is_that_of_the_kmers_seen(trained, strange, cut):
     known = {kmer for text in trained for kmer in kmers(text)}
-    familiarity = Familiarity.learn({0: ([codes_of(text)] for text in trained)}, {})
+    familiarity = Familiarity.learn({0: map(codes_of, trained)}, {})
     asked = trained[0][cut:] + strange
     found = kmers(asked)
-    share = familiarity.share(codes_of(asked))
+    share = familiarity.fraction(codes_of(asked))
     if found:
         assert share == pytest.approx(np.mean([kmer in known for kmer in found]))
-        assert familiarity.share(reverse_complement(codes_of(asked))) == share
+        assert familiarity.fraction(reverse_complement(codes_of(asked))) == share
     else:
         assert np.isnan(share)
 
@@ -49,25 +49,25 @@ def test_the_threshold_lets_the_stated_share_of_held_out_rows_be_flagged(tmp_pat
         row[random.choice(1000, changes, replace=False)] = 0
         row[:changes] = random.integers(1, 5, changes)
         held_out.append(row)
-    learned = Familiarity.learn({0: [genome[None]]}, {0: [np.array(held_out)]})
+    learned = Familiarity.learn({0: [genome]}, {0: held_out})
     learned.save(tmp_path / "f.npz")
     familiarity = Familiarity.load(tmp_path / "f.npz")
     for false_alarms in (0.0, 0.05, 0.2):
         threshold = familiarity.threshold(false_alarms)
-        flagged = np.mean([familiarity.share(row) < threshold for row in held_out])
+        flagged = np.mean([familiarity.fraction(row) < threshold for row in held_out])
         assert flagged == familiarity.false_alarm_rate(threshold) <= false_alarms
         assert false_alarms - flagged < 0.02
     threshold = familiarity.threshold(0.05)
     for _ in range(20):
-        assert familiarity.share(random.permutation(genome[:1000])) < threshold
-    assert familiarity.share(genome[100:900]) >= threshold
+        assert familiarity.fraction(random.permutation(genome[:1000])) < threshold
+    assert familiarity.fraction(genome[100:900]) >= threshold
 
 
 @pytest.mark.parametrize("false_alarms", [-0.1, 1, float("nan")])
 def test_false_alarms_are_a_share(false_alarms):
     row = codes_of("ACGTTGCAAGCTTAGC")
     with pytest.raises(InputError, match="not from 0 to below 1"):
-        Familiarity.learn({0: [row[None]]}, {0: [row[None]]}).threshold(false_alarms)
+        Familiarity.learn({0: [row]}, {0: [row]}).threshold(false_alarms)
 
 
 @pytest.mark.parametrize("held_out", [[], ["ACGTTGCAAGN"]])
@@ -94,8 +94,8 @@ def test_what_smoten_made_is_not_learnt(tmp_path):
     np.save(tmp_path / "test.npy", real[None])
     np.save(tmp_path / "test_labels.npy", np.zeros(1, np.int64))
     learnt = learn(tmp_path, tmp_path / "familiarity.npz")
-    assert (learnt.share(real), learnt.share(made)) == (1, 0)
-    assert learnt.share(reverse_complement(real)) == 0, "of rows of one strand"
+    assert (learnt.fraction(real), learnt.fraction(made)) == (1, 0)
+    assert learnt.fraction(reverse_complement(real)) == 0, "of rows of one strand"
 
 
 def test_a_member_that_differs_is_near_and_what_no_class_is_like_is_far(tmp_path):
@@ -110,9 +110,9 @@ def test_a_member_that_differs_is_near_and_what_no_class_is_like_is_far(tmp_path
         return result
 
     classes = [changed(ancestor, 0.2) for _ in range(3)]
-    rows = {label: [genome.reshape(8, 500)] for label, genome in enumerate(classes)}
+    rows = {label: genome.reshape(8, 500) for label, genome in enumerate(classes)}
     held_out = {
-        label: [np.concatenate([changed(row, 0.01)[None] for row in genome.reshape(8, 500)])]
+        label: [changed(row, 0.01) for row in genome.reshape(8, 500)]
         for label, genome in enumerate(classes)
     }
     Familiarity.learn(rows, held_out).save(tmp_path / "f.npz")
@@ -120,7 +120,7 @@ def test_a_member_that_differs_is_near_and_what_no_class_is_like_is_far(tmp_path
     threshold = familiarity.threshold(0.05)
 
     def said(genome: np.ndarray) -> str:
-        return familiarity.likeness(familiarity.share(genome), threshold)
+        return familiarity.likeness(familiarity.fraction(genome), threshold)
 
     assert said(changed(classes[0], 0.005)) == "familiar"
     assert said(changed(classes[1], 0.03)) == "near"

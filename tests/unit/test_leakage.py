@@ -8,8 +8,7 @@ from fixtures_runs import FakeExperiment
 
 from escala.analysis import leakage
 from escala.analysis.measurements import measurements
-from escala.data.genomes.prepare.leakage import write_similarity
-from escala.data.genomes.prepare.similarity import Sketches
+from escala.data.genomes.prepare.similarity import Sketches, write_similarity
 
 
 def test_the_similarity_of_a_row_is_that_of_its_genome_to_the_nearest_in_training(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from escala.core.errors import InputError
 from escala.data.genomes.acquire import acquire
-from escala.data.genomes.arrays import write_arrays
+from escala.data.genomes import arrays
 from escala.data.genomes.prepare.fasta import encode_classes
 from escala.experiment import Experiment
 from tests.conftest import CLASSES
@@ -35,7 +35,8 @@ def prepare(genomes: Path, folder: Path) -> None:
     length, duplicates = dataset["length"], dataset["deduplicate"]
     encode_classes(folder / "sequences", CLASSES, length, duplicates, folder)
     preparation = dataset | {"provenance": "files"}
-    write_arrays("small", preparation, 4, folder, folder / "split4")
+    inputs = {"codes": folder / "codes.npy"}
+    arrays.prepare("small", preparation, 4, inputs, folder / "split4")
 
 
 def missing(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from escala.core.errors import InputError
 from escala.core.progress import progress
 from escala.core.readable import size
+from escala.data.arrays import settings
 from escala.data.arrays.headers import Named, header, opened
 from escala.data.arrays.settings import SIDES, TARGETS
 from escala.data.splits import Side, stratified, write_split
@@ -24,8 +25,6 @@ NAMES = ("{side}/{name}.npy", "{side}_targets.npy")
 #: Bytes of the rows that are in memory at a time.
 BLOCK_BYTES = 2**25
 
-Check = Callable[[np.ndarray, np.ndarray], None]
-
 
 def prepare(
     name: str, preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path], output: Path
@@ -33,49 +32,30 @@ def prepare(
     """Divide arrays among the sides, check their numbers, and write them.
 
     Memory holds a block of rows, and a few numbers for each row. Arrays of a `.npz` file are first
-    written beside the others, as they stand in the way of reading single rows.
-
-    Parameters
-    ----------
-    name : of the dataset.
-    preparation : as `escala.data.arrays.settings.preparation` gives it.
-    seed : of the split.
-    inputs : the user's files.
-    output : folder that receives `{side}/{input}.npy`, `{side}_targets.npy` and `dataset.json`.
-
-    Returns
-    -------
-    The description that `dataset.json` holds.
-
-    Raises
-    ------
-    InputError : a file is no array of numbers, a number is not finite or no class, or a side would
-        have no rows.
+    written beside the others, as they stand in the way of reading single rows. `output` receives
+    `{side}/{input}.npy` and `{side}_targets.npy`.
     """
-    where = f"datasets.{name}"
+    where, files, classes = f"datasets.{name}", list(inputs.values()), preparation["classes"]
     for side in SIDES:
         shutil.rmtree(output / side, ignore_errors=True)
-    files = list(inputs.values())
     with TemporaryDirectory(dir=output, prefix=".") as folder:
         arrays = {
             side: {
-                key: _mapped(
-                    Named(files[number], member), Path(folder), _where(f"{where}.{side}", key)
-                )
+                key: _mapped(Named(files[number], member), Path(folder), _place(where, side, key))
                 for key, (number, member) in given.items()
             }
             for side, given in preparation["sides"].items()
         }
-        classes = preparation["classes"]
-        if classes:
-            for of_side in arrays.values():
-                of_side[TARGETS] = _one_class_a_row(of_side[TARGETS])
+        for of_side in arrays.values():
+            targets = of_side[TARGETS]
+            if classes and targets.shape[1:] in ((), (1,)):  # One class in each row.
+                of_side[TARGETS] = np.asarray(targets).reshape(-1).astype(np.int64)
         rows = {side: np.arange(len(given[TARGETS])) for side, given in arrays.items()}
-        divided = _divided(name, arrays["train"][TARGETS], preparation, seed)
+        divided = _divided(where, arrays["train"][TARGETS], preparation, seed)
         rows |= divided
         origin = {side: side for side in arrays} | dict.fromkeys(divided, "train")
         sides = {
-            side: _side(arrays[origin[side]], rows[side], preparation, f"{where}.{origin[side]}")
+            side: _side(arrays[origin[side]], rows[side], preparation, where, origin[side])
             for side in SIDES
             if side in rows
         }
@@ -93,8 +73,8 @@ def prepare(
         )
 
 
-def _where(side: str, key: str) -> str:
-    return f"{side}.targets" if key == TARGETS else f"{side}.inputs.{key}"
+def _place(where: str, side: str, key: str) -> str:
+    return f"{where}.{settings.place(side, key)}"
 
 
 def _mapped(array: Named, folder: Path, where: str) -> np.ndarray:
@@ -111,20 +91,14 @@ def _mapped(array: Named, folder: Path, where: str) -> np.ndarray:
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def _one_class_a_row(targets: np.ndarray) -> np.ndarray:
-    """Return numbers of classes as int64 (rows,) if each row has one; others as they are."""
-    if targets.shape[1:] in ((), (1,)):
-        return np.asarray(targets).reshape(-1).astype(np.int64)
-    return targets
-
-
 def _divided(
-    name: str, targets: np.ndarray, preparation: Mapping[str, Any], seed: int
+    where: str, targets: np.ndarray, preparation: Mapping[str, Any], seed: int
 ) -> dict[str, np.ndarray]:
     """Return the rows of `train` that each side without files gets, ascending."""
     classes, split = preparation["classes"], preparation["split"]
     if classes and targets.ndim == 1:
-        _classes_of(classes, f"datasets.{name}.train.targets")(targets, np.arange(len(targets)))
+        place = _place(where, "train", TARGETS)
+        _require_numbers(targets, np.arange(len(targets)), _class_limit(classes), place)
         return stratified(targets, split, classes, seed)
     rest = np.random.default_rng(seed).permutation(len(targets))
     found = {}
@@ -133,38 +107,54 @@ def _divided(
             taken = max(1, round(split[f"{side}_fraction"] * len(targets)))
             found[side], rest = np.sort(rest[:taken]), rest[taken:]
     if not len(rest):
+        reason, remedy = "are too few to divide by these fractions", "give more rows, or files for "
         raise InputError(
-            f"datasets.{name}.split",
-            f"{len(targets)} rows",
-            "are too few to divide by these fractions",
-            "give more rows, or files for the other sides",
+            f"{where}.split", f"{len(targets)} rows", reason, f"{remedy}the other sides"
         )
     return {"train": np.sort(rest)} | found
 
 
+#: An exclusive limit of whole numbers from 0, with the reason and the remedy for others.
+Limit = tuple[int, str, str]
+
+
+def _class_limit(classes: list[str]) -> Limit:
+    last = len(classes) - 1
+    reason = f"and the {last + 1} classes have the numbers 0 to {last}"
+    return last + 1, reason, "mend it, or mend classes; number them from 0"
+
+
 def _side(
-    arrays: Mapping[str, np.ndarray], rows: np.ndarray, preparation: Mapping[str, Any], where: str
+    arrays: Mapping[str, np.ndarray],
+    rows: np.ndarray,
+    preparation: Mapping[str, Any],
+    where: str,
+    side: str,
 ) -> Side:
     """Return rows of the arrays of a side, whose numbers are checked while they are written."""
     blocks = {}
     for key, array in arrays.items():
-        place = _where(where, key)
-        checks = []
-        if array.dtype.kind == "f" and preparation["missing"] == "refuse":
-            checks.append(_finite(place))
+        limits: list[Limit] = []
         if key == TARGETS and preparation["classes"]:
-            checks.append(_classes_of(preparation["classes"], place))
-        if key in preparation["below"]:
-            checks.append(_below(preparation["below"][key], place))
-        native = array.dtype.newbyteorder("=")
-        shape = (len(rows), *array.shape[1:])
-        blocks[key] = Blocks(shape, native, _blocks(array, rows, checks, native, place))
+            limits.append(_class_limit(preparation["classes"]))
+        if (limit := preparation["below"].get(key)) is not None:
+            reason = f"and its numbers are from 0 to below {limit}"
+            limits.append((limit, reason, "mend it, or raise below"))
+        finite = preparation["missing"] == "refuse"
+        shape, native = (len(rows), *array.shape[1:]), array.dtype.newbyteorder("=")
+        checked = _blocks(array, rows, limits, finite, native, _place(where, side, key))
+        blocks[key] = Blocks(shape, native, checked)
     targets = blocks.pop(TARGETS)
     return Side(blocks, targets)
 
 
 def _blocks(
-    array: np.ndarray, rows: np.ndarray, checks: list[Check], dtype: np.dtype, place: str
+    array: np.ndarray,
+    rows: np.ndarray,
+    limits: list[Limit],
+    finite: bool,
+    dtype: np.dtype,
+    place: str,
 ) -> Iterator[np.ndarray]:
     at_once = max(1, BLOCK_BYTES // (math.prod(array.shape[1:]) * array.dtype.itemsize))
     say = progress(f"{place}: %d of {len(rows)} rows written")
@@ -172,45 +162,24 @@ def _blocks(
         say(begin)
         some = rows[begin : begin + at_once]
         block = array[some]
-        for check in checks:
-            check(block, some)
+        if finite and array.dtype.kind == "f":
+            remedy = "mend it, leave the row out, or set missing: keep"
+            _refuse(block, ~np.isfinite(block), some, place, "", remedy)
+        for limit in limits:
+            _require_numbers(block, some, limit, place)
         yield block.astype(dtype, order="C", copy=False)
 
 
-def _finite(place: str) -> Check:
-    def check(block: np.ndarray, rows: np.ndarray) -> None:
-        if (wrong := ~np.isfinite(block)).any():
-            row, number = _first(block, wrong, rows)
-            remedy = "mend it, leave the row out, or set missing: keep"
-            raise InputError(place, row, f"holds {number}", remedy)
-
-    return check
+def _require_numbers(block: np.ndarray, rows: np.ndarray, limit: Limit, place: str) -> None:
+    below, reason, remedy = limit
+    _refuse(block, (block < 0) | (block >= below), rows, place, f", {reason}", remedy)
 
 
-def _classes_of(classes: list[str], place: str) -> Check:
-    last = len(classes) - 1
-
-    def check(block: np.ndarray, rows: np.ndarray) -> None:
-        if (wrong := (block < 0) | (block > last)).any():
-            row, number = _first(block, wrong, rows)
-            reason = f"holds {number}, and the {last + 1} classes have the numbers 0 to {last}"
-            remedy = "number them from 0" if number == last + 1 else "mend it, or mend classes"
-            raise InputError(place, row, reason, remedy)
-
-    return check
-
-
-def _below(limit: int, place: str) -> Check:
-    def check(block: np.ndarray, rows: np.ndarray) -> None:
-        if (wrong := (block < 0) | (block >= limit)).any():
-            row, number = _first(block, wrong, rows)
-            reason = f"holds {number}, and its numbers are from 0 to below {limit}"
-            raise InputError(place, row, reason, "mend it, or raise below")
-
-    return check
-
-
-def _first(block: np.ndarray, wrong: np.ndarray, rows: np.ndarray) -> tuple[str, object]:
-    """Return the first wrong row, and the first wrong number in it."""
-    row = int(np.argwhere(wrong)[0][0])
-    return f"row {rows[row]} of 0, 1, …", np.asarray(block[row])[wrong[row]].flat[0]
+def _refuse(
+    block: np.ndarray, wrong: np.ndarray, rows: np.ndarray, place: str, reason: str, remedy: str
+) -> None:
+    """Refuse the first wrong number of a block, if there is one."""
+    if wrong.any():
+        row = int(np.argwhere(wrong)[0][0])
+        number = np.asarray(block[row])[wrong[row]].flat[0]
+        raise InputError(place, f"row {rows[row]} of 0, 1, …", f"holds {number}{reason}", remedy)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.data.arrays.headers import members, named, opened
+from escala.data.arrays.headers import Named, members, named, opened
 
 _TARGETS = {"y", "label", "labels", "target", "targets", "class", "classes", "output", "outputs"}
 _SIDES = {"train": "train", "training": "train", "tr": "train"}
@@ -23,14 +23,9 @@ MOST_CLASSES = 1000
 def settings_of(path: Path, data: str) -> dict[str, Any] | None:
     """Return the settings of a dataset from a `.npz` file or a folder of `.npy` files.
 
-    Returns
-    -------
-    `train`, `test` and `validation` as far as they are there, and `classes` if the targets are the
-    whole numbers from 0 to their largest. None if the path is no such file or folder.
-
-    Raises
-    ------
-    InputError : the arrays have names of which the targets cannot be told.
+    They are `train`, `test` and `validation` as far as they are there, and `classes` if the targets
+    are the whole numbers from 0 to their largest. None if the path is no such file or folder; names
+    of which the targets cannot be told are refused.
     """
     if path.is_file() and path.suffix.lower() == ".npz":
         found = {name: f"{data}:{name}" for name in members(path, "data")}
@@ -50,8 +45,9 @@ def _divided(found: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
     """Return inputs and targets of each side, by the words in the names of arrays."""
     sides: dict[str, dict[str, Any]] = {}
     for name, place in found.items():
-        words = [w for w in re.split(r"[^A-Za-z0-9]+", name) if w]
-        words = [part for word in words for part in _parts(word)]
+        # `Xtrain`, `ytest` and the like are two words.
+        spaced = re.sub(r"\b([XxYy])(train|test|val|valid)\b", r"\1-\2", name.replace("_", "-"))
+        words = re.findall(r"[A-Za-z0-9]+", spaced)
         side = next((_SIDES[w.lower()] for w in words if w.lower() in _SIDES), "train")
         rest = [w for w in words if w.lower() not in _SIDES]
         of_side = sides.setdefault(side, {"inputs": {}, "targets": []})
@@ -68,28 +64,19 @@ def _divided(found: dict[str, str], data: str) -> dict[str, dict[str, Any]]:
     return sides
 
 
-def _parts(word: str) -> Iterable[str]:
-    """Return a word, or the two that `Xtrain`, `ytest` and the like are made of."""
-    match = re.fullmatch(r"([XxYy])(train|test|val|valid)", word)
-    return match.groups() if match else (word,)
-
-
 def _unclear(found: Iterable[str], data: str) -> InputError:
-    return InputError(
-        "data",
-        data,
-        f"holds the arrays {', '.join(found)}, and their names do not tell inputs from targets",
+    reason = f"holds the arrays {', '.join(found)}, and their names do not tell inputs from targets"
+    remedy = (
         "save them as x and y, or x_train, y_train, x_test, y_test; or write the experiment by "
-        "hand: docs/how-to/your-own-arrays.md",
     )
+    return InputError("data", data, reason, f"{remedy}hand: docs/how-to/your-own-arrays.md")
 
 
 def _classes(path: Path, place: str) -> int | None:
     """Return the number of classes if targets are all the numbers from 0, each at least once."""
-    array = named(place)
-    inside = array.member or Path(place).name
-    where = path if array.member else path / inside
-    with opened(array._replace(path=where), "data") as (handle, _):
+    member = named(place).member
+    where = path if member else path / Path(place).name
+    with opened(Named(where, member), "data") as (handle, _):
         try:
             targets = np.lib.format.read_array(handle, allow_pickle=False)
         except ValueError:

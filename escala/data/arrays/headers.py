@@ -40,6 +40,9 @@ class Named(NamedTuple):
     path: Path
     member: str | None
 
+    def __str__(self) -> str:
+        return f"{self.path}:{self.member}" if self.member else str(self.path)
+
 
 class Header(NamedTuple):
     """The form of an array; `dtype` may have the other order of bytes."""
@@ -55,37 +58,29 @@ def named(text: str) -> Named:
 
 
 def members(path: Path, where: str) -> list[str]:
-    """Return the names of the arrays in a `.npz` file.
-
-    Raises
-    ------
-    InputError : it cannot be read, or is no such file.
-    """
+    """Return the names of the arrays in a `.npz` file, or refuse the file as `opened`."""
     with _errors(where, path), zipfile.ZipFile(path) as archive:
         return [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
 
 
 def header(array: Named, where: str) -> Header:
-    """Return the form of an array of numbers, after checking that its file is whole.
+    """Return the form of an array of numbers with rows, after checking that its file is whole.
 
-    Raises
-    ------
-    InputError : there is no such array, or it is none of numbers with rows.
+    `where` is its key in the experiment, for messages.
     """
     with opened(array, where) as (handle, size):
         found = _header(handle)
         held = size - handle.tell()
-    shown = shown_name(array)
     wanted = math.prod(found.shape) * found.dtype.itemsize
     if found.dtype.name not in DTYPES:
         reason = _NO_NUMBERS.get(found.dtype.kind, f"holds {found.dtype.name}")
-        raise InputError(where, shown, reason, f"save numbers of {', '.join(DTYPES)}")
-    if not found.shape or not found.shape[0] or not math.prod(found.shape):
+        raise InputError(where, str(array), reason, f"save numbers of {', '.join(DTYPES)}")
+    if not found.shape or not math.prod(found.shape):
         rows = "has no axis, and so no rows" if not found.shape else f"has shape {found.shape}"
-        raise InputError(where, shown, rows, "give an array with a row at least")
+        raise InputError(where, str(array), rows, "give an array with a row at least")
     if held < wanted:
         reason = f"is cut short: its header tells of {wanted} bytes, and it holds {held}"
-        raise InputError(where, shown, reason, "copy or save the file again")
+        raise InputError(where, str(array), reason, "copy or save the file again")
     return found
 
 
@@ -93,9 +88,7 @@ def header(array: Named, where: str) -> Header:
 def opened(array: Named, where: str) -> Iterator[tuple[BinaryIO, int]]:
     """Yield the bytes of an array, with its header, and their number.
 
-    Raises
-    ------
-    InputError : there is no such array, or it cannot be read.
+    An array that is not there, and a file that cannot be read, are refused.
     """
     path = array.path
     with _errors(where, path):
@@ -109,19 +102,11 @@ def opened(array: Named, where: str) -> Iterator[tuple[BinaryIO, int]]:
         member = array.member or (known[0] if len(known) == 1 else None)
         if member not in known:
             reason = f"holds {', '.join(known) or 'no arrays'}"
-            raise InputError(
-                where,
-                shown_name(array),
-                f"holds no {member}; it {reason}" if member else reason,
-                f"name one of them: {path.name}:{known[0]}" if known else "save arrays in it",
-            )
+            reason = f"holds no {member}; it {reason}" if member else reason
+            remedy = f"name one of them: {path.name}:{known[0]}" if known else "save arrays in it"
+            raise InputError(where, str(array), reason, remedy)
         with zipfile.ZipFile(path) as archive, archive.open(f"{member}.npy") as handle:
             yield handle, archive.getinfo(f"{member}.npy").file_size
-
-
-def shown_name(array: Named) -> str:
-    """Return an array as a user names it."""
-    return f"{array.path}:{array.member}" if array.member else str(array.path)
 
 
 def _header(handle: BinaryIO) -> Header:

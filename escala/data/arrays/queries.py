@@ -18,15 +18,6 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     """Yield the rows of a `.npz` file with an array for each input, or of one `.npy` file.
 
     The column of a row is its number `row`, from 0 as in NumPy.
-
-    Parameters
-    ----------
-    description : of the arrays that the model was trained on, as in their `dataset.json`.
-
-    Raises
-    ------
-    InputError : an array is missing, has another form than the model's input, or the arrays have
-        different numbers of rows.
     """
     wanted = specs(description)
     arrays = [_array(path, spec, len(wanted) == 1) for spec in wanted]
@@ -47,15 +38,10 @@ def _array(path: Path, spec: Spec, only: bool) -> np.ndarray:
     named = Named(path, spec.name if archive and spec.name in members(path, str(path)) else None)
     found = header(named, str(path))
     if found.shape[1:] != spec.shape or not np.can_cast(found.dtype, spec.dtype, "same_kind"):
-        raise InputError(
-            path,
-            spec.name,
-            f"has rows of {found.dtype.name} of shape {found.shape[1:]}, and the model takes "
-            f"{spec.dtype} of shape {spec.shape}",
-            "save it in that form",
-        )
+        reason = f"has rows of {found.dtype.name} of shape {found.shape[1:]}, and the model takes "
+        reason += f"{spec.dtype} of shape {spec.shape}"
+        raise InputError(path, spec.name, reason, "save it in that form")
     if not archive:
         return np.load(path, mmap_mode="r", allow_pickle=False).astype(spec.dtype, copy=False)
     with np.load(path, allow_pickle=False) as arrays:
-        member = named.member or arrays.files[0]
-        return arrays[member].astype(spec.dtype, copy=False)
+        return arrays[named.member or arrays.files[0]].astype(spec.dtype, copy=False)

@@ -5,12 +5,12 @@ NumPy is imported where headers are read, so that other datasets do not wait for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from escala.core.errors import InputError
-from escala.data.fractions import expected_rows, require_training_rows
+from escala.data.fractions import expected_rows, require_training_rows, split_of
 from escala.data.paths import expanded_path
 from escala.data.size import LABELS, Size
 
@@ -22,21 +22,37 @@ SIDES = ("train", "validation", "test")
 TARGETS = "targets:"
 
 
-def check(
-    name: str, settings: Mapping[str, Any], error: Callable[[str, object, str, str], InputError]
-) -> None:
-    """Refuse arrays that do not fit together, by their headers.
-
-    Raises
-    ------
-    InputError : as `error` makes it.
-    """
-    try:
-        _check(settings)
-    except InputError as found:
-        where = f"datasets.{name}.{found.where}"
-        raise error(where, found.value, found.reason, found.remedy) from None
-    require_training_rows(name, settings["split"] | _given(settings), error)
+def check(settings: Mapping[str, Any]) -> None:
+    """Refuse arrays that do not fit together, by their headers."""
+    headers = _headers(settings)
+    train = headers["train"]
+    for side, arrays in headers.items():
+        if list(arrays) != list(train):
+            given, wanted = (", ".join(list(each)[:-1]) for each in (arrays, train))
+            reason, remedy = (
+                f"differ from those of train: {wanted}",
+                "give every side the same inputs",
+            )
+            raise InputError(f"{side}.inputs", given, reason, remedy)
+        rows = arrays[TARGETS].shape[0]
+        for key, found in arrays.items():
+            reason = None
+            if found.shape[0] != rows:
+                reason = f"has {found.shape[0]} rows, and the targets have {rows}"
+                remedy = "give arrays with a row for each row of the others"
+            elif _form(found) != _form(train[key]):
+                reason = f"has rows of {_form(found)}, and those of train are {_form(train[key])}"
+                remedy = "save both in the same form"
+            if reason:
+                raise InputError(place(side, key), _text(settings, side, key), reason, remedy)
+    _check_targets(settings, train[TARGETS])
+    for key in settings["below"]:
+        if key not in train or train[key].dtype.kind not in "iu":
+            whole = [k for k, found in train.items() if k != TARGETS and found.dtype.kind in "iu"]
+            remedy = f"name one of {', '.join(whole)}" if whole else "leave below out"
+            reason = "is no input of whole numbers"
+            raise InputError(f"below.{key}", settings["below"][key], reason, remedy)
+    require_training_rows(_split(settings))
 
 
 def preparation(settings: Mapping[str, Any]) -> dict:
@@ -49,7 +65,7 @@ def preparation(settings: Mapping[str, Any]) -> dict:
         "sides": sides,
         "classes": class_names(settings),
         **{key: settings[key] for key in ("below", "missing")},
-        "split": {k: v for k, v in settings["split"].items() if k != "seeds"} | _given(settings),
+        "split": _split(settings),
     }
 
 
@@ -65,7 +81,7 @@ def size(settings: Mapping[str, Any]) -> Size:
     except InputError:
         return Size()
     rows = {side: of_side[TARGETS].shape[0] for side, of_side in headers.items()}
-    divided = expected_rows(rows.pop("train"), settings["split"] | _given(settings))
+    rows = expected_rows(rows.pop("train"), _split(settings)) | rows
     inputs = tuple(
         {"name": key, "shape": found.shape[1:], "dtype": found.dtype.name}
         for key, found in headers["train"].items()
@@ -74,9 +90,9 @@ def size(settings: Mapping[str, Any]) -> Size:
     targets = headers["train"][TARGETS]
     names, shape = class_names(settings), targets.shape[1:]
     if names and shape in ((), (1,)):
-        return Size(divided | rows, inputs, (len(names),), LABELS)
+        return Size(rows, inputs, (len(names),), LABELS)
     entry = {"name": "labels", "shape": shape, "dtype": targets.dtype.name}
-    return Size(divided | rows, inputs, (*shape, len(names)) if names else shape, entry)
+    return Size(rows, inputs, (*shape, len(names)) if names else shape, entry)
 
 
 def class_names(settings: Mapping[str, Any]) -> list[str] | None:
@@ -85,24 +101,25 @@ def class_names(settings: Mapping[str, Any]) -> list[str] | None:
     return [str(number) for number in range(classes)] if isinstance(classes, int) else classes
 
 
-def _given(settings: Mapping[str, Any]) -> dict[str, float]:
-    """Return the fraction 0 for each side that has files of its own."""
-    return {f"{side}_fraction": 0 for side in SIDES if side != "train" and side in settings}
+def place(side: str, key: str) -> str:
+    """Return the key of an array in the settings."""
+    return f"{side}.targets" if key == TARGETS else f"{side}.inputs.{key}"
+
+
+def _split(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the split of `train`, with the fraction 0 for each side that has its own files."""
+    given = {f"{side}_fraction": 0 for side in SIDES if side != "train" and side in settings}
+    return split_of(settings) | given
 
 
 def _arrays(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, Named]]:
-    """Yield side, name and place of every array, the targets last.
-
-    Raises
-    ------
-    InputError : a variable in a path is not set.
-    """
+    """Yield side, name and place of every array, the targets last."""
     from escala.data.arrays.headers import Named, named
 
     for side in (each for each in SIDES if each in settings):
         texts = settings[side]["inputs"] | {TARGETS: settings[side]["targets"]}
         for key, text in texts.items():
-            path, member = named(expanded_path(text, _where(side, key)))
+            path, member = named(expanded_path(text, place(side, key)))
             yield side, key, Named(path.absolute(), member)
 
 
@@ -111,64 +128,14 @@ def _files(settings: Mapping[str, Any]) -> dict[Path, None]:
     return dict.fromkeys(array.path for _, _, array in _arrays(settings))
 
 
-def _where(side: str, key: str) -> str:
-    return f"{side}.targets" if key == TARGETS else f"{side}.inputs.{key}"
-
-
 def _headers(settings: Mapping[str, Any]) -> dict[str, dict[str, Header]]:
-    """Return the header of every array, by side and name.
-
-    Raises
-    ------
-    InputError : an array is missing, or is none of numbers.
-    """
-    found: dict[str, dict[str, Header]] = {}
-    for side, key, array in _arrays(settings):
-        found.setdefault(side, {})[key] = _header(array, _where(side, key))
-    return found
-
-
-def _header(array: Named, where: str) -> Header:
+    """Return the header of every array, by side and name."""
     from escala.data.arrays.headers import header
 
-    return header(array, where)
-
-
-def _check(settings: Mapping[str, Any]) -> None:
-    headers = _headers(settings)
-    train = headers["train"]
-    for side, arrays in headers.items():
-        if list(arrays) != list(train):
-            given, wanted = (", ".join(list(each)[:-1]) for each in (arrays, train))
-            raise InputError(
-                f"{side}.inputs",
-                given,
-                f"differ from those of train: {wanted}",
-                "give every side the same inputs",
-            )
-        for key, found in arrays.items():
-            where = _where(side, key)
-            if found.shape[0] != arrays[TARGETS].shape[0]:
-                raise InputError(
-                    where,
-                    _text(settings, side, key),
-                    f"has {found.shape[0]} rows, and the targets have {arrays[TARGETS].shape[0]}",
-                    "give arrays with a row for each row of the others",
-                )
-            if (found.shape[1:], found.dtype.name) != (train[key].shape[1:], train[key].dtype.name):
-                raise InputError(
-                    where,
-                    _text(settings, side, key),
-                    f"has rows of {_form(found)}, and those of train are {_form(train[key])}",
-                    "save both in the same form",
-                )
-    _check_targets(settings, train[TARGETS])
-    for key in settings["below"]:
-        if key not in train or train[key].dtype.kind not in "iu":
-            whole = [k for k, found in train.items() if k != TARGETS and found.dtype.kind in "iu"]
-            remedy = f"name one of {', '.join(whole)}" if whole else "leave below out"
-            reason = "is no input of whole numbers"
-            raise InputError(f"below.{key}", settings["below"][key], reason, remedy)
+    found: dict[str, dict[str, Header]] = {}
+    for side, key, array in _arrays(settings):
+        found.setdefault(side, {})[key] = header(array, place(side, key))
+    return found
 
 
 def _check_targets(settings: Mapping[str, Any], targets: Header) -> None:
@@ -183,15 +150,11 @@ def _check_targets(settings: Mapping[str, Any], targets: Header) -> None:
             reason, remedy = "cannot name a class", "use letters and digits"
             raise InputError(f"classes.{number}", name, reason, remedy)
     if targets.dtype.kind == "f":
-        one_hot = targets.shape[1:] == (len(names),)
-        raise InputError(
-            "train.targets",
-            _text(settings, "train", TARGETS),
-            f"holds {_form(targets)}, and classes are numbered by whole numbers",
-            "save numbers of classes: y.argmax(axis=-1)"
-            if one_hot
-            else "save y.astype('int64'), or leave classes out",
-        )
+        remedy = "save y.astype('int64'), or leave classes out"
+        if targets.shape[1:] == (len(names),):
+            remedy = "save numbers of classes: y.argmax(axis=-1)"
+        reason = f"holds {_form(targets)}, and classes are numbered by whole numbers"
+        raise InputError("train.targets", _text(settings, "train", TARGETS), reason, remedy)
 
 
 def _form(found: Header) -> str:

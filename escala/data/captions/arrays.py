@@ -12,7 +12,7 @@ import numpy as np
 
 from escala.core.errors import InputError
 from escala.core.files import atomic, read_json
-from escala.data.captions.bleu import COUNTS, bleu, counts
+from escala.data.captions.bleu import bleu, counts
 from escala.data.captions.files import CAPTIONS_FILE, FEATURES, FEATURES_FILE, NAMES
 from escala.data.captions.words import DTYPE, UNKNOWN, numbered, vocabulary, words_of
 from escala.data.splits import Side, write_split
@@ -28,52 +28,45 @@ def prepare(
 ) -> dict:
     """Turn captions into numbers, and write the arrays of the sides.
 
-    The source divides the pictures, so all seeds give the same sides.
+    The source divides the pictures, so all seeds give the same sides. `output` receives
+    `{side}_features.npy`, float16 (rows, features); `{side}_words.npy` and `{side}_labels.npy`,
+    uint16 (rows, captions, positions), as `escala.data.captions.words.numbered` gives them; and
+    `pictures.tsv` with the `name` of each `row` of each `side`.
 
-    Parameters
-    ----------
-    name : of the dataset.
-    preparation : as `escala.data.captions.settings.preparation` gives it.
-    seed : of the split.
-    inputs : `source`, the folder that `escala.data.captions.source.acquire` filled; and for
-        pictures `features`, the one that `escala.data.captions.features.extract` filled.
-    output : folder that receives `{side}_features.npy`, float16 (rows, features);
-        `{side}_words.npy` and `{side}_labels.npy`, uint16 (rows, captions, positions), as
-        `escala.data.captions.words.numbered` gives them; `pictures.tsv` with the `name` of each
-        `row` of each `side`; and `dataset.json`.
-
-    Returns
-    -------
-    The description that `dataset.json` holds: with the `vocabulary`, the words of the training
-    captions that were not cut off; and `captions`, for each side the number of captions, how many
-    of them were `cut` because of their length, how many are `empty`, their `words`, and how many of
-    these are `unknown`. For a simulation there are also `baselines`, with the BLEU of the first
-    caption of each test picture against its others, all of them cut, as `grammar`; and
-    `trained_scenes`, the share of the test pictures whose scene is also one of a training picture.
-    For Flickr8k there is `weights_sha256`, the digest of the network's weights.
-
-    Raises
-    ------
-    InputError : the vocabulary is too large.
+    The description has the `vocabulary`, the words of the training captions that were not cut off;
+    and `captions`, for each side the number of captions, how many of them were `cut` because of
+    their length, how many are `empty`, their `words`, and how many of these are `unknown`. For a
+    simulation there are also `baselines`, with the BLEU of the first caption of each test picture
+    against its others, all of them cut, as `grammar`; and `trained_scenes`, the fraction of the
+    test pictures whose scene is also one of a training picture. For Flickr8k there is
+    `weights_sha256`, the digest of the network's weights.
     """
-    source = inputs["source"]
-    described = read_json(source / CAPTIONS_FILE)
+    described = read_json(inputs["source"] / CAPTIONS_FILE)
     length = preparation["words"]
-    whole = {side: _words(pictures) for side, pictures in described.items()}
+    whole = {
+        side: [[words_of(caption) for caption in each["captions"]] for each in pictures]
+        for side, pictures in described.items()
+    }
     captions = {
         side: [[words[: length - 1] for words in each] for each in pictures]
         for side, pictures in whole.items()
     }
     known = vocabulary(chain.from_iterable(captions["train"]), preparation["vocabulary"])
-    _require_numbers(name, known)
+    most = np.iinfo(DTYPE).max + 1
+    if len(known) > most:
+        reason = f"the training captions have {len(known)} different words, and {most} can be "
+        remedy = "set vocabulary to a number of words"
+        raise InputError(f"datasets.{name}.vocabulary", None, f"{reason}numbered", remedy)
     sides = {
         side: _side(_features(inputs, side, described[side]), pictures, known, length)
         for side, pictures in captions.items()
     }
     _write_names(output / PICTURES, described)
     if preparation["provenance"] == "simulated":
-        baselines = {"grammar": _agreement(captions["test"])}
-        more = {"baselines": baselines, "trained_scenes": _trained(described)}
+        agreement = sum(counts(references, first) for first, *references in captions["test"])
+        trained = {each["name"] for each in described["train"]}
+        of_trained = float(np.mean([each["name"] in trained for each in described["test"]]))
+        more = {"baselines": {"grammar": bleu(agreement)}, "trained_scenes": of_trained}
     else:
         more = {"weights_sha256": preparation["weights_sha256"]}
     return write_split(
@@ -101,12 +94,7 @@ def _features(
     return computed[[rows[each["name"]] for each in pictures]]
 
 
-def _words(pictures: Sequence[Mapping[str, Any]]) -> Captions:
-    return [[words_of(caption) for caption in each["captions"]] for each in pictures]
-
-
 def _side(features: np.ndarray, captions: Captions, known: Sequence[str], length: int) -> Side:
-    """Return the rows of a side."""
     numbers = {word: number for number, word in enumerate(known)}
     both = [numbered(each, numbers, length) for each in captions]
     words, targets = (np.stack(arrays) for arrays in zip(*both, strict=True))
@@ -125,42 +113,9 @@ def _counted(captions: Captions, side: Side, length: int) -> dict[str, int]:
     }
 
 
-def _agreement(captions: Captions) -> dict[str, float]:
-    """Return the BLEU of the first caption of each picture against the others."""
-    sums = np.zeros(COUNTS, np.int64)
-    for candidate, *references in captions:
-        sums += counts(references, candidate)
-    return bleu(sums)
-
-
-def _trained(described: Mapping[str, Sequence[Mapping[str, Any]]]) -> float:
-    trained = {each["name"] for each in described["train"]}
-    return float(np.mean([each["name"] in trained for each in described["test"]]))
-
-
 def _write_names(path: Path, described: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     with atomic(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
         table = csv.writer(handle, delimiter="\t", lineterminator="\n")
         table.writerow(("side", "row", "name"))
-        table.writerows(
-            (side, row, each["name"])
-            for side, pictures in described.items()
-            for row, each in enumerate(pictures)
-        )
-
-
-def _require_numbers(name: str, known: Sequence[str]) -> None:
-    """Refuse a vocabulary whose numbers the arrays cannot hold.
-
-    Raises
-    ------
-    InputError : with the number of words.
-    """
-    most = np.iinfo(DTYPE).max + 1
-    if len(known) > most:
-        raise InputError(
-            f"datasets.{name}.vocabulary",
-            None,
-            f"the training captions have {len(known)} different words, and {most} can be numbered",
-            "set vocabulary to a number of words",
-        )
+        for side, pictures in described.items():
+            table.writerows((side, row, each["name"]) for row, each in enumerate(pictures))

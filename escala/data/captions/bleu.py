@@ -1,7 +1,8 @@
 """Compute BLEU of generated text from counts that can be summed over any parts of a corpus.
 
 K. Papineni, S. Roukos, T. Ward, W.-J. Zhu, "BLEU: a Method for Automatic Evaluation of Machine
-Translation", ACL 2002. The numbers are those of `nltk.translate.bleu_score.corpus_bleu`.
+Translation", ACL 2002. The numbers are those of `nltk.translate.bleu_score.corpus_bleu`, which
+takes a whole corpus at once.
 """
 
 from __future__ import annotations
@@ -21,10 +22,6 @@ Words = Sequence[Hashable]
 
 def counts(references: Sequence[Words], candidate: Words) -> np.ndarray:
     """Return the counts of one candidate, from whose sums `bleu` computes the score of a corpus.
-
-    Parameters
-    ----------
-    references : one or more texts that the candidate is compared with.
 
     Returns
     -------
@@ -46,15 +43,11 @@ def counts(references: Sequence[Words], candidate: Words) -> np.ndarray:
 
 
 def bleu(sums: np.ndarray) -> dict[str, float]:
-    """Return `bleu_1` to `bleu_4` of a corpus.
+    """Return `bleu_1` to `bleu_4` of a corpus, from the sums of `counts` over its candidates.
 
     BLEU-N is the geometric mean of the precisions of n-grams of 1 to N words, times the brevity
     penalty exp(1 - r/c) if the c words of the candidates are fewer than the r words of the closest
     references. It is 0 if a precision is 0, and for no words at all.
-
-    Parameters
-    ----------
-    sums : sums of `counts` over the candidates, (10,).
     """
     matches, totals = np.asarray(sums, np.float64)[: 2 * LONGEST].reshape(2, LONGEST)
     words, closest = (float(length) for length in sums[2 * LONGEST :])
@@ -67,5 +60,4 @@ def bleu(sums: np.ndarray) -> dict[str, float]:
 
 
 def _ngrams(words: Words, n: int) -> Counter:
-    """Return how often each n-gram occurs."""
     return Counter(zip(*(words[start:] for start in range(n)), strict=False))

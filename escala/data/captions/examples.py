@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,12 +34,7 @@ class Example(NamedTuple):
 
 
 def pictures(settings: Mapping[str, Any]) -> Path | None:
-    """Return the folder of a dataset's photographs, or None if its pictures are scenes.
-
-    Raises
-    ------
-    InputError : a variable in its path is not set.
-    """
+    """Return the folder of a dataset's photographs, or None if its pictures are scenes."""
     source = settings["source"]
     if source["type"] == "simulated":
         return None
@@ -59,36 +54,23 @@ def are_captions(split: Path, predictions: np.ndarray) -> bool:
 
 
 def examples(split: Path, predictions: np.ndarray, most: int) -> list[Example]:
-    """Return test pictures at equal distances in their order, from the first to the last.
+    """Return at most so many test pictures at equal distances in their order, first to last.
 
-    So no picture is chosen by its captions.
-
-    Parameters
-    ----------
-    split : folder of the split.
-    predictions : the caption of each test picture, (rows, length), for which `are_captions` holds.
-    most : pictures to return; all, if there are fewer.
+    So no picture is selected by its captions. `predictions` are the caption of each test picture,
+    (rows, length), for which `are_captions` holds.
     """
     arrays = Arrays(split)
-    rows = arrays.rows("test")
-    chosen = np.linspace(0, rows - 1, min(most, rows)).round().astype(int)
-    names, vocabulary = _names(split / PICTURES), arrays.description["vocabulary"]
-    targets = arrays.gather("test", slice(None))[1]
-    return [_example(names[row], predictions[row], targets[row], vocabulary) for row in chosen]
-
-
-def _names(path: Path) -> list[str]:
-    """Return the names of the test pictures, in the order of the rows."""
-    with open(path, newline="", encoding="utf-8") as handle:
+    rows, vocabulary = arrays.rows("test"), arrays.description["vocabulary"]
+    with open(split / PICTURES, newline="", encoding="utf-8") as handle:
         table = csv.DictReader(handle, delimiter="\t")
-        return [row["name"] for row in table if row["side"] == "test"]
-
-
-def _example(
-    name: str, written: np.ndarray, targets: np.ndarray, vocabulary: Sequence[str]
-) -> Example:
-    caption, compared = word_numbers(written), references(targets)
-    candidate, *texts = (
-        " ".join(vocabulary[number] for number in words) for words in (caption, *compared)
-    )
-    return Example(name, candidate, list(filter(None, texts)), bleu(counts(compared, caption)))
+        names = [row["name"] for row in table if row["side"] == "test"]
+    targets = arrays.gather("test", slice(None))[1]
+    found = []
+    for row in np.linspace(0, rows - 1, min(most, rows)).round().astype(int):
+        caption, compared = word_numbers(predictions[row]), references(targets[row])
+        written, *texts = (
+            " ".join(vocabulary[number] for number in words) for words in (caption, *compared)
+        )
+        score = bleu(counts(compared, caption))
+        found.append(Example(names[row], written, list(filter(None, texts)), score))
+    return found

@@ -18,21 +18,16 @@ from escala.data.captions.files import EXTRACTION, FEATURES, NAMES
 
 
 def extract(pictures: Mapping[str, Path], weights: Path, weights_sha256: str, folder: Path) -> None:
-    """Compute the features of pictures.
+    """Compute the features of pictures, whose files are given by name.
 
     Parameters
     ----------
-    pictures : the file of each picture, by name.
     weights : the file of the weights of VGG16.
     weights_sha256 : its digest.
     folder : receives `features.npy`, float16 (pictures, features); `names.json`, the name of the
         picture of each row; and `extraction.json`: the number of `pictures`, the `seconds` for
         reading them and computing their features, the mean `seconds_per_picture`, and the
         `network_seconds` for building the network.
-
-    Raises
-    ------
-    InputError : the weights are missing or others, or a file is no picture.
     """
     paths = list(pictures.values())
     remedy = "get the file again, or correct weights_sha256"

@@ -33,129 +33,72 @@ def sides(tokens: Path, lists: Mapping[str, Path]) -> dict[str, list[dict]]:
     InputError : a file is missing, empty or not in its format; a picture is in two lists, or does
         not have five captions.
     """
-    names = {side: _names(file) for side, file in lists.items()}
-    _require_once(names, lists)
+    names = {side: [line.strip() for _, line in _lines(file)] for side, file in lists.items()}
+    known: dict[str, str] = {}
+    for side, of_side in names.items():
+        if not of_side:
+            file = lists[side]
+            raise InputError(file, file.name, "names no picture", "write a file name a line")
+        for name in of_side:
+            if name in known:
+                reason = f"is already in the list {lists[known[name]].name}"
+                raise InputError(lists[side], name, reason, "keep it in one line of one list")
+            known[name] = side
     captions = _captions(tokens)
     described = {
         side: [{"name": name, "captions": captions.get(name, [])} for name in of_side]
         for side, of_side in names.items()
     }
     for side, of_side in described.items():
-        _refuse(
-            tokens,
-            [each["name"] for each in of_side if len(each["captions"]) != CAPTIONS],
-            f"is in the list {lists[side].name}, and does not have {CAPTIONS} captions",
-            "add them, or take it from the list",
-        )
+        few = [each["name"] for each in of_side if len(each["captions"]) != CAPTIONS]
+        reason = f"is in the list {lists[side].name}, and does not have {CAPTIONS} captions"
+        _refuse(tokens, few, reason, "add them, or take it from the list")
     return described
 
 
 def files(described: Mapping[str, list[dict]], pictures: Path) -> dict[str, Path]:
-    """Return the file of each picture of all sides, by name, in the order of the names.
+    """Return the JPEG file of each picture that `sides` returned, by name, in alphabetical order.
 
-    Parameters
-    ----------
-    described : as `sides` returns it.
-    pictures : folder of the JPEG files.
-
-    Raises
-    ------
-    InputError : there is no such folder, or a picture is not in it.
+    A folder without one of them is refused.
     """
     if not pictures.is_dir():
         raise InputError(pictures, pictures.name, "no such folder", OFFICIAL)
     for side, of_side in described.items():
-        _refuse(
-            pictures,
-            [each["name"] for each in of_side if not (pictures / each["name"]).is_file()],
-            f"is in the list of the side {side}, and is not in the folder",
-            "add it, or take it from the list",
-        )
+        absent = [each["name"] for each in of_side if not (pictures / each["name"]).is_file()]
+        reason = f"is in the list of the side {side}, and is not in the folder"
+        _refuse(pictures, absent, reason, "add it, or take it from the list")
     names = sorted(each["name"] for of_side in described.values() for each in of_side)
     return {name: pictures / name for name in names}
-
-
-def _names(file: Path) -> list[str]:
-    """Return the file names of a list.
-
-    Raises
-    ------
-    InputError : it is missing or empty.
-    """
-    names = [line.strip() for _, line in _lines(file)]
-    if not names:
-        raise InputError(file, file.name, "names no picture", "write a file name a line")
-    return names
-
-
-def _require_once(names: Mapping[str, list[str]], lists: Mapping[str, Path]) -> None:
-    """Refuse a picture that stands twice in the lists.
-
-    Raises
-    ------
-    InputError : with the picture and the lists.
-    """
-    sides: dict[str, str] = {}
-    for side, of_side in names.items():
-        for name in of_side:
-            if name in sides:
-                raise InputError(
-                    lists[side],
-                    name,
-                    f"is already in the list {lists[sides[name]].name}",
-                    "keep it in one line of one list",
-                )
-            sides[name] = side
 
 
 def _captions(file: Path) -> dict[str, list[str]]:
     """Return the captions of every picture in a file, by file name, in the order of their numbers.
 
-    Raises
-    ------
-    InputError : the file is missing, or a line is not in its format.
+    A line that is not in the format is refused.
     """
     numbered: dict[str, dict[int, str]] = {}
     for number, line in _lines(file):
         key, tab, caption = line.partition("\t")
         name, mark, place = key.rpartition("#")
         if not (tab and mark and name and place.isdecimal()):
-            raise InputError(
-                file,
-                f"line {number}: {line}",
-                "is not a file name, #, a number, a tab and a caption",
-                f"mend the line; {OFFICIAL}",
-            )
+            reason = "is not a file name, #, a number, a tab and a caption"
+            raise InputError(file, f"line {number}: {line}", reason, f"mend the line; {OFFICIAL}")
         if int(place) in numbered.setdefault(name, {}):
-            raise InputError(
-                file,
-                f"line {number}: {key}",
-                "stands twice in the file",
-                "give each caption of a picture its own number",
-            )
+            reason, remedy = "stands twice in the file", "give each caption of a picture its own "
+            raise InputError(file, f"line {number}: {key}", reason, f"{remedy}number")
         numbered[name][int(place)] = caption
     return {name: [caption for _, caption in sorted(of.items())] for name, of in numbered.items()}
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number and the content of each line of a file that is not blank.
-
-    Raises
-    ------
-    InputError : as `escala.core.text.opened`.
-    """
+    """Yield the number and the content of each line of a file that is not blank."""
     for number, line in enumerate(read_text(file).split("\n"), start=1):
         if line.strip():
             yield number, line
 
 
 def _refuse(where: Path, names: list[str], reason: str, remedy: str) -> None:
-    """Refuse pictures, if there are any.
-
-    Raises
-    ------
-    InputError : with the first of them and their number.
-    """
+    """Refuse pictures, if there are any, with the first of them and their number."""
     if names:
         more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
         raise InputError(where, names[0], f"{reason}{more}", remedy)

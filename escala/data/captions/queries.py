@@ -20,6 +20,9 @@ from escala.data.queries import Query, invalid
 #: The environment variable that names the weights of VGG16.
 WEIGHTS = "ESCALA_VGG16"
 
+#: The column of a picture, and its features.
+Found = Iterator[tuple[dict[str, str], np.ndarray]]
+
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     """Yield a query for each picture, with captions that hold only the start token.
@@ -29,15 +32,6 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
     whose digest must be that of the training data. For one that was trained on simulated scenes,
     the path is a text file with a scene a line, such as `red dog runs in park`, and the column is
     `scene`.
-
-    Parameters
-    ----------
-    description : of the arrays that the model was trained on, as in their `dataset.json`.
-
-    Raises
-    ------
-    InputError : the path does not exist, a file is no picture, a line is no scene, no line names a
-        scene, the weights are missing or others, or the description is damaged.
     """
     _require_description(description)
     features, words = specs(description)
@@ -47,40 +41,21 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
         yield Query(columns, (row[None].astype(features.dtype), begun))
 
 
-def _pictures(
-    path: Path, description: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, str], np.ndarray]]:
-    """Yield the column and the features of each picture."""
+def _pictures(path: Path, description: Mapping[str, Any]) -> Found:
     paths = list(files_of(path)) if path.is_dir() else [path]
     vgg16.require_pictures(paths)
-    network = vgg16.network(
-        _weights(),
-        description["weights_sha256"],
-        f"let {WEIGHTS} name the weights that the training features were computed with",
-    )
+    named = os.environ.get(WEIGHTS)
+    if not named:
+        reason = "names no file of weights of VGG16"
+        raise InputError(WEIGHTS, None, reason, f"export {WEIGHTS}=/path/FILE.h5")
+    remedy = f"let {WEIGHTS} name the weights that the training features were computed with"
+    network = vgg16.network(Path(named).expanduser(), description["weights_sha256"], remedy)
     rows = (row for block in vgg16.features(paths, network) for row in block)
     for file, row in zip(paths, rows, strict=True):
         yield {"file": file.name}, row
 
 
-def _weights() -> Path:
-    """Return the file of the weights.
-
-    Raises
-    ------
-    InputError : the environment names none.
-    """
-    named = os.environ.get(WEIGHTS)
-    if not named:
-        raise InputError(
-            WEIGHTS, None, "names no file of weights of VGG16", f"export {WEIGHTS}=/path/FILE.h5"
-        )
-    return Path(named).expanduser()
-
-
-def _scenes(
-    path: Path, description: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+def _scenes(path: Path, description: Mapping[str, Any]) -> Found:
     """Yield the column and the features, without noise, of each scene."""
     features, _ = specs(description)
     lines = enumerate(read_text(path).splitlines(), start=1)
@@ -98,12 +73,7 @@ READERS = {"simulated": _scenes, "flickr8k": _pictures}
 
 
 def _require_description(description: Mapping[str, Any]) -> None:
-    """Refuse a description that does not tell the source, or the name of every number.
-
-    Raises
-    ------
-    InputError : a value is missing or invalid: the model may come from an unknown source.
-    """
+    """Refuse a description without the source, or the name of every number: it may be of anyone."""
     _, words = specs(description)
     source, known = description.get("provenance"), description.get("vocabulary")
     if source not in (*READERS,):

@@ -20,25 +20,12 @@ PARTS = {
 }
 #: Names of scenes and captions have a preposition before the place. A scene is known without it.
 PREPOSITIONS = dict(zip(PARTS["place"], ("on", "in", "in", "in", "on", "near"), strict=True))
+_CONTINUOUS = ("eating", "jumping", "running", "sitting", "sleeping", "waiting")
 #: Continuous form of each action.
-CONTINUOUS = dict(
-    zip(
-        PARTS["action"],
-        ("eating", "jumping", "running", "sitting", "sleeping", "waiting"),
-        strict=True,
-    )
-)
+CONTINUOUS = dict(zip(PARTS["action"], _CONTINUOUS, strict=True))
 #: A second word for some values.
-SYNONYMS = {
-    "little": "small",
-    "boy": "kid",
-    "dog": "puppy",
-    "horse": "pony",
-    "man": "guy",
-    "woman": "lady",
-    "street": "road",
-    "water": "lake",
-}
+SYNONYMS = {"little": "small", "boy": "kid", "dog": "puppy", "horse": "pony", "man": "guy",
+            "woman": "lady", "street": "road", "water": "lake"}  # fmt: skip
 #: The grammar: for each symbol, its expansions with their weights. Words in capitals are symbols.
 #: `scene_rules` adds the symbols of a scene.
 GRAMMAR = {
@@ -62,11 +49,6 @@ OWN, OTHER = 3, 1
 Rules = Mapping[str, Sequence[tuple[int, str]]]
 
 
-def drawn(pictures: int, random: np.random.Generator) -> np.ndarray:
-    """Return scenes, int64 (pictures, 4): the number of the value of each of `PARTS`."""
-    return random.integers([len(values) for values in PARTS.values()], size=(pictures, len(PARTS)))
-
-
 def name_of(scene: Sequence[int]) -> str:
     """Return the name of a scene, such as `red dog runs in park`."""
     attribute, thing, action, place = _values(scene)
@@ -76,18 +58,12 @@ def name_of(scene: Sequence[int]) -> str:
 def named(text: str, where: str) -> np.ndarray:
     """Return the scene of a name, int64 (4,); the preposition may be absent.
 
-    Raises
-    ------
-    InputError : it is not the name of a scene; `where` is the place of the text.
+    Another text is refused; `where` is its place.
     """
     words = [word for word in text.lower().split() if word not in set(PREPOSITIONS.values())]
     if len(words) != len(PARTS):
-        raise InputError(
-            where,
-            text,
-            f"is not a scene of {', '.join(PARTS)}",
-            "write for example: red dog runs in park",
-        )
+        reason = f"is not a scene of {', '.join(PARTS)}"
+        raise InputError(where, text, reason, "write for example: red dog runs in park")
     for word, (part, values) in zip(words, PARTS.items(), strict=True):
         if word not in values:
             raise InputError(where, word, f"is no {part} of a scene", f"use {', '.join(values)}")
@@ -102,25 +78,20 @@ def caption(scene: Sequence[int], random: np.random.Generator) -> str:
 def scene_rules(scene: Sequence[int]) -> Rules:
     """Return the rules of the grammar for the words of a scene."""
     words = dict(zip(PARTS, _values(scene), strict=True))
-    single = {
-        "CONTINUOUS": CONTINUOUS[words["action"]],
-        "PREPOSITION": PREPOSITIONS[words["place"]],
-    }
-    return {symbol: [(1, word)] for symbol, word in single.items()} | {
+    return {
+        "CONTINUOUS": [(1, CONTINUOUS[words["action"]])],
+        "PREPOSITION": [(1, PREPOSITIONS[words["place"]])],
+    } | {
         part.upper(): [(OWN, word), (OTHER, SYNONYMS.get(word, word))]
         for part, word in words.items()
     }
 
 
 def projected(scenes: np.ndarray, features: int) -> np.ndarray:
-    """Return the features of scenes without noise, float64 (pictures, features).
+    """Return the features of scenes, int64 (pictures, 4), without noise: float64 (pictures, …).
 
     A scene's four values, one-hot, are multiplied by a fixed matrix of normal numbers of variance
     1/4, so a feature has a variance of about 1 over all scenes.
-
-    Parameters
-    ----------
-    scenes : int64 (pictures, 4).
     """
     widths = [len(values) for values in PARTS.values()]
     random = np.random.default_rng(PROJECTION)
@@ -133,16 +104,13 @@ def simulated(
 ) -> tuple[list[dict], np.ndarray]:
     """Return scenes, each with its `name` and `captions`, and features, float16 (pictures, …).
 
-    Parameters
-    ----------
-    settings : of the source: `captions_per_picture`, `features` and `noise`.
+    `settings` are those of the source: `captions_per_picture`, `features` and `noise`.
     """
-    scenes = drawn(pictures, random)
+    widths = [len(values) for values in PARTS.values()]
+    scenes = random.integers(widths, size=(pictures, len(PARTS)))
+    many = range(settings["captions_per_picture"])
     described = [
-        {
-            "name": name_of(scene),
-            "captions": [caption(scene, random) for _ in range(settings["captions_per_picture"])],
-        }
+        {"name": name_of(scene), "captions": [caption(scene, random) for _ in many]}
         for scene in scenes
     ]
     features = projected(scenes, settings["features"])
@@ -159,7 +127,5 @@ def _expanded(symbol: str, rules: Rules, random: np.random.Generator) -> str:
     weights, expansions = zip(*rules[symbol], strict=True)
     # `random.choice` with probabilities is far slower.
     ends = list(accumulate(weights))
-    chosen = expansions[bisect(ends, random.random() * ends[-1])]
-    return " ".join(
-        _expanded(word, rules, random) if word in rules else word for word in chosen.split()
-    )
+    words = expansions[bisect(ends, random.random() * ends[-1])].split()
+    return " ".join(_expanded(word, rules, random) if word in rules else word for word in words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,62 +24,43 @@ SPECIAL_NUMBERS, GRAMMAR_WORDS = 4, 47
 DTYPE = "uint16"
 
 
-def check(
-    name: str, settings: Mapping[str, Any], error: Callable[[str, object, str, str], InputError]
-) -> None:
-    """Refuse one list of pictures for two sides.
-
-    Raises
-    ------
-    InputError : as `error` makes it.
-    """
+def check(settings: Mapping[str, Any]) -> None:
+    """Refuse one list of pictures for two sides."""
     source = settings["source"]
     named: dict[str, str] = {}
-    for side in LISTS if source["type"] == "flickr8k" else ():
+    for side in () if _simulated(settings) else LISTS:
         other = named.setdefault(source[side], side)
         if other != side:
-            raise error(
-                f"datasets.{name}.source.{side}",
-                source[side],
+            reason, remedy = (
                 f"is the list of the side {other}",
-                "name a list of other pictures for each side",
+                "name a list of other pictures for ",
             )
+            raise InputError(f"source.{side}", source[side], reason, f"{remedy}each side")
 
 
 def acquisition(settings: Mapping[str, Any]) -> dict:
     """Return what decides the captions of pictures, or scenes with their captions and features."""
     source = settings["source"]
-    return dict(source) if source["type"] == "simulated" else {"type": source["type"]}
+    return dict(source) if _simulated(settings) else {"type": source["type"]}
 
 
 def inputs(settings: Mapping[str, Any]) -> list[Path]:
-    """Return the user's files, in the order of `PATHS`; none for a simulation.
-
-    Raises
-    ------
-    InputError : a variable in a path is not set.
-    """
-    source = settings["source"]
-    if source["type"] == "simulated":
-        return []
-    return [_path(source, key) for key in PATHS]
+    """Return the user's files, in the order of `PATHS`; none for a simulation."""
+    return [] if _simulated(settings) else [_path(settings, key) for key in PATHS]
 
 
 def extraction(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the paths of `PICTURES`, by name; none for a simulation.
-
-    Raises
-    ------
-    InputError : a variable in a path is not set.
-    """
-    source = settings["source"]
-    if source["type"] == "simulated":
-        return {}
-    return {key: str(_path(source, key)) for key in PICTURES}
+    """Return the paths of `PICTURES`, by name; none for a simulation."""
+    keys = () if _simulated(settings) else PICTURES
+    return {key: str(_path(settings, key)) for key in keys}
 
 
-def _path(source: Mapping[str, Any], key: str) -> Path:
-    return Path(expanded_path(source[key], f"source.{key}"))
+def _path(settings: Mapping[str, Any], key: str) -> Path:
+    return Path(expanded_path(settings["source"][key], f"source.{key}"))
+
+
+def _simulated(settings: Mapping[str, Any]) -> bool:
+    return settings["source"]["type"] == "simulated"
 
 
 def preparation(settings: Mapping[str, Any]) -> dict:
@@ -89,17 +70,15 @@ def preparation(settings: Mapping[str, Any]) -> dict:
     the features.
     """
     source = settings["source"]
-    return {
-        "provenance": source["type"],
-        "words": settings["words"],
-        "vocabulary": settings["vocabulary"],
-    } | {key: source[key] for key in ("weights_sha256",) if key in source}
+    digest = {key: source[key] for key in ("weights_sha256",) if key in source}
+    words = {key: settings[key] for key in ("words", "vocabulary")}
+    return {"provenance": source["type"]} | words | digest
 
 
 def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     """Return the captions that the source was read into, and the features of pictures."""
-    features = {} if settings["source"]["type"] == "simulated" else {"features": "features"}
-    return {name: folder / part for name, part in ({"source": "source"} | features).items()}
+    parts = ("source",) if _simulated(settings) else ("source", "features")
+    return {part: folder / part for part in parts}
 
 
 def size(settings: Mapping[str, Any]) -> Size:
@@ -109,40 +88,31 @@ def size(settings: Mapping[str, Any]) -> Size:
     words is at most that of the setting `vocabulary`, or that of the grammar of scenes. Without
     both only the captions tell it, and a model's size is unknown.
     """
-    source = settings["source"]
-    simulated = source["type"] == "simulated"
+    source, simulated = settings["source"], _simulated(settings)
     captions = source["captions_per_picture"] if simulated else CAPTIONS
-    shape = (captions, settings["words"])
+    features = source["features"] if simulated else FC2
     known = [settings["vocabulary"], GRAMMAR_WORDS if simulated else None]
     most = min((words for words in known if words), default=None)
-    below = {} if most is None else {"below": SPECIAL_NUMBERS + most}
+    shape, below = (captions, settings["words"]), {}
+    if most is not None:
+        below = {"below": SPECIAL_NUMBERS + most}
+    rows, untimed = source.get("pictures"), None
+    if not simulated:
+        rows = _listed(settings)
+        pictures = f"{sum(rows.values())} pictures" if rows else "the pictures"
+        untimed = f"the features of {pictures}"
+    words = {"shape": shape, "dtype": DTYPE}
     inputs = (
-        {
-            "name": "features",
-            "shape": (source["features"] if simulated else FC2,),
-            "dtype": "float16",
-        },
-        {"name": "words", "shape": shape, "dtype": DTYPE, **below},
+        {"name": "features", "shape": (features,), "dtype": "float16"},
+        {"name": "words", **words, **below},
     )
-    rows = source["pictures"] if simulated else _listed(source)
-    return Size(
-        rows,
-        inputs,
-        outputs=shape if below else None,
-        targets={"name": "labels", "shape": shape, "dtype": DTYPE},
-        untimed=None if simulated else _features_of(rows),
-    )
+    return Size(rows, inputs, shape if below else None, {"name": "labels", **words}, untimed)
 
 
-def _listed(source: Mapping[str, Any]) -> dict[str, int] | None:
+def _listed(settings: Mapping[str, Any]) -> dict[str, int] | None:
     """Return the number of pictures in the list of each side, None if a list cannot be read."""
     try:
-        lists = {side: read_text(_path(source, side)) for side in LISTS}
+        lists = {side: read_text(_path(settings, side)) for side in LISTS}
     except InputError:
         return None
     return {side: sum(map(bool, map(str.strip, text.split("\n")))) for side, text in lists.items()}
-
-
-def _features_of(rows: Mapping[str, int] | None) -> str:
-    pictures = f"{sum(rows.values())} pictures" if rows else "the pictures"
-    return f"the features of {pictures}"

@@ -18,32 +18,19 @@ from escala.data.captions.settings import PATHS
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
     """Simulate scenes, or read the lists and captions of Flickr8k, once for all splits.
 
-    Parameters
-    ----------
-    acquisition : the settings that `escala.data.captions.settings.acquisition` gives.
-    inputs : the user's files, in the order of `escala.data.captions.settings.PATHS`; none for a
-        simulation.
-    folder : receives `captions.json`: for each side a list of pictures, each with its `name` and
-        `captions`. For a simulation it also receives, for each side, `SIDE_features.npy`, float16
-        (pictures, features).
-
-    Raises
-    ------
-    InputError : a file is missing, damaged, or not in its format.
+    `inputs` are the user's files, in the order of `escala.data.captions.settings.PATHS`. `folder`
+    receives `captions.json`: for each side a list of pictures, each with its `name` and `captions`.
+    For a simulation it also receives, for each side, `SIDE_features.npy`, float16 (pictures,
+    features).
     """
     if acquisition["type"] == "simulated":
-        described = _simulated(acquisition, folder)
+        described = {}
+        for number, side in enumerate(SIDES):
+            random = np.random.default_rng([acquisition["seed"], number])
+            pictures = acquisition["pictures"][side]
+            described[side], features = scenes.simulated(acquisition, pictures, random)
+            np.save(folder / FEATURES_FILE.format(side=side), features, allow_pickle=False)
     else:
         files = dict(zip(PATHS, inputs, strict=True))
         described = flickr8k.sides(files["tokens"], {side: files[side] for side in SIDES})
     write_json(folder / CAPTIONS_FILE, described)
-
-
-def _simulated(settings: Mapping[str, Any], folder: Path) -> dict[str, list[dict]]:
-    """Return the described scenes of each side, after writing their features."""
-    sides = {}
-    for number, side in enumerate(SIDES):
-        random = np.random.default_rng([settings["seed"], number])
-        sides[side], features = scenes.simulated(settings, settings["pictures"][side], random)
-        np.save(folder / FEATURES_FILE.format(side=side), features, allow_pickle=False)
-    return sides

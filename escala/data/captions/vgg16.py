@@ -1,4 +1,4 @@
-"""Compute features of pictures: the layer fc2 of VGG16.
+"""Compute features of pictures: the layer fc2 of VGG16, as Keras has it.
 
 K. Simonyan, A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition",
 ICLR 2015.
@@ -29,18 +29,18 @@ Network = Callable[[np.ndarray], np.ndarray]
 
 
 def network(weights: Path, sha256: str, remedy: str) -> Network:
-    """Return VGG16 up to its layer fc2, after a check of the file of its weights.
+    """Return VGG16 up to its layer fc2, with the weights in a file.
 
-    Parameters
-    ----------
-    sha256 : digest of the file.
-    remedy : what to do about a file with another digest.
-
-    Raises
-    ------
-    InputError : the file is missing, has another digest, or does not hold these weights.
+    A file without these weights is refused, and one with another digest than `sha256`, about which
+    `remedy` tells what to do.
     """
-    _require_digest(weights, sha256, remedy)
+    published = "vgg16_weights_tf_dim_ordering_tf_kernels.h5"
+    if not weights.is_file():
+        raise InputError(weights, weights.name, "no such file", f"get {published} from Keras")
+    digest = sha256_file(weights)
+    if digest != sha256:
+        reason = f"is not {sha256}, the digest of the weights"
+        raise InputError(weights, f"SHA-256 {digest}", reason, remedy)
     # Only this function needs TensorFlow.
     import tensorflow as tf
 
@@ -48,12 +48,8 @@ def network(weights: Path, sha256: str, remedy: str) -> Network:
     try:
         whole.load_weights(weights)
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(
-            weights,
-            weights.name,
-            f"does not hold the weights of VGG16: {error}",
-            "name vgg16_weights_tf_dim_ordering_tf_kernels.h5 of Keras",
-        ) from error
+        reason = f"does not hold the weights of VGG16: {error}"
+        raise InputError(weights, weights.name, reason, f"name {published} of Keras") from error
     model = tf.keras.Model(whole.input, whole.get_layer(LAYER).output)
 
     def compute(pictures: np.ndarray) -> np.ndarray:
@@ -64,12 +60,7 @@ def network(weights: Path, sha256: str, remedy: str) -> Network:
 
 
 def features(paths: Sequence[Path], compute: Network) -> Iterator[np.ndarray]:
-    """Yield the features of pictures, float16 (some pictures, features), with progress on stderr.
-
-    Raises
-    ------
-    InputError : a file is no picture.
-    """
+    """Yield the features of pictures, float16 (some pictures, features), and say how far it is."""
     with tqdm(total=len(paths), desc=LAYER, unit=" pictures", mininterval=PROGRESS) as progress:
         for begin in range(0, len(paths), BATCH):
             some = paths[begin : begin + BATCH]
@@ -78,45 +69,11 @@ def features(paths: Sequence[Path], compute: Network) -> Iterator[np.ndarray]:
 
 
 def require_pictures(paths: Sequence[Path]) -> None:
-    """Read every picture once, so that a damaged one is refused before the first is computed.
-
-    Raises
-    ------
-    InputError : a file is no picture.
-    """
+    """Read every picture once, so that a damaged one is refused before the first is computed."""
     for path in tqdm(paths, desc="check", unit=" pictures", mininterval=PROGRESS):
         picture(path)
 
 
 def picture(path: Path) -> np.ndarray:
-    """Return a picture in the form that the network takes, uint8 (224, 224, 3).
-
-    Raises
-    ------
-    InputError : the file is no picture.
-    """
+    """Return a picture in the form that the network takes, uint8 (224, 224, 3)."""
     return read_picture(path, "rgb", SIZE)
-
-
-def _require_digest(weights: Path, sha256: str, remedy: str) -> None:
-    """Refuse a file of other weights.
-
-    Raises
-    ------
-    InputError : it is missing, or has another digest.
-    """
-    if not weights.is_file():
-        raise InputError(
-            weights,
-            weights.name,
-            "no such file",
-            "get vgg16_weights_tf_dim_ordering_tf_kernels.h5 from Keras",
-        )
-    digest = sha256_file(weights)
-    if digest != sha256:
-        raise InputError(
-            weights,
-            f"SHA-256 {digest}",
-            f"is not {sha256}, the digest of the weights",
-            remedy,
-        )

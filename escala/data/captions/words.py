@@ -27,17 +27,10 @@ def words_of(caption: str) -> list[str]:
 
 
 def vocabulary(captions: Iterable[Sequence[str]], most: int | None) -> list[str]:
-    """Return the names of all numbers, so that a word's number is its place in the list.
+    """Return `SPECIAL` and the words of captions: a word's number is its place in the list.
 
-    Parameters
-    ----------
-    captions : words of captions.
-    most : number of words; None takes all. The most frequent come first, and equally frequent ones
-        in alphabetical order.
-
-    Returns
-    -------
-    `SPECIAL`, and the words.
+    The most frequent words come first, and equally frequent ones in alphabetical order. `most` is
+    the number of words; None takes all.
     """
     counts = Counter(word for words in captions for word in words)
     return [*SPECIAL, *sorted(counts, key=lambda word: (-counts[word], word))[:most]]
@@ -49,10 +42,7 @@ def word_numbers(caption: np.ndarray) -> list[int]:
 
 
 def references(captions: np.ndarray) -> list[list[int]]:
-    """Return the words of each caption that has any, as numbers.
-
-    If none has any, it is one reference without words.
-    """
+    """Return the words of each caption that has any, as numbers, or one reference without words."""
     return [words for words in map(word_numbers, captions) if words] or [[]]
 
 

@@ -24,21 +24,12 @@ LARGE = 2**28
 def prepare(
     name: str, preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path], output: Path
 ) -> dict:
-    """Describe the files of a dataset, and return the description that `dataset.json` holds.
+    """Describe the files and folders of a dataset; the program divides the rows, if at all.
 
-    Parameters
-    ----------
-    name : of the dataset.
-    preparation : as `escala.data.files.settings.preparation` gives it.
-    seed : of the split. The program divides the rows, if at all.
-    inputs : files and folders by name.
-    output : folder that receives `dataset.json`, and what `escala.data.files.watch` needs.
-
-    Raises
-    ------
-    InputError : a file cannot be read.
+    `output` receives only `dataset.json`, and what `escala.data.files.watch` needs.
     """
-    remember(output, inputs, f"datasets.{name}.paths")
+    where = f"datasets.{name}.paths"
+    remember(output, inputs, where)
     description = {
         "format": FORMAT,
         "kind": KIND,
@@ -50,7 +41,7 @@ def prepare(
         "targets": None,
         "rows": {"train": preparation["rows"], "test": None},
         "paths": {
-            key: _identity(path, preparation["identify"], f"datasets.{name}.paths.{key}")
+            key: _identity(path, preparation["identify"], f"{where}.{key}")
             for key, path in sorted(inputs.items())
         },
         "sha256": {},
@@ -60,12 +51,7 @@ def prepare(
 
 
 def _identity(path: Path, by: str, where: str) -> dict[str, Any]:
-    """Return the number of files, their bytes, and one digest of them and their names.
-
-    Raises
-    ------
-    InputError : a file cannot be read.
-    """
+    """Return the number of files, their bytes, and one digest of them and their names."""
     found = files(path, where)
     whole = sum(file.status.st_size for file in found)
     say = progress(f"{where}: %d of {len(found)} files read, %s of {size(whole)}")

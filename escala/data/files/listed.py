@@ -26,9 +26,7 @@ _SORTS = {
 class File(NamedTuple):
     """A file: its name below the user's path, where it is, and what `stat` tells of it.
 
-    Attributes
-    ----------
-    name : empty for a path that is a file itself.
+    The name is empty for a path that is a file itself.
     """
 
     name: str
@@ -39,16 +37,8 @@ class File(NamedTuple):
 def require_usable(path: Path, where: str, given: object) -> None:
     """Refuse a path that is neither a file nor a folder with files, or that cannot be read.
 
-    Only the first file of a folder is looked for.
-
-    Parameters
-    ----------
-    where : its key in the experiment.
-    given : the path as the user wrote it.
-
-    Raises
-    ------
-    InputError : with the reason.
+    Only the first file of a folder is looked for. `where` is the path's key in the experiment, and
+    `given` the path as the user wrote it.
     """
     if next(_files(path, where), None) is None:
         reason = f"the folder {path} holds no files"
@@ -58,12 +48,8 @@ def require_usable(path: Path, where: str, given: object) -> None:
 def files(path: Path, where: str) -> list[File]:
     """Return all files of a folder and of its folders, or the one file, by name.
 
-    Links are followed. Sockets, pipes, devices and links to nothing are passed over.
-
-    Raises
-    ------
-    InputError : something cannot be read or has vanished, or a link leads to a folder that holds
-        it.
+    Links are followed, but not to a folder that holds them. Sockets, pipes, devices and links to
+    nothing are passed over.
     """
     say = progress(f"escala: {where}: %d files found so far")
     found = []
@@ -77,10 +63,6 @@ def state(found: Mapping[str, Path], where: str) -> str:
     """Return a digest of names, sizes and times of all files of several paths, in hexadecimal.
 
     Another state need not mean another content; another content means another state.
-
-    Raises
-    ------
-    InputError : as `files`.
     """
     told = hashlib.sha256()
     for key, path in sorted(found.items()):
@@ -106,7 +88,8 @@ def _files(path: Path, where: str) -> Iterator[File]:
         if stat.S_ISDIR(status.st_mode):
             yield from _inner(path, "", {}, where)
             return
-        open(path, "rb").close() if stat.S_ISREG(status.st_mode) else None
+        if stat.S_ISREG(status.st_mode):
+            open(path, "rb").close()
     except OSError as error:
         raise unreadable(where, path, error) from error
     for is_sort, word in _SORTS.items():
@@ -121,10 +104,8 @@ def _inner(
 ) -> Iterator[File]:
     """Yield the files of a folder.
 
-    Parameters
-    ----------
-    inside : path of the folder in the whole, empty or with a `/` at its end.
-    above : the folders that hold it, by device and inode.
+    `inside` is its path in the whole, empty or with a `/` at its end. `above` are the folders that
+    hold it, by device and inode.
     """
     try:
         status = Path(folder).stat()

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from escala.core.errors import InputError
 from escala.data.files.listed import require_usable, state
 from escala.data.paths import expanded_path
 from escala.data.size import Size
 
 
-def check(
-    name: str, settings: Mapping[str, Any], error: Callable[[str, object, str, str], InputError]
-) -> None:
-    """Refuse a path that is no file and no folder with files, or that cannot be read.
-
-    Raises
-    ------
-    InputError : as `error` makes it.
-    """
+def check(settings: Mapping[str, Any]) -> None:
+    """Refuse a path that is no file and no folder with files, or that cannot be read."""
     for key, path in paths(settings).items():
-        try:
-            require_usable(path, f"datasets.{name}.paths.{key}", settings["paths"][key])
-        except InputError as found:
-            raise error(found.where, found.value, found.reason, found.remedy) from None
+        require_usable(path, f"paths.{key}", settings["paths"][key])
 
 
 def paths(settings: Mapping[str, Any]) -> dict[str, Path]:
-    """Return the absolute path of each file or folder by name.
-
-    Raises
-    ------
-    InputError : a variable in a path is not set.
-    """
+    """Return the absolute path of each file or folder by name."""
     return {
         name: Path(expanded_path(text, f"paths.{name}")).absolute()
         for name, text in settings["paths"].items()
@@ -46,16 +30,9 @@ def preparation(settings: Mapping[str, Any]) -> dict:
 
     Snakemake looks at a folder's own time only. With the state of all files among the parameters of
     the rule, it notices a file that was changed inside.
-
-    Raises
-    ------
-    InputError : a file cannot be read.
     """
-    return {
-        "rows": settings.get("rows"),
-        "identify": settings["identify"],
-        "state": state(paths(settings), "paths"),
-    }
+    found = state(paths(settings), "paths")
+    return {"rows": settings.get("rows"), "identify": settings["identify"], "state": found}
 
 
 def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:

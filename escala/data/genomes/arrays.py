@@ -20,12 +20,13 @@ from escala.data.genomes.prepare.split import (
     split_leaving_out,
     stratified_split,
 )
+from escala.data.splits import array_entry
 from escala.data.writer import written
 
 FORMAT = 4
 KIND = "genomes"
-#: The files of a side.
-ROWS, LABELS = "{side}.npy", "{side}_labels.npy"
+#: The files of a side: its rows, their labels, and the genome of each.
+ROWS, LABELS, GENOMES = "{side}.npy", "{side}_labels.npy", "{side}_genomes.npy"
 #: Genome number of rows that SMOTEN made.
 SYNTHETIC = -1
 
@@ -34,7 +35,7 @@ SYNTHETIC = -1
 class Genomes:
     """The genomes of a dataset: their concatenated codes, and a record of each.
 
-    Parameters
+    Attributes
     ----------
     codes : uint8 of shape (letters,), mapped from a file.
     records : a row per genome, see `escala.data.genomes.prepare.fasta.encode_classes`.
@@ -66,16 +67,91 @@ class Genomes:
         return windows.blocks(self.codes, offsets, self.letters, rows, length)
 
 
-def split(records: pd.DataFrame, preparation: dict, seed: int, groups: Path | None) -> Split:
+@dataclass(frozen=True)
+class Made:
+    """What was written: labels and genomes of the rows of each side.
+
+    Attributes
+    ----------
+    not_separable : labels of the classes that the split cannot separate.
+    before : the training rows of each class before balancing.
+    """
+
+    sides: dict[str, tuple[np.ndarray, np.ndarray]]
+    not_separable: tuple[int, ...]
+    before: np.ndarray
+
+
+def prepare(
+    name: str, preparation: dict, seed: int, inputs: Mapping[str, Path], output: Path
+) -> dict:
+    """Split a dataset, cut its genomes into rows, balance them, and write the arrays.
+
+    Memory is bounded by a block of rows, tables with a few numbers per genome and row, and what
+    SMOTEN needs; arrays are mapped or written in blocks.
+
+    `output` receives `train.npy` and `test.npy` (uint8, rows × length), their labels (int64), and
+    the genome of each row (`*_genomes.npy`, int32: its row in `records.tsv`, or `SYNTHETIC`).
+    """
+    source, groups = inputs["codes"].parent, inputs.get("groups")
+    if groups and groups.is_dir():
+        groups = groups / "lineages.tsv"  # Simulated genomes have it.
+    genomes, oversample = Genomes.load(source), preparation["oversample"]
+    leaky = oversample["method"] != "none" and oversample["order"] == "before-split"
+    make = _balanced_first if leaky else _split_first
+    with ExitStack() as files:
+        paths = {
+            file: files.enter_context(atomic(output / file))
+            for side in ("train", "test")
+            for file in (each.format(side=side) for each in (ROWS, LABELS, GENOMES))
+        }
+        made = make(genomes, preparation, seed, groups, paths)
+        for side, (labels, origins) in made.sides.items():
+            for file, array in ((LABELS, labels.astype(np.int64)),
+                                (GENOMES, origins.astype(np.int32))):  # fmt: skip
+                np.save(paths[file.format(side=side)], array, allow_pickle=False)
+        digests = {file: sha256_file(path) for file, path in sorted(paths.items())}
+    classes, length = preparation["classes"], preparation["length"]
+    description = {
+        "format": FORMAT,
+        "kind": KIND,
+        "dataset": name,
+        **{key: preparation[key] for key in ("provenance", "classes", "length", "window")},
+        "leaky": leaky,
+        "split_seed": seed,
+        "split": preparation["split"],
+        "not_separable": [classes[label] for label in made.not_separable],
+        "deduplicate": preparation["deduplicate"],
+        "oversample": oversample,
+        "inputs": [array_entry("codes", (length,), np.uint8, ROWS)],
+        "targets": array_entry("labels", (), np.int64, LABELS),
+        "rows": {side: len(labels) for side, (labels, _) in made.sides.items()},
+        "counts": _counts(source / "classes.csv", made, classes),
+        "sha256": digests,
+    }
+    write_json(output / "dataset.json", description)
+    return description
+
+
+def _counts(report: Path, made: Made, classes: list[str]) -> dict[str, dict[str, int]]:
+    """Return how many records, kept ones and rows of each stage a class has."""
+    table = pd.read_csv(report, dtype={"class": str}, keep_default_na=False).set_index("class")
+    stages = {
+        "train": made.before,
+        "balanced": _count(made.sides["train"][0], classes),
+        "test": _count(made.sides["test"][0], classes),
+    }
+    return {
+        name: {key: int(table.loc[name, key]) for key in ("records", "kept")}
+        | {stage: int(count[label]) for stage, count in stages.items()}
+        for label, name in enumerate(classes)
+    }
+
+
+def _split(records: pd.DataFrame, preparation: dict, seed: int, groups: Path | None) -> Split:
     """Split the genomes of a dataset as `preparation["split"]` says.
 
-    Parameters
-    ----------
-    groups : file with the group of every record, for a split that keeps groups together.
-
-    Raises
-    ------
-    InputError : a class is too small, or the groups do not allow this split.
+    `groups` is the file with the group of every record, for a split that keeps groups together.
     """
     settings, classes = preparation["split"], preparation["classes"]
     labels = records["label"].to_numpy(np.int64)
@@ -87,133 +163,17 @@ def split(records: pd.DataFrame, preparation: dict, seed: int, groups: Path | No
     return group_split(labels, names, classes, settings["test_fraction"], seed)
 
 
-def prepare(
-    name: str, preparation: dict, seed: int, inputs: Mapping[str, Path], output: Path
-) -> dict:
-    """Write the arrays of a split and `dataset.json`; see `write_arrays`.
-
-    Parameters
-    ----------
-    inputs : files as `escala.data.genomes.settings.prepared_from` returns them. For simulated
-        genomes, `groups` is the folder that holds `lineages.tsv`.
-    """
-    groups = inputs.get("groups")
-    if groups and groups.is_dir():
-        groups = groups / "lineages.tsv"
-    return write_arrays(name, preparation, seed, inputs["codes"].parent, output, groups)
-
-
-def write_arrays(
-    name: str,
-    preparation: dict,
-    seed: int,
-    source: Path,
-    output: Path,
-    groups: Path | None = None,
-) -> dict:
-    """Split a dataset, cut its genomes into rows, balance them, and write the arrays.
-
-    Memory is bounded by a block of rows, tables with a few numbers per genome and row, and what
-    SMOTEN needs; arrays are mapped or written in blocks.
-
-    Parameters
-    ----------
-    name : of the dataset.
-    preparation : its `provenance`, `classes`, `length`, `window`, `deduplicate`, `split` and
-        `oversample`, as `escala.data.genomes.settings.preparation` gives them.
-    seed : of the split.
-    source : folder with `codes.npy`, `records.tsv` and `classes.csv`.
-    output : folder that receives `train.npy` and `test.npy` (uint8, rows × length), their labels
-        (int64), the genome of each row (`*_genomes.npy`, int32: its row in `records.tsv`, or
-        `SYNTHETIC`) and `dataset.json`.
-    groups : see `split`.
-
-    Returns
-    -------
-    The description that `dataset.json` holds.
-
-    Raises
-    ------
-    InputError : a class is too small for the split or for SMOTEN, or as `split`.
-    """
-    genomes = Genomes.load(source)
-    classes, oversample = preparation["classes"], preparation["oversample"]
-    leaky = oversample["method"] != "none" and oversample["order"] == "before-split"
-    make = _balanced_first if leaky else _split_first
-    with ExitStack() as files:
-        paths = {
-            file: files.enter_context(atomic(output / file))
-            for file in (ROWS.format(side=side) for side in ("train", "test"))
-        }
-        sides, not_separable, before = make(genomes, preparation, seed, groups, paths)
-        for side, (labels, origins) in sides.items():
-            for file, array in (
-                (LABELS.format(side=side), labels.astype(np.int64)),
-                (f"{side}_genomes.npy", origins.astype(np.int32)),
-            ):
-                paths[file] = files.enter_context(atomic(output / file))
-                np.save(paths[file], array, allow_pickle=False)
-        digests = {file: sha256_file(path) for file, path in sorted(paths.items())}
-    as_written = {"dtype": {"class": str}, "keep_default_na": False}
-    report = pd.read_csv(source / "classes.csv", **as_written).set_index("class")
-    numbers = {
-        "train": before,
-        "balanced": _count(sides["train"][0], classes),
-        "test": _count(sides["test"][0], classes),
-    }
-    description = {
-        "format": FORMAT,
-        "kind": KIND,
-        "dataset": name,
-        **{key: preparation[key] for key in ("provenance", "classes", "length", "window")},
-        "leaky": leaky,
-        "split_seed": seed,
-        "split": preparation["split"],
-        "not_separable": [classes[label] for label in not_separable],
-        "deduplicate": preparation["deduplicate"],
-        "oversample": oversample,
-        "inputs": [_described("codes", (preparation["length"],), np.uint8, ROWS)],
-        "targets": _described("labels", (), np.int64, LABELS),
-        "rows": {side: len(labels) for side, (labels, _) in sides.items()},
-        "counts": {
-            c: {
-                "records": int(report.loc[c, "records"]),
-                "kept": int(report.loc[c, "kept"]),
-                **{stage: int(count[label]) for stage, count in numbers.items()},
-            }
-            for label, c in enumerate(classes)
-        },
-        "sha256": digests,
-    }
-    write_json(output / "dataset.json", description)
-    return description
-
-
-def _described(name: str, shape: tuple[int, ...], dtype: type, file: str) -> dict:
-    """Return the entry of an array in `dataset.json`."""
-    return {"name": name, "shape": list(shape), "dtype": np.dtype(dtype).name, "file": file}
-
-
-Sides = dict[str, tuple[np.ndarray, np.ndarray]]
-
-
 def _split_first(
     genomes: Genomes, preparation: dict, seed: int, groups: Path | None, paths: dict[str, Path]
-) -> tuple[Sides, tuple[int, ...], np.ndarray]:
-    """Split first, then balance the training side: no training row derives from a test genome.
-
-    Returns
-    -------
-    Labels and genomes of the rows of each side, the labels of classes that the split cannot
-    separate, and the training rows of each class before balancing.
-    """
-    classes, length = preparation["classes"], preparation["length"]
-    parts = split(genomes.records, preparation, seed, groups)
+) -> Made:
+    """Split first, then balance the training side: no training row derives from a test genome."""
+    length, window = preparation["length"], preparation["window"]
+    parts = _split(genomes.records, preparation, seed, groups)
     train, test = (
-        windows.windows(side, genomes.letters, length, preparation["window"], seed)
+        windows.windows(side, genomes.letters, length, window, seed)
         for side in (parts.train, parts.test)
     )
-    before = _count(genomes.labels[train["genome"]], classes)
+    before = _count(genomes.labels[train["genome"]], preparation["classes"])
     sides = {
         "train": _write_balanced(genomes, train, preparation, paths["train.npy"]),
         "test": (genomes.labels[test["genome"]], test["genome"]),
@@ -221,18 +181,13 @@ def _split_first(
     with written(paths["test.npy"], (length,), np.uint8) as writer:
         for block in genomes.blocks(test, length):
             writer.append(block)
-    return sides, parts.single_group_classes, before
+    return Made(sides, parts.single_group_classes, before)
 
 
 def _balanced_first(
     genomes: Genomes, preparation: dict, seed: int, groups: Path | None, paths: dict[str, Path]
-) -> tuple[Sides, tuple[int, ...], np.ndarray]:
-    """Balance first, then split, as the source work did: copies of a genome reach both sides.
-
-    Returns
-    -------
-    As `_split_first`.
-    """
+) -> Made:
+    """Balance first, then split, as the source work did: copies of a genome reach both sides."""
     classes, length = preparation["classes"], preparation["length"]
     everything = windows.windows(
         np.arange(len(genomes.records)), genomes.letters, length, preparation["window"], seed
@@ -241,17 +196,17 @@ def _balanced_first(
     labels, origins = _write_balanced(genomes, everything, preparation, whole)
     parts = stratified_split(labels, classes, preparation["split"]["test_fraction"], seed)
     rows = np.load(whole, mmap_mode="r", allow_pickle=False)
+    size = max(1, windows.BLOCK_BYTES // length)
     for file, side in (("train.npy", parts.train), ("test.npy", parts.test)):
         with written(paths[file], (length,), np.uint8) as writer:
-            size = max(1, windows.BLOCK_BYTES // length)
             for first in range(0, len(side), size):
                 writer.append(rows[side[first : first + size]])
     whole.unlink()
     sides = {
-        "train": (labels[parts.train], origins[parts.train]),
-        "test": (labels[parts.test], origins[parts.test]),
+        side: (labels[of_side], origins[of_side])
+        for side, of_side in (("train", parts.train), ("test", parts.test))
     }
-    return sides, parts.single_group_classes, _count(labels[parts.train], classes)
+    return Made(sides, parts.single_group_classes, _count(labels[parts.train], classes))
 
 
 def _write_balanced(
@@ -260,9 +215,9 @@ def _write_balanced(
     """Write rows and the rows that enlarge their classes; return the label and genome of each."""
     length, oversample = preparation["length"], preparation["oversample"]
     labels = genomes.labels[rows["genome"]]
-    strategy = balance.wanted(labels, preparation["classes"], oversample)
+    enlarged = balance.wanted(labels, preparation["classes"], oversample)
     added = balance.more_rows(
-        rows, labels, genomes.letters, genomes.identities, strategy, oversample, length
+        rows, labels, genomes.letters, genomes.identities, enlarged, oversample, length
     )
     rows = np.concatenate([rows, added])
     all_labels, origins = [genomes.labels[rows["genome"]]], [rows["genome"]]
@@ -271,7 +226,7 @@ def _write_balanced(
             writer.append(block)
         writer.flush()
         given = np.load(path, mmap_mode="r", allow_pickle=False)[: len(labels)]
-        for label, block in balance.synthetic(given, labels, strategy, oversample):
+        for label, block in balance.synthetic(given, labels, enlarged, oversample):
             writer.append(block)
             all_labels.append(np.full(len(block), label))
             origins.append(np.full(len(block), SYNTHETIC))

@@ -36,16 +36,8 @@ def fragments(
 
     They begin anywhere in the kept letters of the test genomes, which are all letters unless rows
     are the starts of genomes (`window.method: start`). Each class has as many. They are cut from
-    either strand if the model's rows are. A fragment has no columns.
-
-    Parameters
-    ----------
-    split : folder with `test_genomes.npy`; the folder above it holds `codes.npy` and `records.tsv`.
-    description : the `dataset.json` of the split.
-
-    Returns
-    -------
-    Only lengths that a genome of each class reaches. Without test genomes there is none.
+    either strand if the model's rows are. A fragment has no columns. Only lengths that a genome of
+    each class reaches are yielded, and without test genomes none.
     """
     genomes, random = Genomes.load(split.parent), np.random.default_rng(SEED)
     tested = np.unique(np.load(split / "test_genomes.npy", allow_pickle=False))

@@ -22,21 +22,12 @@ WINDOWS = 64
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
-    """Yield the records of a FASTA file, each cut as the model's rows were.
+    """Yield the records of a nucleotide FASTA file, each cut as the model's rows were.
 
     A model trained on the starts of genomes (`window.method: start`) gets only the beginning of
-    each record. Other models get tiles of the whole record. Each record has the columns
-    `accession`, `letters`, `shorter_than_rows` and `windows`; its evidence is the codes that the
-    rows are cut from.
-
-    Parameters
-    ----------
-    path : FASTA file, plain or gzipped, in upper or lower case; in either strand if the model was
-        trained on both. A model of `start` needs whole genomes or their beginnings.
-
-    Raises
-    ------
-    InputError : the file is not nucleotide FASTA, or the model's rows were cut in an unknown way.
+    each record, so it needs whole genomes or their beginnings. Other models get tiles of the whole
+    record. Each record has the columns `accession`, `letters`, `shorter_than_rows` and `windows`;
+    its evidence is the codes that the rows are cut from.
     """
     _window(description)
     [spec] = specs(description)
@@ -52,19 +43,24 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
 
 
 def query(columns: Mapping[str, Any], codes: np.ndarray, description: Mapping[str, Any]) -> Query:
-    """Return a sequence cut as the model's rows were; see `queries`.
+    """Return a sequence, uint8 codes of shape (letters,), cut as the model's rows were.
 
-    Parameters
-    ----------
-    columns : of the sequence; the number of its `windows` is added.
-    codes : of the sequence, uint8 of shape (letters,).
+    For `start` it is cut as in training, with the other strand if the model was trained on it. For
+    `random` and `tiles` there are adjacent tiles of the whole sequence on the given strand, at most
+    `WINDOWS`. The number of its `windows` is added to the columns.
     """
     window = _window(description)
     [spec] = specs(description)
     [length] = spec.shape
     if window["method"] == "start":
         codes = codes[:length]
-    pieces = _pieces(codes, length, window)
+    else:
+        window = {"method": "tiles", "stride": length, "reverse_complement": False}
+    letters, first = np.array([len(codes)]), np.array([0])
+    cut = windows.windows(first, letters, length, window, seed=0)
+    if len(cut) > WINDOWS:
+        cut = cut[np.linspace(0, len(cut) - 1, WINDOWS).astype(int)]
+    pieces = np.concatenate(list(windows.blocks(codes, first, letters, cut, length)))
     return Query({**columns, "windows": len(pieces)}, (pieces,), codes)
 
 
@@ -76,22 +72,3 @@ def _window(description: Mapping[str, Any]) -> dict:
     if type(window.get("reverse_complement")) is not bool:
         raise invalid("data.window.reverse_complement", "no bool")
     return window
-
-
-def _pieces(codes: np.ndarray, length: int, window: dict) -> np.ndarray:
-    """Return the rows of a sequence for a model trained with a dataset's `window`.
-
-    For `start` they are cut as in training, with the other strand if the model was trained on it.
-    For `random` and `tiles` they are adjacent tiles of the whole sequence on the given strand.
-
-    Returns
-    -------
-    uint8 of shape (pieces, length), at most `WINDOWS` of them.
-    """
-    letters = np.array([len(codes)])
-    if window["method"] != "start":
-        window = {"method": "tiles", "stride": length, "reverse_complement": False}
-    cut = windows.windows(np.array([0]), letters, length, window, seed=0)
-    if len(cut) > WINDOWS:
-        cut = cut[np.linspace(0, len(cut) - 1, WINDOWS).astype(int)]
-    return np.concatenate(list(windows.blocks(codes, np.array([0]), letters, cut, length)))

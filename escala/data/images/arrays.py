@@ -22,26 +22,11 @@ def prepare(
 ) -> dict:
     """Divide pictures among the sides, and write the arrays.
 
-    Memory holds a block of pictures, and a few numbers for each.
-
-    Parameters
-    ----------
-    name : of the dataset.
-    preparation : as `escala.data.images.settings.preparation` gives it.
-    seed : of the split.
-    inputs : `source`, the folder that `escala.data.images.source.acquire` filled.
-    output : folder that receives `{side}_image.npy`, uint8 from 0 to 255 or float16 from 0 to 1,
-        (rows, height, width, colours); `{side}_labels.npy`, int64 (rows,); and `dataset.json`.
-
-    Returns
-    -------
-    The description that `dataset.json` holds.
-
-    Raises
-    ------
-    InputError : a class has too few pictures for every side.
+    Memory holds a block of pictures, and a few numbers for each. `output` receives
+    `{side}_image.npy`, uint8 from 0 to 255 or float16 from 0 to 1, (rows, height, width, colours),
+    and `{side}_labels.npy`, int64 (rows,).
     """
-    source = inputs["source"]
+    source, split = inputs["source"], preparation["split"]
     content = read_json(source / "images.json")
     arrays = {
         side: [
@@ -50,30 +35,25 @@ def prepare(
         ]
         for side in content["sides"]
     }
-    fractions = {
-        f"{side}_fraction": 0 if side in arrays else preparation["split"][f"{side}_fraction"]
-        for side in ("test", "validation")
-    }
-    train = np.asarray(arrays["train"][1])
-    rows = stratified(train, fractions, content["classes"], seed)
-    parts = {side: (*arrays["train"], of_side) for side, of_side in rows.items()} | {
-        side: (images, labels, np.arange(len(labels)))
-        for side, (images, labels) in arrays.items()
-        if side != "train"
-    }
+    given = {f"{side}_fraction": 0 for side in arrays}
+    rows = {side: np.arange(len(labels)) for side, (_, labels) in arrays.items()}
+    divided = stratified(np.asarray(arrays["train"][1]), split | given, content["classes"], seed)
+    rows = divided | {side: of_side for side, of_side in rows.items() if side != "train"}
     store = np.dtype(preparation["store"])
+    sides = {}
+    for side, of_side in rows.items():
+        images, labels = arrays.get(side, arrays["train"])
+        stored = {"image": _stored(images, of_side, store)}
+        sides[side] = Side(stored, np.asarray(labels)[of_side])
     return write_split(
         output,
-        {
-            side: Side({"image": _stored(images, of_side, store)}, np.asarray(labels)[of_side])
-            for side, (images, labels, of_side) in parts.items()
-        },
+        sides,
         kind=KIND,
         name=name,
         seed=seed,
         provenance=preparation["provenance"],
         classes=content["classes"],
-        split=preparation["split"],
+        split=split,
     )
 
 

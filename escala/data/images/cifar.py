@@ -12,18 +12,27 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.data.images.digests import require_md5
+from escala.data.images.idx import require_md5
 
 OFFICIAL = "https://www.cs.toronto.edu/~kriz/cifar.html"
 #: MD5 of cifar-10-binary.tar.gz, as that page gives it.
 ARCHIVE = "c32a1d4ab5d03f1284b67883e8d87530"
-#: Height, width, colours; bytes of a record; records of a whole file.
-SHAPE, RECORD, RECORDS = (32, 32, 3), 1 + 32 * 32 * 3, 10000
+#: Bytes of a record, and records of a whole file.
+RECORD, RECORDS = 1 + 32 * 32 * 3, 10000
 NAMES = "batches.meta.txt"
 _BATCH = re.compile(r"data_batch_([1-9]\d*)\.bin")
 _TEST = "test_batch.bin"
-#: First bytes of a gzipped file (RFC 1952, section 2.3.1), and bytes that are unpacked at a time.
-_GZIP, _BLOCK = b"\x1f\x8b", 2**20
+#: Bytes that are unpacked at a time.
+_BLOCK = 2**20
+_REMEDY = f"get cifar-10-binary.tar.gz from {OFFICIAL}, and name it or the folder it unpacks to"
+#: Files of other sets and forms, as their page names them.
+_OTHERS = (
+    (r"data_batch_\d|batches\.meta|cifar-10-python\.tar\.gz|cifar-10-batches-py",
+     "CIFAR-10 in the pickled form for Python"),
+    (r"(data_batch_\d|batches\.meta|cifar-10-.*|test_batch)\.mat|cifar-10-matlab\.tar\.gz",
+     "CIFAR-10 in the form for Matlab"),
+    (r"fine_label_names\.txt|cifar-100-.*", "CIFAR-100"),
+)  # fmt: skip
 
 
 def sides(
@@ -40,18 +49,18 @@ def sides(
     InputError : a file is missing or not whole, a label has no class, or the archive has another
         digest.
     """
+    if official and not path.is_file():
+        remedy = f"{_REMEDY}; or set official: false"
+        raise InputError(path, "official: true", "needs the archive", remedy)
     if official:
-        _require_official(path)
+        require_md5(path, ARCHIVE, "the official archive", _REMEDY)
     files = _files(path)
-    if NAMES not in files:
-        raise _missing(path, NAMES)
+    batches = sorted(filter(_BATCH.fullmatch, files), key=lambda name: int(_BATCH.match(name)[1]))
+    needed = {NAMES: NAMES in files, "data_batch_1.bin": batches, _TEST: _TEST in files}
+    for name, found in needed.items():
+        if not found:
+            raise _missing(path, name)
     classes = files[NAMES].decode(errors="replace").split()
-    batches = sorted(
-        (name for name in files if _BATCH.fullmatch(name)),
-        key=lambda name: int(_BATCH.fullmatch(name)[1]),
-    )
-    if not batches or _TEST not in files:
-        raise _missing(path, _TEST if batches else "data_batch_1.bin")
     read = (
         (side, *_read(path, name, files[name], len(classes), accept_cut))
         for side, names in (("train", batches), ("test", [_TEST]))
@@ -62,69 +71,45 @@ def sides(
 
 def _files(path: Path) -> dict[str, bytes]:
     """Return the content of the files of a folder or an archive, by name."""
-    wanted = {NAMES, _TEST}
 
     def serves(name: str) -> bool:
-        return name in wanted or bool(_BATCH.fullmatch(name))
+        return name in (NAMES, _TEST) or bool(_BATCH.fullmatch(name))
 
     # One byte more than a whole file shows that it is longer.
     most = RECORD * RECORDS + 1
-    if path.is_dir():
-        names = {file.name.removesuffix(".gz"): file for file in sorted(path.iterdir())}
-        return {name: _content(file, most) for name, file in names.items() if serves(name)}
+    file = path
     try:
+        if path.is_dir():
+            found = {}
+            for file in sorted(path.iterdir()):
+                if serves(name := file.name.removesuffix(".gz")):
+                    with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as content:
+                        found[name] = content.read(most)
+            return found
         _require_checksum(path)
         with tarfile.open(path) as archive:
-            members = {
-                PurePosixPath(member.name).name: member
-                for member in archive
-                if member.isfile() and serves(PurePosixPath(member.name).name)
-            }
+            members = {PurePosixPath(each.name).name: each for each in archive if each.isfile()}
             # Read by name into memory: nothing is unpacked to a path that the archive names.
-            return {name: archive.extractfile(each).read(most) for name, each in members.items()}
+            return {
+                name: archive.extractfile(each).read(most)
+                for name, each in members.items()
+                if serves(name)
+            }
     except FileNotFoundError:
         raise InputError(path, path.name, "no such folder or archive", _REMEDY) from None
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise InputError(path, path.name, f"cannot be unpacked: {error}", _REMEDY) from error
-
-
-def _content(file: Path, most: int) -> bytes:
-    """Return the first bytes of a file, unpacked if it is gzipped."""
-    if file.suffix != ".gz":
-        return file.read_bytes()
-    try:
-        with gzip.open(file) as packed:
-            return packed.read(most)
-    except (EOFError, OSError, zlib.error) as error:
         raise InputError(file, file.name, f"cannot be unpacked: {error}", _REMEDY) from error
 
 
 def _require_checksum(path: Path) -> None:
-    """Read a gzipped file to its end, where its checksum is: `tarfile` stops before it.
-
-    Raises
-    ------
-    OSError, EOFError, zlib.error : the file is damaged or ends early.
-    """
-    with open(path, "rb") as file:
-        packed = file.read(len(_GZIP)) == _GZIP
-    if packed:
-        with gzip.open(path) as content:
-            while content.read(_BLOCK):
-                pass
-
-
-_REMEDY = f"get cifar-10-binary.tar.gz from {OFFICIAL}, and name it or the folder it unpacks to"
-
-
-#: Files of other sets and forms, as their page names them.
-_OTHERS = (
-    (r"data_batch_\d|batches\.meta|cifar-10-python\.tar\.gz|cifar-10-batches-py",
-     "CIFAR-10 in the pickled form for Python"),
-    (r"(data_batch_\d|batches\.meta|cifar-10-.*|test_batch)\.mat|cifar-10-matlab\.tar\.gz",
-     "CIFAR-10 in the form for Matlab"),
-    (r"fine_label_names\.txt|cifar-100-.*", "CIFAR-100"),
-)  # fmt: skip
+    """Read a gzipped file to its end, where its checksum is: `tarfile` stops before it."""
+    with gzip.open(path) as content:
+        try:
+            content.peek(1)
+        except gzip.BadGzipFile:
+            return
+        while content.read(_BLOCK):
+            pass
 
 
 def other_form(names: Iterable[str]) -> str | None:
@@ -153,39 +138,21 @@ def _missing(path: Path, name: str) -> InputError:
     return InputError(path, name, "no such file in it", _REMEDY)
 
 
-def _require_official(path: Path) -> None:
-    if not path.is_file():
-        raise InputError(
-            path, "official: true", "needs the archive", f"{_REMEDY}; or set official: false"
-        )
-    require_md5(path, ARCHIVE, "the official archive", _REMEDY)
-
-
 def _read(
     path: Path, name: str, content: bytes, classes: int, accept_cut: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     whole, rest = divmod(len(content), RECORD)
     if len(content) > RECORDS * RECORD or not whole:
-        raise InputError(
-            path / name,
-            f"{len(content)} bytes",
-            f"is not 1 to {RECORDS} records of {RECORD}",
-            _REMEDY,
-        )
+        reason = f"is not 1 to {RECORDS} records of {RECORD}"
+        raise InputError(path / name, f"{len(content)} bytes", reason, _REMEDY)
     if (whole < RECORDS or rest) and not accept_cut:
-        raise InputError(
-            path / name,
-            f"{whole} of {RECORDS}",
-            "is cut short: it has fewer pictures than the standard file",
-            f"{_REMEDY}; or set cut_short: accept",
-        )
+        reason = "is cut short: it has fewer pictures than the standard file"
+        remedy = f"{_REMEDY}; or set cut_short: accept"
+        raise InputError(path / name, f"{whole} of {RECORDS}", reason, remedy)
     records = np.frombuffer(content, np.uint8, whole * RECORD).reshape(whole, RECORD)
     labels = records[:, 0]
     if labels.max() >= classes:
         row = int(labels.argmax())
-        raise InputError(
-            path / name, f"picture {row + 1}", f"has the label {labels[row]} of {classes}", _REMEDY
-        )
-    height, width, colours = SHAPE
-    pictures = records[:, 1:].reshape(whole, colours, height, width).transpose(0, 2, 3, 1)
-    return pictures, labels
+        reason = f"has the label {labels[row]} of {classes}"
+        raise InputError(path / name, f"picture {row + 1}", reason, _REMEDY)
+    return records[:, 1:].reshape(whole, 3, 32, 32).transpose(0, 2, 3, 1), labels

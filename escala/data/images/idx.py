@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from escala.core.errors import InputError
-from escala.data.images.digests import require_md5
 
 #: Stems of the files of images and labels, by side.
 FILES = {
@@ -21,6 +21,7 @@ FILES = {
 OFFICIAL = "https://yann.lecun.com/exdb/mnist/"
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 PLACES = f"{OFFICIAL} or its mirror {MIRROR}"
+_AGAIN = f"get it again, from {PLACES}"
 #: MD5 of MNIST's files, as torchvision.datasets.MNIST lists them.
 DIGESTS = {
     "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
@@ -34,8 +35,6 @@ MOST_BYTES = 2**31
 _BLOCK = 2**20
 #: The code of unsigned bytes, the only type that is read.
 _BYTES = 8
-#: Pictures that are yielded at a time.
-ROWS = 4096
 
 
 def sides(
@@ -57,37 +56,35 @@ def sides(
             for stem, path in zip(stems, paths, strict=True):
                 remedy = f"get {stem}.gz from {PLACES}; or set official: false"
                 require_md5(path, DIGESTS[stem], "MNIST's file", remedy)
-        images, labels = (
-            _read(path, dimensions, accept_cut)
-            for path, dimensions in zip(paths, (3, 1), strict=True)
-        )
+        images, labels = _read(paths[0], 3, accept_cut), _read(paths[1], 1, accept_cut)
         if len(images) != len(labels) and not accept_cut:
-            raise InputError(
-                paths[1],
-                f"{len(labels)} labels",
-                f"are not those of the {len(images)} pictures in {paths[0].name}",
-                f"get both files again, from {PLACES}",
-            )
+            reason = f"are not those of the {len(images)} pictures in {paths[0].name}"
+            remedy = f"get both files again, from {PLACES}"
+            raise InputError(paths[1], f"{len(labels)} labels", reason, remedy)
         whole = min(len(images), len(labels))
         yield side, images[:whole, ..., None], labels[:whole]
 
 
-def require_named(folder: Path) -> None:
-    """Refuse a folder with files of EMNIST, and none of MNIST's names.
+def require_md5(path: Path, published: str, file: str, remedy: str) -> None:
+    """Refuse a file whose MD5 is not the published one of `file`, in hexadecimal.
 
-    Raises
-    ------
-    InputError : it is such a folder.
+    MD5 shows damage and mistakes. It is no protection against a forged file.
     """
+    with open(path, "rb") as handle:
+        content = hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False))
+    digest = content.hexdigest()
+    if digest != published:
+        raise InputError(path, f"MD5 {digest}", f"is not {published}, that of {file}", remedy)
+
+
+def require_named(folder: Path) -> None:
+    """Refuse a folder with files of EMNIST, and none of MNIST's names."""
     pictures = sorted(each.name for each in folder.glob("*-images[-.]idx3-ubyte*"))
     if pictures and not any(name.startswith(("train-", "t10k-")) for name in pictures):
         stems = ", ".join(stem for stems in FILES.values() for stem in stems)
-        raise InputError(
-            folder,
-            pictures[0],
-            "is no name of MNIST's files, but like those of EMNIST or QMNIST",
-            f"copy the four files of one set into a folder of their own, with the names {stems}",
-        )
+        reason = "is no name of MNIST's files, but like those of EMNIST or QMNIST"
+        remedy = "copy the four files of one set into a folder of their own, with the names "
+        raise InputError(folder, pictures[0], reason, remedy + stems)
 
 
 def _file(folder: Path, stem: str, official: bool) -> Path:
@@ -114,47 +111,35 @@ def _read(path: Path, dimensions: int, accept_cut: bool) -> np.ndarray:
     content = _bytes(path, accept_cut)
     header = 4 * (1 + dimensions)
     if len(content) < header or content[:4] != bytes([0, 0, _BYTES, dimensions]):
-        raise InputError(
-            path,
-            f"begins with {content[:4].hex(' ') or 'nothing'}",
-            f"is no idx file of bytes in {dimensions} dimensions (00 00 08 {dimensions:02x})",
-            f"get it again, from {PLACES}",
-        )
+        value = f"begins with {content[:4].hex(' ') or 'nothing'}"
+        reason = f"is no idx file of bytes in {dimensions} dimensions (00 00 08 {dimensions:02x})"
+        raise InputError(path, value, reason, _AGAIN)
     rows, *shape = np.frombuffer(content[4:header], ">u4").tolist()
     body = content[header:]
     each = int(np.prod(shape, dtype=np.int64)) if shape else 1
-    if not each or (len(body) > rows * each):
-        raise InputError(
-            path,
-            f"{len(body)} bytes",
-            f"do not fit its header: {rows} of {' × '.join(map(str, shape)) or 1} bytes",
-            f"get it again, from {PLACES}",
-        )
+    if not each or len(body) > rows * each:
+        form = " × ".join(map(str, shape)) or 1
+        reason = f"do not fit its header: {rows} of {form} bytes"
+        raise InputError(path, f"{len(body)} bytes", reason, _AGAIN)
+    whole = len(body) // each
     if len(body) < rows * each and not accept_cut:
-        raise InputError(
-            path,
-            f"{len(body) // each} of {rows}",
-            "is cut short: its header counts more than it holds",
-            f"get it again, from {PLACES}; or set cut_short: accept",
-        )
-    whole = min(rows, len(body) // each)
+        reason = "is cut short: its header counts more than it holds"
+        remedy = f"{_AGAIN}; or set cut_short: accept"
+        raise InputError(path, f"{whole} of {rows}", reason, remedy)
     if rows and not whole:
         reason = f"holds none of the {rows} that its header counts"
-        raise InputError(path, path.name, reason, f"get it again, from {PLACES}")
+        raise InputError(path, path.name, reason, _AGAIN)
     return np.frombuffer(body[: whole * each], np.uint8).reshape(whole, *shape)
 
 
 def _bytes(path: Path, accept_cut: bool) -> bytes:
     """Return the content of a file, unpacked; of a packed file that ends early, what it holds.
 
-    Raises
-    ------
-    InputError : a packed file is damaged, holds more than `MOST_BYTES`, or ends early without
-        `accept_cut`.
+    A packed file that is damaged, holds more than `MOST_BYTES`, or ends early without `accept_cut`
+    is refused.
     """
     if path.suffix != ".gz":
         return path.read_bytes()
-    remedy = f"get it again, from {PLACES}"
     blocks, held = [], 0
     try:
         # It may consist of several members, as of `bgzip`.
@@ -164,12 +149,12 @@ def _bytes(path: Path, accept_cut: bool) -> bytes:
                 held += len(block)
                 if held > MOST_BYTES:
                     reason = f"cannot be unpacked: it holds more than {MOST_BYTES:,} bytes"
-                    raise InputError(path, path.name, reason, remedy)
+                    raise InputError(path, path.name, reason, _AGAIN)
     except EOFError:
         if not accept_cut:
-            remedy = f"{remedy}; or set cut_short: accept"
             reason = "cannot be unpacked: it ends early"
+            remedy = f"{_AGAIN}; or set cut_short: accept"
             raise InputError(path, path.name, reason, remedy) from None
     except (OSError, zlib.error) as error:
-        raise InputError(path, path.name, f"cannot be unpacked: {error}", remedy) from error
+        raise InputError(path, path.name, f"cannot be unpacked: {error}", _AGAIN) from error
     return b"".join(blocks)

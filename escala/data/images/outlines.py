@@ -14,8 +14,11 @@ HARMONICS = 7
 #: Points of an outline, and seed of the forms of the classes: they are the same in every data set.
 POINTS, FORMS = 160, 2021
 #: How far the harmonics of classes lie apart, and those of single outlines of one class at
-#: difficulty 1, as shares of the radius.
+#: difficulty 1, as fractions of the radius.
 BETWEEN, WITHIN = 0.10, 0.14
+#: Higher harmonics are smaller, so that outlines are smooth.
+_ORDERS = np.sqrt(np.arange(1, HARMONICS + 1))
+_ANGLES = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
 
 
 def outlines(
@@ -42,25 +45,11 @@ def outlines(
 
 
 def radii_of(labels: np.ndarray, difficulty: float, random: np.random.Generator) -> np.ndarray:
-    """Return the radii of outlines of these classes, float64 (outlines, POINTS)."""
-    own = random.normal(0, WITHIN * difficulty, (len(labels), 2, HARMONICS)) / _ORDERS
-    return _radii(_forms()[labels] + own)
-
-
-#: Higher harmonics are smaller, so that outlines are smooth.
-_ORDERS = np.sqrt(np.arange(1, HARMONICS + 1))
-
-
-def _forms() -> np.ndarray:
-    """Return the harmonics of the classes, cosines and sines, float64 (classes, 2, HARMONICS)."""
-    random = np.random.default_rng(FORMS)
-    return random.normal(0, BETWEEN, (OUTLINES, 2, HARMONICS)) / _ORDERS
-
-
-def _radii(harmonics: np.ndarray) -> np.ndarray:
-    """Return the radius of every outline at `POINTS` angles, about 1 and at least 0.2."""
-    angles = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
-    orders = np.arange(2, HARMONICS + 2)[:, None] * angles
+    """Return the radii of outlines of these classes, float64 (outlines, POINTS), about 1."""
+    of_outlines = random.normal(0, WITHIN * difficulty, (len(labels), 2, HARMONICS)) / _ORDERS
+    forms = np.random.default_rng(FORMS).normal(0, BETWEEN, (OUTLINES, 2, HARMONICS)) / _ORDERS
+    harmonics = forms[labels] + of_outlines
+    orders = np.arange(2, HARMONICS + 2)[:, None] * _ANGLES
     radii = 1 + harmonics[:, 0] @ np.cos(orders) + harmonics[:, 1] @ np.sin(orders)
     return np.maximum(radii, 0.2)
 
@@ -68,8 +57,7 @@ def _radii(harmonics: np.ndarray) -> np.ndarray:
 def _draw(radii: np.ndarray, size: tuple[int, int], random: np.random.Generator) -> np.ndarray:
     """Return one filled outline, twice as long as high, turned, scaled and moved at random."""
     height, width = size
-    angles = np.linspace(0, 2 * np.pi, POINTS, endpoint=False)
-    x, y = 2 * radii * np.cos(angles), radii * np.sin(angles)
+    x, y = 2 * radii * np.cos(_ANGLES), radii * np.sin(_ANGLES)
     turn, mirror = random.uniform(-0.4, 0.4), random.choice([-1, 1])
     scale = random.uniform(0.11, 0.17) * min(height * 1.33, width)
     turned = (

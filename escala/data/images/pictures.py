@@ -1,7 +1,8 @@
-"""Read pictures with Pillow, and bring them to one size and colour."""
+"""Read pictures with Pillow, bring them to one size and colour, and list those of folders."""
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -22,7 +23,6 @@ _MODES = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGB"
 #: The first bytes of a PNG file.
 _PNG = b"\x89PNG\r\n\x1a\n"
 _COLOURS = {"grey": "L", "rgb": "RGB"}
-
 #: How a picture is brought upright, by EXIF's tag Orientation (CIPA DC-008).
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -33,6 +33,15 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+#: Names of a folder of each side, in any case; `seg_train` and `training_set` are such, too.
+FOLDERS = {
+    side: re.compile(rf"(?:seg[_-])?(?:{names})(?:[ _-]?(?:set|data|images))?", re.IGNORECASE)
+    for side, names in (
+        ("train", "train(?:ing)?"),
+        ("validation", "val(?:id(?:ation)?)?|dev"),
+        ("test", "test(?:ing)?"),
+    )
+}
 
 Colour = Literal["as-is", "grey", "rgb"]
 
@@ -40,12 +49,8 @@ Colour = Literal["as-is", "grey", "rgb"]
 def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
     """Return a PNG or JPEG file, uint8 (height, width, 1 or 3), turned as its EXIF data tell.
 
-    A picture with EXIF data that cannot be read is not turned, and said once for its folder.
-
-    Raises
-    ------
-    InputError : there is no such file, or it is no picture of at most 8 bits a colour in grey,
-        palette or RGB.
+    A picture with EXIF data that cannot be read is not turned, and said once for its folder. What
+    is no picture of at most 8 bits a colour in grey, palette or RGB is refused.
     """
     try:
         # Pillow warns of damaged EXIF data, which `_upright` handles.
@@ -60,19 +65,19 @@ def read_picture(path: Path, colour: Colour, size: tuple[int, int] | None) -> np
         raise InputError(path, path.name, "no such file", "name an existing file") from None
     except Exception as error:
         # Pillow raises whatever its reader met.
-        reason = (
-            "is empty" if not path.stat().st_size else f"cannot be read as PNG or JPEG: {error}"
-        )
+        reason = f"cannot be read as PNG or JPEG: {error}"
+        if not path.stat().st_size:
+            reason = "is empty"
         raise InputError(path, path.name, reason, "mend the file, or take it away") from error
     bits = _bits(path)
     if mode not in _MODES or bits > 8:
-        raise InputError(
-            path,
-            f"mode {mode}, {bits} bits a colour",
-            "is not grey, palette or RGB with 8 bits a colour",
-            "save it in grey or RGB, with 8 bits a colour",
-        )
+        reason = "is not grey, palette or RGB with 8 bits a colour"
+        remedy = "save it in grey or RGB, with 8 bits a colour"
+        raise InputError(path, f"mode {mode}, {bits} bits a colour", reason, remedy)
     return _array(picture.convert(_MODES[mode]), colour, size)
+
+
+_told: set[Path] = set()
 
 
 def _upright(picture: Image.Image, path: Path) -> Image.Image:
@@ -84,19 +89,12 @@ def _upright(picture: Image.Image, path: Path) -> Image.Image:
         turn = _TURNS.get(picture.getexif().get(ExifTags.Base.Orientation))
     except Exception:
         # Pillow raises whatever its reader met.
-        _say_not_turned(path.parent, path.name)
+        if path.parent not in _told:
+            _told.add(path.parent)
+            said = "has EXIF data that cannot be read, and is not turned; others here may be so too"
+            print(f"{path.parent}: {path.name} {said}", file=sys.stderr)
         return picture
     return picture if turn is None else picture.transpose(turn)
-
-
-_told: set[Path] = set()
-
-
-def _say_not_turned(folder: Path, name: str) -> None:
-    if folder not in _told:
-        _told.add(folder)
-        said = "has EXIF data that cannot be read, and is not turned; others here may be so too"
-        print(f"{folder}: {name} {said}", file=sys.stderr)
 
 
 def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | None) -> np.ndarray:
@@ -109,67 +107,6 @@ def brought_to(pictures: np.ndarray, colour: Colour, size: tuple[int, int] | Non
         return np.empty((0, *wanted), np.uint8)
     images = (Image.fromarray(each[..., 0] if each.shape[-1] == 1 else each) for each in pictures)
     return np.stack([_array(image, colour, size) for image in images])
-
-
-def folders_of(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder, in alphabetical order.
-
-    Raises
-    ------
-    InputError : there is no such folder.
-    """
-    if not folder.is_dir():
-        raise InputError(folder, folder.name, "no such folder", "name the one with the classes")
-    return sorted(each.name for each in folder.iterdir() if each.is_dir() and not is_hidden(each))
-
-
-def classes_of(folder: Path) -> list[str]:
-    """Return the names of the folders of classes in a folder, in alphabetical order.
-
-    Raises
-    ------
-    InputError : there is no such folder, or it holds fewer than two.
-    """
-    classes = folders_of(folder)
-    if len(classes) > 1:
-        return classes
-    reason, remedy = "holds fewer than two folders of classes", "add a folder for each class"
-    if classes:
-        inner = f"if the classes are in {classes[0]}, name it or move its folders up"
-        remedy = f"{inner}; else {remedy}"
-    elif any(each.suffix.lower() in ENDINGS for each in folder.iterdir()):
-        reason = "holds pictures, and no folder for each class"
-        remedy = "move the pictures of each class into a folder with its name; take away those "
-        remedy += "whose class is not known"
-    raise InputError(folder, classes, reason, remedy)
-
-
-def files_of(folder: Path) -> Iterator[Path]:
-    """Yield the PNG and JPEG files of a folder, by name.
-
-    Raises
-    ------
-    InputError : it holds none, or another file or a folder.
-    """
-    paths = sorted(each for each in folder.iterdir() if not is_hidden(each))
-    for path in paths:
-        if path.is_dir():
-            raise InputError(
-                path,
-                path.name,
-                "is a folder among pictures, and would not be read",
-                "take it away; or name the folder whose folders are the classes; or call the "
-                "folders of the sides train, validation and test",
-            )
-        if path.suffix.lower() not in ENDINGS:
-            raise InputError(
-                path, path.name, "is no PNG or JPEG", f"take it away; {', '.join(ENDINGS)} are read"
-            )
-    if not paths:
-        raise InputError(
-            folder, folder.name, "holds no picture", "add some, or leave the folder out"
-        )
-    yield from paths
 
 
 def _bits(path: Path) -> int:
@@ -190,3 +127,80 @@ def _array(picture: Image.Image, colour: Colour, size: tuple[int, int] | None) -
         picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     array = np.asarray(picture)
     return array[..., None] if array.ndim == 2 else array
+
+
+def folders_of(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder, in alphabetical order."""
+    if not folder.is_dir():
+        raise InputError(folder, folder.name, "no such folder", "name the one with the classes")
+    return sorted(each.name for each in folder.iterdir() if each.is_dir() and not is_hidden(each))
+
+
+def classes_of(folder: Path) -> list[str]:
+    """Return the names of the folders of classes in a folder; refuse fewer than two."""
+    classes = folders_of(folder)
+    if len(classes) > 1:
+        return classes
+    reason, remedy = "holds fewer than two folders of classes", "add a folder for each class"
+    if classes:
+        inner = f"if the classes are in {classes[0]}, name it or move its folders up"
+        remedy = f"{inner}; else {remedy}"
+    elif any(each.suffix.lower() in ENDINGS for each in folder.iterdir()):
+        reason = "holds pictures, and no folder for each class"
+        remedy = "move the pictures of each class into a folder with its name; take away those "
+        remedy += "whose class is not known"
+    raise InputError(folder, classes, reason, remedy)
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    """Yield the PNG and JPEG files of a folder, by name; refuse none, others, and folders."""
+    paths = sorted(each for each in folder.iterdir() if not is_hidden(each))
+    for path in paths:
+        if path.is_dir():
+            reason = "is a folder among pictures, and would not be read"
+            remedy = "take it away; or name the folder whose folders are the classes; or call the "
+            remedy += "folders of the sides train, validation and test"
+            raise InputError(path, path.name, reason, remedy)
+        if path.suffix.lower() not in ENDINGS:
+            remedy = f"take it away; {', '.join(ENDINGS)} are read"
+            raise InputError(path, path.name, "is no PNG or JPEG", remedy)
+    if not paths:
+        remedy = "add some, or leave the folder out"
+        raise InputError(folder, folder.name, "holds no picture", remedy)
+    yield from paths
+
+
+def listed(folder: Path) -> tuple[dict[str, int], int]:
+    """Return the number of pictures in the folders of each side, and of classes, without reading.
+
+    Other than folders of pictures is refused.
+    """
+    sides = sides_of(folder)
+    classes = classes_of(sides["train"])
+    pictures = {
+        side: sum(len(list(files_of(of_side / name))) for name in folders_of(of_side))
+        for side, of_side in sides.items()
+    }
+    return pictures, len(classes)
+
+
+def sides_of(folder: Path) -> dict[str, Path]:
+    """Return the folder of each side: that of `train` is the folder itself without sides in it.
+
+    Beside `train` and another side, a folder that is no side, or a second one of a side, is
+    refused.
+    """
+    names = folders_of(folder)
+    sides = {
+        # Of `val` and `validation`, the shorter one is refused below.
+        side: max(present, key=len)
+        for side, named in FOLDERS.items()
+        if (present := [name for name in names if named.fullmatch(name)])
+    }
+    if "train" not in sides or len(sides) == 1:
+        return {"train": folder}
+    for name in names:
+        if name not in sides.values():
+            reason = f"would not be read, as {', '.join(sides.values())} beside it are the sides"
+            raise InputError(folder / name, name, reason, "take it away")
+    return {side: folder / name for side, name in sides.items()}

@@ -19,14 +19,6 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
 
     Pictures are brought to the size and colours that the model takes. The query's only column,
     `file`, holds the file's name.
-
-    Parameters
-    ----------
-    description : of the arrays that the model was trained on, as in their `dataset.json`.
-
-    Raises
-    ------
-    InputError : the path does not exist, a file is no picture, or the folder holds none.
     """
     [spec] = specs(description)
     height, width, channels = spec.shape

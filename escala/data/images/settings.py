@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from escala.core.errors import InputError
-from escala.data.fractions import expected_rows, require_training_rows
+from escala.data.fractions import expected_rows, require_training_rows, split_of
 from escala.data.paths import expanded_path
 from escala.data.size import Size
 
@@ -20,17 +20,10 @@ OUTLINES, OUTLINE_SIZE = 9, (148, 197)
 _COLOURS = {"grey": 1, "rgb": 3}
 
 
-def check(
-    name: str, settings: Mapping[str, Any], error: Callable[[str, object, str, str], InputError]
-) -> None:
-    """Refuse fractions that leave no picture to train on.
-
-    Raises
-    ------
-    InputError : as `error` makes it.
-    """
+def check(settings: Mapping[str, Any]) -> None:
+    """Refuse fractions that leave no picture to train on."""
     if settings["source"]["type"] not in FULL:
-        require_training_rows(name, settings["split"], error, "picture")
+        require_training_rows(settings["split"], "picture")
 
 
 def acquisition(settings: Mapping[str, Any]) -> dict:
@@ -40,12 +33,7 @@ def acquisition(settings: Mapping[str, Any]) -> dict:
 
 
 def inputs(settings: Mapping[str, Any]) -> list[Path]:
-    """Return the user's folder or files.
-
-    Raises
-    ------
-    InputError : a variable in a path is not set.
-    """
+    """Return the user's folder or files."""
     source = settings["source"]
     return [Path(expanded_path(source[key], f"source.{key}")) for key in PATHS if key in source]
 
@@ -53,11 +41,8 @@ def inputs(settings: Mapping[str, Any]) -> list[Path]:
 def preparation(settings: Mapping[str, Any]) -> dict:
     """Return the settings that the arrays depend on, and no others."""
     source = settings["source"]["type"]
-    return {
-        "provenance": "simulated" if source == "outlines" else source,
-        "store": settings["store"],
-        "split": {key: value for key, value in settings["split"].items() if key != "seeds"},
-    }
+    provenance = "simulated" if source == "outlines" else source
+    return {"provenance": provenance, "store": settings["store"], "split": split_of(settings)}
 
 
 def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
@@ -68,9 +53,18 @@ def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
 def size(settings: Mapping[str, Any]) -> Size:
     """Return what the settings tell about a split, and the folders of a user's pictures."""
     source, split = settings["source"], settings["split"]
+    form = (None, None, None)
     if source["type"] == "folders":
-        return _of_folders(settings)
-    if source["type"] == "outlines":
+        # Imported here, because only these sources need it at the start of the workflow.
+        from escala.data.images.pictures import listed
+
+        try:
+            pictures, classes = listed(*inputs(settings))
+        except (InputError, OSError):
+            return Size()
+        given = {f"{side}_fraction": 0 for side in pictures if side != "train"}
+        rows = expected_rows(pictures.pop("train"), split | given) | pictures
+    elif source["type"] == "outlines":
         rows = expected_rows(OUTLINES * source["per_class"], split)
         form, classes = (*OUTLINE_SIZE, 1), OUTLINES
     elif source["type"] in FULL:
@@ -78,27 +72,7 @@ def size(settings: Mapping[str, Any]) -> Size:
         rows = expected_rows(train, split | {"test_fraction": 0}) | {"test": test}
     else:
         return Size()
-    height, width, colours = form
-    height, width = settings["size"] or (height, width)
-    shape = height, width, _COLOURS.get(settings["colour"], colours)
-    return Size(rows, _input(settings, shape), (classes,))
-
-
-def _input(settings: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[dict[str, Any]]:
-    return ({"name": "image", "shape": shape, "dtype": settings["store"]},)
-
-
-def _of_folders(settings: Mapping[str, Any]) -> Size:
-    """Return what the names of a user's files tell; nothing if they cannot be read as they are."""
-    # Imported here, because only these sources need it at the start of the workflow.
-    from escala.data.images.source import listed
-
-    try:
-        pictures, classes = listed(*inputs(settings))
-    except (InputError, OSError):
-        return Size()
-    given = {f"{side}_fraction": 0 for side in pictures if side != "train"}
-    rows = expected_rows(pictures.pop("train"), settings["split"] | given) | pictures
-    colours = _COLOURS.get(settings["colour"])
-    known = settings["size"] and colours
-    return Size(rows, _input(settings, (*settings["size"], colours)) if known else None, (classes,))
+    height, width = settings["size"] or form[:2]
+    shape = height, width, _COLOURS.get(settings["colour"], form[2])
+    image = {"name": "image", "shape": shape, "dtype": settings["store"]}
+    return Size(rows, None if None in shape else (image,), (classes,))

@@ -25,25 +25,10 @@ def prepare(
 ) -> dict:
     """Simulate sequences, or read them from two FASTA files, and write the arrays of a split.
 
-    Parameters
-    ----------
-    name : of the dataset.
-    preparation : as `escala.data.motifs.settings.preparation` gives it.
-    seed : of the split, and of a simulation.
-    inputs : as `escala.data.motifs.settings.prepared_from`.
-    output : folder that receives `{side}_sequence.npy`, uint8 (rows, length, 4), one-hot;
-        `{side}_labels.npy`, int64 (rows,); and `dataset.json`.
-
-    Returns
-    -------
-    The description that `dataset.json` holds: with `class_means`, the share of sequences with the
-    motif on each side; and of a simulation `chance_sites`, the share of the sequences without it
-    that hold a site by chance.
-
-    Raises
-    ------
-    InputError : a file is not what it should be, the motif is longer than a sequence, a sequence is
-        in both files, or a class has too few sequences.
+    `seed` is that of the split, and of a simulation. `output` receives `{side}_sequence.npy`, uint8
+    (rows, length, 4), one-hot, and `{side}_labels.npy`, int64 (rows,). The description also has
+    `class_means`, the fraction of sequences with the motif on each side; and of a simulation
+    `chance_sites`, the fraction of the sequences without it that hold a site by chance.
     """
     if preparation["provenance"] == "simulated":
         sides, more = _simulated(preparation, seed, inputs)
@@ -68,9 +53,8 @@ def _simulated(
     matrix = read_motif(inputs["motif"], preparation["motif"]) if "motif" in inputs else TAL1
     length = preparation["length"]
     if len(matrix) > length:
-        raise InputError(
-            "length", length, f"is less than the {len(matrix)} letters of the motif", "raise it"
-        )
+        reason = f"is less than the {len(matrix)} letters of the motif"
+        raise InputError("length", length, reason, "raise it")
     sides, by_chance, negative = {}, 0, 0
     for number, side in enumerate(SIDES):
         rows = preparation["rows"][side]
@@ -81,8 +65,8 @@ def _simulated(
             without = letters[labels == 0]
             by_chance += int(chance_sites(without, matrix).sum())
             negative += len(without)
-    share = by_chance / negative if negative else None
-    return sides, {"motif": matrix.tolist(), "chance_sites": share}
+    fraction = by_chance / negative if negative else None
+    return sides, {"motif": matrix.tolist(), "chance_sites": fraction}
 
 
 def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path]) -> dict[str, Side]:
@@ -91,14 +75,11 @@ def _read(preparation: Mapping[str, Any], seed: int, inputs: Mapping[str, Path])
     for label, name in enumerate(("negative", "positive")):
         for record, row in read_sequences(inputs[name], preparation["length"]):
             for strand in (row, reverse_complement(row)):
-                other, of_other = known.get(strand.tobytes(), (label, ""))
+                other, found = known.get(strand.tobytes(), (label, ""))
                 if other != label:
-                    raise InputError(
-                        inputs[name],
-                        record,
-                        f"is {of_other} in {inputs['negative'].name}, on one strand or the other",
-                        "keep it in one of the files: with or without the motif",
-                    )
+                    reason = f"is {found} in {inputs['negative'].name}, on one strand or the other"
+                    remedy = "keep it in one of the files: with or without the motif"
+                    raise InputError(inputs[name], record, reason, remedy)
             known[row.tobytes()] = label, record
             codes.append(row)
             labels.append(label)

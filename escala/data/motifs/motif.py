@@ -15,19 +15,9 @@ from escala.core.text import read_text
 
 #: TAL1_known4 of ENCODE, of the origin TRANSFAC M00993: probabilities of A, C, G and T by position.
 TAL1 = np.array(
-    [
-        [0.25, 0, 0.25, 0.5],
-        [0, 1, 0, 0],
-        [0, 1, 0, 0],
-        [1, 0, 0, 0],
-        [0, 0.2, 0.4, 0.4],
-        [0, 1, 0, 0],
-        [0, 0, 0, 1],
-        [0, 0, 1, 0],
-        [0.2, 0.4, 0.2, 0.2],
-        [0, 0.4, 0, 0.6],
-    ]
-)
+    [[0.25, 0, 0.25, 0.5], [0, 1, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0.2, 0.4, 0.4],
+     [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0.2, 0.4, 0.2, 0.2], [0, 0.4, 0, 0.6]]
+)  # fmt: skip
 #: Biopython's names of the formats.
 _FORMATS = {"jaspar": "jaspar", "meme": "minimal"}
 #: The line before the probabilities in a MEME file.
@@ -36,14 +26,15 @@ _PROBABILITIES = "letter-probability matrix:"
 #: of sites the first 15 decimals of a probability stay.
 _SITES = 10**15
 #: The first words of a line that tell the format of a file.
-_MARKS = {"MEME": "meme", ">": "jaspar", "AC": "TRANSFAC", "ID": "TRANSFAC", "VV": "TRANSFAC",
-          "NA": "TRANSFAC", "DE": "TRANSFAC", "P0": "TRANSFAC", "PO": "TRANSFAC", "XX": "TRANSFAC",
-          "<?xml": "XML"}  # fmt: skip
+_MARKS = {"MEME": "meme", ">": "jaspar", "<?xml": "XML"}
+_MARKS |= dict.fromkeys(("AC", "ID", "VV", "NA", "DE", "P0", "PO", "XX"), "TRANSFAC")
 #: The letter and the brackets of a row of JASPAR, and a row without brackets.
 _LETTER = re.compile(r"^\s*[ACGT](?=\s*\[)|[\[\]]")
 _BARE = re.compile(r"^([ \t]*[ACGT])[ \t]+([^\[\]\n]+)$", re.MULTILINE)
 #: How far probabilities of a position may sum to another number than 1, from rounding.
 _ROUNDED = 0.05
+
+Lines = list[tuple[int, str]]
 
 
 def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
@@ -80,17 +71,17 @@ def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
     numbers = np.array([motif.counts[letter] for letter in motif.alphabet], float).T
     if not len(numbers):
         raise InputError(path, path.name, "its motif has no position", "give it one at least")
-    if form == "meme":
-        numbers /= _SITES
+    return _probabilities(path, numbers / _SITES if form == "meme" else numbers, form)
+
+
+def _probabilities(path: Path, numbers: np.ndarray, form: str) -> np.ndarray:
+    """Return counts or probabilities of each position as probabilities; refuse what is neither."""
     total = numbers.sum(axis=1)
     wrong = ~np.isfinite(numbers).all(axis=1) | (numbers < 0).any(axis=1) | (total == 0)
     if wrong.any():
-        raise InputError(
-            path,
-            f"position {1 + int(wrong.argmax())}",
-            "has no letter, or a number that is below 0 or not finite",
-            "give counts or probabilities of each letter, one of them above 0, and no log-odds",
-        )
+        reason = "has no letter, or a number that is below 0 or not finite"
+        remedy = "give counts or probabilities of each letter, one of them above 0, and no log-odds"
+        raise InputError(path, f"position {1 + int(wrong.argmax())}", reason, remedy)
     # Counts are whole numbers, and their sums need not agree.
     off = abs(total - 1) > _ROUNDED
     if off.any() and (form == "meme" or ((numbers % 1).any() and (numbers <= 1).all())):
@@ -101,12 +92,7 @@ def read_motif(path: Path, form: Literal["jaspar", "meme"]) -> np.ndarray:
 
 
 def _require_format(path: Path, text: str, form: str) -> None:
-    """Refuse a file whose first line is that of another format.
-
-    Raises
-    ------
-    InputError : it is.
-    """
+    """Refuse a file whose first line is that of another format."""
     first = (text.split(maxsplit=1) or [""])[0]
     found = _MARKS.get(">" if first.startswith(">") else first, form)
     if found != form:
@@ -115,81 +101,56 @@ def _require_format(path: Path, text: str, form: str) -> None:
         raise InputError(path, "line 1", reason, remedy)
 
 
-def _require_letters(path: Path, lines: list[tuple[int, str]]) -> None:
+def _require_letters(path: Path, lines: Lines) -> None:
     """Refuse motifs in JASPAR's format that do not have a row for each of A, C, G and T.
 
     Biopython takes the first four rows for them, also where the rows are positions, as HOMER and
     HOCOMOCO write them.
-
-    Raises
-    ------
-    InputError : a motif has other rows, rows of different lengths, or rows whose meaning is open.
     """
-    for title, rows in _titled(lines):
-        letters = sorted(row.strip()[0] for _, row in rows)
-        numbers = [_LETTER.sub(" ", row).split() for _, row in rows]
+    titled: list[tuple[int, list[str]]] = [(1, [])]
+    for number, line in lines:
+        if line.startswith(">"):
+            titled.append((number, []))
+        elif line.strip():
+            titled[-1][1].append(line)
+    for title, rows in titled:
+        letters = sorted(row.strip()[0] for row in rows)
+        numbers = [_LETTER.sub(" ", row).split() for row in rows]
         lengths = set(map(len, numbers))
-        plain = all(map(_are_numbers, numbers)) and not any("[" in row for _, row in rows)
+        plain = all(map(_are_numbers, numbers)) and not any("[" in row for row in rows)
         # CIS-BP writes the number of the position before them.
         counted = lengths == {5} and "".join(row[0] for row in numbers) in ("1234", "0123")
         if plain and (lengths == {4} or counted):
-            raise InputError(
-                path,
-                f"line {title}",
-                "has rows of four numbers: they are or may be positions, as HOMER, HOCOMOCO and "
-                "CIS-BP write them",
-                "write a row for each letter, as JASPAR does: A [ 0 9 1 ], then C, G and T",
-            )
-        closed = all(row.count("[") == row.count("]") for _, row in rows)
+            reason = "has rows of four numbers: they are or may be positions, as HOMER, HOCOMOCO "
+            remedy = "write a row for each letter, as JASPAR does: A [ 0 9 1 ], then C, G and T"
+            raise InputError(path, f"line {title}", f"{reason}and CIS-BP write them", remedy)
+        closed = all(row.count("[") == row.count("]") for row in rows)
         lettered = closed and letters == list("ACGT") and all(map(_are_numbers, numbers))
         if rows and (len(rows) != 4 or len(lengths) != 1 or not (plain or lettered)):
-            raise InputError(
-                path,
-                f"line {title}",
-                f"has {len(rows)} rows, and not one of numbers for each of A, C, G and T",
-                "write a row for each letter, all of one length: A [ 0 9 1 ], then C, G and T",
-            )
+            reason = f"has {len(rows)} rows, and not one of numbers for each of A, C, G and T"
+            remedy = "write a row for each letter, all of one length: A [ 0 9 1 ], then C, G and T"
+            raise InputError(path, f"line {title}", reason, remedy)
 
 
-def _titled(lines: list[tuple[int, str]]) -> list[tuple[int, list[tuple[int, str]]]]:
-    """Return the line of each title, and the numbers and texts of the lines below it."""
-    found: list[tuple[int, list[tuple[int, str]]]] = [(1, [])]
-    for number, line in lines:
-        if line.startswith(">"):
-            found.append((number, []))
-        elif line.strip():
-            found[-1][1].append((number, line))
-    return found
-
-
-def _require_positions(path: Path, lines: list[tuple[int, str]]) -> None:
-    """Refuse motifs in MEME's format that do not have the rows that they announce.
-
-    Raises
-    ------
-    InputError : `w=` is another number than that of the rows, or a row has not four numbers.
-    """
+def _require_positions(path: Path, lines: Lines) -> None:
+    """Refuse motifs in MEME's format without as many rows, of four numbers, as they announce."""
     for at, (number, line) in enumerate(lines):
         if not line.startswith(_PROBABILITIES):
             continue
-        rows = []
+        rows = 0
         for place, row in lines[at + 1 :]:
             words = row.split()
-            if not _are_numbers(words[:1]) or not words:
+            if not words or not _are_numbers(words[:1]):
                 break
             if len(words) != 4 or not _are_numbers(words):
                 reason = f"has {len(words)} words, and not four numbers"
                 remedy = "give a motif of DNA or RNA, or copy the file again"
                 raise InputError(path, f"line {place}", reason, remedy)
-            rows.append(place)
+            rows += 1
         announced = re.search(r"\bw=\s*(\d+)", line)
-        if announced and int(announced[1]) != len(rows):
-            raise InputError(
-                path,
-                f"line {number}",
-                f"announces {announced[1]} positions, and {len(rows)} follow",
-                "copy the file again, or mend w=",
-            )
+        if announced and int(announced[1]) != rows:
+            reason = f"announces {announced[1]} positions, and {rows} follow"
+            raise InputError(path, f"line {number}", reason, "copy the file again, or mend w=")
 
 
 def _are_numbers(words: list[str]) -> bool:

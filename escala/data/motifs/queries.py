@@ -14,15 +14,9 @@ from escala.data.queries import Query
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
-    """Yield the records of a FASTA file; the column of a record is its `accession`.
+    """Yield the records of a FASTA file, of as many letters as the rows that were trained on.
 
-    Parameters
-    ----------
-    path : plain or gzipped; every sequence has as many letters as those trained on.
-
-    Raises
-    ------
-    InputError : the file is no nucleotide FASTA, or a sequence has another length.
+    The column of a record is its `accession`.
     """
     [spec] = specs(description)
     sequences = read_sequences(path, spec.shape[0])

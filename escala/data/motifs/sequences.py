@@ -15,18 +15,13 @@ from escala.data.fasta import nucleotides, records
 def read_sequences(path: Path, length: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yield name and codes, uint8 (length,), of each record: 1 to 4 for A, C, G, T, else 0.
 
-    Raises
-    ------
-    InputError : the file is missing or no nucleotide FASTA, or a sequence has another length.
+    A file that is no nucleotide FASTA, and a sequence of another length, are refused.
     """
     for name, letters in nucleotides(records(path), path):
         if len(letters) != length:
-            raise InputError(
-                path,
-                name,
-                f"has {len(letters)} letters, and length is {length}",
-                f"give sequences of {length} letters, or set length",
-            )
+            reason = f"has {len(letters)} letters, and length is {length}"
+            remedy = f"give sequences of {length} letters, or set length"
+            raise InputError(path, name, reason, remedy)
         yield name, np.frombuffer(encode(letters), np.uint8)
 
 

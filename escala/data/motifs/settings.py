@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from escala.core.errors import InputError
-from escala.data.fractions import require_training_rows
+from escala.data.fractions import require_training_rows, split_of
 from escala.data.paths import expanded_path
 from escala.data.size import Size
 
@@ -17,17 +16,10 @@ LETTERS = 4
 CLASSES = 2
 
 
-def check(
-    name: str, settings: Mapping[str, Any], error: Callable[[str, object, str, str], InputError]
-) -> None:
-    """Refuse fractions that leave no sequence to train on.
-
-    Raises
-    ------
-    InputError : as `error` makes it.
-    """
+def check(settings: Mapping[str, Any]) -> None:
+    """Refuse fractions that leave no sequence to train on."""
     if settings["source"]["type"] == "fasta":
-        require_training_rows(name, settings["split"], error, "sequence")
+        require_training_rows(settings["split"], "sequence")
 
 
 def preparation(settings: Mapping[str, Any]) -> dict:
@@ -35,18 +27,13 @@ def preparation(settings: Mapping[str, Any]) -> dict:
     source = settings["source"]
     common = {"provenance": source["type"], "length": settings["length"]}
     if source["type"] == "fasta":
-        return common | {"split": {k: v for k, v in settings["split"].items() if k != "seeds"}}
+        return common | {"split": split_of(settings)}
     motif = {"motif": source["motif"]["format"]} if "motif" in source else {}
     return common | {"rows": source["rows"]} | motif
 
 
 def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
-    """Return the user's files, by name: `motif`, or `positive` and `negative`.
-
-    Raises
-    ------
-    InputError : a variable in a path is not set.
-    """
+    """Return the user's files, by name: `motif`, or `positive` and `negative`."""
     source = settings["source"]
     paths = {f"source.{key}": source[key] for key in ("positive", "negative") if key in source}
     if "motif" in source:

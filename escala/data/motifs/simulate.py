@@ -6,7 +6,7 @@ import numpy as np
 
 #: Probabilities of A, C, G and T outside the motif, as in the source work (docs/systems/tal1.md).
 BACKGROUND = np.array([0.3, 0.2, 0.2, 0.3])
-#: Share of sequences with the motif.
+#: Fraction of sequences with the motif.
 POSITIVE = 0.5
 #: An instance is drawn from the matrix · KEPT + ADDED: no letter is impossible.
 KEPT, ADDED = 0.999, 0.00025
@@ -44,14 +44,8 @@ def sequences(
 def chance_sites(letters: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Return which sequences hold a window, on either strand, that the motif's matrix allows.
 
-    Parameters
-    ----------
-    letters : uint8 (rows, length), 0 to 3.
-    matrix : float64 (positions, 4); a letter of probability 0 is not allowed.
-
-    Returns
-    -------
-    bool (rows,).
+    `letters` are uint8 (rows, length), 0 to 3. The matrix, float64 (positions, 4), does not allow a
+    letter of probability 0. The result is bool (rows,).
     """
     with_site = np.zeros(len(letters), bool)
     for allowed in (matrix > 0, (matrix > 0)[::-1, ::-1]):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from escala.core.errors import InputError
 from escala.core.files import read_json
 from escala.data.splits import Side, stratified, write_split
 from escala.data.tabular.scaling import learn, row_blocks
-from escala.data.writer import written
+from escala.data.writer import Blocks
 
 KIND = "tabular"
 _IF_ONE = "if this row is the first line and names the columns, set header: yes"
@@ -24,24 +23,8 @@ def prepare(
 ) -> dict:
     """Split a table, scale its features by the training rows, and write the arrays.
 
-    Memory holds a block of rows, and a few numbers for each row.
-
-    Parameters
-    ----------
-    name : of the dataset.
-    preparation : as `escala.data.tabular.settings.preparation` gives it.
-    seed : of the split.
-    inputs : `source`, the folder that `escala.data.tabular.source.acquire` filled.
-    output : folder that receives `{side}_features.npy`, float32 (rows, features);
-        `{side}_labels.npy`, int64 (rows,); and `dataset.json`.
-
-    Returns
-    -------
-    The description that `dataset.json` holds.
-
-    Raises
-    ------
-    InputError : values are missing, features are constant, or a class has too few rows.
+    Memory holds a block of rows, and a few numbers for each row. `output` receives
+    `{side}_features.npy`, float32 (rows, features), and `{side}_labels.npy`, int64 (rows,).
     """
     source = inputs["source"]
     described = read_json(source / "table.json")
@@ -49,9 +32,8 @@ def prepare(
     features = np.load(source / "features.npy", mmap_mode="r", allow_pickle=False)
     labels = np.load(source / "labels.npy", allow_pickle=False)
     lines = np.load(source / "lines.npy") if (source / "lines.npy").exists() else None
-    usable = usable_rows(
-        features, labels, preparation["missing"], names, lines, f"datasets.{name}.missing"
-    )
+    missing, key = preparation["missing"], f"datasets.{name}.missing"
+    usable = usable_rows(features, labels, missing, names, lines, key)
     if len(usable) < len(labels):
         left_out, without_class = len(labels) - len(usable), int((labels < 0).sum())
         print(
@@ -60,43 +42,34 @@ def prepare(
         )
     lost = np.flatnonzero(np.bincount(labels[usable], minlength=len(classes)) == 0)
     if len(lost):
-        raise InputError(
-            f"datasets.{name}.missing",
-            preparation["missing"],
-            f"leaves no row of the class {classes[lost[0]]}: each has a missing value",
-            "complete some of them, set missing: mean, or remove the class from the file",
-        )
+        reason = f"leaves no row of the class {classes[lost[0]]}: each has a missing value"
+        remedy = "complete some of them, set missing: mean, or remove the class from the file"
+        raise InputError(key, missing, reason, remedy)
     divided = stratified(labels[usable], preparation["split"], classes, seed, _IF_ONE)
     sides = {side: usable[rows] for side, rows in divided.items()}
-    scaling = learn(
-        features,
-        sides["train"],
-        names,
-        preparation["constant_features"],
-        preparation["standardise"],
+    constant, standardise = preparation["constant_features"], preparation["standardise"]
+    scaling = learn(features, sides["train"], names, constant, standardise)
+
+    def scaled(rows: np.ndarray) -> Iterator[np.ndarray]:
+        return map(scaling.apply, row_blocks(features, rows))
+
+    width, dtype = len(scaling.kept), np.dtype(np.float32)
+    return write_split(
+        output,
+        {
+            side: Side({"features": Blocks((len(rows), width), dtype, scaled(rows))}, labels[rows])
+            for side, rows in sides.items()
+        },
+        kind=KIND,
+        name=name,
+        seed=seed,
+        provenance=preparation["provenance"],
+        classes=classes,
+        features=names,
+        missing=missing,
+        scaling=scaling.description(),
+        split=preparation["split"],
     )
-    with TemporaryDirectory(dir=output, prefix=".") as folder:
-        arrays = {}
-        for side, rows in sides.items():
-            path = Path(folder) / f"{side}.npy"
-            with written(path, (len(scaling.kept),), np.float32) as writer:
-                for block in row_blocks(features, rows):
-                    writer.append(scaling.apply(block))
-            scaled = np.load(path, mmap_mode="r", allow_pickle=False)
-            arrays[side] = Side({"features": scaled}, labels[rows])
-        return write_split(
-            output,
-            arrays,
-            kind=KIND,
-            name=name,
-            seed=seed,
-            provenance=preparation["provenance"],
-            classes=classes,
-            features=names,
-            missing=preparation["missing"],
-            scaling=scaling.description(),
-            split=preparation["split"],
-        )
 
 
 def usable_rows(
@@ -104,8 +77,8 @@ def usable_rows(
     labels: np.ndarray,
     missing: Literal["refuse", "drop", "mean"],
     names: Sequence[str],
-    lines: np.ndarray | None = None,
-    key: str = "missing",
+    lines: np.ndarray | None,
+    key: str,
 ) -> np.ndarray:
     """Return the numbers of the rows to use, int64.
 
@@ -132,10 +105,8 @@ def usable_rows(
         at = f"row {row + 1}" if lines is None else f"line {lines[row]}"
         if unlabelled[row]:
             place, what = f"column {len(names) + 1}", "the class is missing"
-            remedy = (
-                "write it, in another word if NA, none or the like names a class; or set missing: "
-                "drop to leave such rows out"
-            )
+            remedy = "write it, in another word if NA, none or the like names a class; or set "
+            remedy += "missing: drop to leave such rows out"
         else:
             column = int(np.isnan(features[row]).argmax())
             place, what = f"column {column + 1}, {names[column]}", "a value is missing"
@@ -143,7 +114,6 @@ def usable_rows(
             remedy += f"; {_IF_ONE}" if at == "line 1" else ""
         raise InputError(key, f"{at}, {place}", what, remedy)
     if incomplete.all():
-        raise InputError(
-            key, "drop", "leaves no row: each has a missing value", "set missing: mean"
-        )
+        reason = "leaves no row: each has a missing value"
+        raise InputError(key, "drop", reason, "set missing: mean")
     return rows[~incomplete]

@@ -17,24 +17,15 @@ from escala.data.tabular.values import class_name
 
 
 def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
-    """Yield the rows of a CSV file.
+    """Yield the rows of a CSV file with the features of the training table, in their order.
 
-    The columns of a row are its number `row`, from 1, and `class` where the file has that column:
-    then the predictions can be scored.
-
-    Parameters
-    ----------
-    path : plain or gzipped, with the features of the training table in their order; a header is
-        recognised by its names. Behind them may stand the class.
-
-    Raises
-    ------
-    InputError : the file is no table of these features, a value is missing where the training table
-        had none, or a class is not among those trained on.
+    A header is recognised by its names. Behind the features may stand the class. The columns of a
+    row are its number `row`, from 1, and `class` where the file has that column: then the
+    predictions can be scored. A value may be missing where the training table had missing ones.
     """
     names = description["features"]
     known = {class_name(name): name for name in description["classes"]}
-    scaling = Scaling.of_description(description["scaling"])
+    scaling = Scaling.described(description["scaling"])
     columns = table.columns_like(path, names)
     number = 0
     for block in tqdm(table.blocks(path, columns), desc=path.name, disable=None):
@@ -42,18 +33,13 @@ def queries(path: Path, description: Mapping[str, Any]) -> Iterator[Query]:
             number += 1
             missing = np.flatnonzero(np.isnan(row))
             if missing.size and description["missing"] != "mean":
-                raise InputError(
-                    path,
-                    f"line {line}, column {missing[0] + 1}, {names[missing[0]]}",
-                    "a value is missing",
-                    "complete it, or leave the row out",
-                )
+                place = f"line {line}, column {missing[0] + 1}, {names[missing[0]]}"
+                remedy = "complete it, or leave the row out"
+                raise InputError(path, place, "a value is missing", remedy)
             if columns.labelled and label not in known:
-                raise InputError(
-                    path,
-                    f"line {line}, column {len(names) + 1}",
-                    f"{label or 'a missing class'} is no class that the model knows",
-                    f"use {', '.join(known.values())}, or leave the column out",
-                )
+                place = f"line {line}, column {len(names) + 1}"
+                reason = f"{label or 'a missing class'} is no class that the model knows"
+                remedy = f"use {', '.join(known.values())}, or leave the column out"
+                raise InputError(path, place, reason, remedy)
             given = {"class": known[label]} if columns.labelled else {}
             yield Query({"row": number, **given}, (scaling.apply(row[None]),))

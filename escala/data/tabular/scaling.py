@@ -20,12 +20,8 @@ class Scaling:
     """The scaling of each feature.
 
     A missing value becomes the feature's mean. With `standardise` the mean is then subtracted, and
-    the rest divided by `scale`. Only the features `kept` are given to a model.
-
-    Attributes
-    ----------
-    mean, scale : float64 (features,), over the training rows.
-    kept : numbers of features, int64.
+    the rest divided by `scale`; both are float64 (features,), over the training rows. Only the
+    features with the numbers `kept`, int64, are given to a model.
     """
 
     mean: np.ndarray
@@ -34,23 +30,15 @@ class Scaling:
     standardise: bool
 
     @classmethod
-    def of_description(cls, described: Mapping[str, Any]) -> Scaling:
+    def described(cls, given: Mapping[str, Any]) -> Scaling:
         """Return the scaling that `description` described."""
-        return cls(
-            np.array(described["mean"], np.float64),
-            np.array(described["scale"], np.float64),
-            np.array(described["kept"], np.int64),
-            described["standardise"],
-        )
+        mean, scale = (np.array(given[key], np.float64) for key in ("mean", "scale"))
+        return cls(mean, scale, np.array(given["kept"], np.int64), given["standardise"])
 
     def description(self) -> dict:
         """Return it as JSON knows it, without a loss."""
-        return {
-            "mean": self.mean.tolist(),
-            "scale": self.scale.tolist(),
-            "kept": self.kept.tolist(),
-            "standardise": self.standardise,
-        }
+        arrays = {key: getattr(self, key).tolist() for key in ("mean", "scale", "kept")}
+        return arrays | {"standardise": self.standardise}
 
     def apply(self, features: np.ndarray) -> np.ndarray:
         """Return what a model reads of some rows, float32 (rows, features kept)."""
@@ -88,28 +76,17 @@ def learn(
         lowest = np.fmin(lowest, np.fmin.reduce(block))
         highest = np.fmax(highest, np.fmax.reduce(block))
     if (lowest > highest).any():
-        raise InputError(
-            "features",
-            names[int((lowest > highest).argmax())],
-            "has no value in the training rows",
-            "remove the column",
-        )
+        name = names[int((lowest > highest).argmax())]
+        raise InputError("features", name, "has no value in the training rows", "remove the column")
     varies = lowest < highest
     if not varies.all() and constant == "refuse":
-        raise InputError(
-            "constant_features",
-            names[int((~varies).argmax())],
-            "has the same value in all training rows",
-            "remove the column, or set constant_features: drop or keep",
-        )
+        name, reason = names[int((~varies).argmax())], "has the same value in all training rows"
+        remedy = "remove the column, or set constant_features: drop or keep"
+        raise InputError("constant_features", name, reason, remedy)
     kept = np.flatnonzero(varies) if constant == "drop" else np.arange(len(names))
     if not len(kept):
-        raise InputError(
-            "constant_features",
-            "drop",
-            "leaves no feature: all are constant",
-            "give features that vary",
-        )
+        reason = "leaves no feature: all are constant"
+        raise InputError("constant_features", "drop", reason, "give features that vary")
     return Scaling(scaler.mean_, np.where(varies, scaler.scale_, 1.0), kept, standardise)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from escala.core.errors import InputError
-from escala.data.fractions import expected_rows, require_training_rows
+from escala.data.fractions import expected_rows, require_training_rows, split_of
 from escala.data.paths import expanded_path
 from escala.data.size import Size
 
@@ -15,16 +14,9 @@ from escala.data.size import Size
 SAMPLES = {"breast_cancer": (569, 30, 2), "digits": (1797, 64, 10)}
 
 
-def check(
-    name: str, settings: Mapping[str, Any], error: Callable[[str, object, str, str], InputError]
-) -> None:
-    """Refuse fractions that leave no row to train on.
-
-    Raises
-    ------
-    InputError : as `error` makes it.
-    """
-    require_training_rows(name, settings["split"], error)
+def check(settings: Mapping[str, Any]) -> None:
+    """Refuse fractions that leave no row to train on."""
+    require_training_rows(settings["split"])
 
 
 def acquisition(settings: Mapping[str, Any]) -> dict:
@@ -33,23 +25,15 @@ def acquisition(settings: Mapping[str, Any]) -> dict:
 
 
 def inputs(settings: Mapping[str, Any]) -> list[Path]:
-    """Return the user's file, if the table comes from one.
-
-    Raises
-    ------
-    InputError : a variable in its path is not set.
-    """
+    """Return the user's file, if the table comes from one."""
     source = settings["source"]
     return [Path(expanded_path(source["path"], "source.path"))] if "path" in source else []
 
 
 def preparation(settings: Mapping[str, Any]) -> dict:
     """Return the settings that the arrays depend on, and no others."""
-    return {
-        "provenance": settings["source"]["type"],
-        **{key: settings[key] for key in ("missing", "constant_features", "standardise")},
-        "split": {key: value for key, value in settings["split"].items() if key != "seeds"},
-    }
+    treated = {key: settings[key] for key in ("missing", "constant_features", "standardise")}
+    return {"provenance": settings["source"]["type"], **treated, "split": split_of(settings)}
 
 
 def prepared_from(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:

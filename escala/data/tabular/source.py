@@ -22,16 +22,11 @@ _COUNTED = 10
 
 
 def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path) -> None:
-    """Read a table into `folder`, some rows at a time.
+    """Read the CSV file in `inputs`, or a sample, into `folder`, some rows at a time.
 
-    Parameters
-    ----------
-    acquisition : the settings of the source, without its path.
-    inputs : the CSV file, if the source is one.
-    folder : receives `features.npy`, float64 (rows, features), NaN where a value is missing;
-        `labels.npy`, int64 (rows,), `UNKNOWN` where the class is missing; `table.json` with the
-        names of `features` and `classes`; and of a file `lines.npy`, int64 (rows,), the line of
-        each row.
+    `folder` receives `features.npy`, float64 (rows, features), NaN where a value is missing;
+    `labels.npy`, int64 (rows,), `UNKNOWN` where the class is missing; `table.json` with the names
+    of `features` and `classes`; and of a file `lines.npy`, int64 (rows,), the line of each row.
 
     Raises
     ------
@@ -68,12 +63,9 @@ def acquire(acquisition: Mapping[str, Any], inputs: Sequence[Path], folder: Path
 def _without_row_numbers(
     blocks: Iterable[table.Block], names: Sequence[str], origin: object
 ) -> Iterator[table.Block]:
-    """Yield the blocks, and refuse a feature that numbers all rows from 0 or 1.
+    """Yield the blocks, and refuse a feature that numbers all rows, 10 or more, from 0 or 1.
 
-    Raises
-    ------
-    InputError : there is one, in 10 rows or more: it tells where a row stands, and nothing of a new
-        one.
+    It tells where a row stands, and nothing of a new one.
     """
     rows, counting, first = 0, np.ones(len(names), bool), None
     for block in blocks:
@@ -85,10 +77,10 @@ def _without_row_numbers(
         yield block
     if rows >= _COUNTED and counting.any():
         place = int(counting.argmax())
+        remedy = "leave it out (pandas: index=False, R: row.names=FALSE); if it was measured, "
         raise InputError(
             origin,
             f"column {place + 1}, {names[place]}",
             "numbers the rows, and is no feature",
-            "leave it out (pandas: index=False, R: row.names=FALSE); if it was measured, write the "
-            "rows in another order",
+            f"{remedy}write the rows in another order",
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf, isfinite, isinf
 from pathlib import Path
-from typing import Literal, NamedTuple, NoReturn
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _CLASS = ("class", "label", "labels", "target")
 #: What begins a line that is no row; `@` that of ARFF, the format of Weka.
 _COMMENTS = "#%@"
 _DECIMAL = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
-_NUL_REMEDY = "give a text file, or remove the character"
+_NUL = "holds a NUL character", "give a text file, or remove the character"
 Header = Literal["auto", "yes", "no"]
 
 
@@ -37,11 +37,8 @@ Header = Literal["auto", "yes", "no"]
 class Columns:
     """The columns of a table: the names of its features, in order, and whether a line holds them.
 
-    Attributes
-    ----------
-    features : from the header, or `feature-1`, `feature-2`, ….
-    header : whether the first line of the file is one.
-    labelled : whether a class stands behind the features.
+    Without a header they are `feature-1`, `feature-2`, …. `labelled` is whether a class stands
+    behind the features.
     """
 
     features: tuple[str, ...]
@@ -70,13 +67,10 @@ class Block(NamedTuple):
 
 
 def columns(path: Path, header: Header) -> Columns:
-    """Return the columns of a CSV file, whose last one is the class.
+    """Return the columns of a CSV file, plain or packed, whose last one is the class.
 
-    Parameters
-    ----------
-    path : plain or packed, separated by commas; fields may be quoted.
-    header : `auto` takes the first line for a header if it has names in place of features: texts
-        that are no number, no truth value, and do not stand for a missing value.
+    `header: auto` takes the first line for a header if it has names in place of features: texts
+    that are no number, no truth value, and do not stand for a missing value.
 
     Raises
     ------
@@ -94,50 +88,36 @@ def columns(path: Path, header: Header) -> Columns:
     repeated = {name for name, count in Counter(names).items() if count > 1}
     for place, name in enumerate(names, start=1):
         if _UNNAMED.fullmatch(name):
-            raise InputError(
-                path,
-                f"line {line}, column {place}",
-                "has no name, as a column of row numbers or behind a comma too many",
-                "leave it out (pandas: index=False, R: row.names=FALSE), or name it",
-            )
+            reason = "has no name, as a column of row numbers or behind a comma too many"
+            remedy = "leave it out (pandas: index=False, R: row.names=FALSE), or name it"
+            raise InputError(path, f"line {line}, column {place}", reason, remedy)
         if name in repeated:
             raise InputError(path, name, "names two columns", "give each column its own name")
     if names[0].lower() in _CLASS and names[-1].lower() not in _CLASS:
         reason = f"stands first, and the last column, {names[-1]}, would be the class"
-        raise InputError(
-            path, names[0], reason, "move the class into the last column, or rename it"
-        )
+        remedy = "move the class into the last column, or rename it"
+        raise InputError(path, names[0], reason, remedy)
     return Columns(tuple(names[:-1]), True)
 
 
 def columns_like(path: Path, names: Sequence[str]) -> Columns:
     """Return the columns of a file with the features of another table, with or without a class.
 
-    Raises
-    ------
-    InputError : the file cannot be read or is empty; or it has fewer or more features, or other
-        names of them.
+    A file with fewer or more features, or with other names of them, is refused.
     """
     line, fields = _first_row(path)
     if len(fields) not in (len(names), len(names) + 1):
-        raise InputError(
-            path,
-            f"line {line}, {len(fields)} columns",
-            f"the model reads {len(names)} features",
-            "give these features in their order, with or without the class behind them",
-        )
+        reason = f"the model reads {len(names)} features"
+        remedy = "give these features in their order, with or without the class behind them"
+        raise InputError(path, f"line {line}, {len(fields)} columns", reason, remedy)
     found = [field.strip() for field in fields[: len(names)]]
     header = found == list(names) or not all(map(_is_value, found))
     if header and found != list(names):
         place = next(n for n, name in enumerate(names) if found[n] != name)
         reason = f"{found[place][:40]!r} stands where the model reads {names[place]}"
-        raise InputError(
-            path,
-            f"line {line}, column {place + 1}",
-            reason,
-            "put the columns in order, and leave out others, such as row numbers; and the line of "
-            "names if the model's table had none",
-        )
+        remedy = "put the columns in order, and leave out others, such as row numbers; and the "
+        remedy += "line of names if the model's table had none"
+        raise InputError(path, f"line {line}, column {place + 1}", reason, remedy)
     return Columns(tuple(names), header, labelled=len(fields) > len(names))
 
 
@@ -184,19 +164,13 @@ def sample(name: Literal["breast_cancer", "digits"]) -> tuple[np.ndarray, np.nda
 
 
 def _features(path: Path, of: Columns, line: int, fields: list[str]) -> list[float]:
-    """Return the numbers of a row, NaN where a value is missing.
-
-    Raises
-    ------
-    InputError : as `blocks`.
-    """
+    """Return the numbers of a row, NaN where a value is missing; refuse it as `blocks`."""
     together = "".join(fields)
     if "\0" in together:
         place = next(n for n, field in enumerate(fields, start=1) if "\0" in field)
-        where = f"line {line}, column {place}"
-        raise InputError(path, where, "holds a NUL character", _NUL_REMEDY)
+        raise InputError(path, f"line {line}, column {place}", *_NUL)
     if len(fields) != of.count:
-        raise _of_another_width(path, of, line, fields)
+        raise _unequal(path, of, line, fields)
     features = fields[: len(of.features)]
     # `float` reads these, and most other programs do not: digits of other scripts, and 1_000.
     if together.isascii() and "_" not in together:
@@ -212,28 +186,20 @@ def _features(path: Path, of: Columns, line: int, fields: list[str]) -> list[flo
         try:
             numbers.append(number(value))
         except ValueError:
-            _refuse_value(path, f"line {line}, column {place + 1}, {of.features[place]}", value)
+            where = f"line {line}, column {place + 1}, {of.features[place]}"
+            remedy = "write features as numbers, leave missing ones empty, and put the class last"
+            if value.strip().lower() in BOOLEANS:
+                remedy = "write 1 for true and 0 for false"
+            elif "," in value and _DECIMAL.fullmatch(value.strip()):
+                remedy = "write points in place of decimal commas"
+            reason = f"is no finite number: {value[:40]!r}"
+            raise InputError(path, where, reason, remedy) from None
     return numbers
 
 
-def _refuse_value(path: Path, where: str, value: str) -> NoReturn:
-    """Refuse a feature that is no finite number.
-
-    Raises
-    ------
-    InputError : always.
-    """
-    remedy = "write features as numbers, leave missing ones empty, and put the class last"
-    if value.strip().lower() in BOOLEANS:
-        remedy = "write 1 for true and 0 for false"
-    elif "," in value and _DECIMAL.fullmatch(value.strip()):
-        remedy = "write points in place of decimal commas"
-    raise InputError(path, where, f"is no finite number: {value[:40]!r}", remedy)
-
-
-def _of_another_width(path: Path, of: Columns, line: int, fields: list[str]) -> InputError:
+def _unequal(path: Path, of: Columns, line: int, fields: list[str]) -> InputError:
+    """Return the error for a row with more or fewer columns than the first."""
     first = "header" if of.header else "first row"
-    reason = f"has {len(fields)} columns, and the {first} has {of.count}"
     remedy = "give every row the same columns"
     if len(fields) > of.count:
         remedy = "put fields that hold a comma into quotes"
@@ -241,16 +207,12 @@ def _of_another_width(path: Path, of: Columns, line: int, fields: list[str]) -> 
             remedy = "remove the comma at its end"
         elif of.header and len(fields) == of.count + 1:
             remedy = f"{remedy}, or leave out names of rows (R: row.names=FALSE)"
+    reason = f"has {len(fields)} columns, and the {first} has {of.count}"
     return InputError(path, f"line {line}", reason, remedy)
 
 
 def _are_names(path: Path, line: int, fields: Sequence[str]) -> bool:
-    """Return whether a first line is a header, from its fields without the class.
-
-    Raises
-    ------
-    InputError : it has names and numbers.
-    """
+    """Return whether the first line, without the class, is a header; refuse names with numbers."""
     names = [field for field in fields if not _is_value(field)]
     numbers = [field for field in fields if is_number(field)]
     if names and numbers:
@@ -264,28 +226,19 @@ def _is_value(field: str) -> bool:
 
     It is a number, a truth value, a missing one, or a text without letters such as `5,3` or `-`.
     """
-    return (
-        is_number(field)
-        or is_missing(field)
-        or field.strip().lower() in BOOLEANS
-        or not any(map(str.isalpha, field))
-    )
+    text = field.strip().lower()
+    known = is_number(field) or is_missing(field) or text in BOOLEANS
+    return known or not any(map(str.isalpha, field))
 
 
 def _first_row(path: Path) -> tuple[int, list[str]]:
-    """Return the line and the fields of the first row.
-
-    Raises
-    ------
-    InputError : as `_rows`; there is no row, it holds a NUL character, or other delimiters than
-        commas.
-    """
+    """Return the line and the fields of the first row; refuse it as `_rows`, or without commas."""
     with opened(path, newline="") as text:
         line = next((line.strip("\r\n") for line in text if line.strip()), None)
     if line is None:
         raise _no_rows(path)
     if "\0" in line:
-        raise InputError(path, "first line", "holds a NUL character", _NUL_REMEDY)
+        raise InputError(path, "first line", *_NUL)
     try:
         _require_commas(path, line)
     except csv.Error as error:
@@ -296,10 +249,8 @@ def _first_row(path: Path) -> tuple[int, list[str]]:
 def _require_commas(path: Path, line: str) -> None:
     """Refuse a first line whose fields are not separated by commas.
 
-    Raises
-    ------
-    InputError : it is a comment, names the delimiter for a spreadsheet, or has another delimiter
-        and no comma outside a number.
+    It is a comment, names the delimiter for a spreadsheet, or has another delimiter and no comma
+    outside a number.
     """
 
     def fields(delimiter: str) -> list[str]:
@@ -315,18 +266,14 @@ def _require_commas(path: Path, line: str) -> None:
         raise InputError(path, line[:80], reason, remedy)
     for delimiter, name in OTHER_DELIMITERS.items():
         parts = [part.strip() for part in fields(delimiter)]
-        *features, _ = parts
-        numbers = [part for part in features if not is_missing(part)]
-        decimal = [part for part in numbers if "," in part]
+        numbers = [part for part in parts[:-1] if not is_missing(part)]
         only = delimiter != " " and numbers and all(map(_DECIMAL.fullmatch, numbers))
         if len(parts) > 1 and (one or only):
-            commas = ", and numbers have decimal commas" if decimal else ""
-            raise InputError(
-                path,
-                line[:80],
-                f"has one column only: {name} separate its fields{commas}",
-                "write commas between fields, and points in numbers (R: write.csv)",
-            )
+            reason = f"has one column only: {name} separate its fields"
+            if any("," in part for part in numbers):
+                reason += ", and numbers have decimal commas"
+            remedy = "write commas between fields, and points in numbers (R: write.csv)"
+            raise InputError(path, line[:80], reason, remedy)
 
 
 def _no_rows(path: Path) -> InputError:
@@ -336,9 +283,7 @@ def _no_rows(path: Path) -> InputError:
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the line at which each row begins, counted from 1, and its fields; skip blank lines.
 
-    Raises
-    ------
-    InputError : the file cannot be read, is no text in UTF-8, or is no CSV.
+    A file that cannot be read, is no text in UTF-8, or is no CSV is refused.
     """
     with opened(path, newline="") as text:
         reader = csv.reader(text, skipinitialspace=True, strict=True)

@@ -9,7 +9,7 @@ from decimal import Context, Decimal, InvalidOperation
 from functools import lru_cache
 
 from escala.core.errors import InputError
-from escala.data.base import LONGEST_CLASS, is_class_name
+from escala.data.base import LONGEST_CLASS, require_class_names
 
 #: What stands for a missing value, in small letters: words; what pandas, Stata and SAS, MySQL and C
 #: write; and the errors of spreadsheets.
@@ -32,13 +32,9 @@ def is_missing(text: str) -> bool:
 
 
 def number(text: str) -> float:
-    """Return the number of a field, NaN if it stands for a missing value.
+    """Return the number of a field, NaN if it stands for a missing value; else a ValueError.
 
     Spaces around it, also those outside ASCII, do not count.
-
-    Raises
-    ------
-    ValueError : it is neither.
     """
     if is_missing(text):
         return math.nan
@@ -83,36 +79,17 @@ def class_name(text: str) -> str:
 
 
 def ordered(classes: Iterable[str], origin: object) -> list[str]:
-    """Return classes in the order of their numbers.
+    """Return classes in the order of their values, if all are numbers, or of the alphabet.
 
-    Classes that are all numbers are in the order of their values, others in that of the alphabet.
-
-    Parameters
-    ----------
-    origin : of the table, for messages.
-
-    Raises
-    ------
-    InputError : there are fewer than two, or a name is longer than 64 characters or not printable.
+    `origin` is the table's, for messages: about fewer than two classes, or what can name none.
     """
     distinct = set(classes)
     if len(distinct) < 2:
-        raise InputError(
-            origin,
-            next(iter(distinct), None),
-            "fewer than two classes: there is nothing to tell apart",
-            "give rows of two classes at least; the class is the last column, where NA, none and "
-            "the like stand for a missing one",
-        )
-    for name in sorted(distinct):
-        if not is_class_name(name):
-            raise InputError(
-                origin,
-                name[:LONGEST_CLASS],
-                "is no name of a class: too long, not printable, or a formula",
-                f"put the class into the last column, with {LONGEST_CLASS} characters at most and "
-                "none of =+-@ first",
-            )
+        reason = "fewer than two classes: there is nothing to tell apart"
+        remedy = "give rows of two classes at least; the class is the last column, where NA, none "
+        remedy += "and the like stand for a missing one"
+        raise InputError(origin, next(iter(distinct), None), reason, remedy)
+    require_class_names(sorted(distinct), origin, "put the class into the last column")
     if all(map(is_number, distinct)):
         return sorted(distinct, key=lambda label: (float(label), label))
     return sorted(distinct)
@@ -121,27 +98,17 @@ def ordered(classes: Iterable[str], origin: object) -> list[str]:
 def require_classes(counts: Mapping[str, int], origin: object) -> None:
     """Refuse a last column that is a number to predict, or differs in most rows.
 
-    Parameters
-    ----------
-    counts : rows of each class.
-    origin : of the table, for messages.
-
-    Raises
-    ------
-    InputError : it is no class.
+    `counts` are the rows of each class, and `origin` is the table's, for messages.
     """
     single = sum(count == 1 for count in counts.values())
     numbers = all(map(is_number, counts))
     measured = numbers and len(counts) > _MOST_SINGLE and any("." in name for name in counts)
     if not (measured or (single > _MOST_SINGLE and 2 * single > len(counts))):
         return
-    what = "numbers to predict (a regression)" if numbers else "names of single rows"
-    raise InputError(
-        origin,
-        f"{len(counts)} different values in {sum(counts.values())} rows",
-        f"the last column seems to hold {what}, and no class",
-        "put the class last, or divide the numbers into a few classes; if they are names of "
-        "classes, begin each with a letter"
-        if numbers
-        else "put the class into the last column",
-    )
+    what, remedy = "names of single rows", "put the class into the last column"
+    if numbers:
+        what = "numbers to predict (a regression)"
+        remedy = "put the class last, or divide the numbers into a few classes; if they are names "
+        remedy += "of classes, begin each with a letter"
+    value = f"{len(counts)} different values in {sum(counts.values())} rows"
+    raise InputError(origin, value, f"the last column seems to hold {what}, and no class", remedy)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.data.genomes.acquire.paths import accession_files, class_files
-from escala.data.paths import expanded_path
+from escala.data.genomes.acquire.paths import accession_files, class_files, lock_file
 
 #: The module of each type of source, imported on demand. Its `fetch` gets the genomes.
 SOURCES = {
@@ -20,16 +18,9 @@ SOURCES = {
 
 
 def inputs(source: dict, classes: list[str]) -> list[Path]:
-    """Return the files that a source reads, so that the workflow sees when they change.
-
-    They are a file of genomes per class, or files that list accessions, and a lock file.
-
-    Raises
-    ------
-    InputError : the source's folder lacks the file of a class, or a variable is not set.
-    """
+    """Return the files that a source reads: genomes or lists of accessions, and a lock file."""
     genomes = class_files(source, classes) if "folder" in source else []
-    return [*genomes, *accession_files(source, classes), *filter(None, [_given_lock(source)])]
+    return [*genomes, *accession_files(source, classes), *filter(None, [lock_file(source)])]
 
 
 def acquire(
@@ -39,13 +30,12 @@ def acquire(
 
     Parameters
     ----------
-    source : the `source` of a dataset in the config; its `type` names a key of `SOURCES`. If its
-        `lock` names an earlier lock file, the records are exactly those of that file, in its order.
-    classes : class names, in the order of their labels.
+    source : the `source` of a dataset. If its `lock` names an earlier lock file, the records are
+        exactly those of that file, in its order.
     folder : replaced if it exists.
     lock : TSV of class, accession, length and sha256, see `lock.Locked`.
     partial : folder that keeps the received records of an incomplete download. It stays after a
-        failure and is removed after success. None keeps nothing.
+        failure and is removed after success.
 
     Raises
     ------
@@ -54,13 +44,10 @@ def acquire(
     from escala.data.genomes.acquire.lock import lock_rows, read_lock, require_locked, write_lock
     from escala.data.genomes.acquire.partial import forget
 
-    if source.get("type") not in SOURCES:
-        raise InputError(
-            "source.type", source.get("type"), "no such source", f"use one of {', '.join(SOURCES)}"
-        )
-    given = _given_lock(source)
+    given = lock_file(source)
     locked = read_lock(given, classes) if given else None
-    options = {"partial": partial} if source["type"] == "ncbi" else {}
+    partial = partial or folder.with_name(".partial")
+    options = {"partial": partial, "locked": locked} if source["type"] == "ncbi" else {}
     with atomic(folder) as temporary:
         temporary.mkdir()
         import_module(SOURCES[source["type"]]).fetch(source, classes, temporary, **options)
@@ -68,9 +55,5 @@ def acquire(
         if locked:
             require_locked(rows, locked, given)
         write_lock(rows, lock)
-    if options and partial:
+    if options:
         forget(partial)
-
-
-def _given_lock(source: dict) -> Path | None:
-    return Path(expanded_path(source["lock"], "source.lock")) if "lock" in source else None

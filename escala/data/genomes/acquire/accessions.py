@@ -15,31 +15,20 @@ _CONTIGS = "list its contigs, or take the FASTA file of its assembly by `source:
 _PROTEIN = "list the nucleotide record that codes for it"
 #: What each form without version stands for, and what to do; the first that matches.
 _WITHOUT_SEQUENCE = (
-    (
-        r"(NZ_)?([A-Z]{4}\d\d0{6,}|[A-Z]{6}\d\d0{7,})",
-        "is the master record of a WGS, TSA or TLS project, which has no sequence of its own",
-        _CONTIGS,
-    ),
-    (
-        r"EPI_ISL_\d+|ENS[A-Z]*\d{11}",
-        "is of GISAID or Ensembl, and not of NCBI",
-        "take its FASTA file by `source: files`",
-    ),
+    (r"(NZ_)?([A-Z]{4}\d\d0{6,}|[A-Z]{6}\d\d0{7,})",
+     "is the master record of a WGS, TSA or TLS project, which has no sequence of its own",
+     _CONTIGS),
+    (r"EPI_ISL_\d+|ENS[A-Z]*\d{11}", "is of GISAID or Ensembl, and not of NCBI",
+     "take its FASTA file by `source: files`"),
     (r"GC[AF]_\d+", "is an assembly", "list its sequences, or take its FASTA by `source: files`"),
     (r"\d+", "is a GI number, which NCBI no longer gives", "list the accession of this record"),
-    (
-        r"PRJ[A-Z]{2}\d+|SAM[A-Z]{1,2}\d+|[SED]R[APRSXZ]\d+",
-        "is a project, a sample or a set of reads",
-        "list sequences",
-    ),
+    (r"PRJ[A-Z]{2}\d+|SAM[A-Z]{1,2}\d+|[SED]R[APRSXZ]\d+",
+     "is a project, a sample or a set of reads", "list sequences"),
     (r"[ANWXYZ]P_\d+|[A-Z]{3}(\d{5}|\d{7})", "is a protein", _PROTEIN),
-    (
-        r"[OPQ]\d[A-Z0-9]{3}\d|[A-NR-Z]\d([A-Z][A-Z0-9]{2}\d){1,2}",
-        "is a protein of UniProt",
-        _PROTEIN,
-    ),
+    (r"[OPQ]\d[A-Z0-9]{3}\d|[A-NR-Z]\d([A-Z][A-Z0-9]{2}\d){1,2}", "is a protein of UniProt",
+     _PROTEIN),
     (r"\d[A-Z0-9]{3}", "is a structure of several chains", "name the chain: 1ABC_A"),
-)
+)  # fmt: skip
 
 
 def canonical(text: str) -> str:
@@ -70,13 +59,7 @@ def sequenceless(accession: str) -> str | None:
 
 
 def explained(lacking: Mapping[str, str], places: Mapping[str, str]) -> str:
-    """Return all accessions of a list that cannot be had, grouped by reason.
-
-    Parameters
-    ----------
-    lacking : accession → reason.
-    places : accession → where the list has it, such as `line 3`.
-    """
+    """Return accessions that cannot be had, grouped by reason, with their places in a list."""
     by_reason: dict[str, list[str]] = {}
     for accession in sorted(lacking):
         place = f" ({places[accession]})" if accession in places else ""

@@ -28,6 +28,9 @@ NUCLEOTIDES = re.compile("[ACGTURYKMSWBDHVN]+", re.I)
 ABSENT = "NCBI has no such record (any more)"
 CHANGED = "the record has changed: its digest differs from the lock file"
 
+#: By the requested accession: the received one, the sequence, and whether the answer ends with it.
+Records = dict[str, tuple[str, str, bool]]
+
 
 class Download:
     """The records of a list that are not yet received.
@@ -40,18 +43,13 @@ class Download:
     """
 
     def __init__(
-        self,
-        client: eutils.Client,
-        accessions: list[str],
-        digests: dict[str, str],
-        kept: Partial,
+        self, client: eutils.Client, accessions: list[str], digests: dict[str, str], kept: Partial
     ):
         self.client, self.digests, self.kept = client, digests, kept
         self.found: dict[str, str] = {}
         self.lacking = {name: why for name in accessions if (why := sequenceless(name))}
-        self.waiting = {
-            name: 0 for name in accessions if name not in self.lacking and not self._have(name)
-        }
+        wanted = [name for name in accessions if name not in self.lacking]
+        self.waiting = {name: 0 for name in wanted if not self._have(name)}
         self._size = BATCH
         self._doubtful: dict[str, str] = {}
         self._companion = kept.any()
@@ -99,7 +97,7 @@ class Download:
         if not text.strip():
             raise eutils.NotFound("an empty answer")
         if not re.search("^>", text, re.M):
-            eutils.raise_reported_failure(text)
+            raise eutils.reported(text)
         return text
 
     def _refused(self, asked: list[str], reason: str) -> None:
@@ -116,38 +114,32 @@ class Download:
 
     def _whole(self, asked: list[str], text: str) -> tuple[bool, bool]:
         """Keep the complete records; return whether any is new, and whether any is damaged."""
-        copies, damaged = self._sorted_out(asked, text)
+        copies, damaged = self._usable(asked, text)
         certain: dict[str, str] = {}
         new = False
         for accession, (received, sequence, last) in copies.items():
             found, locked = digest(sequence), self.digests.get(accession)
-            again = self._doubtful.get(accession)
-            if found == locked or (locked is None and (not last or found == again)):
+            before = self._doubtful.get(accession)
+            if found == locked or (locked is None and (not last or found == before)):
                 certain[received] = sequence
                 self.found[accession] = received
-                self._done(accession)
-            elif found == again:
+            elif found == before:
                 self.lacking[accession] = CHANGED
-                self._done(accession)
             else:
                 self._doubtful[accession] = found
-                new, damaged = new or again is None, damaged or again is not None
+                new, damaged = new or before is None, damaged or before is not None
                 continue
+            del self.waiting[accession]
+            self._doubtful.pop(accession, None)
             new = True
         if certain:
             self.kept.keep(certain)
             self._companion = next(iter(certain))
         return new, damaged
 
-    def _sorted_out(
-        self, asked: list[str], text: str
-    ) -> tuple[dict[str, tuple[str, str, bool]], bool]:
-        """Return the usable records of an answer, and whether any was damaged.
-
-        The usable records map the requested accession to the received accession, the sequence, and
-        whether the record is the last one of the answer.
-        """
-        usable: dict[str, tuple[str, str, bool]] = {}
+    def _usable(self, asked: list[str], text: str) -> tuple[Records, bool]:
+        """Return the usable records of an answer, and whether any was damaged."""
+        usable: Records = {}
         faults = self.client.faults
         contradictory, damaged = set(), False
         records = list(SimpleFastaParser(io.StringIO(text)))
@@ -184,19 +176,12 @@ class Download:
             self.found[accession] = found
         return have
 
-    def _done(self, accession: str) -> None:
-        del self.waiting[accession]
-        self._doubtful.pop(accession, None)
-
 
 def _meant(received: str, asked: dict[str, list[str]]) -> str | None:
     """Return the requested accession that a received one answers, or None.
 
-    It is the same with or without version, or the only one that differs just in case.
-
-    Parameters
-    ----------
-    asked : the requested accessions, by their form in upper case.
+    It is the same with or without version, or the only one that differs just in case. `asked` holds
+    the requested accessions by their form in upper case.
     """
     for form in (received, received.rpartition(".")[0]):
         alike = asked.get(form.upper(), [])

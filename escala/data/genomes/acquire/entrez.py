@@ -9,9 +9,7 @@ in one message, after the others have been received and kept.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,17 +21,23 @@ from escala.data.fasta import write_record
 from escala.data.genomes.acquire import eutils
 from escala.data.genomes.acquire.accessions import ACCESSION, canonical, explained
 from escala.data.genomes.acquire.download import Download
-from escala.data.genomes.acquire.lock import listed, read_lock
+from escala.data.genomes.acquire.lock import Locked, listed
 from escala.data.genomes.acquire.partial import Partial
 from escala.data.genomes.acquire.paths import accession_files
 from escala.data.genomes.acquire.queries import QUERIES
 from escala.data.genomes.acquire.search import searched
-from escala.data.paths import expanded, expanded_path
+from escala.data.paths import expanded
 
 REMEDY = "check the query and the connection, then run the same command again"
 
 
-def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None = None) -> None:
+def fetch(
+    source: dict,
+    classes: list[str],
+    folder: Path,
+    partial: Path,
+    locked: dict[str, list[Locked]] | None,
+) -> None:
     """Download the records of each class to `{class}.fasta`, in upper case.
 
     The records are sorted by accession, or are in the order of the lock file. Their headers are
@@ -42,11 +46,11 @@ def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None =
     Parameters
     ----------
     source : `email` (or `$NAME` of an environment variable) and, for each class, where its records
-        are listed: `lock` (path of a lock file), else `accessions` (class → list, or path of a file
-        with one a line), else `queries` (class → Entrez query), else `queries.QUERIES`. For queries
-        `max_records` (class → int).
+        are listed: `accessions` (class → list, or path of a file with one a line), else `queries`
+        (class → Entrez query), else `queries.QUERIES`, with `max_records` (class → int).
     partial : folder for verified records. It survives a failure, an interrupt and a kill, and the
-        next call requests only the other records. None keeps nothing.
+        next call requests only the other records.
+    locked : the rows of an earlier lock file, in place of lists and queries.
 
     Raises
     ------
@@ -54,14 +58,9 @@ def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None =
         or it gave no usable answer `eutils.MAX_TRIES` times in a row.
     """
     email = source["email"]
-    if email.startswith("$"):
-        email = expanded(email, "source.email")
-    wanted = {name: _wanted(source, name, classes) for name in classes}
-    client = eutils.Client(email)
-    with ExitStack() as stack:
-        stack.enter_context(client.ncbi_lock())
-        if partial is None:
-            partial = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder.parent)))
+    client = eutils.Client(expanded(email, "source.email") if email.startswith("$") else email)
+    wanted = {name: _wanted(source, name, locked) for name in classes}
+    with client.ncbi_lock():
         kept = Partial(partial)
         received = {name: _received(client, wanted[name], name, kept) for name in classes}
         _require_all(wanted, {name: download.lacking for name, download in received.items()})
@@ -72,7 +71,7 @@ def fetch(source: dict, classes: list[str], folder: Path, partial: Path | None =
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class Wanted:
     """The wanted records of a class.
 
     Attributes
@@ -95,33 +94,27 @@ class _Wanted:
         return InputError(self.where, self.value, reason, remedy)
 
 
-def _wanted(source: dict, name: str, classes: list[str]) -> _Wanted:
+def _wanted(source: dict, name: str, locked: dict[str, list[Locked]] | None) -> Wanted:
     lists, queries = source.get("accessions", {}), QUERIES | source.get("queries", {})
-    if "lock" in source:
-        rows = read_lock(Path(expanded_path(source["lock"], "source.lock")), classes)[name]
-        digests = {row.accession: row.sha256 for row in rows}
-        return _Wanted("source.lock", source["lock"], list(digests), digests=digests)
+    if locked:
+        digests = {row.accession: row.sha256 for row in locked[name]}
+        return Wanted("source.lock", source["lock"], list(digests), digests=digests)
     if name in lists:
         where, value = f"source.accessions.{name}", lists[name]
-        [path] = accession_files(source, [name]) or [None]
-        lines = _lines(path) if path else {f"entry {n}": v for n, v in enumerate(value, 1)}
-        places = _named(lines, path or where)
-        return _Wanted(where, value, list(places), places)
+        if isinstance(value, str):
+            [path] = accession_files(source, [name])
+            numbered = enumerate(read_text(path).splitlines(), start=1)
+            lines = {f"line {number}": line.strip() for number, line in numbered if line.strip()}
+            places = _named(lines, path)
+        else:
+            places = _named({f"entry {n}": text for n, text in enumerate(value, 1)}, where)
+        return Wanted(where, value, list(places), places)
     if name in queries:
         limit = source.get("max_records", {}).get(name)
-        return _Wanted(f"source.queries.{name}", queries[name], limit=limit)
-    raise InputError(
-        f"source.queries.{name}",
-        None,
-        "the class has neither a query nor accessions",
-        f"add one; only {', '.join(QUERIES)} have a query by default",
-    )
-
-
-def _lines(path: Path) -> dict[str, str]:
-    """Return the lines of a file that are not empty, by their places."""
-    lines = enumerate(read_text(path).splitlines(), start=1)
-    return {f"line {number}": line.strip() for number, line in lines if line.strip()}
+        return Wanted(f"source.queries.{name}", queries[name], limit=limit)
+    remedy = f"add one; only {', '.join(QUERIES)} have a query by default"
+    reason = "the class has neither a query nor accessions"
+    raise InputError(f"source.queries.{name}", None, reason, remedy)
 
 
 def _named(lines: dict[str, str], where: object) -> dict[str, str]:
@@ -129,27 +122,37 @@ def _named(lines: dict[str, str], where: object) -> dict[str, str]:
     if not lines:
         raise InputError(where, [], "no accession", "give at least one")
     forms = {place: canonical(line) for place, line in lines.items()}
-    wrong = [f"{lines[p]!r} ({p})" for p, form in forms.items() if not ACCESSION.fullmatch(form)]
-    if wrong:
-        remedy = "write one per line: AB123456.1, or 1ABC_A for a chain in PDB"
-        raise InputError(where, None, f"{', '.join(wrong)} is no accession", remedy)
     count = Counter(forms.values())
-    twice = [f"{lines[place]!r} ({place})" for place, form in forms.items() if count[form] > 1]
-    if twice:
-        raise InputError(where, None, f"{', '.join(twice)} is listed twice", "keep one of each")
+    for wrong, reason, remedy in (
+        ([place for place, form in forms.items() if not ACCESSION.fullmatch(form)],
+         "is no accession", "write one per line: AB123456.1, or 1ABC_A for a chain in PDB"),
+        ([place for place, form in forms.items() if count[form] > 1],
+         "is listed twice", "keep one of each"),
+    ):  # fmt: skip
+        if wrong:
+            named = ", ".join(f"{lines[place]!r} ({place})" for place in wrong)
+            raise InputError(where, None, f"{named} {reason}", remedy)
     return {form: place for place, form in sorted(forms.items(), key=lambda item: item[1])}
 
 
-def _received(client: eutils.Client, wanted: _Wanted, name: str, kept: Partial) -> Download:
+def _received(client: eutils.Client, wanted: Wanted, name: str, kept: Partial) -> Download:
     """Fetch the missing records of a class; return what was found, in the order to write."""
     client.faults.clear()
+    often = sys.stderr.isatty()  # Twice a minute in a log.
     try:
         accessions = wanted.accessions or searched(client, wanted)
         download = Download(client, accessions, wanted.digests, kept)
         if download.lacking:
             found = explained(download.lacking, wanted.places)
             print(f"{name}: will be refused after the download: {found}", file=sys.stderr)
-        with _progress(name, len(accessions), len(accessions) - len(download.waiting)) as bar:
+        with tqdm(
+            desc=name,
+            total=len(accessions),
+            initial=len(accessions) - len(download.waiting),
+            unit=" records",
+            mininterval=0.1 if often else 30,
+            maxinterval=10 if often else 60,
+        ) as bar:
             while download.waiting:
                 left = len(download.waiting)
                 client.with_retries(download.attempt)
@@ -160,44 +163,26 @@ def _received(client: eutils.Client, wanted: _Wanted, name: str, kept: Partial) 
     finally:
         for fault, count in client.faults.most_common():
             print(f"{name}: tried again after: {fault} ({count} times)", file=sys.stderr)
-    places = [name for name in accessions if name in download.found]
-    download.found = {name: download.found[name] for name in places}
-    twice = {name for name, count in Counter(download.found.values()).items() if count > 1}
+    found = download.found
+    download.found = {name: found[name] for name in accessions if name in found}
+    twice = {name for name, count in Counter(found.values()).items() if count > 1}
     if twice:
         text = f"{listed(twice)}: is listed more than once, such as with and without version"
         raise wanted.error(text, "keep one of them")
     return download
 
 
-def _require_all(wanted: dict[str, _Wanted], lacking: dict[str, dict[str, str]]) -> None:
-    """Refuse the accessions of all classes that cannot be had, in one message.
-
-    Raises
-    ------
-    InputError : about all of them, each with its reason and its place.
-    """
+def _require_all(wanted: dict[str, Wanted], lacking: dict[str, dict[str, str]]) -> None:
+    """Refuse the accessions of all classes that cannot be had, in one message."""
     faulty = {name: reasons for name, reasons in lacking.items() if reasons}
     if not faulty:
         return
     texts = {name: explained(faulty[name], wanted[name].places) for name in faulty}
-    queried = all(wanted[name].accessions is None for name in faulty)
     remedy = "remove or replace these accessions; all others are kept, and not fetched again"
-    if queried:
+    if all(wanted[name].accessions is None for name in faulty):
         remedy = "exclude them from the query, each by NOT ACCESSION[accn]"
     if len(faulty) == 1:
         [name] = faulty
         raise wanted[name].error(texts[name], remedy)
     text = "; ".join(f"{wanted[name].where}: {text}" for name, text in texts.items())
     raise InputError("source", None, text, remedy)
-
-
-def _progress(name: str, total: int, initial: int) -> tqdm:
-    """Return a progress bar, updated steadily on a terminal and twice a minute in a log."""
-    return tqdm(
-        desc=name,
-        total=total,
-        initial=initial,
-        unit=" records",
-        mininterval=0.1 if sys.stderr.isatty() else 30,
-        maxinterval=10 if sys.stderr.isatty() else 60,
-    )

@@ -1,8 +1,7 @@
 """Send requests to NCBI's E-utilities through Bio.Entrez, with retries.
 
 Bio.Entrez builds the requests and keeps NCBI's rate: at most one request every 0.37 s, or every 0.1
-s with an API key. Its own retries bypass this limit, so they are switched off. Every retry here is
-a new request through Bio.Entrez, and so keeps the rate.
+s with an API key. Its own retries bypass this limit, so every retry here is a new request.
 
 Environment
 -----------
@@ -20,16 +19,13 @@ import fcntl
 import json
 import os
 import re
-import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from email.message import Message
-from email.utils import mktime_tz, parsedate_tz
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import quote_plus, urlsplit
 from urllib.request import Request, urlopen
@@ -46,16 +42,13 @@ URL_VARIABLE = "ESCALA_EUTILS_URL"
 FIRST_WAIT_VARIABLE = "ESCALA_EUTILS_WAIT"
 #: Failed tries in a row after which a request is given up.
 MAX_TRIES = 8
-#: Longest wait between two tries, unless the server asks for a longer one.
-MAX_WAIT_SECONDS = 60
-#: A server that asks for a longer wait than this is asked again after this time.
-MAX_RETRY_AFTER_SECONDS = 600
+#: Longest wait between two tries, and if the server asks for a longer one.
+MAX_WAIT_SECONDS, MAX_RETRY_AFTER_SECONDS = 60, 600
 #: A request fails if no byte arrives for this long.
 TIMEOUT_SECONDS = 60
 RATE_LIMIT = re.compile(r"rate limit", re.I)
 EXPIRED_SEARCH = re.compile(r"unable to obtain query|webenv|query_key|history", re.I)
-#: NCBI's answers for an identifier that it does not know. Sometimes it gives them, by mistake, for
-#: one that it knows.
+#: NCBI's answers for an identifier that it does not know, and sometimes for one that it knows.
 NO_SUCH_RECORD = re.compile(r"id list is empty|id.parameter.is.empty|failed to understand id", re.I)
 BAD_KEY = re.compile(r"api.key.{0,20}invalid|invalid.{0,20}api.key", re.I | re.S)
 
@@ -70,13 +63,12 @@ class PermanentFailure(Failure):
     """A failure that would occur again after a retry."""
 
 
-class RetryableFailure(Failure):
-    """A failure that may not occur again after a retry.
+class NotFound(Failure):
+    """The server has none of the requested records."""
 
-    Attributes
-    ----------
-    wait : seconds that the server asks to wait before the retry.
-    """
+
+class RetryableFailure(Failure):
+    """A failure that may not occur again after `wait` seconds, which the server asks for."""
 
     def __init__(self, reason: str, wait: float = 0):
         self.wait = wait
@@ -91,16 +83,8 @@ class TruncatedAnswer(RetryableFailure):
         super().__init__("the answer ended too early")
 
 
-class NotFound(Failure):
-    """The server has none of the requested records."""
-
-
 class Client:
-    """Send one user's requests to NCBI or to a mirror.
-
-    Parameters
-    ----------
-    email : e-mail address, which every request carries.
+    """Send one user's requests, with an e-mail address, to NCBI or to a mirror.
 
     Attributes
     ----------
@@ -116,28 +100,24 @@ class Client:
         self.faults: Counter[str] = Counter()
         self._server, host = _server()
         self._is_ncbi = host == "nih.gov" or host.endswith(".nih.gov")
-        first_wait = 1.0 if self._is_ncbi else _first_wait()
-        self._backoff = exponential(multiplier=first_wait, max=MAX_WAIT_SECONDS, jitter=first_wait)
+        wait = 1.0 if self._is_ncbi else _first_wait()
+        self._backoff = exponential(multiplier=wait, max=MAX_WAIT_SECONDS, jitter=wait)
 
     @contextmanager
     def ncbi_lock(self) -> Iterator[None]:
-        """Hold a lock so that one download at a time uses this user's NCBI rate.
-
-        A mirror needs no lock.
-        """
+        """Let one download at a time use this user's rate at NCBI; a mirror needs no lock."""
         if not self._is_ncbi:
             yield
             return
-        handle = os.open(_own_folder() / "ncbi.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "escala"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(folder / "ncbi.lock", "w") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 print("waiting for another download from NCBI to end", file=sys.stderr, flush=True)
                 fcntl.flock(handle, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(handle)
 
     def ask(self, utility: Callable[..., Any], **parameters: Any) -> str:
         """Return the answer to one request through a function of Bio.Entrez, without retries.
@@ -146,15 +126,11 @@ class Client:
         ------
         Failure : its class tells whether a retry may help.
         """
+        asked = {"db": "nuccore", "tool": "escala", "email": self.email, "api_key": _key()}
         # Raise outside of the handlers: the original exceptions hold the URL, and with it the key.
         try:
-            with (
-                self._configured(),
-                utility(
-                    db="nuccore", tool="escala", email=self.email, api_key=_key(), **parameters
-                ) as reply,
-            ):
-                body = reply.read()
+            with self._configured(), utility(**asked, **parameters) as reply:
+                return _text(reply.read())
         except HTTPError as error:
             failure = _failure_of(error)
         except IncompleteRead as error:
@@ -162,11 +138,7 @@ class Client:
         except (OSError, HTTPException, UnicodeDecodeError) as error:
             reason = getattr(error, "reason", error) or type(error).__name__
             failure = RetryableFailure(_without_key(f"no answer: {reason}"))
-        else:
-            failure = None
-        if failure:
-            raise failure
-        return _text(body)
+        raise failure
 
     def with_retries(self, attempt: Callable[[], T]) -> T:
         """Return the result of `attempt`; retry after each `RetryableFailure`, with growing waits.
@@ -211,58 +183,19 @@ class Client:
             Entrez.urlopen, Entrez.max_tries = before
 
 
-def raise_reported_failure(text: str) -> NoReturn:
-    """Raise the failure that is reported by an answer that holds no records.
-
-    Raises
-    ------
-    NotFound : it says that the server has no such record.
-    PermanentFailure : it says that the key is not valid.
-    RetryableFailure : anything else, also an empty answer.
-    """
-    raise _reported_failure(text, "the server answers")
-
-
 def parse_answer(text: str) -> dict:
-    """Return the content of an answer in JSON.
-
-    Raises
-    ------
-    Failure : it is no JSON object, or the object has the key `error`.
-    """
+    """Return the content of an answer in JSON; raise the `reported` failure if it is none."""
     try:
         content = json.loads(text)
     except ValueError:
         content = None
     if not isinstance(content, dict) or "error" in content:
-        raise_reported_failure(text)
+        raise reported(text)
     return content
 
 
-def _failure_of(error: HTTPError) -> Failure:
-    """Return the failure that fits an HTTP error."""
-    with error:
-        try:
-            text = _text(error.read(4000))
-        except (OSError, HTTPException):
-            text = ""
-    if error.code in (408, 429) or error.code >= 500:
-        return RetryableFailure(f"HTTP {error.code}", _retry_after(error.headers))
-    introduction = f"the server answers HTTP {error.code}"
-    # NCBI uses this status for three things: its own faults, unknown records, and invalid keys.
-    if error.code == 400:
-        return _reported_failure(text, introduction)
-    return PermanentFailure(f"{introduction}: {excerpt(text)}")
-
-
-def _reported_failure(text: str, introduction: str) -> Failure:
-    """Return the failure that an answer reports.
-
-    Parameters
-    ----------
-    text : the answer.
-    introduction : the words of the message before the quoted answer.
-    """
+def reported(text: str, introduction: str = "the server answers") -> Failure:
+    """Return the failure that an answer without records reports; an empty one can be retried."""
     if BAD_KEY.search(text):
         return PermanentFailure(f"the server does not accept the key in {KEY_VARIABLE}")
     if NO_SUCH_RECORD.search(text):
@@ -274,40 +207,20 @@ def _reported_failure(text: str, introduction: str) -> Failure:
     return RetryableFailure(f"{introduction}: {excerpt(text)}")
 
 
-def _retry_after(headers: Message) -> float:
-    """Return the seconds that a Retry-After header asks for, as a number or a date (RFC 9110).
-
-    A date is compared with the `Date` header of the same answer, because the server's clock may
-    differ from this machine's.
-    """
-    value = headers.get("Retry-After", "0")
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        when, sent = map(parsedate_tz, (value, headers.get("Date", "")))
-        if not (when and sent):
-            return 0.0
-        return max(0.0, float(mktime_tz(when) - mktime_tz(sent)))
-
-
-def _own_folder() -> Path:
-    """Return a folder that only this user can write to, so that nobody else can block its lock.
-
-    Raises
-    ------
-    InputError : it belongs to another user, or others may write to it.
-    """
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "escala"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
-        raise InputError(
-            "the folder of the NCBI lock file",
-            str(folder),
-            "is another user's, or others may write to it",
-            "run chown and chmod 700 on it, or set XDG_CACHE_HOME to a folder of your own",
-        )
-    return folder
+def _failure_of(error: HTTPError) -> Failure:
+    with error:
+        try:
+            text = _text(error.read(4000))
+        except (OSError, HTTPException):
+            text = ""
+    if error.code in (408, 429) or error.code >= 500:
+        seconds = error.headers.get("Retry-After", "")
+        return RetryableFailure(f"HTTP {error.code}", int(seconds) if seconds.isdecimal() else 0)
+    introduction = f"the server answers HTTP {error.code}"
+    # NCBI uses this status for three things: its own faults, unknown records, and invalid keys.
+    if error.code == 400:
+        return reported(text, introduction)
+    return PermanentFailure(f"{introduction}: {excerpt(text)}")
 
 
 def _server() -> tuple[str, str]:
@@ -339,10 +252,7 @@ def _text(body: str | bytes) -> str:
 
 
 def excerpt(text: str, limit: int = 120) -> str:
-    """Return an answer as one short line, with the API key masked.
-
-    NCBI repeats the key in some answers.
-    """
+    """Return an answer as one short line, without the API key, which NCBI repeats in some."""
     plain = " ".join(re.sub(r"<[^>]*>", " ", _without_key(text)).split())
     return plain[:limit] or "nothing"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
@@ -22,18 +21,11 @@ def fetch(
 
     Raises
     ------
-    InputError : the folder is missing; a class has no file, or several; or as
-        `escala.data.fasta.records` and `escala.data.fasta.nucleotides`.
+    InputError : as `class_files`, `escala.data.fasta.records` and `escala.data.fasta.nucleotides`.
     """
     for name, path in zip(classes, class_files(source, classes), strict=True):
         with open(folder / f"{name}.fasta", "w", encoding="utf-8") as fasta:
-            found = _checked(records(path, parser), path)
-            for header, sequence in tqdm(found, desc=name, unit="genome", disable=None):
-                write_record(fasta, header, sequence)
-
-
-def _checked(found: Iterable[tuple[str, str]], path: Path) -> Iterator[tuple[str, str]]:
-    """Yield records of nucleotides. A wrong one is refused here, where its file is the user's."""
-    for record in found:
-        next(nucleotides([record], path))
-        yield record
+            for record in tqdm(records(path, parser), desc=name, unit="genome", disable=None):
+                # A wrong record is refused here, where its file is the user's.
+                next(nucleotides([record], path))
+                write_record(fasta, *record)

@@ -1,11 +1,11 @@
-"""The lock file of a dataset: its records with their digests, without sequences."""
+"""The lock file of a dataset of genomes: its records with their digests, without sequences."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -44,9 +44,7 @@ def lock_rows(folder: Path, classes: list[str]) -> Iterator[Locked]:
 def write_lock(rows: list[Locked], lock: Path) -> None:
     """Write the rows as TSV."""
     with atomic(lock) as temporary, open(temporary, "w", newline="", encoding="utf-8") as handle:
-        table = csv.writer(handle, delimiter="\t", lineterminator="\n")
-        table.writerow(COLUMNS)
-        table.writerows(rows)
+        csv.writer(handle, delimiter="\t", lineterminator="\n").writerows([COLUMNS, *rows])
 
 
 def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
@@ -57,36 +55,38 @@ def read_lock(path: Path, classes: list[str]) -> dict[str, list[Locked]]:
     InputError : as `escala.core.text.opened`; or the file is no lock file, an accession occurs
         twice in a class, or a class of the dataset has no row.
     """
-    found: dict[str, list[Locked]] = {name: [] for name in classes}
+    found: dict[str, dict[str, Locked]] = {name: {} for name in classes}
     with opened(path, newline="") as handle:
         table = csv.reader(handle, delimiter="\t")
         if next(table, None) != COLUMNS:
-            raise InputError(
-                path, "line 1", "is not the head of a lock file", f"start with {', '.join(COLUMNS)}"
-            )
+            remedy = f"start with {', '.join(COLUMNS)}"
+            raise InputError(path, "line 1", "is not the head of a lock file", remedy)
         for row in table:
-            locked = _row(row, path, table.line_num)
-            if locked.name in found:
-                found[locked.name].append(locked)
-    for name, rows in found.items():
-        if not rows:
+            locked = _row(row)
+            if locked is None:
+                reason = "is not class, accession, length and SHA-256"
+                remedy = "use the lock.tsv that Escala wrote, unchanged"
+                raise InputError(path, f"line {table.line_num}", reason, remedy)
+            if locked.accession in found.get(locked.name, ()):
+                raise InputError(path, locked.accession, "stands twice in a class", "remove a line")
+            found.setdefault(locked.name, {})[locked.accession] = locked
+    for name in classes:
+        if not found[name]:
             raise InputError(path, name, "the class has no row", "lock the dataset again")
-        seen = set()
-        for row in rows:
-            if row.accession in seen:
-                raise InputError(path, row.accession, "stands twice in a class", "remove a line")
-            seen.add(row.accession)
-    return found
+    return {name: [*found[name].values()] for name in classes}
+
+
+def _row(row: list[str]) -> Locked | None:
+    try:
+        name, accession, length, sha256 = row
+        locked = Locked(name, accession, int(length), sha256)
+    except ValueError:
+        return None
+    return locked if accession and re.fullmatch("[0-9a-f]{64}", sha256) else None
 
 
 def require_locked(made: list[Locked], locked: dict[str, list[Locked]], lock: Path) -> None:
-    """Refuse records that are not exactly those of a lock file, in its order.
-
-    Raises
-    ------
-    InputError : records are missing, changed or added, or their order differs; the message names
-        their accessions.
-    """
+    """Refuse records that are not exactly those of a lock file, in its order, by accession."""
     remedy = (
         "restore the records, or make a new lock: run without source.lock and use the lock.tsv "
         "beside the sequences"
@@ -107,24 +107,8 @@ def require_locked(made: list[Locked], locked: dict[str, list[Locked]], lock: Pa
                 raise InputError(lock, other, f"{one} is in its place", remedy)
 
 
-def listed(accessions: set[str] | dict[str, str]) -> str:
+def listed(accessions: Collection[str]) -> str:
     """Return accessions as text, the first `NAMED` of them."""
     names = sorted(accessions)
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
-
-
-def _row(row: list[str], path: Path, line: int) -> Locked:
-    try:
-        name, accession, length, sha256 = row
-        locked = Locked(name, accession, int(length), sha256)
-    except ValueError:
-        locked = None
-    if not locked or not locked.accession or not re.fullmatch("[0-9a-f]{64}", locked.sha256):
-        raise InputError(
-            path,
-            f"line {line}",
-            "is not class, accession, length and SHA-256",
-            "use the lock.tsv that Escala wrote, unchanged",
-        )
-    return locked

@@ -24,17 +24,9 @@ _NAME = re.compile(r"[0-9a-f]{64}\.fasta|\.[0-9a-f]{64}\.fasta\.[a-z0-9_]{8}")
 class Partial:
     """A folder of verified records, in files that are named by the SHA-256 of their bytes.
 
-    Files are written atomically. A file whose digest differs from its name is removed, and its
-    records count as not received. The record of an accession with version never changes, so it may
-    come from any earlier download.
-
-    Parameters
-    ----------
-    folder : made if it does not exist.
-
-    Raises
-    ------
-    InputError : the folder holds files of another origin.
+    A file whose digest differs from its name is removed, and its records count as not received. The
+    record of an accession with version never changes, so it may come from any earlier download.
+    A folder with files of another origin is refused.
     """
 
     def __init__(self, folder: Path):
@@ -54,10 +46,7 @@ class Partial:
         return len(self._files)
 
     def find(self, accession: str) -> str | None:
-        """Return the kept accession with version for an accession, or None.
-
-        An accession without version stands for its latest kept version.
-        """
+        """Return the kept accession with version, the latest for one without version, or None."""
         return accession if accession in self._files else self._latest.get(accession)
 
     def any(self) -> str | None:
@@ -76,12 +65,7 @@ class Partial:
         self._note(records, path)
 
     def sequence(self, accession: str) -> str:
-        """Return the kept sequence of an accession with version, verified again.
-
-        Raises
-        ------
-        InputError : its file has been damaged since.
-        """
+        """Return the kept sequence of an accession with version, verified again."""
         path = self._files[accession]
         content = self._content(path)
         if content is None:
@@ -98,12 +82,7 @@ class Partial:
 
 
 def forget(folder: Path) -> None:
-    """Remove the files of a `Partial` and their folder.
-
-    Raises
-    ------
-    InputError : the folder holds files of another origin.
-    """
+    """Remove the files of a `Partial` and their folder."""
     if folder.is_dir():
         for path in _own(folder):
             _remove(path)
@@ -113,14 +92,11 @@ def forget(folder: Path) -> None:
 def _own(folder: Path) -> list[Path]:
     """Return the files of a folder, and the remains of writers that were killed."""
     found = sorted(folder.iterdir())
-    foreign = [path.name for path in found if not _NAME.fullmatch(path.name)]
-    if foreign:
-        raise InputError(
-            folder,
-            foreign[0],
-            "is not of a download, and this folder is removed when the download is complete",
-            "name a separate folder for the download, or move the file",
-        )
+    for path in found:
+        if not _NAME.fullmatch(path.name):
+            reason = "is not of a download, and this folder is removed when the download is "
+            remedy = "name a separate folder for the download, or move the file"
+            raise InputError(folder, path.name, f"{reason}complete", remedy)
     return found
 
 

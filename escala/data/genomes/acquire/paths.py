@@ -6,7 +6,6 @@ The workflow calls these functions at every start, so this module imports no hea
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from escala.core.errors import InputError
@@ -32,24 +31,26 @@ def files_by_class(folder: Path) -> dict[str, list[Path]]:
 
 
 def class_files(source: dict, classes: list[str]) -> list[Path]:
-    """Return the file of each class in `source["folder"]`.
-
-    Raises
-    ------
-    InputError : the folder is missing, or a class has no file, or more than one.
-    """
-    folder = Path(expanded_path(source["folder"], "source.folder"))
+    """Return the only file of each class in `source["folder"]`; refuse a class without one."""
+    where, folder = "source.folder", Path(expanded_path(source["folder"], "source.folder"))
     if not folder.is_dir():
-        raise InputError("source.folder", str(folder), "no such folder", "name an existing folder")
+        raise InputError(where, str(folder), "no such folder", "name an existing folder")
     found = files_by_class(folder)
-    return [_only_file(folder, name, found) for name in classes]
+    for name in classes:
+        names = [path.name for path in found.get(name, [])]
+        if not names:
+            reason = f"holds no file for the class {name}"
+            remedy = f"add {name}.fasta (or {', '.join(ENDINGS[1:])}; plain, or with "
+            remedy += f"{', '.join(PACKED_ENDINGS)}), or remove the class"
+            raise InputError(where, str(folder), reason, remedy)
+        if len(names) > 1:
+            reason = f"several files for the class {name}"
+            raise InputError(where, names, reason, "keep one of them")
+    return [found[name][0] for name in classes]
 
 
 def accession_files(source: dict, classes: list[str]) -> list[Path]:
-    """Return the files that list accessions, in the order of the classes.
-
-    A class whose accessions are in the settings themselves has no such file.
-    """
+    """Return the files that list accessions; a class may have its list in the settings instead."""
     lists = source.get("accessions", {})
     return [
         Path(expanded_path(lists[name], f"source.accessions.{name}"))
@@ -58,21 +59,6 @@ def accession_files(source: dict, classes: list[str]) -> list[Path]:
     ]
 
 
-def _only_file(folder: Path, name: str, found: Mapping[str, list[Path]]) -> Path:
-    files = found.get(name, [])
-    if not files:
-        raise InputError(
-            "source.folder",
-            str(folder),
-            f"holds no file for the class {name}",
-            f"add {name}.fasta (or {', '.join(ENDINGS[1:])}; plain, or with "
-            f"{', '.join(PACKED_ENDINGS)}), or remove the class",
-        )
-    if len(files) > 1:
-        raise InputError(
-            "source.folder",
-            [path.name for path in files],
-            f"several files for the class {name}",
-            "keep one of them",
-        )
-    return files[0]
+def lock_file(source: dict) -> Path | None:
+    """Return the earlier lock file whose records a source must give, if it names one."""
+    return Path(expanded_path(source["lock"], "source.lock")) if "lock" in source else None

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import date
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from Bio import Entrez
 
-from escala.core.errors import InputError
 from escala.data.genomes.acquire import eutils
 from escala.data.genomes.acquire.accessions import ACCESSION, canonical, sequenceless
+
+if TYPE_CHECKING:
+    from escala.data.genomes.acquire.entrez import Wanted
 
 #: Records of one listing. EFetch gives 10 000 at once (NBK25499) and refuses positions beyond 9998
 #: with "out of acceptable range [9999,9998]" (Biopython, issue 4189). So a longer result is divided
 #: into searches of at most this many records, each listed from position 0.
 PAGE = 9999
 
+#: A field of a record, and its first and last value: a day as an ordinal, or a number of letters.
+Span = tuple[str, int, int]
+#: Fields that divide a long result: first the day of publication, then the length in letters.
+SPANS: tuple[Span, ...] = (
+    ("PDAT", date(1970, 1, 1).toordinal(), date(2099, 12, 31).toordinal()),
+    ("SLEN", 1, 10**9),
+)
 
-class Query(Protocol):
-    """What is searched for: a query in Entrez's language, at most `limit` records of it."""
 
-    value: object
-    limit: int | None
-
-    def error(self, reason: str, remedy: str = ...) -> InputError: ...
-
-
-def searched(client: eutils.Client, query: Query) -> list[str]:
-    """Return the accessions that match a query, sorted, at most `limit` of them.
+def searched(client: eutils.Client, wanted: Wanted) -> list[str]:
+    """Return the accessions that match a query, sorted, at most `wanted.limit` of them.
 
     Records without a sequence of their own, such as masters of WGS projects, are left out and named
     on stderr.
@@ -43,86 +43,51 @@ def searched(client: eutils.Client, query: Query) -> list[str]:
     left_out: list[str] = []
 
     def usable() -> Iterator[str]:
-        for accession in _pieces(client, query):
+        for accession in _pieces(client, wanted, SPANS):
             if sequenceless(accession):
                 left_out.append(accession)
             else:
                 yield accession
 
-    found = list(dict.fromkeys(islice(usable(), query.limit)))
+    found = list(dict.fromkeys(islice(usable(), wanted.limit)))
     if left_out:
         names = ", ".join(left_out)
         print(f"left out, because it {sequenceless(left_out[0])}: {names}", file=sys.stderr)
     if not found:
-        raise query.error("no record matches", "widen the query")
+        raise wanted.error("no record matches", "widen the query")
     return sorted(found)
 
 
-@dataclass(frozen=True)
-class _Span:
-    """The part of a query's result where a field is from `low` to `high`, both included."""
-
-    low: int
-    high: int
-    term: Callable[[int, int], str]
-
-    def halves(self) -> list[_Span]:
-        middle = (self.low + self.high) // 2
-        return [
-            _Span(self.low, middle, self.term),
-            _Span(middle + 1, self.high, self.term),
-        ]
-
-    def __str__(self) -> str:
-        return self.term(self.low, self.high)
-
-
-def _days(low: int, high: int) -> str:
-    first, last = (date.fromordinal(day).strftime("%Y/%m/%d") for day in (low, high))
-    return f"{first}:{last}[PDAT]"
-
-
-def _letters(low: int, high: int) -> str:
-    return f"{low}:{high}[SLEN]"
-
-
-#: Fields that divide a long result: first the day of publication, then the length in letters.
-SPANS = (
-    _Span(date(1970, 1, 1).toordinal(), date(2099, 12, 31).toordinal(), _days),
-    _Span(1, 10**9, _letters),
-)
-
-
-def _pieces(
-    client: eutils.Client,
-    query: Query,
-    spans: tuple[_Span, ...] = SPANS,
-    chosen: tuple[_Span, ...] = (),
-) -> Iterator[str]:
+def _pieces(client: eutils.Client, wanted: Wanted, spans: tuple[Span, ...]) -> Iterator[str]:
     """Yield the accessions that match; if there are more than `PAGE`, older ones first."""
-    term = " AND ".join([f"({query.value})", *map(str, chosen)]) if chosen else str(query.value)
-    most = PAGE if query.limit is None else min(PAGE, query.limit)
-    count, accessions = client.with_retries(
-        lambda: _listing(client, term, most, query.limit is None or query.limit > PAGE)
-    )
+    narrowed = [_restriction(*span) for span in spans if span not in SPANS]
+    term = " AND ".join([f"({wanted.value})", *narrowed]) if narrowed else str(wanted.value)
+    most = PAGE if wanted.limit is None else min(PAGE, wanted.limit)
+    all_of_them = wanted.limit is None or wanted.limit > PAGE
+    count, accessions = client.with_retries(lambda: _listing(client, term, most, all_of_them))
     if accessions is not None:
         yield from accessions
         return
-    number = next((n for n, span in enumerate(spans) if span.low < span.high), None)
+    number = next((n for n, (_, low, high) in enumerate(spans) if low < high), None)
     if number is None:
-        raise query.error(
-            f"{count} records of one day and length match, and NCBI lists {PAGE} at once",
-            "narrow the query, set max_records, or give accessions",
-        )
-    listed_so_far = 0
-    for half in spans[number].halves():
-        rest = (*spans[:number], half, *spans[number + 1 :])
-        chosen = tuple(span for span in rest if span not in SPANS)
-        for accession in _pieces(client, query, rest, chosen):
-            listed_so_far += 1
+        reason = f"{count} records of one day and length match, and NCBI lists {PAGE} at once"
+        raise wanted.error(reason, "narrow the query, set max_records, or give accessions")
+    field, low, high = spans[number]
+    middle, listed = (low + high) // 2, 0
+    for half in ((field, low, middle), (field, middle + 1, high)):
+        for accession in _pieces(client, wanted, (*spans[:number], half, *spans[number + 1 :])):
+            listed += 1
             yield accession
-    if listed_so_far < count:
-        raise query.error(f"NCBI lists {listed_so_far} of {count} records that match")
+    if listed < count:
+        raise wanted.error(f"NCBI lists {listed} of {count} records that match")
+
+
+def _restriction(field: str, low: int, high: int) -> str:
+    """Return the part of a query that a field is from `low` to `high`, both included."""
+    bounds = low, high
+    if field == "PDAT":
+        bounds = [date.fromordinal(day).strftime("%Y/%m/%d") for day in bounds]
+    return "{}:{}[{}]".format(*bounds, field)
 
 
 def _listing(
@@ -140,12 +105,15 @@ def _listing(
     except eutils.NotFound as failure:
         raise eutils.PermanentFailure(str(failure)) from None
     result = eutils.parse_answer(text).get("esearchresult", {})
-    if "ERROR" in result or not {"count"} <= result.keys():
-        raise eutils.RetryableFailure(
-            f"the server answers: {result.get('ERROR', 'no result of a search')}"
-        )
+    if "ERROR" in result or "count" not in result:
+        said = result.get("ERROR", "no result of a search")
+        raise eutils.RetryableFailure(f"the server answers: {said}")
     count = int(result["count"])
-    _say_what_was_ignored(term, result)
+    # What NCBI ignored of the query changes the result.
+    for part in ("errorlist", "warninglist"):
+        for kind, phrases in result.get(part, {}).items():
+            if phrases:
+                print(f"NCBI, about {term!r}: {kind}: {', '.join(phrases)}", file=sys.stderr)
     if count == 0:
         return 0, []
     if count > most and all_of_them:
@@ -153,31 +121,15 @@ def _listing(
     if not {"webenv", "querykey"} <= result.keys():
         raise eutils.RetryableFailure("the search has no place on the history server")
     expected = min(count, most)
+    place = {"WebEnv": result["webenv"], "query_key": result["querykey"], "retstart": 0}
+    form = {"rettype": "acc", "retmode": "text", "retmax": expected}
     try:
-        text = client.ask(
-            Entrez.efetch,
-            WebEnv=result["webenv"],
-            query_key=result["querykey"],
-            rettype="acc",
-            retmode="text",
-            retstart=0,
-            retmax=expected,
-        )
+        text = client.ask(Entrez.efetch, **place, **form)
     except eutils.NotFound as failure:
         raise eutils.RetryableFailure(str(failure)) from None
     accessions = [canonical(name) for name in text.split()]
-    if not all(map(ACCESSION.fullmatch, accessions)):
-        accessions = []
-    if len(set(accessions)) != expected or len(accessions) != expected:
-        if not accessions:
-            raise eutils.RetryableFailure(f"the server answers: {eutils.excerpt(text)}")
+    if not accessions or not all(map(ACCESSION.fullmatch, accessions)):
+        raise eutils.RetryableFailure(f"the server answers: {eutils.excerpt(text)}")
+    if not len(set(accessions)) == len(accessions) == expected:
         raise eutils.RetryableFailure(f"a list of {len(set(accessions))} of {expected} accessions")
     return count, accessions
-
-
-def _say_what_was_ignored(query: str, result: dict) -> None:
-    """Print the parts of a query that NCBI ignored, because they change the result."""
-    for part in ("errorlist", "warninglist"):
-        for kind, phrases in result.get(part, {}).items():
-            if phrases:
-                print(f"NCBI, about {query!r}: {kind}: {', '.join(phrases)}", file=sys.stderr)

@@ -1,9 +1,8 @@
 """Outbreak-like genomes evolved along coalescent trees, with known lineages.
 
-A class starts from a root genome. A coalescent tree of lineages grows from the root, and a
-coalescent tree of records grows from the ancestor of each lineage. Genomes mutate along the
-branches. Simulated sequencing then leaves them incomplete, with some ambiguous letters, and in
-upper or lower case.
+From the root genome of a class grows a coalescent tree of lineages, and from the ancestor of each
+lineage one of records. Genomes mutate along the branches. Simulated sequencing then leaves them
+incomplete, with some ambiguous letters, and in upper or lower case.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import dendropy
 import numpy as np
@@ -27,15 +26,10 @@ AMBIGUOUS = np.frombuffer(b"RWMYSMRSKYWK", np.uint8).reshape(4, 3)
 UNKNOWN, LOWER_CASE = ord("N"), 0x20
 
 
-@dataclass(frozen=True)
-class Profile:
-    """The root genome of a class.
+class Profile(NamedTuple):
+    """The root genome of a class: its letters, their composition, and the class of a relative.
 
-    Parameters
-    ----------
-    length : letters of the root genome.
-    composition : shares of A, C, G, T.
-    relative : the class from whose root this root is derived, if any.
+    The composition are the fractions of A, C, G and T; a root is derived from that of its relative.
     """
 
     length: int
@@ -43,7 +37,7 @@ class Profile:
     relative: str | None = None
 
 
-# Rounded lengths and compositions of genomes in GenBank; the shares are scaled to add up to one.
+# Rounded lengths and compositions of genomes in GenBank; the fractions are scaled to add up to one.
 PROFILES = {
     "COVID": Profile(29_900, (0.299, 0.184, 0.196, 0.321)),
     "DENGUE": Profile(10_700, (0.323, 0.206, 0.258, 0.214)),
@@ -54,22 +48,19 @@ PROFILES = {
 GENERIC = Profile(15_000, (0.25, 0.25, 0.25, 0.25))
 
 
-@dataclass(frozen=True)
-class Difficulty:
-    """The quantities that decide how hard a set of genomes is to classify.
+class Difficulty(NamedTuple):
+    """How hard a set of genomes is to classify: each quantity grows linearly with the setting.
 
-    Each grows linearly with the `difficulty` setting, from 0 to 1.
-
-    Parameters
+    Attributes
     ----------
-    kinship : share of a root's positions taken from the ancestor common to all classes, 0 to 0.8:
+    kinship : fraction of a root's positions taken from the ancestor common to all classes:
         unrelated roots differ at 0.74 of their positions, roots of difficulty 1 at 0.30 to 0.45.
-    close_kinship : the same for a root derived from a relative's root, 0.70 to 0.82: SARS differs
-        from COVID at 0.24 of its positions, 0.20 at difficulty 0.5, 0.16 at difficulty 1.
-    divergence : substitutions per site from the root of a class to each record, 0.005 to 0.105.
-    ends : mean number of letters missing at each end of a record, 1 to 41.
-    ambiguous : share of letters replaced by an IUPAC letter for two bases, 0.0001 to 0.0201.
-    unknown : expected share of a record lying in runs of N, 0.001 to 0.051.
+    close_kinship : the same for a root derived from a relative's root: SARS differs from COVID at
+        0.24 of its positions, 0.20 at difficulty 0.5, 0.16 at difficulty 1.
+    divergence : substitutions per site from the root of a class to each record.
+    ends : mean number of letters missing at each end of a record.
+    ambiguous : fraction of letters replaced by an IUPAC letter for two bases.
+    unknown : expected fraction of a record lying in runs of N.
     """
 
     kinship: float
@@ -80,16 +71,10 @@ class Difficulty:
     unknown: float
 
     @classmethod
-    def of(cls, setting: float) -> Difficulty:
+    def at(cls, setting: float) -> Difficulty:
         """Return the quantities for a setting in [0, 1]."""
-        return cls(
-            kinship=0.8 * setting,
-            close_kinship=0.70 + 0.12 * setting,
-            divergence=0.005 + 0.1 * setting,
-            ends=1 + 40 * setting,
-            ambiguous=0.0001 + 0.02 * setting,
-            unknown=0.001 + 0.05 * setting,
-        )
+        least, growth = (0, 0.70, 0.005, 1, 0.0001, 0.001), (0.8, 0.12, 0.1, 40, 0.02, 0.05)
+        return cls(*(low + rise * setting for low, rise in zip(least, growth, strict=True)))
 
 
 # Share of the divergence that arises within a lineage, after its ancestor.
@@ -107,13 +92,8 @@ LOWER_CASE_RECORDS, SOFT_MASKED_RECORDS = 0.1, 0.05
 def fetch(source: dict, classes: list[str], folder: Path) -> None:
     """Write `{class}.fasta` for every class, and `lineages.tsv` (accession, class, lineage).
 
-    The same `seed`, `difficulty`, class name and number of records give the same bytes, independent
-    of other classes. Memory is bounded by a few genomes.
-
-    Parameters
-    ----------
-    source : `seed` (int), `records` (class → number) and `difficulty` in [0, 1] (default 0.5,
-        see `Difficulty`).
+    The same `seed`, `difficulty` in [0, 1], class name and number of `records` of a source give the
+    same bytes, independent of other classes. Memory is bounded by a few genomes.
     """
     with open(folder / "lineages.tsv", "w") as lineages:
         lineages.write("accession\tclass\tlineage\n")
@@ -121,19 +101,19 @@ def fetch(source: dict, classes: list[str], folder: Path) -> None:
             count = source["records"][name]
             genomes = simulate(name, count, source["seed"], source.get("difficulty", 0.5))
             with open(folder / f"{name}.fasta", "w") as fasta:
-                for number, (lineage, letters) in enumerate(
-                    tqdm(genomes, desc=name, total=count, unit="genome", disable=None), start=1
-                ):
+                shown = tqdm(genomes, desc=name, total=count, unit="genome", disable=None)
+                for number, (lineage, letters) in enumerate(shown, start=1):
                     accession = f"SIM_{name}_{number:06d}"
                     write_record(fasta, accession, letters.tobytes().decode("ascii"))
                     lineages.write(f"{accession}\t{name}\t{name}.{lineage + 1}\n")
 
 
-def simulate(
-    name: str, count: int, seed: int, difficulty: float
-) -> Iterator[tuple[int, np.ndarray]]:
+Genomes = Iterator[tuple[int, np.ndarray]]
+
+
+def simulate(name: str, count: int, seed: int, difficulty: float) -> Genomes:
     """Yield the lineage (from 0) and the letters (uint8, ASCII) of `count` genomes of a class."""
-    level = Difficulty.of(difficulty)
+    level = Difficulty.at(difficulty)
     rng = _stream(seed, name, "records")
     sizes = _lineage_sizes(count, rng)
     between, within = (1 - WITHIN_LINEAGE) * level.divergence, WITHIN_LINEAGE * level.divergence
@@ -145,16 +125,16 @@ def simulate(
 
 def root(name: str, seed: int, level: Difficulty) -> np.ndarray:
     """Return the root genome of a class, uint8 codes 0 to 3 for A, C, G, T."""
-    shares = np.array(PROFILES.get(name, GENERIC).composition)
-    limits = np.cumsum(shares / shares.sum())[:3]
+    composition = np.array(PROFILES.get(name, GENERIC).composition)
+    limits = np.cumsum(composition / composition.sum())[:3]
     return np.searchsorted(limits, _quantiles(name, seed, level)).astype(np.uint8)
 
 
 def _quantiles(name: str, seed: int, level: Difficulty) -> np.ndarray:
     """Return a number in [0, 1) per position of a root, float64.
 
-    Related roots share some of these numbers, not letters. Each class maps its numbers to letters
-    by its own composition, so that kinship does not change the composition.
+    Related roots have some of these numbers in common, not letters. Each class maps its numbers to
+    letters by its own composition, so that kinship does not change the composition.
     """
     profile = PROFILES.get(name, GENERIC)
     rng = _stream(seed, name, "root")
@@ -162,11 +142,11 @@ def _quantiles(name: str, seed: int, level: Difficulty) -> np.ndarray:
         kin, kinship = _quantiles(profile.relative, seed, level), level.close_kinship
     else:
         kin, kinship = _stream(seed, "ancestor of all").random(profile.length), level.kinship
-    own = rng.random(profile.length)
+    numbers = rng.random(profile.length)
     kin = kin[: profile.length]
     inherited = np.flatnonzero(rng.random(len(kin)) < kinship)
-    own[inherited] = kin[inherited]
-    return own
+    numbers[inherited] = kin[inherited]
+    return numbers
 
 
 def _stream(seed: int, *names: str) -> np.random.Generator:
@@ -176,7 +156,7 @@ def _stream(seed: int, *names: str) -> np.random.Generator:
 
 
 def _lineage_sizes(count: int, rng: np.random.Generator) -> list[int]:
-    """Share `count` records among about √count / 3 lineages of unequal size, none empty."""
+    """Divide `count` records among about √count / 3 lineages of unequal size, none empty."""
     lineages = min(count, max(2, round(count**0.5 / 3)))
     return list(1 + rng.multinomial(count - lineages, rng.dirichlet(np.full(lineages, 2.0))))
 
@@ -184,14 +164,22 @@ def _lineage_sizes(count: int, rng: np.random.Generator) -> list[int]:
 def _evolve(
     ancestor: np.ndarray, tips: int, divergence: float, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Yield the genomes at the tips of a coalescent tree that starts at `ancestor`.
+    """Yield the genomes at the tips of a coalescent tree, each `divergence` from its `ancestor`.
 
-    Every tip is `divergence` substitutions per site away from the ancestor.
+    The population grows exponentially: time in one of constant size is rescaled as in Slatkin &
+    Hudson (1991, Genetics 129:555).
     """
     if tips == 1:
         yield _mutated(ancestor, divergence, rng)
         return
-    tree = _outbreak_tree(tips, rng)
+    tree = treesim.pure_kingman_tree(
+        dendropy.TaxonNamespace(str(tip) for tip in range(tips)),
+        pop_size=1,
+        rng=random.Random(int(rng.integers(2**63))),
+    )
+    tree.calc_node_ages(ultrametricity_precision=False)
+    for node in tree.preorder_node_iter():
+        node.age = float(np.log1p(GROWTH * node.age)) / GROWTH
     height = tree.seed_node.age
     pending = [(child, ancestor) for child in tree.seed_node.child_node_iter()]
     while pending:
@@ -201,23 +189,6 @@ def _evolve(
             yield genome
         else:
             pending.extend((child, genome) for child in node.child_node_iter())
-
-
-def _outbreak_tree(tips: int, rng: np.random.Generator) -> dendropy.Tree:
-    """Return a coalescent tree of an exponentially growing population, with the age of each node.
-
-    Time in a population of constant size is rescaled as in Slatkin & Hudson (1991, Genetics
-    129:555).
-    """
-    tree = treesim.pure_kingman_tree(
-        dendropy.TaxonNamespace(str(tip) for tip in range(tips)),
-        pop_size=1,
-        rng=random.Random(int(rng.integers(2**63))),
-    )
-    tree.calc_node_ages(ultrametricity_precision=False)
-    for node in tree.preorder_node_iter():
-        node.age = float(np.log1p(GROWTH * node.age)) / GROWTH
-    return tree
 
 
 def _mutated(genome: np.ndarray, divergence: float, rng: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Import genomes exported from ViruSurf's web page: `>ACCESSION`, then the sequence in one line."""
+"""Genomes exported from ViruSurf's web page: `>ACCESSION`, then the sequence in one line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,7 @@ from escala.data.genomes.acquire import files
 
 
 def fetch(source: dict, classes: list[str], folder: Path) -> None:
-    """Import each class's exported file in `source["folder"]`.
-
-    File names and checks are those of `files.fetch`.
-
-    Raises
-    ------
-    InputError : as in `files.fetch`, or a file does not have the layout of ViruSurf's exports.
-    """
+    """Import each class's exported file, as `files.fetch`; refuse another layout."""
     files.fetch(source, classes, folder, _exported_records)
 
 
@@ -40,9 +33,6 @@ def _exported_records(lines: Lines) -> Iterator[tuple[str, str]]:
         raise
     except ValueError:
         # The parser's message would quote the offending line, which may be a whole genome.
-        raise InputError(
-            lines.name,
-            f"line {number}",
-            "breaks the layout of one header and one line of sequence per record",
-            "export the file from ViruSurf again, or set source.type: files",
-        ) from None
+        reason = "breaks the layout of one header and one line of sequence per record"
+        remedy = "export the file from ViruSurf again, or set source.type: files"
+        raise InputError(lines.name, f"line {number}", reason, remedy) from None

@@ -16,11 +16,8 @@ from escala.data.genomes.prepare.windows import random_windows
 def wanted(labels: np.ndarray, classes: list[str], oversample: dict) -> dict[int, int]:
     """Return the wanted number of rows of each class to enlarge, by label.
 
-    Parameters
-    ----------
-    labels : int array of shape (rows,), positions in `classes`.
-    oversample : `rows` wanted per class name; classes not named, or larger already, stay as they
-        are. Without it every class is enlarged to the largest. `method: none` enlarges none.
+    `oversample` gives the `rows` wanted per class name; classes not named, or larger already, stay
+    as they are. Without it every class is enlarged to the largest. `method: none` enlarges none.
 
     Raises
     ------
@@ -30,18 +27,15 @@ def wanted(labels: np.ndarray, classes: list[str], oversample: dict) -> dict[int
         return {}
     counts = np.bincount(labels, minlength=len(classes))
     rows = oversample.get("rows", dict.fromkeys(classes, int(counts.max())))
-    strategy = {
+    enlarged = {
         label: rows[name] for label, name in enumerate(classes) if rows.get(name, 0) > counts[label]
     }
-    for label in strategy:
+    for label in enlarged:
         if oversample["method"] == "smoten" and counts[label] <= oversample["neighbours"]:
-            raise InputError(
-                f"class {classes[label]}",
-                int(counts[label]),
-                f"rows are too few for SMOTEN with {oversample['neighbours']} neighbours",
-                "add records, lower oversample.neighbours, or set oversample.method: none",
-            )
-    return strategy
+            reason = f"rows are too few for SMOTEN with {oversample['neighbours']} neighbours"
+            remedy = "add records, lower oversample.neighbours, or set oversample.method: none"
+            raise InputError(f"class {classes[label]}", int(counts[label]), reason, remedy)
+    return enlarged
 
 
 def more_rows(
@@ -49,7 +43,7 @@ def more_rows(
     labels: np.ndarray,
     letters: np.ndarray,
     identities: np.ndarray,
-    strategy: dict[int, int],
+    enlarged: dict[int, int],
     oversample: dict,
     length: int,
 ) -> np.ndarray:
@@ -62,8 +56,8 @@ def more_rows(
     ----------
     rows : array of `escala.data.genomes.prepare.windows.ROW`, with their `labels`.
     letters, identities : of every genome: its number of letters, and a number that equal genomes
-        share.
-    strategy : as `wanted` returns it.
+        have in common.
+    enlarged : as `wanted` returns it.
 
     Returns
     -------
@@ -71,18 +65,17 @@ def more_rows(
     """
     added = [rows[:0]]
     if oversample["method"] == "windows":
-        for label, count in strategy.items():
-            own = rows[labels == label]
-            seed = oversample["seed"] + label
-            within = oversample.get("within")
-            added.append(random_windows(own, letters, length, count - len(own), within, seed))
-    elif strategy and (oversample["method"], oversample["features"]) == ("smoten", "sequence"):
+        for label, count in enlarged.items():
+            given = rows[labels == label]
+            within, seed = oversample.get("within"), oversample["seed"] + label
+            added.append(random_windows(given, letters, length, count - len(given), within, seed))
+    elif enlarged and (oversample["method"], oversample["features"]) == ("smoten", "sequence"):
         from imblearn.over_sampling import SMOTEN
 
         names = np.stack([identities[rows["genome"]], rows["begin"], rows["reverse"]], axis=1)
         _, first, identity = np.unique(names, axis=0, return_index=True, return_inverse=True)
         smoten = SMOTEN(
-            sampling_strategy=strategy,
+            sampling_strategy=enlarged,
             k_neighbors=oversample["neighbours"],
             random_state=oversample["seed"],
         )
@@ -92,34 +85,20 @@ def more_rows(
 
 
 def synthetic(
-    codes: np.ndarray, labels: np.ndarray, strategy: dict[int, int], oversample: dict
+    codes: np.ndarray, labels: np.ndarray, enlarged: dict[int, int], oversample: dict
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the rows that SMOTEN makes with each position as a nominal feature, in blocks.
 
     Parameters
     ----------
     codes : uint8 of shape (rows, length); may be mapped from a file.
-    strategy : as `wanted` returns it.
+    enlarged : as `wanted` returns it.
 
     Yields
     ------
     A label, and codes of this class, uint8 of shape (some rows, length).
     """
-    if not strategy or (oversample["method"], oversample["features"]) != ("smoten", "positions"):
-        return
-    settings = {
-        "sampling_strategy": strategy,
-        "k_neighbors": oversample["neighbours"],
-        "random_state": oversample["seed"],
-    }
-    if oversample["implementation"] == "escala":
-        from escala.data.genomes.prepare.smoten import SMOTEN
+    if enlarged and (oversample["method"], oversample["features"]) == ("smoten", "positions"):
+        from escala.data.genomes.prepare.smoten import new_rows
 
-        yield from SMOTEN(**settings).new_rows(codes, labels)
-        return
-    from imblearn.over_sampling import SMOTEN
-
-    enlarged, new_labels = SMOTEN(**settings).fit_resample(codes, labels)
-    for label in strategy:
-        own = np.flatnonzero(new_labels[len(codes) :] == label) + len(codes)
-        yield label, enlarged[own].astype(np.uint8)
+        yield from new_rows(codes, labels, enlarged, oversample["neighbours"], oversample["seed"])

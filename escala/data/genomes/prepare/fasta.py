@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
 from Bio.SeqIO.FastaIO import SimpleFastaParser
-from numpy.lib.format import write_array_header_1_0
 from tqdm import tqdm
 
 from escala.core.errors import InputError
@@ -20,6 +18,7 @@ from escala.core.files import atomic
 from escala.core.text import opened
 from escala.data.encode import encode
 from escala.data.fasta import nucleotides
+from escala.data.writer import written
 
 RECORD_COLUMNS = ["class", "label", "accession", "length", "genome", "offset", "letters"]
 
@@ -98,22 +97,19 @@ def encode_classes(
     InputError : as `records`, or the same genome is in two classes.
     """
     rows, summaries, home, offset = [], [], {}, 0
-    with atomic(output / "codes.npy") as temporary, open(temporary, "wb") as codes_file:
-        _write_header(codes_file, 0)
+    with (
+        atomic(output / "codes.npy") as temporary,
+        written(temporary, (), np.uint8) as codes_file,
+    ):
         for label, name in enumerate(classes):
             path, seen = folder / f"{name}.fasta", _Counts()
-            for accession, sequence in tqdm(
-                records(path), desc=name, unit=" records", disable=None
-            ):
+            shown = tqdm(records(path), desc=name, unit=" records", disable=None)
+            for accession, sequence in shown:
                 codes = encode(sequence)
                 genome = hashlib.sha256(sequence.upper()).digest()
                 if home.setdefault(genome, name) != name:
-                    raise InputError(
-                        path,
-                        accession,
-                        f"the same genome is in {home[genome]}",
-                        "keep it in one class only",
-                    )
+                    reason = f"the same genome is in {home[genome]}"
+                    raise InputError(path, accession, reason, "keep it in one class only")
                 encoded = hashlib.sha256(codes[:length].ljust(length, b"\0")).digest()
                 duplicate = (deduplicate == "genome" and genome in seen.genomes) or (
                     deduplicate == "encoded" and encoded in seen.encodings
@@ -123,27 +119,19 @@ def encode_classes(
                 seen.genomes.add(genome)
                 seen.encodings.add(encoded)
                 if not duplicate:
-                    kept = codes[:letters_kept]
-                    codes_file.write(kept)
+                    kept = np.frombuffer(codes[:letters_kept], np.uint8)
+                    codes_file.append(kept)
                     seen.kept += 1
-                    rows.append(
-                        (name, label, accession, len(sequence), genome.hex(), offset, len(kept))
-                    )
+                    of_record = (accession, len(sequence), genome.hex(), offset, len(kept))
+                    rows.append((name, label, *of_record))
                     offset += len(kept)
             summaries.append(seen.row(name, label))
-        codes_file.seek(0)
-        _write_header(codes_file, offset)
-    report = pd.DataFrame(summaries)
+    report, table = pd.DataFrame(summaries), pd.DataFrame(rows, columns=RECORD_COLUMNS)
     with atomic(output / "records.tsv") as temporary:
-        pd.DataFrame(rows, columns=RECORD_COLUMNS).to_csv(temporary, sep="\t", index=False)
+        table.to_csv(temporary, sep="\t", index=False)
     with atomic(output / "classes.csv") as temporary:
         report.to_csv(temporary, index=False)
     return report
-
-
-def _write_header(handle: BinaryIO, size: int) -> None:
-    """Write the header of a uint8 array of `size` numbers; NumPy leaves room for any size."""
-    write_array_header_1_0(handle, {"descr": "|u1", "fortran_order": False, "shape": (size,)})
 
 
 def read_records(path: Path) -> pd.DataFrame:

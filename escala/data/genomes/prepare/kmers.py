@@ -21,21 +21,14 @@ def kmers(codes: np.ndarray, k: int, strands: bool) -> np.ndarray:
     -------
     int64 of shape (at most n - k + 1,), from 0 to 4**k - 1.
     """
-    starts = len(codes) - k + 1
-    if starts < 1:
+    if len(codes) < k:
         return np.empty(0, np.int64)
     digits = (codes.astype(np.int64) - 1) & 3
     numbers = _numbers(digits, k)
     if strands:
         numbers = np.minimum(numbers, _numbers(3 - digits[::-1], k)[::-1])
     unclear = np.concatenate([[0], np.cumsum(codes == 0)])
-    clear = unclear[k:] == unclear[:-k]
-    return numbers[clear]
-
-
-def canonical_kmers(codes: np.ndarray, k: int) -> np.ndarray:
-    """Return the k-mers of a sequence, with those of the other strand as the same; see `kmers`."""
-    return kmers(codes, k, strands=True)
+    return numbers[unclear[k:] == unclear[:-k]]
 
 
 def _numbers(digits: np.ndarray, k: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Similarity of genomes by common k-mers: sketches, clusters of near-duplicates, nearest genomes.
 
-The similarity of two genomes is a containment: the share of the canonical 21-mers of the genome
+The similarity of two genomes is a containment: the fraction of the canonical 21-mers of the genome
 with fewer of them that the other genome holds too. An incomplete end does not lower it. It is
 estimated on sketches, which keep the 21-mers whose hash is in the lowest 1 / SCALE of its range
 (FracMinHash: Irber et al. 2022, doi 10.1101/2022.01.11.475838). All pairs of sketches are compared
@@ -25,7 +25,7 @@ from escala.core.files import atomic
 from escala.core.text import opened
 from escala.data.encode import encode
 from escala.data.genomes.prepare.fasta import records as parsed
-from escala.data.genomes.prepare.kmers import canonical_kmers
+from escala.data.genomes.prepare.kmers import kmers
 
 #: Letters of a k-mer: long enough that unrelated genomes share none by chance, 4**21 = 4.4e12.
 K = 21
@@ -33,8 +33,8 @@ K = 21
 SCALE = 20
 #: Memory for one block of similarities, float32.
 BLOCK_BYTES = 32 * 2**20
-#: K-mers in at least this share of genomes are counted by a dense product, the others by a sparse
-#: one. The dense matrix has at most DENSE_BYTES.
+#: K-mers in at least this fraction of genomes are counted by a dense product, the others by a
+#: sparse one. The dense matrix has at most DENSE_BYTES.
 COMMON, DENSE_BYTES = 1 / 16, 256 * 2**20
 
 
@@ -42,7 +42,7 @@ COMMON, DENSE_BYTES = 1 / 16, 256 * 2**20
 class Sketches:
     """The k-mers kept of every genome of a dataset, in the order of `records.tsv`.
 
-    Parameters
+    Attributes
     ----------
     hashes : uint64, the sketches one after the other, each in ascending order.
     ends : int64, where in `hashes` the sketch of each genome ends.
@@ -74,46 +74,35 @@ class Sketches:
 def sketch(codes: np.ndarray, scale: int = SCALE) -> np.ndarray:
     """Return the hashes kept of a genome's k-mers, uint64, each once, in ascending order.
 
-    Parameters
-    ----------
-    codes : uint8 of shape (letters,), 0 to 4; k-mers that hold a 0 are left out.
-    scale : one in so many is kept.
+    One in `scale` is kept. `codes` are uint8 of shape (letters,), 0 to 4; k-mers that hold a 0 are
+    left out. The hash is the finaliser of SplitMix64 (Steele et al. 2014).
     """
-    hashes = _mixed(canonical_kmers(codes, K).astype(np.uint64))
+    mixed = kmers(codes, K, strands=True).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    hashes = mixed ^ (mixed >> np.uint64(31))
     return np.unique(hashes[hashes <= np.uint64((2**64 - 1) // scale)])
 
 
 def sketches(folder: Path, records: pd.DataFrame) -> Sketches:
     """Sketch every genome of `records` from its whole sequence, one genome at a time.
 
-    Parameters
-    ----------
-    folder : holds `CLASS.fasta` of every class.
-    records : what `fasta.encode_classes` kept: `class`, `accession` and `genome`, in the order of
-        the files.
-
-    Raises
-    ------
-    InputError : a file no longer holds the kept records.
+    `folder` holds `CLASS.fasta` of every class, with the records that `fasta.encode_classes` kept,
+    in their order; a file that no longer does is refused.
     """
     parts = []
     for name, group in records.groupby("class", sort=False):
         path = folder / f"{name}.fasta"
         wanted = list(zip(group["accession"], group["genome"], strict=True))[::-1]
-        for accession, sequence in tqdm(
-            parsed(path), desc=f"sketch {name}", unit=" records", disable=None
-        ):
+        shown = tqdm(parsed(path), desc=f"sketch {name}", unit=" records", disable=None)
+        for accession, sequence in shown:
             genome = hashlib.sha256(sequence.upper()).hexdigest()
             if wanted and (accession, genome) == wanted[-1]:
                 wanted.pop()
                 parts.append(sketch(np.frombuffer(encode(sequence), np.uint8)))
         if wanted:
-            raise InputError(
-                path,
-                wanted[-1][0],
-                "the record is not there any more, or has changed",
-                "run the encoding of the dataset again",
-            )
+            reason = "the record is not there any more, or has changed"
+            raise InputError(path, wanted[-1][0], reason, "run the encoding of the dataset again")
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     return Sketches(np.concatenate([np.empty(0, np.uint64), *parts]), ends)
 
@@ -134,13 +123,13 @@ def clusters(matrix: sparse.csr_matrix, labels: np.ndarray, threshold: float) ->
     """
     numbers = np.zeros(len(labels), np.int64)
     for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        linked = _linked(matrix[own], threshold)
+        members = np.flatnonzero(labels == label)
+        linked = _linked(matrix[members], threshold)
         _, first, found, sizes = np.unique(linked, True, True, True)
         order = np.lexsort((first, -sizes))
         rank = np.empty(len(sizes), np.int64)
         rank[order] = np.arange(1, len(sizes) + 1)
-        numbers[own] = rank[found]
+        numbers[members] = rank[found]
     return numbers
 
 
@@ -148,14 +137,12 @@ def _linked(matrix: sparse.csr_matrix, threshold: float) -> np.ndarray:
     """Return a number for every row; rows connected by a chain of similar pairs share it."""
     component = np.arange(matrix.shape[0])
     for first, block in _similarities(matrix, matrix):
-        own = component[first : first + len(block)]
-        near = block >= np.float32(threshold)
-        near &= own[:, None] != component
+        of_rows = component[first : first + len(block)]
+        near = (block >= np.float32(threshold)) & (of_rows[:, None] != component)
         row, column = np.nonzero(near)
-        links = sparse.coo_matrix(
-            (np.ones(len(row), np.bool_), (own[row], component[column])),
-            shape=(len(component), len(component)),
-        )
+        ends = of_rows[row], component[column]
+        size = len(component), len(component)
+        links = sparse.coo_matrix((np.ones(len(row), np.bool_), ends), shape=size)
         component = connected_components(links, directed=False)[1][component]
     return component
 
@@ -165,15 +152,8 @@ def nearest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the training genome, of any class, that is most similar to each test genome.
 
-    Parameters
-    ----------
-    matrix : of the sketches.
-    train, test : numbers of genomes; `train` holds at least one.
-
-    Returns
-    -------
-    The similarity, float32 of shape (len(test),), 0 without a common k-mer, and the number of the
-    training genome, the first one among equals.
+    It is the similarity, float32 of shape (len(test),), 0 without a common k-mer, and the number of
+    the training genome, the first one among equals. `train` has one number at least.
     """
     similarity, place = np.zeros(len(test), np.float32), np.zeros(len(test), np.int64)
     for first, block in _similarities(matrix[test], matrix[train]):
@@ -184,15 +164,39 @@ def nearest(
 
 
 def leakage(similarity: np.ndarray, threshold: float) -> float:
-    """Return the share of test rows that have a near-duplicate among the training genomes.
+    """Return the fraction of test rows that have a near-duplicate among the training genomes.
+
+    `similarity` is that of the nearest training genome, float32 of shape (test rows,); NaN,
+    unknown, counts as a near-duplicate. `threshold` is the lowest one of a near-duplicate.
+    """
+    return float((~(similarity < np.float32(threshold))).mean())
+
+
+def write_similarity(split: Path, sketches: Path, output: Path) -> np.ndarray:
+    """Write the similarity of the nearest training genome for every test row, as `.npy`.
 
     Parameters
     ----------
-    similarity : of the nearest training genome, float32 of shape (test rows,); NaN, unknown, counts
-        as a near-duplicate.
-    threshold : lowest similarity of a near-duplicate.
+    split : folder with `train_genomes.npy` and `test_genomes.npy`.
+    sketches : file of the dataset's sketches.
+
+    Returns
+    -------
+    float32 of shape (test rows,). NaN means unknown: a row that SMOTEN made, which is no genome, or
+    a genome without a kept k-mer.
     """
-    return float((~(similarity < np.float32(threshold))).mean())
+    train, test = (
+        np.load(split / f"{side}_genomes.npy", allow_pickle=False) for side in ("train", "test")
+    )
+    genomes, place = np.unique(test, return_inverse=True)
+    found = np.full(len(genomes), np.nan, np.float32)
+    matrix = Sketches.load(sketches).matrix()
+    known = genomes >= 0
+    known[known] = np.diff(matrix.indptr)[genomes[known]] > 0
+    found[known], _ = nearest(matrix, np.unique(train[train >= 0]), genomes[known])
+    with atomic(output) as temporary:
+        np.save(temporary, found[place], allow_pickle=False)
+    return found[place]
 
 
 def _similarities(
@@ -233,16 +237,9 @@ def write_groups(records: pd.DataFrame, numbers: np.ndarray, path: Path) -> pd.D
 
 
 def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
-    """Return the group of every record from a group file.
+    """Return the name of the group of every record, an object array, from a group file.
 
-    Parameters
-    ----------
-    path : TSV with the columns accession, class and group (or lineage, as simulated genomes have).
-    records : `class` and `accession` of the genomes that need a group.
-
-    Returns
-    -------
-    Names of groups, an object array of shape (records,).
+    It is a TSV with the columns accession, class and group (or lineage, as simulated genomes have).
 
     Raises
     ------
@@ -262,16 +259,13 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
         if column not in table:
             raise InputError(path, list(table.columns), f"has no column {column}", remedy)
     table = table[table["class"].isin(records["class"].unique())]
-    twice = table[table.duplicated(["accession", "class"])]
+    twice = table["accession"][table.duplicated(["accession", "class"])]
     if len(twice):
-        raise InputError(
-            path, twice["accession"].iloc[0], "is listed twice", "give each record one group"
-        )
-    mixed = table.groupby("group")["class"].nunique()
-    if (mixed > 1).any():
-        raise InputError(
-            path, mixed.index[mixed > 1][0], "holds records of several classes", "split the group"
-        )
+        raise InputError(path, twice.iloc[0], "is listed twice", "give each record one group")
+    classes = table.groupby("group")["class"].nunique()
+    mixed = classes.index[classes > 1]
+    if len(mixed):
+        raise InputError(path, mixed[0], "holds records of several classes", "split the group")
     named = table.set_index(["accession", "class"])["group"]
     found = named.reindex(pd.MultiIndex.from_frame(records[["accession", "class"]])).to_numpy()
     lacking = pd.isna(found) | (found == "")
@@ -279,11 +273,3 @@ def read_groups(path: Path, records: pd.DataFrame) -> np.ndarray:
         record = records["accession"].to_numpy()[lacking][0]
         raise InputError(path, record, "has no group in it", "add the record with its group")
     return found
-
-
-def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """Return a hash of each number, uint64 (the finaliser of SplitMix64: Steele et al. 2014)."""
-    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))

@@ -7,24 +7,19 @@ between rows x and y is the value-difference metric with the exponents that imba
 
     D(x, y) = Σ_f T_f[x_f, y_f]        T_f[a, b] = (Σ_c |p(c | f holds a) - p(c | f holds b)|)²
 
-over positions f and classes c, where the probabilities are shares of the rows of all classes. BLAS
-computes it as a product of the rows' one-hot codes with each base's line of the tables.
+over positions f and classes c, where the probabilities are fractions of the rows of all classes.
+BLAS computes it as a product of the rows' one-hot codes with each base's line of the tables.
 docs/decisions/010-smoten.md explains why the result is still exact.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from numbers import Integral
 
 import numpy as np
-from imblearn.utils import check_sampling_strategy
 from scipy.linalg.blas import sgemm
-from sklearn.utils import check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 
 from escala.core.errors import InputError
 
@@ -33,144 +28,70 @@ BLOCK_BYTES = 256 * 2**20
 PRODUCT = 512
 
 
-class SMOTEN:
-    """Synthetic minority over-sampling for nominal features of one byte each.
+def new_rows(
+    X: np.ndarray,
+    y: np.ndarray,
+    wanted: Mapping[int, int],
+    neighbours: int,
+    seed: int,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Return an iterator over the new rows: a label, and uint8 of shape (some rows, positions).
 
-    Definition, defaults and random stream are those of `imblearn.over_sampling.SMOTEN` 0.14. The
-    rows are identical unless the last neighbour taken and the first one left out are equally far.
-    In this case imbalanced-learn takes whichever its sort puts first. Here a base's own row comes
-    first, then the rows after it in the class, and after the last row the first.
+    They are those of `imblearn.over_sampling.SMOTEN` 0.14, unless the last neighbour taken and the
+    first one left out are equally far. In this case imbalanced-learn takes whichever its sort puts
+    first. Here a base's own row comes first, then the rows after it in the class, and after the
+    last row the first.
 
     Parameters
     ----------
-    sampling_strategy : as imbalanced-learn's: `auto`, `all`, `minority`, `not minority`,
-        `not majority`, rows wanted by label, a share of the majority (two classes), or a function
-        of the labels that returns rows wanted by label.
-    random_state : a seed, from which every class starts anew; or a `numpy.random.RandomState`, from
-        which the classes draw in turn; None is NumPy's global one.
-    k_neighbors : neighbours that vote in addition to the row itself.
+    X : uint8 of shape (rows, positions), any codes; may be mapped from a file.
+    y : labels of shape (rows,).
+    wanted : rows of each class to enlarge, by label; each class has more rows than `neighbours`.
+    neighbours : rows that vote in addition to the base itself.
+    seed : from which every class starts anew.
     block_bytes : working memory, in addition to arguments and results, about 100 bytes per row, and
         8 bytes per position and pair of codes. A block has at least one row.
+
+    Raises
+    ------
+    InputError : the tables of distances would not fit into `block_bytes`.
     """
+    codes = np.asarray(X)
+    metric = Metric(codes, y, block_bytes)
+    return _generate(codes, y, wanted, neighbours + 1, seed, metric, block_bytes)
 
-    def __init__(
-        self,
-        *,
-        sampling_strategy: str | float | Mapping | Callable = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        k_neighbors: int = 5,
-        block_bytes: int = BLOCK_BYTES,
-    ):
-        self.sampling_strategy = sampling_strategy
-        self.random_state = random_state
-        self.k_neighbors = k_neighbors
-        self.block_bytes = block_bytes
 
-    def fit_resample(self, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the given rows followed by the new ones, class by class, and their labels.
-
-        Parameters
-        ----------
-        X : uint8 of shape (rows, positions), any codes from 0 to 255; may be mapped from a file.
-        y : labels of shape (rows,).
-
-        Returns
-        -------
-        uint8 of shape (rows wanted, positions), and labels of the type of `y`.
-
-        Raises
-        ------
-        InputError : `X` or `y` is of another type or shape, a class to enlarge has no more rows
-            than `k_neighbors`, or the tables of distances would not fit into `block_bytes`.
-        ValueError : imbalanced-learn refuses the labels or the sampling strategy.
-        """
-        blocks = self.new_rows(X, y)
-        labels = column_or_1d(y)
-        wanted = sum(self.sampling_strategy_.values())
-        rows = np.empty((len(X) + wanted, X.shape[1]), np.uint8)
-        rows[: len(X)] = X
-        end = len(X)
-        for _, block in blocks:
-            rows[end : end + len(block)] = block
-            end += len(block)
-        added = [
-            np.full(count, label, labels.dtype) for label, count in self.sampling_strategy_.items()
-        ]
-        return rows, np.concatenate([labels, *added])
-
-    def new_rows(self, X: np.ndarray, y: np.ndarray) -> Iterator[tuple[object, np.ndarray]]:
-        """Return an iterator over the new rows only: label and uint8 block (some rows, positions).
-
-        Parameters, order of the rows and errors are those of `fit_resample`. All checks and all
-        random draws are done before this returns.
-        """
-        if not (isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim == 2 and X.size):
-            given = (getattr(X, "dtype", type(X)), getattr(X, "shape", None))
-            raise InputError(
-                "X",
-                given,
-                "is no table of codes",
-                "give uint8 of shape (rows, positions), not empty",
-            )
-        check_classification_targets(y)
-        y = column_or_1d(y)
-        if len(y) != len(X):
-            raise InputError("y", len(y), f"labels for {len(X)} rows", "give a label for each row")
-        if not isinstance(self.k_neighbors, Integral) or self.k_neighbors < 1:
-            raise InputError(
-                "k_neighbors", self.k_neighbors, "is no number of neighbours", "give 1 or more"
-            )
-        self.sampling_strategy_ = check_sampling_strategy(
-            self.sampling_strategy, y, "over-sampling"
-        )
-        jobs = []
-        for label, count in self.sampling_strategy_.items():
-            if count == 0:
-                continue
-            members = np.flatnonzero(y == label)
-            if len(members) <= self.k_neighbors:
-                raise InputError(
-                    f"class {label}",
-                    len(members),
-                    f"rows are too few for {self.k_neighbors} neighbours and the row itself",
-                    "add rows, or lower k_neighbors",
-                )
-            random = check_random_state(self.random_state)
-            jobs.append((label, members, random.choice(len(members), size=count, replace=True)))
-        codes = np.asarray(X)
-        metric = Metric(codes, y, self.block_bytes)
-        return self._generate(codes, metric, jobs)
-
-    def _generate(self, X: np.ndarray, metric: Metric, jobs: list) -> Iterator:
-        votes = int(self.k_neighbors) + 1
-        step = max(1, self.block_bytes // ((votes + 6) * X.shape[1]))
-        for label, members, drawn in jobs:
-            bases, which = np.unique(drawn, return_inverse=True)
-            voters = neighbours(X, members, bases, votes, metric, self.block_bytes)
-            for first in range(0, len(drawn), step):
-                used, row = np.unique(which[first : first + step], return_inverse=True)
-                yield label, modes(X[voters[used].T], metric.alphabet)[row]
+def _generate(
+    X: np.ndarray,
+    y: np.ndarray,
+    wanted: Mapping[int, int],
+    votes: int,
+    seed: int,
+    metric: Metric,
+    block_bytes: int,
+) -> Iterator[tuple[int, np.ndarray]]:
+    step = max(1, block_bytes // ((votes + 6) * X.shape[1]))
+    for label, rows in wanted.items():
+        members = np.flatnonzero(y == label)
+        # As imbalanced-learn draws.
+        drawn = np.random.RandomState(seed).choice(len(members), size=rows - len(members))
+        bases, which = np.unique(drawn, return_inverse=True)
+        voters = nearest(X, members, bases, votes, metric, block_bytes)
+        for first in range(0, len(drawn), step):
+            used, row = np.unique(which[first : first + step], return_inverse=True)
+            yield label, modes(X[voters[used].T], metric.alphabet)[row]
 
 
 class Metric:
     """The value-difference metric of rows with labels.
 
-    Parameters
-    ----------
-    X : uint8 of shape (rows, positions).
-    y : labels of shape (rows,).
-    block_bytes : working memory.
-
     Attributes
     ----------
-    alphabet : the codes of `X`, ascending.
+    alphabet : the codes that occur, ascending.
     index : the place in `alphabet` of every one-byte code.
     tables : float64 of shape (positions, codes, codes), T_f[a, b] of the module's description, bit
         by bit the numbers of imbalanced-learn.
-
-    Raises
-    ------
-    InputError : the tables do not fit into `block_bytes`.
     """
 
     def __init__(self, X: np.ndarray, y: np.ndarray, block_bytes: int):
@@ -179,19 +100,15 @@ class Metric:
             seen[X[block]] = True
         self.alphabet = np.flatnonzero(seen).astype(np.uint8)
         self.index = np.cumsum(seen) - 1
-        size = 8 * X.shape[1] * len(self.alphabet) ** 2
+        codes, positions = len(self.alphabet), X.shape[1]
+        size = 8 * positions * codes**2
         if size > block_bytes:
-            raise InputError(
-                "block_bytes",
-                block_bytes,
-                f"tables of {len(self.alphabet)} codes at {X.shape[1]} positions take {size} bytes",
-                "allow more bytes, or give data of fewer codes",
-            )
-        counts = [
-            value_counts(X, np.flatnonzero(y == label), self.alphabet, block_bytes)
-            for label in np.unique(y)
-        ]
-        self.tables = difference_tables(np.stack(counts, axis=-1), block_bytes)
+            reason = f"tables of {codes} codes at {positions} positions take {size} bytes"
+            remedy = "allow more bytes, or give data of fewer codes"
+            raise InputError("block_bytes", block_bytes, reason, remedy)
+        members = [np.flatnonzero(y == label) for label in np.unique(y)]
+        counts = [value_counts(X, rows, self.alphabet, block_bytes) for rows in members]
+        self.tables = _difference_tables(np.stack(counts, axis=-1), block_bytes)
 
 
 def value_counts(
@@ -207,7 +124,7 @@ def value_counts(
     return counts.T
 
 
-def difference_tables(counts: np.ndarray, block_bytes: int) -> np.ndarray:
+def _difference_tables(counts: np.ndarray, block_bytes: int) -> np.ndarray:
     """Return T_f[a, b], float64 (positions, codes, codes), from counts (positions, codes, classes).
 
     A code that a position never holds has probability 0 in every class, as in imbalanced-learn.
@@ -215,13 +132,13 @@ def difference_tables(counts: np.ndarray, block_bytes: int) -> np.ndarray:
     positions, codes, classes = counts.shape
     tables = np.empty((positions, codes, codes))
     for part in _slices(positions, block_bytes // (32 * codes * codes * classes)):
-        share = np.ascontiguousarray(counts[part], np.float64)
-        share /= np.maximum(share.sum(axis=2, keepdims=True), 1)
-        tables[part] = np.abs(share[:, :, None] - share[:, None]).sum(axis=3) ** 2
+        fraction = np.ascontiguousarray(counts[part], np.float64)
+        fraction /= np.maximum(fraction.sum(axis=2, keepdims=True), 1)
+        tables[part] = np.abs(fraction[:, :, None] - fraction[:, None]).sum(axis=3) ** 2
     return tables
 
 
-def neighbours(
+def nearest(
     X: np.ndarray,
     members: np.ndarray,
     bases: np.ndarray,
@@ -243,8 +160,8 @@ def neighbours(
     the order of the positions) the base comes first, then the rows after it in `members`, and after
     the last row the first.
     """
-    columns = Columns.of(metric, value_counts(X, members, metric.alphabet, block_bytes))
-    group_of = _alike(X, members, columns.positions, block_bytes)
+    columns = Columns.in_class(metric, value_counts(X, members, metric.alphabet, block_bytes))
+    group_of = _alike(X, members, np.unique(columns.position), block_bytes)
     places = np.argsort(group_of, kind="stable")
     ends = np.cumsum(np.bincount(group_of))
     starts = np.concatenate([[0], ends[:-1]])
@@ -269,7 +186,7 @@ def neighbours(
 class Columns:
     """The columns of a class's one-hot codes that contribute to distances within the class.
 
-    Parameters
+    Attributes
     ----------
     position, code : of each column, int64 of shape (columns,); `code` is a place in the alphabet.
     """
@@ -278,7 +195,7 @@ class Columns:
     code: np.ndarray
 
     @classmethod
-    def of(cls, metric: Metric, counts: np.ndarray) -> Columns:
+    def in_class(cls, metric: Metric, counts: np.ndarray) -> Columns:
         """Return the columns of a class, from its `value_counts`.
 
         A position contributes if two of its codes in the class have a distance above 0.
@@ -286,11 +203,6 @@ class Columns:
         held = counts > 0
         apart = (metric.tables > 0) & held[:, :, None] & held[:, None]
         return cls(*np.nonzero(held & apart.any(axis=(1, 2))[:, None]))
-
-    @cached_property
-    def positions(self) -> np.ndarray:
-        """The positions that have columns, ascending."""
-        return np.unique(self.position)
 
     @property
     def relative_error(self) -> float:
@@ -310,10 +222,7 @@ class Columns:
 def modes(voters: np.ndarray, alphabet: np.ndarray) -> np.ndarray:
     """Return the most frequent code along the first axis, the smallest one among equals.
 
-    Parameters
-    ----------
-    voters : uint8 of shape (votes, rows, positions).
-    alphabet : the codes that occur, ascending.
+    `voters` are uint8 of shape (votes, rows, positions), and `alphabet` their codes, ascending.
     """
     votes = np.empty(voters.shape[1:], np.min_scalar_type(len(voters)))
     most, winner = np.zeros_like(votes), np.zeros(votes.shape, np.uint8)
@@ -347,13 +256,10 @@ def rough_distances(
 ) -> Iterator[np.ndarray]:
     """Yield, for each of `bases`, the distances of `rows` from it, float32 of shape (rows,)."""
     # Half of the memory is for the sums, a quarter for each of the two factors.
-    row_parts = _slices(len(rows), block_bytes // 4 // (8 * PRODUCT))
+    row_parts = [rows[part] for part in _slices(len(rows), block_bytes // 4 // (8 * PRODUCT))]
     step = min(block_bytes // 2 // (4 * len(rows)), block_bytes // 4 // (20 * PRODUCT))
     for part in _slices(len(bases), step):
-        sums = (
-            total.T
-            for total in _sums(X, [rows[r] for r in row_parts], bases[part], columns, metric)
-        )
+        sums = (total.T for total in _sums(X, row_parts, bases[part], columns, metric))
         yield from map(np.concatenate, zip(*sums, strict=True))
 
 
@@ -387,12 +293,12 @@ def _exact(
     X: np.ndarray, base: int, rows: np.ndarray, metric: Metric, block_bytes: int
 ) -> np.ndarray:
     """Return the distances of `rows` from `base`, float64, terms added in order of position."""
-    own = metric.index[X[base]]
+    codes = metric.index[X[base]]
     distances = np.empty(len(rows))
     for part in _slices(len(rows), block_bytes // 4 // (50 * X.shape[1])):
         block = X[rows[part]]
         row, position = np.divmod(np.flatnonzero(block != X[base]), X.shape[1])
-        terms = metric.tables[position, own[position], metric.index[block[row, position]]]
+        terms = metric.tables[position, codes[position], metric.index[block[row, position]]]
         distances[part] = np.bincount(row, weights=terms, minlength=len(block))
     return distances
 

@@ -9,8 +9,8 @@ from sklearn.model_selection import train_test_split
 
 from escala.core.errors import InputError
 
-#: Tolerance of a class's number of test rows, as a share of the wanted number. Without it, only the
-#: set of groups that fits best could be drawn, and every seed would give the same split.
+#: Tolerance of a class's number of test rows, as a fraction of the wanted number. Without it, only
+#: the set of groups that fits best could be drawn, and every seed would give the same split.
 SLACK = 0.1
 
 
@@ -18,9 +18,8 @@ SLACK = 0.1
 class Split:
     """Two sides of a dataset, as row numbers in ascending order.
 
-    Parameters
+    Attributes
     ----------
-    train, test : int arrays.
     single_group_classes : labels of the classes with one group or none; all their rows are in
         `train`.
     """
@@ -35,40 +34,30 @@ def stratified_split(
 ) -> Split:
     """Split rows at random, each class in the same proportion.
 
-    Parameters
-    ----------
-    labels : int array of shape (rows,), positions in `classes`.
+    `labels` are positions in `classes`, of shape (rows,).
 
     Raises
     ------
-    InputError : `test_fraction` is not between 0 and 1, or a class has too few rows for both sides.
+    InputError : a class has too few rows for both sides.
     """
-    if not 0 < test_fraction < 1:
-        raise InputError(
-            "split.test_fraction", test_fraction, "is not between 0 and 1", "give 0.3, for example"
-        )
     counts = np.bincount(labels, minlength=len(classes))
     try:
         sides = train_test_split(
             np.arange(len(labels)), test_size=test_fraction, random_state=seed, stratify=labels
         )
         # For each class, its rows on the side that has fewer of them.
-        fewest_rows = np.min(
-            [np.bincount(labels[s], minlength=len(classes)) for s in sides], axis=0
-        )
+        on_sides = [np.bincount(labels[side], minlength=len(classes)) for side in sides]
+        fewest_rows = np.min(on_sides, axis=0)
     except ValueError:
         # scikit-learn made no sides: a class has one row, or a side would have fewer rows than
         # there are classes. The smallest class is then named in the message below.
         fewest_rows = np.where(counts == counts.min(), 0, counts)
     if not fewest_rows.all():
-        scarce_class = int(np.argmin(fewest_rows))
-        raise InputError(
-            f"class {classes[scarce_class]}",
-            int(counts[scarce_class]),
-            f"too few rows for test_fraction {test_fraction:g}: "
-            "each class needs at least one on each side",
-            "add records, change test_fraction, or drop the class",
-        )
+        scarce = int(np.argmin(fewest_rows))
+        reason = f"too few rows for test_fraction {test_fraction:g}: "
+        reason += "each class needs at least one on each side"
+        remedy = "add records, change test_fraction, or drop the class"
+        raise InputError(f"class {classes[scarce]}", int(counts[scarce]), reason, remedy)
     return Split(*map(np.sort, sides))
 
 
@@ -102,12 +91,9 @@ def group_split(
         else:
             test_groups += _draw_groups(names, sizes, test_fraction * in_class.sum(), random)
     if len(single_group_classes) == len(classes):
-        raise InputError(
-            "split.by",
-            ", ".join(classes),
-            "every class has a single group: none can be split",
-            "raise similarity, give a finer group file, or set split.by: random",
-        )
+        reason = "every class has a single group: none can be split"
+        remedy = "raise similarity, give a finer group file, or set split.by: random"
+        raise InputError("split.by", ", ".join(classes), reason, remedy)
     return _split_by_groups(groups, test_groups, single_group_classes)
 
 
@@ -129,9 +115,13 @@ def _draw_groups(
     sums_of_last = [1]
     for index in order[::-1]:
         sums_of_last.append(sums_of_last[-1] | sums_of_last[-1] << int(sizes[index]))
-    possible = _members(sums_of_last[-1] & ~(1 | 1 << rows), rows)
+    not_all = sums_of_last[-1] & ~(1 | 1 << rows)
+    data = np.frombuffer(not_all.to_bytes(rows // 8 + 1, "little"), np.uint8)
+    bits = np.unpackbits(data, bitorder="little")
+    possible = np.flatnonzero(bits)
     distances = np.abs(possible - wanted)
-    allowed = _set_of(possible[distances <= max(SLACK * wanted, distances.min())])
+    bits[possible[distances > max(SLACK * wanted, distances.min())]] = 0
+    allowed = int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
     test_groups = []
     for index, sums_of_rest in zip(order, sums_of_last[-2::-1], strict=True):
         allowed_after_taking = allowed >> int(sizes[index])
@@ -141,53 +131,28 @@ def _draw_groups(
     return test_groups
 
 
-def _members(sums: int, largest: int) -> np.ndarray:
-    """Return the numbers up to `largest` in a set of sums, in ascending order."""
-    data = sums.to_bytes(largest // 8 + 1, "little")
-    return np.flatnonzero(np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"))
-
-
-def _set_of(numbers: np.ndarray) -> int:
-    """Return the integer that stands for a set of sums; `numbers` must not be empty."""
-    bits = np.zeros(numbers.max() + 1, bool)
-    bits[numbers] = True
-    return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
-
-
 def split_leaving_out(
     labels: np.ndarray, groups: np.ndarray, classes: list[str], left_out: list[str]
 ) -> Split:
     """Put the named groups in the test side, all others in training.
 
-    A class with no named group has no test rows.
-
-    Parameters
-    ----------
-    labels, groups : as `group_split`.
-    left_out : names of groups.
+    A class with no named group has no test rows. `labels` and `groups` are as in `group_split`.
 
     Raises
     ------
-    InputError : no group is named, a group does not exist, or the named groups are all groups of a
-        class.
+    InputError : a group does not exist, or the named groups are all groups of a class.
     """
-    if not left_out:
-        raise InputError("split.leave_out", left_out, "names no group", "name at least one group")
     unknown = sorted(set(left_out) - set(groups))
     if unknown:
-        raise InputError(
-            "split.leave_out", unknown[0], "no such group", "name groups of the group file"
-        )
+        remedy = "name groups of the group file"
+        raise InputError("split.leave_out", unknown[0], "no such group", remedy)
     single_group_classes = []
     for label, name in enumerate(classes):
         class_groups = set(groups[labels == label])
         if class_groups and class_groups <= set(left_out):
-            raise InputError(
-                "split.leave_out",
-                sorted(class_groups),
-                f"are all groups of class {name}, which would have no training rows",
-                "remove some of them from leave_out",
-            )
+            reason = f"are all groups of class {name}, which would have no training rows"
+            remedy = "remove some of them from leave_out"
+            raise InputError("split.leave_out", sorted(class_groups), reason, remedy)
         if len(class_groups) < 2:
             single_group_classes.append(label)
     return _split_by_groups(groups, left_out, single_group_classes)

@@ -88,13 +88,10 @@ def blocks(
     length: int,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[np.ndarray]:
-    """Yield the codes of rows, uint8 of shape (some rows, length), in order, padded with 0.
+    """Yield the codes of `rows`, uint8 of shape (some rows, length), in order, padded with 0.
 
-    Parameters
-    ----------
-    codes : uint8 of shape (letters,), all genomes one after the other; may be mapped from a file.
-    offsets, letters : where each genome begins in `codes`, and how many letters it has there.
-    rows : array of `ROW`.
+    `codes`, uint8 of shape (letters,), holds all genomes one after the other, and may be mapped
+    from a file. `offsets` and `letters` tell where each begins in it, and how many letters it has.
     """
     size = max(1, block_bytes // length)
     for first in range(0, len(rows), size):
