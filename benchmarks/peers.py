@@ -27,8 +27,8 @@ import numpy as np
 
 from escala.analysis.statistics import median_interval
 from escala.data import reader
-from escala.data.genomes.acquire import acquire
 from escala.data.genomes import arrays
+from escala.data.genomes.acquire import acquire
 from escala.data.genomes.prepare.fasta import encode_classes
 from escala.experiment.matrix import Experiment
 from escala.record.run import measure

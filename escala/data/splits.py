@@ -48,22 +48,16 @@ def write_split(
 
     Parameters
     ----------
-    output : folder that receives the files of `names` and `dataset.json`.
     sides : `train`, `test`, and `validation` if there is one; their arrays agree in names, shapes
         and dtypes.
     kind, name : of the dataset.
-    seed : of the split.
     provenance : where the data come from, in one word.
     classes : names of the classes in the order of their numbers; None if the targets are no
         classes.
     below : exclusive upper limits of the whole numbers of inputs, by name. A workload gets the
-        limit as `below` of the input's spec.
+        limit as `below` of the input's spec; other numbers are a ValueError.
     names : of the files of an input and of the targets.
     more : further entries of the description, as JSON values.
-
-    Raises
-    ------
-    ValueError : an input holds a number that is not from 0 to below its limit.
     """
     _check_limits(sides, below)
     first, (input_file, targets_file) = sides["train"], names

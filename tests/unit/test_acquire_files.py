@@ -197,11 +197,6 @@ def test_an_export_of_virusurf_has_one_line_of_sequence_per_record(genomes, data
     assert str(refused.value.where) == str(genomes / "X.fasta")
 
 
-def test_an_unknown_source_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"source\.type: 'ftp'"):
-        acquire({"type": "ftp"}, ["X"], tmp_path / "out", tmp_path / "lock.tsv")
-
-
 words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1).filter(
     lambda word: word[0] not in "=+-@＝＋－＠"
 )

@@ -45,11 +45,8 @@ def state(path: Path) -> str:
 
 
 def refusal(path: Path) -> str:
-    def error(key, value, reason, remedy):
-        return InputError(f"e.yaml: {key}", value, reason, remedy)
-
     with pytest.raises(InputError) as refused:
-        settings.check("own", stated(path), error)
+        settings.check(stated(path))
     return str(refused.value)
 
 

@@ -653,10 +653,10 @@ def test_the_settings_know_the_number_of_words_of_the_grammar(scenes_split):
 
 def test_one_list_for_two_sides_is_refused():
     source_of = {"type": "flickr8k", **FILES, "weights_sha256": DIGEST}
-    settings.check("d", {"source": source_of}, InputError)
-    settings.check("d", {"source": {"type": "simulated"}}, InputError)
-    with pytest.raises(InputError, match=r"datasets\.d\.source\.test.*list of the side train"):
-        settings.check("d", {"source": source_of | {"test": FILES["train"]}}, InputError)
+    settings.check({"source": source_of})
+    settings.check({"source": {"type": "simulated"}})
+    with pytest.raises(InputError, match=r"source\.test.*list of the side train"):
+        settings.check({"source": source_of | {"test": FILES["train"]}})
 
 
 def test_the_declaration_lists_every_file(scenes_split):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from escala.core.errors import InputError
-from escala.data.genomes.acquire import acquire
 from escala.data.genomes import arrays
+from escala.data.genomes.acquire import acquire
 from escala.data.genomes.prepare.fasta import encode_classes
 from escala.experiment import Experiment
 from tests.conftest import CLASSES

@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from Bio.SeqIO.FastaIO import SimpleFastaParser
 from tqdm import tqdm
 
 from escala.core.errors import InputError
 from escala.core.files import atomic
-from escala.core.text import opened
+from escala.data import fasta
 from escala.data.encode import encode
 from escala.data.fasta import nucleotides
 from escala.data.writer import written
@@ -24,20 +22,8 @@ RECORD_COLUMNS = ["class", "label", "accession", "length", "genome", "offset", "
 
 
 def records(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield accession and letters (ASCII, case unchanged) of each record of a FASTA file.
-
-    Raises
-    ------
-    InputError : as `escala.core.text.opened`; or the file holds no record, a record has no
-        sequence, or one holds letters that are not nucleotides.
-    """
-    with opened(path) as handle:
-        parsed = SimpleFastaParser(handle)
-        first = next(parsed, None)
-        if first is not None:
-            yield from nucleotides(chain([first], parsed), path)
-    if first is None:
-        raise InputError(path, path.name, "holds no FASTA record", "give at least one sequence")
+    """Yield accession and letters (ASCII, case unchanged) of each record of a FASTA file."""
+    return nucleotides(fasta.records(path), path)
 
 
 @dataclass
@@ -49,6 +35,18 @@ class _Counts:
     kept: int = 0
     genomes: set[bytes] = field(default_factory=set)
     encodings: set[bytes] = field(default_factory=set)
+
+    def add(self, genome: bytes, codes: bytes, length: int, deduplicate: str) -> bool:
+        """Count a record, and return whether it is kept."""
+        encoded = hashlib.sha256(codes[:length].ljust(length, b"\0")).digest()
+        seen = {"genome": genome in self.genomes, "encoded": encoded in self.encodings}
+        keep = not seen.get(deduplicate, False)
+        self.lengths.append(len(codes))
+        self.ambiguous += codes.count(0)
+        self.kept += keep
+        self.genomes.add(genome)
+        self.encodings.add(encoded)
+        return keep
 
     def row(self, name: str, label: int) -> dict:
         records = len(self.lengths)
@@ -97,34 +95,23 @@ def encode_classes(
     InputError : as `records`, or the same genome is in two classes.
     """
     rows, summaries, home, offset = [], [], {}, 0
-    with (
-        atomic(output / "codes.npy") as temporary,
-        written(temporary, (), np.uint8) as codes_file,
-    ):
+    codes_path = output / "codes.npy"
+    with atomic(codes_path) as temporary, written(temporary, (), np.uint8) as writer:
         for label, name in enumerate(classes):
             path, seen = folder / f"{name}.fasta", _Counts()
             shown = tqdm(records(path), desc=name, unit=" records", disable=None)
             for accession, sequence in shown:
-                codes = encode(sequence)
                 genome = hashlib.sha256(sequence.upper()).digest()
                 if home.setdefault(genome, name) != name:
                     reason = f"the same genome is in {home[genome]}"
                     raise InputError(path, accession, reason, "keep it in one class only")
-                encoded = hashlib.sha256(codes[:length].ljust(length, b"\0")).digest()
-                duplicate = (deduplicate == "genome" and genome in seen.genomes) or (
-                    deduplicate == "encoded" and encoded in seen.encodings
-                )
-                seen.lengths.append(len(sequence))
-                seen.ambiguous += codes.count(0)
-                seen.genomes.add(genome)
-                seen.encodings.add(encoded)
-                if not duplicate:
+                codes = encode(sequence)
+                if seen.add(genome, codes, length, deduplicate):
                     kept = np.frombuffer(codes[:letters_kept], np.uint8)
-                    codes_file.append(kept)
-                    seen.kept += 1
-                    of_record = (accession, len(sequence), genome.hex(), offset, len(kept))
-                    rows.append((name, label, *of_record))
-                    offset += len(kept)
+                    writer.append(kept)
+                    digest, letters = genome.hex(), len(kept)
+                    rows.append((name, label, accession, len(codes), digest, offset, letters))
+                    offset += letters
             summaries.append(seen.row(name, label))
     report, table = pd.DataFrame(summaries), pd.DataFrame(rows, columns=RECORD_COLUMNS)
     with atomic(output / "records.tsv") as temporary:
