@@ -47,7 +47,11 @@ class Experiment:
         self.name: str = self.settings["experiment"]
         self.title: str = self.settings["title"]
         for name, dataset in self.datasets.items():
-            kind_of(dataset).load("settings").check(name, dataset, self.error)
+            try:
+                kind_of(dataset).load("settings").check(dataset)
+            except InputError as found:
+                where = f"datasets.{name}.{found.where}"
+                raise self.error(where, found.value, found.reason, found.remedy) from None
         for fault in faults(self.settings):
             raise self.error(*fault)
 
