@@ -111,12 +111,6 @@ def test_without_a_key_none_is_sent_and_the_address_may_come_from_the_environmen
     assert all("api_key" not in r and r["email"] == "me@example.org" for r in ncbi.requests)
 
 
-def test_max_records_takes_the_first_that_are_listed(ncbi, tmp_path):
-    result = fetched(tmp_path, max_records={"FLU": 7, "COLD": 9})
-    assert result["FLU"].keys() == set(list(ncbi.genomes[FLU])[:7])
-    assert result["COLD"] == ncbi.genomes[COLD]
-
-
 def test_no_record_is_lost_whatever_goes_wrong_in_one_download(ncbi, tmp_path, capsys):
     prefixes = ["FA", "FB", "FC", "FD"]
     ncbi.genomes = {f"query {prefix}": genomes(prefix, 105) for prefix in prefixes}
@@ -158,12 +152,6 @@ def test_a_fault_of_a_fetch_is_survived_alone_and_with_a_single_record(ncbi, tmp
     assert fetched(tmp_path) == {"FLU": ncbi.genomes[FLU], "COLD": ncbi.genomes[COLD]}
 
 
-@pytest.mark.parametrize("fault", SEARCH_FAULTS)
-def test_a_fault_of_a_search_is_survived(ncbi, tmp_path, fault):
-    ncbi.plan = {"search": [fault, fault, None, fault]}
-    assert len(fetched(tmp_path)["FLU"]) == 25
-
-
 @pytest.mark.parametrize("fault", LIST_FAULTS)
 def test_after_a_fault_of_a_list_the_search_is_made_again(ncbi, tmp_path, fault):
     ncbi.plan = {"list": [fault, fault]}
@@ -178,21 +166,6 @@ def test_a_stalled_answer_is_given_up_without_a_timeout_for_other_sockets(
     ncbi.hold_at = 1
     assert len(fetched(tmp_path)["FLU"]) == 25
     assert ncbi.held.is_set()
-
-
-def test_the_wait_that_the_server_asks_for_is_kept(ncbi, monkeypatch):
-    client = eutils.Client("someone@example.org")
-    failures = iter([eutils.RetryableFailure("busy", wait=0.5)])
-    begun = []
-
-    def attempt() -> str:
-        begun.append(__import__("time").monotonic())
-        for failure in failures:
-            raise failure
-        return "done"
-
-    assert client.with_retries(attempt) == "done"
-    assert begun[1] - begun[0] >= 0.5
 
 
 def test_a_lasting_failure_ends_after_bounded_tries(ncbi, tmp_path, capfd):
@@ -218,14 +191,6 @@ def test_an_unknown_error_under_400_is_retried_and_no_record_is_called_absent(nc
     assert len(ncbi.of("fetch")) == eutils.MAX_TRIES
     ncbi.plan, ncbi.requests = {"fetch": ["unknown error under 400"]}, []
     assert fetched(tmp_path)["FLU"] == ncbi.genomes[FLU]
-
-
-def test_a_mistake_in_the_arguments_is_not_taken_for_a_dead_server(ncbi):
-    def refuse(**parameters: object) -> None:
-        raise ValueError(f"unexpected {sorted(parameters)}")
-
-    with pytest.raises(ValueError, match="unexpected"):
-        eutils.Client("a@b.c").ask(refuse)
 
 
 @pytest.mark.parametrize("address", ["localhost:8000", "ftp://localhost", "http://[::1", "http:"])
@@ -266,12 +231,6 @@ def test_records_that_do_not_exist_are_named_and_all_others_fetched(ncbi, tmp_pa
     }
 
 
-def test_an_unreachable_server_is_reported(ncbi, tmp_path, monkeypatch):
-    monkeypatch.setenv("ESCALA_EUTILS_URL", "http://127.0.0.1:9")
-    with pytest.raises(InputError, match=r"source\.queries\.FLU.*no answer"):
-        fetched(tmp_path)
-
-
 def test_a_key_that_ncbi_does_not_accept_is_said_without_showing_it(ncbi, tmp_path, monkeypatch):
     answer = json.dumps({"error": "API key invalid", "api-key": KEY, "count": "1"})
     failure = eutils.reported(answer)
@@ -303,15 +262,6 @@ def test_too_many_of_one_day_and_length_are_refused(ncbi, tmp_path, monkeypatch)
     monkeypatch.setattr(search, "PAGE", 20)
     with pytest.raises(InputError, match="25 records of one day and length match"):
         fetched(tmp_path)
-
-
-@pytest.mark.parametrize(("encoding", "line"), [("utf-16", 1), ("latin1", 2)])
-def test_a_list_of_another_encoding_is_refused_with_its_line(ncbi, tmp_path, encoding, line):
-    listing = tmp_path / "flu.txt"
-    listing.write_bytes("FL000003\nFL000004\u00a0\n".encode(encoding))
-    with pytest.raises(InputError, match=f"line {line}.*is not text in UTF-8"):
-        fetched(tmp_path, accessions={"FLU": str(listing)})
-    assert not ncbi.of("fetch")
 
 
 def test_accessions_come_from_a_list_or_a_file_with_or_without_version(ncbi, tmp_path):
@@ -418,16 +368,6 @@ def test_a_lock_gives_the_same_bytes_whatever_is_new(ncbi, tmp_path, monkeypatch
     assert inputs(SOURCE | {"lock": str(lock)}, ["FLU", "COLD"]) == [lock]
 
 
-def test_records_are_written_in_the_order_of_the_lock(ncbi, tmp_path):
-    backwards = {
-        "FLU": dict(reversed(ncbi.genomes[FLU].items())),
-        "COLD": ncbi.genomes[COLD],
-    }
-    lock = lock_of(backwards, tmp_path / "kept.tsv")
-    result = fetched(tmp_path, lock=str(lock), queries=None)
-    assert list(result["FLU"]) == list(backwards["FLU"])
-
-
 def test_a_record_changed_or_withdrawn_since_the_lock_is_named(ncbi, tmp_path):
     lock = lock_of({"FLU": ncbi.genomes[FLU], "COLD": ncbi.genomes[COLD]}, tmp_path / "kept.tsv")
     ncbi.genomes[FLU] = ncbi.genomes[FLU] | {"FL000004.1": genome(777)}
@@ -478,21 +418,6 @@ def test_classes_without_a_query_have_the_one_that_comes_with_escala(ncbi, tmp_p
     with pytest.raises(InputError, match=r"source\.queries\.MUMPS.*neither a query nor"):
         acquire(source, ["MERS", "MUMPS"], tmp_path / "out", tmp_path / "lock.tsv")
     assert len(ncbi.requests) == requests
-
-
-def test_the_rate_of_ncbi_is_lifted_for_nobody_else_than_a_mirror(ncbi, monkeypatch):
-    """Bio.Entrez waits until long enough after the time it keeps in `_open.previous`."""
-    monkeypatch.setattr(Entrez._open, "previous", 4e9)
-    with eutils.Client("a@b.c")._configured():
-        assert Entrez._open.previous == 0
-    for address in ("", "https://eutils.ncbi.nlm.nih.gov", "https://eutils.ncbi.nlm.nih.gov:443/"):
-        monkeypatch.setenv("ESCALA_EUTILS_URL", address)
-        monkeypatch.setattr(Entrez._open, "previous", 4e9)
-        client = eutils.Client("a@b.c")
-        with client._configured():
-            assert Entrez._open.previous == 4e9
-            assert Entrez.max_tries == 1, "each further try goes through the rate limit"
-        assert Entrez.max_tries > 1
 
 
 @pytest.mark.parametrize(("key", "least"), [(KEY, 0.1), (None, 0.37)])

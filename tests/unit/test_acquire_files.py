@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import io
 import lzma
 import tracemalloc
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,20 +57,6 @@ def test_every_permitted_name_is_read(genomes, suffix, ending, packed, kind):
     assert content(output / "X.fasta") == [("A1 first", "ACGT"), ("A2", "acgtn")]
 
 
-def test_the_lock_names_every_record_by_the_digest_of_its_upper_case_letters(genomes):
-    taken(genomes, classes=("Y", "X"))
-    lock = pd.read_csv(genomes.parent / "lock.tsv", sep="\t", keep_default_na=False)
-    assert list(lock.columns) == ["class", "accession", "length", "sha256"]
-    assert list(zip(lock["class"], lock["accession"], lock["length"], strict=True)) == [
-        ("Y", "B1", 4),
-        ("X", "A1", 4),
-        ("X", "A2", 5),
-    ]
-    assert list(lock["sha256"]) == [
-        hashlib.sha256(letters).hexdigest() for letters in (b"ACGT", b"ACGT", b"ACGTN")
-    ]
-
-
 def test_the_folder_may_be_named_by_a_variable(genomes, monkeypatch):
     monkeypatch.setenv("SOME_GENOMES", str(genomes.parent))
     source = {"type": "files", "folder": "${SOME_GENOMES}/genomes"}
@@ -87,11 +71,6 @@ def test_an_unset_variable_is_named(genomes, monkeypatch, value):
         monkeypatch.setenv("NO_GENOMES", value)
     with pytest.raises(InputError, match=r"source\.folder.*NO_GENOMES is not set"):
         taken(Path("$NO_GENOMES"))
-
-
-def test_a_missing_folder_is_refused(genomes):
-    with pytest.raises(InputError, match=r"source\.folder: .*no such folder"):
-        taken(genomes / "elsewhere")
 
 
 def test_a_class_without_a_file_is_refused(genomes):
@@ -176,14 +155,6 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(genomes, monkeypatch, cont
         assert tracemalloc.get_traced_memory()[1] < 20 * fasta.RECORD_LETTERS
     finally:
         tracemalloc.stop()
-
-
-def test_a_failure_leaves_an_earlier_dataset_as_it_was(genomes):
-    output = taken(genomes)
-    (genomes / "Y.fa").write_bytes(b"")
-    with pytest.raises(InputError):
-        taken(genomes)
-    assert content(output / "Y.fasta") == [("B1", "ACGT")]
 
 
 @pytest.mark.parametrize(

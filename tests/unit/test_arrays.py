@@ -10,12 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from escala.core.errors import InputError
 from escala.data.base import Arrays
 from escala.data.encode import reverse_complement
 from escala.data.genomes import arrays
 from escala.data.genomes.prepare.fasta import encode_classes
-from escala.data.writer import ArrayWriter
 
 # NA and 1 are names that a reader of CSV may take for something else.
 CLASSES = ["NA", "1", "B"]
@@ -160,26 +158,12 @@ def test_the_description_matches_the_files(source, tmp_path, order):
     assert data["train_labels"].dtype == data["test_labels"].dtype == np.int64
 
 
-def test_every_label_belongs_to_its_row(source, tmp_path):
-    data = prepared(source, tmp_path, features="sequence")
-    labels = pd.read_csv(source / "records.tsv", sep="\t")["label"]
-    known = dict(zip(map(bytes, genomes_of(source)), labels, strict=True))
-    for side in ("train", "test"):
-        assert [known[bytes(row)] for row in data[side]] == data[f"{side}_labels"].tolist()
-
-
 def test_the_seed_of_the_split_decides_the_test_rows(source, tmp_path):
     one, again, other = (
         prepared(source, tmp_path / str(i), seed=s) for i, s in enumerate((4, 4, 5))
     )
     assert one["description"] == again["description"]
     assert digests(one["test"]) != digests(other["test"])
-
-
-def test_too_few_rows_are_refused_and_nothing_is_written(source, tmp_path):
-    with pytest.raises(InputError, match="too few for SMOTEN"):
-        prepared(source, tmp_path / "out", neighbours=9)
-    assert not list((tmp_path / "out").iterdir())
 
 
 def test_smoten_makes_the_rows_asked_for(source, tmp_path):
@@ -243,19 +227,3 @@ def test_groups_stay_whole_and_a_class_of_one_group_is_trained_on(source, tmp_pa
         method="none",
     )
     assert set(names[left_out["test_genomes"]]) == {"B.2"}
-
-
-def test_memory_is_bounded_whatever_the_rows(source, tmp_path, monkeypatch):
-    """No block that is read or written is larger than the bound."""
-    sizes = []
-    append = ArrayWriter.append
-
-    def watched(self, block):
-        sizes.append(block.nbytes)
-        append(self, block)
-
-    monkeypatch.setattr(ArrayWriter, "append", watched)
-    monkeypatch.setattr(arrays.windows.blocks, "__defaults__", (4 * LENGTH,))
-    prepared(source, tmp_path, method="none")
-    assert max(sizes) == 4 * LENGTH
-    assert sum(sizes) == sum(COUNTS) * LENGTH

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,12 +108,6 @@ def test_either_strand_and_case_is_familiar_and_what_is_strange_is_flagged(run):
     assert set(table.loc[~flagged, "likeness"]) == {"familiar"}
 
 
-def test_a_gzipped_file_is_read_and_a_very_long_record_is_sampled(run):
-    long = "".join(np.random.default_rng(1).choice(list("ACGT"), 20_000))
-    table = predicted(run, gzip.compress(f">long\n{long}\n".encode()), "query.fasta.gz")
-    assert table.loc["long", "windows"] == queries.WINDOWS
-
-
 def test_a_very_long_record_is_sampled_evenly(run):
     half = LENGTH * queries.WINDOWS
     row = predicted(run, f">long\n{'A' * half}{'C' * half}\n").loc["long"]
@@ -196,18 +189,6 @@ def test_a_name_that_is_not_utf_8_is_written_with_escapes(run, monkeypatch):
     assert (run / "out.tsv").read_text().splitlines()[1].startswith("caf\\udce9.png\t")
 
 
-def test_a_model_of_numbers_predicts_the_mean_over_the_pieces(run, monkeypatch):
-    judge(monkeypatch, "tiles", lambda codes: (codes == 1).sum(axis=1, dtype=np.float32))
-    model = replace(classify.load(run), classes=[])
-    monkeypatch.setattr(classify, "load", lambda folder: model)
-    (run / "query.fasta").write_text(">a\n" + "A" * LENGTH + "C" * LENGTH)
-    table = classify.predict(
-        KINDS["genomes"], run / "query.fasta", run, None, 0.05, run / "out.tsv"
-    )
-    assert table["predicted"].tolist() == [LENGTH / 2]
-    assert set(table) == {"accession", "letters", "shorter_than_rows", "windows", "predicted"}
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -244,11 +225,6 @@ def test_a_model_of_rows_that_were_cut_otherwise_is_refused(run, monkeypatch, wi
     monkeypatch.setattr(classify, "load", lambda folder: model)
     with pytest.raises(InputError, match=f"model.json: '{key}': is missing"):
         predicted(run, ">a\nACGT\n")
-
-
-def test_rows_may_be_cut_as_a_dataset_may_ask_for():
-    window = KINDS["genomes"].declared["settings"]["properties"]["window"]["properties"]
-    assert window["method"]["enum"] == list(queries.WINDOW_METHODS)
 
 
 def test_a_workload_may_show_its_predictions_in_columns_of_its_own(run, monkeypatch):

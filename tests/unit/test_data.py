@@ -124,12 +124,6 @@ def test_an_array_that_differs_from_its_description_is_refused(split, array):
         Arrays(split)
 
 
-def test_numbers_of_the_other_byte_order_are_refused(split):
-    np.save(split / "test_words.npy", np.zeros((3, 6), ">i4"))
-    with pytest.raises(InputError, match=r"test_words\.npy.*int32"):
-        Arrays(split)
-
-
 @pytest.mark.parametrize(
     "description",
     [

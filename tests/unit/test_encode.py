@@ -26,10 +26,6 @@ def test_every_letter_has_the_code_of_its_character(text):
     assert list(encode(letters(text))) == codes_of(text)
 
 
-def test_both_cases_and_both_alphabets():
-    assert list(encode(letters("ACGTUacgtu"))) == [1, 2, 3, 4, 4, 1, 2, 3, 4, 4]
-
-
 def test_letters_that_only_look_or_fold_like_nucleotides_have_no_code():
     # Full-width A, Cyrillic a and c, a with an accent.
     assert list(encode(letters("\uff21\u0430\u0441\u00e0N*"))) == [0] * 6

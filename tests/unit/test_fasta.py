@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ LENGTH = 6
 # X: a2 is a1 in other letters' case, a3 has its first six letters, a4 is a1 once more.
 X = ">a1 first\nACGTAC\nGTNN\n>a2\nacgtacgtnn\n>a3\nACGTACTT\n>a4\nACGTACGTNN\n>a5\nRYKMacg-.\n"
 Y = ">b1\nUUGGCCAA\n"
-OUTPUTS = ["classes.csv", "codes.npy", "records.tsv"]
 
 
 def write(folder: Path, **files: str | bytes) -> Path:
@@ -87,13 +85,6 @@ def test_the_counts_of_a_class_are_those_made_by_hand(tmp_path):
     assert report.loc["Y", "ambiguous_fraction"] == 0
 
 
-def test_a_genome_is_named_by_the_digest_of_its_upper_case_letters(tmp_path):
-    table = pd.read_csv(encoded(tmp_path, "none") / "records.tsv", sep="\t", index_col="accession")
-    assert table.loc["a2", "genome"] == hashlib.sha256(b"ACGTACGTNN").hexdigest()
-    assert table.loc["a1", "genome"] == table.loc["a2", "genome"] != table.loc["a3", "genome"]
-    assert table["length"].to_dict() == {"a1": 10, "a2": 10, "a3": 8, "a4": 10, "a5": 9, "b1": 8}
-
-
 @pytest.mark.parametrize(
     ("bad", "value", "reason", "remedy"),
     [
@@ -130,16 +121,3 @@ def test_a_bad_file_is_refused_and_nothing_is_written(tmp_path, bad, value, reas
     assert reason in caught.value.reason
     assert remedy in caught.value.remedy
     assert not output.exists() or not list(output.iterdir())
-
-
-def test_a_failure_leaves_earlier_results_as_they_were(tmp_path, monkeypatch):
-    data = encoded(tmp_path, "none")
-    before = {name: (data / name).read_bytes() for name in OUTPUTS}
-
-    def full(*_args, **_keywords):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
-    with pytest.raises(OSError, match="no space"):
-        encode_classes(tmp_path / "sequences", ["X", "Y"], LENGTH, "none", data)
-    assert {path.name: path.read_bytes() for path in data.iterdir()} == before

@@ -9,21 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-import yaml
-from Bio import motifs
 from Bio.Seq import Seq
 
 from escala.cache.sources import sources
 from escala.core.errors import InputError
 from escala.data.base import Arrays, Spec
-from escala.data.motifs import arrays, settings
+from escala.data.motifs import arrays
 from escala.data.motifs.motif import TAL1, read_motif
 from escala.data.motifs.queries import queries
 from escala.data.motifs.sequences import one_hot
 from escala.data.motifs.simulate import ADDED, BACKGROUND, KEPT, chance_sites, sequences
-from escala.experiment import Experiment
 from escala.workloads.tal1_cnn import model
-from tests.conftest import ROOT
 
 ALPHABET = "ACGT"
 SETTINGS = {"filters": 16, "width": 15}
@@ -86,26 +82,6 @@ def test_instances_follow_the_matrix_on_both_strands():
     assert texts.count(forward) / len(texts) == pytest.approx(exact / 2, abs=0.05)
 
 
-def test_sites_are_those_that_biopython_finds():
-    """A window fits where its log-odds are finite, on either strand."""
-    matrix = TAL1[3:8]
-    letters, _ = sequences(matrix, 300, 40, np.random.default_rng(2))
-    motif = motifs.Motif(
-        alphabet=ALPHABET,
-        counts={letter: list(matrix[:, number]) for number, letter in enumerate(ALPHABET)},
-    )
-    pssm = motif.counts.normalize().log_odds()
-    fits = [
-        any(
-            np.isfinite(strand.calculate(Seq(text_of(row)))).any()
-            for strand in (pssm, pssm.reverse_complement())
-        )
-        for row in letters
-    ]
-    np.testing.assert_array_equal(chance_sites(letters, matrix), fits)
-    assert 0 < sum(fits) < len(fits)
-
-
 def test_a_split_is_drawn_anew_by_its_seed_and_no_two_sides_are_alike(tmp_path):
     described = {}
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
@@ -121,12 +97,6 @@ def test_a_split_is_drawn_anew_by_its_seed_and_no_two_sides_are_alike(tmp_path):
     assert not (train[:10] == rows["validation"][0][0][:10]).all(axis=(1, 2)).any()
     assert described["one"]["class_means"]["train"] == labels.mean()
     assert 0 <= described["one"]["chance_sites"] <= 1
-
-
-def test_a_side_of_no_rows_is_not_made(tmp_path):
-    rows = {"train": 9, "validation": 0, "test": 5}
-    arrays.prepare("d", SIMULATED | {"rows": rows}, 1, {}, tmp_path)
-    assert Arrays(tmp_path).sides == ("train", "test")
 
 
 @pytest.mark.parametrize(
@@ -296,13 +266,6 @@ def test_a_sequence_with_and_without_the_motif_is_refused(tmp_path, other):
     assert not (tmp_path / "dataset.json").exists()
 
 
-@pytest.mark.parametrize("name", ["none.fa", "none.fa.gz"])
-def test_a_missing_fasta_file_is_refused_by_its_path(tmp_path, name):
-    inputs = {"negative": tmp_path / name, "positive": fasta(tmp_path / "p.fa", ["ACGTACGT"] * 9)}
-    with pytest.raises(InputError, match=rf"{name}.*no such file"):
-        arrays.prepare("d", READ, 1, inputs, tmp_path)
-
-
 def test_queries_are_encoded_as_the_rows_were(tmp_path):
     description = arrays.prepare("d", SIMULATED, 1, {}, tmp_path)
     path = fasta(tmp_path / "q.fa", ["ACGTN" * 12])
@@ -312,29 +275,6 @@ def test_queries_are_encoded_as_the_rows_were(tmp_path):
     np.testing.assert_array_equal(query.inputs[0], one_hot(codes))
     with pytest.raises(InputError, match="has 5 letters"):
         list(queries(fasta(tmp_path / "r.fa", ["ACGTN"]), description))
-
-
-def test_the_experiment_is_whole_and_its_files_are_part_of_what_is_prepared(monkeypatch, tmp_path):
-    file = ROOT / "experiments" / "motif" / "tal1.yaml"
-    found = Experiment(yaml.safe_load(file.read_text()), file)
-    [name] = found.datasets
-    dataset = found.datasets[name]
-    assert (settings.size(dataset).train_rows, settings.size(dataset).values) == (12800, 2000)
-    assert settings.prepared_from(dataset, tmp_path) == {}
-    assert settings.preparation(dataset)["rows"] == {
-        "train": 12800,
-        "validation": 3200,
-        "test": 4000,
-    }
-    monkeypatch.setenv("OWN", "/own")
-    own = dataset | {"source": {"type": "fasta", "positive": "$OWN/p.fa", "negative": "n.fa"}}
-    paths = settings.prepared_from(own, tmp_path)
-    assert paths == {"positive": Path("/own/p.fa"), "negative": Path("n.fa")}
-    motif = dataset["source"] | {"motif": {"path": "$OWN/m", "format": "meme"}}
-    assert settings.prepared_from(dataset | {"source": motif}, tmp_path) == {
-        "motif": Path("/own/m")
-    }
-    assert settings.preparation(dataset | {"source": motif})["motif"] == "meme"
 
 
 @pytest.fixture(scope="module")

@@ -138,13 +138,6 @@ class TestPrepared:
                 np.testing.assert_array_equal(found, stored[numbers])
                 assert found.dtype == stored.dtype.newbyteorder("=")
 
-    def test_a_class_for_each_pixel(self):
-        np.save("masks.npy", WORDS.astype(np.uint8))
-        split = prepared(train={"inputs": {"x": "x.npy"}, "targets": "masks.npy"}, classes=50)
-        counts = split.description["counts"]
-        wanted = np.bincount(WORDS.ravel(), minlength=50)
-        assert [c["train"] + c["test"] for c in counts.values()] == list(wanted)
-
     def test_what_is_missing_is_refused_or_kept(self):
         y = Y.astype(np.float64)
         y[[31, 17]] = np.nan

@@ -108,19 +108,6 @@ def test_links_are_followed_and_what_is_no_data_is_passed_over(photos, tmp_path,
         state(photos)
 
 
-def test_what_cannot_be_read_is_named(photos, tmp_path, monkeypatch):
-    scan, hidden = os.scandir, str(photos / "dog")
-
-    def refused(path):
-        if str(path) == hidden:
-            raise PermissionError(13, "Permission denied", path)
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", refused)
-    with pytest.raises(InputError, match=rf"{hidden}.*cannot be read: Permission denied. Remedy"):
-        identity(photos, tmp_path / "a")
-
-
 def test_a_file_by_itself_and_its_name(tmp_path):
     file = tmp_path / "rows.csv"
     file.write_text("1,2\n")

@@ -6,7 +6,6 @@ import csv
 import shutil
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from itertools import chain, pairwise
 from pathlib import Path
@@ -141,30 +140,6 @@ def test_a_row_is_a_picture_with_all_its_captions(scenes_split):
         np.testing.assert_array_equal(words == PADDING, targets == PADDING)
 
 
-def test_captions_describe_their_scene(scenes_split):
-    found = Arrays(scenes_split)
-    known = found.description["vocabulary"]
-    _, targets = found.gather("test", slice(None))
-    for name, captions in zip(names_of(scenes_split)["test"], targets, strict=True):
-        attribute, thing, action, _, place = name.split()
-        for caption in captions:
-            words = [known[number] for number in caption[: list(caption).index(END)]]
-            assert {thing, scenes.SYNONYMS.get(thing)} & {*words}
-            assert {action, scenes.CONTINUOUS[action]} & {*words}
-            mentioned = {value for values in scenes.PARTS.values() for value in values} & {*words}
-            assert mentioned <= {attribute, thing, action, place}
-
-
-def test_expansions_are_drawn_by_their_weights():
-    random = np.random.default_rng(6)
-    captions = [scenes.caption([0, 0, 0, 0], random) for _ in range(4000)]
-    begins = Counter(caption.split()[0] for caption in captions)
-    # 2 of 12 captions begin with `there`, and 2 with the place, `on`.
-    assert begins["there"] / 4000 == pytest.approx(2 / 12, abs=0.03)
-    assert begins["on"] / 4000 == pytest.approx(2 / 12, abs=0.03)
-    assert begins["a"] / begins["the"] == pytest.approx(3, rel=0.2)
-
-
 def test_the_description_counts_and_scores_the_captions_of_the_grammar(scenes_split):
     described = Arrays(scenes_split).description
     pictures = read_json(scenes_split / "source" / "captions.json")["test"]
@@ -186,16 +161,6 @@ def test_the_description_counts_and_scores_the_captions_of_the_grammar(scenes_sp
     share = sum(name in names["train"] for name in names["test"]) / 200
     assert described["trained_scenes"] == share
     assert len(described["vocabulary"]) < 80
-
-
-def test_the_grammar_is_scored_by_captions_that_are_cut_as_a_models_references_are(tmp_path):
-    few = SIMULATED | {"pictures": {"train": 9, "validation": 1, "test": 9}, "features": 4}
-    described = of_scenes(tmp_path, few, SCENES | {"words": 5})
-    assert described["captions"]["test"]["cut"] > 0
-    pictures = read_json(tmp_path / "source" / "captions.json")["test"]
-    captions = [[text.split()[:4] for text in each["captions"]] for each in pictures]
-    expected = corpus_bleu([rest for _, *rest in captions], [first for first, *_ in captions])
-    assert 0 < described["baselines"]["grammar"]["bleu_4"] == pytest.approx(expected)
 
 
 def test_features_tell_the_object_of_a_scene(scenes_split):
@@ -344,13 +309,6 @@ def test_flickr8ks_pictures_are_divided_by_its_lists(files, tmp_path):
             np.testing.assert_array_equal(row, np.asarray(picture).reshape(-1)[:6])
 
 
-def test_a_byte_order_mark_is_no_part_of_a_name(files, tmp_path):
-    for key in settings.PATHS:
-        files[key].write_text(files[key].read_text(), encoding="utf-8-sig")
-    of_flickr(files, tmp_path / "split")
-    assert names_of(tmp_path / "split") == LISTS
-
-
 def test_only_words_of_training_captions_are_known_and_long_captions_are_cut(files, tmp_path):
     described = of_flickr(files, tmp_path / "split")
     known = described["vocabulary"]
@@ -370,14 +328,6 @@ def test_only_words_of_training_captions_are_known_and_long_captions_are_cut(fil
     few = of_flickr(files, tmp_path / "few", vocabulary=2)
     assert few["vocabulary"] == [*SPECIAL, "a", "dog"]
     assert few["captions"]["train"]["unknown"] == 27
-
-
-def test_the_seconds_of_the_extraction_are_kept_apart_from_the_arrays(files, tmp_path):
-    described = of_flickr(files, tmp_path / "split")
-    found = read_json(tmp_path / "split" / "features" / "extraction.json")
-    assert found["pictures"] == 6
-    assert found["seconds_per_picture"] == found["seconds"] / 6
-    assert not {*found} & {*described}
 
 
 def test_only_other_pictures_or_weights_repeat_the_extraction(files, tmp_path, monkeypatch, capsys):
@@ -406,13 +356,6 @@ def test_only_other_pictures_or_weights_repeat_the_extraction(files, tmp_path, m
     assert is_made() and not is_made()
     Image.new("RGB", (9, 9), "red").save(files["pictures"] / "b.jpg")
     assert is_made()
-
-
-def test_a_vocabulary_that_numbers_cannot_hold_is_refused(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays, "DTYPE", np.int8)
-    monkeypatch.setattr(arrays, "vocabulary", lambda *_: [*SPECIAL, *map(str, range(125))])
-    with pytest.raises(InputError, match="have 129 different words, and 128 can be numbered"):
-        of_flickr(files, tmp_path / "split")
 
 
 def replaced(key: str, old: str, new: str) -> Callable[[dict[str, Path]], None]:
@@ -461,16 +404,6 @@ def test_files_that_do_not_serve_are_refused_before_a_feature_is_computed(
         of_flickr(files, tmp_path / "split")
     assert message in str(refused.value)
     assert not any((tmp_path / "split" / "features").iterdir())
-
-
-def test_weights_with_another_digest_are_refused_with_both(tmp_path):
-    weights = tmp_path / "weights.h5"
-    with pytest.raises(InputError, match=r"weights\.h5': no such file"):
-        vgg16.network(weights, DIGEST, "get it")
-    weights.write_bytes(b"others")
-    refused = f"{sha256_file(weights)}.*is not {DIGEST}.*Remedy: get it"
-    with pytest.raises(InputError, match=refused):
-        vgg16.network(weights, DIGEST, "get it")
 
 
 def test_other_weights_than_those_of_the_training_features_are_refused(
@@ -570,16 +503,6 @@ def test_bleu_is_that_of_nltk(corpus):
     assert [*found.values()] == pytest.approx(np.broadcast_to(expected, 4), rel=1e-9, abs=1e-70)
 
 
-def test_counts_of_an_example():
-    references = [["a", "dog", "runs"], ["the", "dog", "runs", "in", "the", "park"]]
-    found = counts(references, ["the", "the", "the", "dog", "runs"])
-    assert found.dtype == np.int64
-    # `the` counts twice; `the dog`, `dog runs`; `the dog runs`.
-    assert found.tolist() == [4, 2, 1, 0, 5, 4, 3, 2, 5, 6]
-    assert counts(references, []).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 0, 3]
-    assert bleu(np.zeros(10)) == {f"bleu_{n}": 0 for n in range(1, 5)}
-
-
 # Settings.
 
 
@@ -657,8 +580,3 @@ def test_one_list_for_two_sides_is_refused():
     settings.check({"source": {"type": "simulated"}})
     with pytest.raises(InputError, match=r"source\.test.*list of the side train"):
         settings.check({"source": source_of | {"test": FILES["train"]}})
-
-
-def test_the_declaration_lists_every_file(scenes_split):
-    written = {path.name for path in scenes_split.iterdir() if path.is_file()}
-    assert written == {*KINDS["captions"].files, "dataset.json"}

@@ -107,12 +107,6 @@ def test_the_nearest_training_genome_is_the_most_similar_one(block_bytes, dense_
     assert found[-2:].tolist() == [0, 0]
 
 
-def test_a_genome_without_kmers_is_a_cluster_of_its_own():
-    genomes = ["ACGT" * 5, *mutated(1, 2, changes=1), "ACGT" * 5, "N" * 40]
-    found = clusters(sketched(genomes).matrix(), np.zeros(5, int), 0.01)
-    assert found.tolist() == [2, 1, 1, 3, 4]
-
-
 @pytest.mark.parametrize(("threshold", "number"), [(0.95, 1), (np.nextafter(0.95, 1) + 1e-6, 2)])
 def test_a_pair_at_the_threshold_is_linked(threshold, number):
     hashes = [np.arange(20), np.arange(1, 31)]
@@ -124,12 +118,6 @@ def test_a_pair_at_the_threshold_is_linked(threshold, number):
 
 def test_leakage_counts_what_smoten_made_as_near_duplicates():
     assert leakage(np.array([0.5, 0.96, np.nan, 0.1], np.float32), 0.9) == 0.5
-
-
-def test_classes_are_never_linked():
-    genomes = mutated(1, 4, changes=1)
-    labels = np.array([0, 1, 0, 1])
-    assert clusters(sketched(genomes).matrix(), labels, 0.1).tolist() == [1, 1, 1, 1]
 
 
 def test_a_sketch_estimates_the_share_and_either_strand_and_case_is_the_same():
@@ -210,25 +198,11 @@ def test_a_group_file_that_does_not_fit_is_refused(tmp_path, content, value, rea
     assert reason in caught.value.reason
 
 
-@pytest.mark.parametrize(("encoding", "line"), [("utf-16", 1), ("latin1", 2)])
-def test_a_group_file_of_another_encoding_is_refused_with_its_line(tmp_path, encoding, line):
-    path = tmp_path / "groups.tsv"
-    path.write_text("accession\tclass\tgroup\na\tX\tgr\xfcn\n", encoding=encoding)
-    with pytest.raises(InputError, match=f"line {line}.*is not text in UTF-8"):
-        read_groups(path, RECORDS)
-
-
 def test_groups_come_before_lineages_and_lines_may_end_as_a_spreadsheet_ends_them(tmp_path):
     path = tmp_path / "groups.tsv"
     head = "accession\tclass\tgroup\tlineage\r\n"
     path.write_text(head + "".join(f"{n}\t{c}\t{c}.{n}\tL\t\r\n" for n, c in ("aX", "bX")))
     assert read_groups(path, RECORDS.iloc[:2]).tolist() == ["X.a", "X.b"]
-
-
-def test_a_group_file_may_call_groups_lineages_and_hold_more(tmp_path):
-    path = tmp_path / "lineages.tsv"
-    path.write_text("accession\tclass\tlineage\nb\tX\tl2\na\tX\tl1\nNA\tY\tm\nz\tX\tl1\n")
-    assert read_groups(path, RECORDS).tolist() == ["l1", "l2", "m"]
 
 
 @pytest.mark.real_data

@@ -14,7 +14,6 @@ from imblearn.metrics.pairwise import ValueDifferenceMetric
 from imblearn.over_sampling import SMOTEN
 from sklearn.preprocessing import OrdinalEncoder
 
-from escala.core.errors import InputError
 from escala.data.genomes.prepare.smoten import (
     Columns,
     Metric,
@@ -212,16 +211,6 @@ def test_the_nearest_are_within_reach_whatever_the_errors(seed, rows, count, apa
     assert set(np.argsort(exact)[:count]) <= set(reach)
 
 
-@pytest.mark.parametrize("alphabet", [[0, 255], [7, 100, 101, 254], range(256)])
-def test_any_codes_of_one_byte_will_do(alphabet):
-    alphabet = np.array(alphabet, np.uint8)
-    X, y = random_rows(6, [700, 60], 60, len(alphabet))
-    X = alphabet[X]
-    assert set(X.ravel()) == set(alphabet)
-    assert not tied(X, y, 1, 6)
-    assert_same(X, y, {1: 120})
-
-
 @pytest.mark.parametrize("k", [1, 11, 300])
 def test_neighbours_may_be_all_the_others_and_more_than_a_byte_counts(k):
     X, y = random_rows(7, [k + 9, k + 1], 40, 3)
@@ -269,15 +258,3 @@ def test_memory_is_bounded(block_bytes, tmp_path):
         tracemalloc.stop()
     assert rows == 1600
     assert block_bytes / 4 < peak < block_bytes + 100 * len(X) + 8 * 1000 * 5 * 5
-
-
-def test_codes_are_counted_where_a_byte_would_not_hold_the_count():
-    X, _ = random_rows(11, [1000], 7, 3)
-    counts = value_counts(X, np.arange(1, 1000), np.arange(4, dtype=np.uint8), MIB)
-    expected = [np.bincount(column, minlength=4) for column in X[1:].T]
-    np.testing.assert_array_equal(counts, expected)
-
-
-def test_tables_that_do_not_fit_into_the_memory_are_refused():
-    with pytest.raises(InputError, match="take 24 bytes"):
-        new_rows(np.zeros((20, 3), np.uint8), np.repeat([0, 1], 10), {1: 12}, 5, 5, block_bytes=23)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import tempfile
 from pathlib import Path
@@ -21,8 +20,6 @@ from escala.data.tabular import arrays, source, table
 from escala.data.tabular.queries import queries
 from escala.data.tabular.values import class_name, ordered
 
-#: Without the time of packing, which would make the names of tests change.
-PACKED = gzip.compress(b"1,2,x\n" * 99, mtime=0)
 PREPARATION = {
     "provenance": "csv",
     "missing": "refuse",
@@ -70,15 +67,6 @@ def test_what_is_written_by_the_csv_module_is_read_back(tmp_path_factory, rows, 
     assert features == (["x", "y"] if header else ["feature-1", "feature-2"])
     np.testing.assert_array_equal(values, [row[:2] for row in rows])
     assert labels == [row[2].strip() for row in rows]
-
-
-def test_missing_values_are_not_numbers_and_gzip_is_read(tmp_path):
-    path = tmp_path / "t.csv.gz"
-    with gzip.open(path, "wt") as handle:
-        handle.write("1,?,x\n,NA,y\n2,3,NAB\n")
-    _, values, labels = read(path)
-    np.testing.assert_array_equal(values, [[1, np.nan], [np.nan, np.nan], [2, 3]])
-    assert labels == ["x", "y", "NAB"]
 
 
 WORDS = ["", " ", "NA", "na", " NA ", "N/A", "n/a", "#N/A", "<NA>", "NaN", "-nan", "null", "NULL",
@@ -191,30 +179,6 @@ def test_what_is_no_table_is_refused_with_its_place(file, text, value, reason):
     assert reason in caught.value.reason
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "reason", "remedy"),
-    [
-        ("no.csv", None, "no such file", "name an existing file"),
-        (".", None, "is a directory", "name a file in it"),
-        ("t.csv.gz", PACKED[:-9], "truncated", "copy the file again"),
-        ("t.csv.gz", PACKED[:9] + b"xxx", "damaged", "copy the file"),
-        ("t.csv", "1,2,x\n".encode("utf-16"), "is not text in UTF-8 but in UTF-16", "iconv"),
-        ("t.csv", "1,2,x\n3,4,é\n".encode("latin1"), "LATIN1, it seems", "iconv"),
-        ("t.csv", b"PK\3\4" + bytes(99), "is a zip archive or a spreadsheet", "unpack or export"),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_refused_with_a_remedy_for_its_cause(
-    tmp_path, name, content, reason, remedy
-):
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        read(path)
-    assert caught.value.where == path
-    assert reason in caught.value.reason and remedy in caught.value.remedy
-
-
 def test_classes_are_in_the_order_of_numbers_or_of_letters():
     assert ordered(["10", "9", "2.5"], "t") == ["2.5", "9", "10"]
     assert ordered(["b", "a", "10"], "t") == ["10", "a", "b"]
@@ -313,16 +277,6 @@ def test_a_missing_class_is_treated_as_missing_says(prepared, tmp_path, capsys, 
     assert (
         "1 of 40 rows" in (said := capsys.readouterr().out) and "1 of them without a class" in said
     )
-
-
-def test_words_that_name_a_class_and_stand_for_a_missing_one_have_a_way_out(prepared, tmp_path):
-    text = "u,v,pain\n" + "".join(f"{n % 7},{n % 5},{('none', 'mild')[n % 2]}\n" for n in range(40))
-    with pytest.raises(InputError, match=r"'mild': fewer than two classes") as caught:
-        prepared(text)
-    assert "none" in caught.value.remedy
-    again(tmp_path)
-    _, description = prepared(text.replace("none", "no pain"))
-    assert description["classes"] == ["mild", "no pain"]
 
 
 def test_a_first_line_of_words_for_missing_values_may_be_a_header(prepared, tmp_path):

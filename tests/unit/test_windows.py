@@ -77,16 +77,6 @@ def test_random_pieces_are_reproducible_and_inside_their_genome(sequences, per_g
     assert (rows == again).all()
 
 
-def test_random_pieces_begin_anywhere_and_the_seed_decides():
-    genomes = Genomes(["ACGT" * 5] * 40)
-    setting = {"method": "random", "per_genome": 5, "reverse_complement": False}
-    one, other = (
-        windows(genomes.numbers, genomes.letters, LENGTH, setting, seed) for seed in (1, 2)
-    )
-    assert set(one["begin"]) == set(range(13))
-    assert (one != other).any()
-
-
 @settings(deadline=None)
 @given(texts, st.sampled_from(["start", "random", "tiles"]))
 def test_both_strands_are_a_row_and_its_reverse_complement(sequences, method):
@@ -118,12 +108,3 @@ def test_windows_to_balance_with_begin_within_the_letters_given(within, begins):
     rows["reverse"][0] = True
     strands = random_windows(rows, genomes.letters, LENGTH, 201, within, 1)["reverse"]
     assert 50 < strands.sum() < 150, "both strands, where the rows hold both"
-
-
-def test_where_genomes_are_more_than_windows_the_seed_says_which_give_one():
-    rows = windows(np.arange(50), np.full(50, 90), LENGTH, START, 0)
-    drawn = [
-        random_windows(rows, np.full(50, 90), LENGTH, 5, None, seed)["genome"] for seed in (1, 2)
-    ]
-    assert set(drawn[0]) != set(drawn[1])
-    assert [len(set(genomes)) for genomes in drawn] == [5, 5]
