@@ -51,7 +51,6 @@ KNOBS = {
     "slowdown": [],
     "shares": None,
     "dense_exchange": "allreduce",
-    "exchange_rates": None,
     "accumulation": 1,
     "device": "auto",
     "products": "float32",

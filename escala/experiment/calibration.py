@@ -52,7 +52,7 @@ _LEAST, _MOST, _NUMBERS = 0.75, 1.5, 3
 #: Share of the expected training rows that a split surely has.
 _SURE = 0.9
 #: Knobs that the cost model applies itself, or that slow ranks on purpose.
-_APPLIED = ("accumulation", "compression", "dense_exchange", "exchange_rates", "sparse_as_dense")
+_APPLIED = ("accumulation", "compression", "dense_exchange", "sparse_as_dense")
 _ON_PURPOSE = ("slowdown", "busy_neighbours", "shares", "shard", "timeline")
 #: Knobs that change the time of a collective.
 _OF_COLLECTIVES = ("yield_when_idle", "eager_limit_mib", "cycle_time_ms", "communication")

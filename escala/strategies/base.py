@@ -168,8 +168,7 @@ class Strategy(ABC):
         """Return the sums of the gradients over all ranks.
 
         Where the optimizer sums them, they are returned as they are. For a gradient that is
-        `Factors`, the factors of all ranks' rows are returned; for `OwnRows` among these, only the
-        columns of inputs that belong to this rank's rows of the kernel (`own_columns`).
+        `Factors`, the factors of all ranks' rows are returned.
 
         A strategy that `gathers` also takes, as `sums`, an object
         `escala.strategies.shared.shared_memory.Sums`. It then sums the gradients of its variables.
@@ -190,39 +189,8 @@ class Strategy(ABC):
     def gathered(self, values: tf.Tensor, name: str) -> tf.Tensor:
         """Return a tensor of all ranks, one below the other in the order of the ranks.
 
-        It needs a strategy that `gathers`, as the next two methods do. Every rank must call it,
-        with the same name; ranks may have different numbers of rows.
-        """
-        return values
-
-    def own_columns(
-        self, values: tf.Tensor, sizes: Sequence[int], name: str
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return this rank's columns of a matrix of all ranks, and the rows of each rank.
-
-        Parameters
-        ----------
-        values : the rows of this rank with all columns, (rows, sum of sizes).
-        sizes : number of consecutive columns of each rank.
-
-        Returns
-        -------
-        A tensor (rows of all ranks, own columns), rows in the order of the ranks; int32 (ranks,).
-        """
-        import tensorflow as tf
-
-        return values, tf.shape(values)[:1]
-
-    def own_rows(
-        self, values: tf.Tensor, counts: tf.Tensor, sizes: Sequence[int], name: str
-    ) -> tf.Tensor:
-        """Return this rank's rows of a matrix of all ranks with all columns; undo `own_columns`.
-
-        Parameters
-        ----------
-        values : the columns of this rank, (rows of all ranks, own columns).
-        counts : rows of each rank, int32 (ranks,).
-        sizes : number of consecutive columns of each rank.
+        It needs a strategy that `gathers`. Every rank must call it, with the same name; ranks may
+        have different numbers of rows.
         """
         return values
 

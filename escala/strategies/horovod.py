@@ -86,55 +86,17 @@ class Horovod(Strategy):
         Only the inputs, by far the larger factor, are compressed. Errors may be too small for 16
         bits. Products are summed in the kernel's own type.
         """
-        from escala.strategies.shared.divided import partition
-        from escala.strategies.shared.factors import Exchanged, InMemory, OwnRows
+        from escala.strategies.shared.factors import Exchanged, InMemory
 
         if isinstance(factors, (Exchanged, InMemory)):
             return factors
         inputs, form = self._compression.compress(factors.inputs)
-        if isinstance(factors, OwnRows):
-            sizes = partition(inputs.shape[1], self._hvd.size())
-            inputs, _ = self.own_columns(inputs, sizes, f"{name}{INPUTS}")
-        else:
-            inputs = self.gathered(inputs, f"{name}{INPUTS}")
+        inputs = self.gathered(inputs, f"{name}{INPUTS}")
         output_gradients = self.gathered(factors.output_gradients, name)
         return Exchanged(self._compression.decompress(inputs, form), output_gradients)
 
     def gathered(self, values, name):
         return self._hvd.allgather(values, name=name)
-
-    def own_columns(self, values, sizes, name):
-        import tensorflow as tf
-
-        # Each rank is sent a matrix as wide as its part, whatever the rows. So what a rank receives
-        # is the rows of one matrix.
-        blocks = tf.split(values, list(sizes), axis=1)
-        numbers = tf.shape(values)[0] * tf.constant(sizes, tf.int32)
-        received, counts = self._exchanged(blocks, numbers, name)
-        own = sizes[self._hvd.rank()]
-        return tf.reshape(received, (-1, own)), counts // own
-
-    def own_rows(self, values, counts, sizes, name):
-        import tensorflow as tf
-
-        rank = self._hvd.rank()
-        received, _ = self._exchanged([values], counts * sizes[rank], name)
-        rows = counts[rank]
-        blocks = tf.split(received, rows * tf.constant(sizes, tf.int32), num=len(sizes))
-        of_ranks = zip(blocks, sizes, strict=True)
-        return tf.concat([tf.reshape(block, (rows, size)) for block, size in of_ranks], axis=1)
-
-    def _exchanged(self, blocks, numbers, name):
-        """Send each rank so many numbers of some matrices, row by row.
-
-        Returns
-        -------
-        The numbers received, in the order of the ranks, and how many each sent.
-        """
-        import tensorflow as tf
-
-        flat = tf.concat([tf.reshape(block, [-1]) for block in blocks], axis=0)
-        return self._hvd.alltoall(flat, splits=numbers, name=name)
 
     def summed(self, values, name):
         import tensorflow as tf

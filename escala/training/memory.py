@@ -171,7 +171,7 @@ def require(
     )
     replicas = place.processes_per_node * len(place.ranks)
     rows = rows[place.node * replicas :][:replicas]
-    shared = [variable for each in state.shared for variable in (each.kernel, each.own)]
+    shared = [variable for each in state.shared for variable in (each.kernel, each.local)]
     footprint = Footprint.of(model, optimizer, state.updated, shared)
     needed = node_bytes(
         footprint,

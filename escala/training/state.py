@@ -1,4 +1,4 @@
-"""All variables that the steps of a process change: of the model, of the optimizer, and parts."""
+"""All variables that the steps of a process change: of the model, and of the optimizer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from escala.strategies import Strategy, costs
-from escala.strategies.shared.divided import Divided, noted_variables
 from escala.strategies.shared.factors import Factors, InMemory, takes_factors
-from escala.strategies.shared.shared_memory import Sums
+from escala.strategies.shared.shared_memory import SharedKernel, Sums, noted_variables
 
 #: The prefix of the name of an optimizer's variable in the exchange that gathers its parts.
 _OPTIMIZER = "optimizer/"
@@ -19,45 +18,47 @@ _OPTIMIZER = "optimizer/"
 class State:
     """The variables of model and optimizer, some of them divided among the ranks.
 
-    Of a `Divided` kernel a rank updates its own rows, and the optimizer has variables for these
-    only. Such variables are gathered where they leave the process, so a checkpoint has the same
-    content as one of a run without divided kernels.
+    Of a shared kernel a rank updates some rows, and the optimizer has variables for these only.
+    Such variables are gathered where they leave the process, so a checkpoint has the same content
+    as one of a run without shared kernels.
 
     Parameters
     ----------
     optimizer : not yet built.
-    divided : kernels of the model.
+    shared : kernels of the model that lie in memory which all ranks of a node share.
     summed : whether ranks that share kernels may sum the gradients of other variables through
         memory, too.
-    factored : kernels whose gradients are factors, divided or not.
+    factored : kernels whose gradients are factors, shared or not.
     """
 
     def __init__(
         self,
         model: tf.keras.Model,
         optimizer: tf.keras.optimizers.Optimizer,
-        divided: Sequence[Divided],
+        shared: Sequence[SharedKernel],
         strategy: Strategy,
         summed: bool = True,
         factored: Sequence[tf.Variable] = (),
     ):
         self.model, self.optimizer = model, optimizer
-        self._divided, self._strategy = divided, strategy
-        of_kernel = {each.kernel.ref(): each for each in divided}
-        self._of_updated = [of_kernel.get(v.ref()) for v in model.trainable_variables]
+        self.shared, self._strategy = shared, strategy
+        by_kernel = {each.kernel.ref(): each for each in shared}
+        self._shared_by_variable = [by_kernel.get(v.ref()) for v in model.trainable_variables]
         #: The variables that the optimizer updates, in the order of the model's trained variables.
         self.updated = [
-            part.own if part else variable
-            for part, variable in zip(self._of_updated, model.trainable_variables, strict=True)
+            kernel.local if kernel else variable
+            for kernel, variable in zip(
+                self._shared_by_variable, model.trainable_variables, strict=True
+            )
         ]
         self.sums = self._sums({variable.ref() for variable in factored}) if summed else None
         with noted_variables(optimizer) as created:
             optimizer.build(self.updated)
-        of_own = {each.own.ref(): each for each in divided}
+        by_rows = {each.local.ref(): each for each in shared}
         self._parts = {
-            variable.ref(): of_own[reference.ref()]
+            variable.ref(): by_rows[reference.ref()]
             for reference, variable in created
-            if reference.ref() in of_own
+            if reference.ref() in by_rows
         }
 
     def _sums(self, factored: Collection) -> Sums | None:
@@ -77,25 +78,20 @@ class State:
         return Sums(others, self._strategy) if few else None
 
     @property
-    def shared(self) -> list[Divided]:
-        """Kernels in memory that all ranks of a node share."""
-        return [each for each in self._divided if each.shared]
-
-    @property
     def changed(self) -> list[tf.Variable]:
         """All variables of this process that a step may change."""
-        own = [each.own for each in self._divided]
-        return [*self.model.variables, *self.optimizer.variables, *own]
+        local = [each.local for each in self.shared]
+        return [*self.model.variables, *self.optimizer.variables, *local]
 
     def begin_step(self, rows: tf.Tensor) -> None:
-        """Begin a step, in which this rank has so many rows: gather the kernels that it reads."""
-        for each in self._divided:
-            each.begin_step(self._strategy, rows)
+        """Begin a step, in which this rank has so many rows: wait for the kernels that it reads."""
+        for each in self.shared:
+            each.begin_step(rows)
 
-    def gather(self) -> None:
-        """Gather all kernels, so that the model's variables are current and equal on all ranks."""
-        for each in self._divided:
-            each.gather(self._strategy)
+    def wait(self) -> None:
+        """Wait until the model's variables are current and equal on all ranks."""
+        for each in self.shared:
+            each.wait()
 
     def exchanged(
         self,
@@ -115,7 +111,7 @@ class State:
         if self.sums:
             before = [each for each in gradients if not isinstance(each, Factors)]
         exchanged = []
-        for gradient, part in zip(gradients, self._of_updated, strict=True):
+        for gradient, part in zip(gradients, self._shared_by_variable, strict=True):
             if isinstance(gradient, InMemory):
                 with tf.control_dependencies(tf.nest.flatten(before, expand_composites=True)):
                     gradient = part.exchanged(gradient)
@@ -129,10 +125,10 @@ class State:
         An update waits for all gradients. Before the last one, it would take the core from the
         backward pass, and copy variables that are still read.
         """
-        own = list(map(self._own_gradient, gradients, self._of_updated, self.updated))
+        own = list(map(self._own_gradient, gradients, self._shared_by_variable, self.updated))
         with tf.control_dependencies(tf.nest.flatten(own, expand_composites=True)):
             self.optimizer.apply_gradients(zip(own, self.updated, strict=True))
-        for gradient, part in zip(gradients, self._of_updated, strict=True):
+        for gradient, part in zip(gradients, self._shared_by_variable, strict=True):
             if part and isinstance(gradient, Factors):
                 part.end_step()
         return self.updated
@@ -140,28 +136,28 @@ class State:
     def _own_gradient(
         self,
         gradient: tf.Tensor | tf.IndexedSlices | Factors,
-        part: Divided | None,
+        kernel: SharedKernel | None,
         variable: tf.Variable,
     ) -> tf.Tensor | tf.IndexedSlices | Factors:
         """Return the gradient of an updated variable in a form that the optimizer takes."""
         if isinstance(gradient, Factors):
             return gradient if takes_factors(self.optimizer, variable) else gradient.product()
-        return gradient[part.rows] if part else gradient
+        return gradient[kernel.rows] if kernel else gradient
 
     def broadcast(self) -> None:
-        """Give every rank the values of rank 0, and of a divided kernel its rows.
+        """Give every rank the values of rank 0, and of a shared kernel its rows.
 
         The optimizer's variables for these rows are left as they are: newly built or restored.
         """
         variables = [*self.model.variables, *self.optimizer.variables]
         self._strategy.broadcast([v for v in variables if v.ref() not in self._parts])
-        for each in self._divided:
-            each.split()
+        for each in self.shared:
+            each.place()
 
     def values(self) -> list[np.ndarray]:
         """Return the values of all variables of model and optimizer, gathered where divided.
 
-        Every process calls this, when the kernels are gathered.
+        Every process calls this, after `wait`.
         """
         values = [variable.numpy() for variable in self.model.variables]
         for number, variable in enumerate(self.optimizer.variables):
@@ -176,5 +172,5 @@ class State:
         for variable, value in zip(variables, values, strict=True):
             part = self._parts.get(variable.ref())
             variable.assign(value[part.rows] if part else value)
-        for each in self._divided:
-            each.split()
+        for each in self.shared:
+            each.place()

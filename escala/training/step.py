@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,15 +14,12 @@ from escala.probes import Recorder
 from escala.strategies import Strategy, costs
 from escala.strategies.base import tensor_names
 from escala.strategies.shared import factors, recompute, sparse
-from escala.strategies.shared.divided import Divided
-from escala.strategies.shared.exchanges import chosen, of_one_rank
+from escala.strategies.shared.exchanges import of_one_rank, selected
 from escala.strategies.shared.shared_memory import SharedKernel
 from escala.training.state import State
 from escala.workloads.dense_operations import dense
 from escala.workloads.models import given
 from escala.workloads.normalisation import over_ranks
-
-log = logging.getLogger("escala")
 
 
 def exchanges(
@@ -51,51 +47,30 @@ def exchanges(
     wanted = knobs["dense_exchange"]
     if wanted == costs.ALLREDUCE:
         return {}
-    nodes, link = strategy.place.nodes, request["link_bits_per_second"]
-    assumed = costs.assumed(nodes, link, knobs["exchange_rates"])
-    if wanted == costs.AUTO and assumed and strategy.place.process == 0:
-        log.info("dense_exchange auto: assumed, not measured here: %s", ", ".join(assumed))
-    rates = costs.rates(
-        strategy.mpi,
-        nodes,
-        link,
-        knobs["cycle_time_ms"],
-        knobs["exchange_rates"],
-    )
     rows = min(request["global_batch"], request["train_rows"])
-    one_node = nodes == 1 and strategy.place.processes == ranks
-    return chosen(model, optimizer, wanted, rows, ranks, rates, one_node, input_of)
+    one_node = strategy.place.nodes == 1 and strategy.place.processes == ranks
+    return selected(model, optimizer, wanted, rows, ranks, one_node, input_of)
 
 
-def divided(
-    model: tf.keras.Model,
-    exchanges: Mapping[tf.keras.layers.Dense, str],
-    strategy: Strategy,
-    ranks: int,
-    rows: int,
-) -> list[Divided]:
-    """Divide the kernels of which each rank updates only its own rows.
+def shared_kernels(
+    exchanges: Mapping[tf.keras.layers.Dense, str], strategy: Strategy, rows: int
+) -> list[SharedKernel]:
+    """Place the kernels that are exchanged through memory there.
 
     Parameters
     ----------
     rows : the most that all ranks have in a step.
     """
-    names = dict(zip(_refs(model), tensor_names(model.trainable_variables), strict=True))
-
-    def divide(layer: tf.keras.layers.Dense, exchange: str) -> Divided:
-        name = names[layer.kernel.ref()]
-        if exchange == costs.SHARED_MEMORY:
-            return SharedKernel.among(name, layer.kernel, strategy, rows)
-        [rank], whole = strategy.place.ranks, exchange != costs.IN_PARTS
-        return Divided.of(name, layer.kernel, rank, ranks, whole)
-
-    return [divide(*each) for each in exchanges.items() if each[1] in costs.OF_OWN_ROWS]
+    return [
+        SharedKernel.among(layer.kernel, strategy, rows)
+        for layer, exchange in exchanges.items()
+        if exchange == costs.SHARED_MEMORY
+    ]
 
 
 def methods(
     model: tf.keras.Model,
     exchanges: Mapping[tf.keras.layers.Dense, str],
-    divided: Sequence[Divided],
     strategy: Strategy,
     input_gradient: str,
     input_of: Callable | None = None,
@@ -107,25 +82,22 @@ def methods(
     input_gradient : the knob of this name.
     input_of : the function of this name of the workload, if it has one.
     """
-    of_kernel = {each.kernel.ref(): each for each in divided}
     names = dict(zip(_refs(model), tensor_names(model.trainable_variables), strict=True))
     kinds = {
         costs.FACTORS: factors.Factors,
-        costs.SHARDED: factors.OwnRows,
         costs.SHARED_MEMORY: factors.InMemory,
     }
     of_inputs = {"tensorflow": factors.input_gradient, "operation": dense.input_gradient}
 
     def method(layer: tf.keras.layers.Dense, exchange: str) -> factors.Method:
-        kernel = layer.kernel.ref()
         # The operation computes with float32 only.
         of_float32 = layer.compute_dtype == "float32"
         gradient = of_inputs[input_gradient if of_float32 else "tensorflow"]
-        if exchange == costs.IN_PARTS:
-            return partial(of_kernel[kernel].computed, strategy, gradient)
         if exchange == costs.RECOMPUTE:
             before = recompute.layers_before(model, layer, input_of)
-            return partial(recompute.computed, names[kernel], before, strategy, gradient)
+            return partial(
+                recompute.computed, names[layer.kernel.ref()], before, strategy, gradient
+            )
         return partial(factors.as_factors, kinds[exchange], gradient)
 
     return {
@@ -299,14 +271,14 @@ def slowed(compute: Callable, factor: float) -> Callable:
     return slow
 
 
-def with_gathered(state: State, compute: Callable) -> Callable:
-    """Return a function that also gathers the kernels that ranks update in parts."""
+def with_shared(state: State, compute: Callable) -> Callable:
+    """Return a function that also waits for the kernels that ranks share."""
 
-    def gather_and_compute(*arguments):
+    def wait_and_compute(*arguments):
         state.begin_step(tf.shape(arguments[0])[0])
         return compute(*arguments)
 
-    return gather_and_compute
+    return wait_and_compute
 
 
 def train_step(

@@ -85,11 +85,11 @@ def train(
         replicas.require_whole_steps(model, request["knobs"]["accumulation"])
         input_of = getattr(work, "input_of", None)
         exchanges = steps.exchanges(model, optimizer, request, strategy, total, input_of)
-        parts = steps.divided(model, exchanges, strategy, total, request["global_batch"])
+        shared = steps.shared_kernels(exchanges, strategy, request["global_batch"])
         state = State(
             model,
             optimizer,
-            parts,
+            shared,
             strategy,
             # Otherwise ranks may gather the rows of a gradient.
             summed=strategy.knobs.get("sparse_as_dense") is True,
@@ -99,7 +99,7 @@ def train(
         row_losses = losses_of_rows(work, settings)
         correct = function_of(work, "correct", steps.most_probable_is_right)
         methods = steps.methods(
-            model, exchanges, parts, strategy, request["knobs"]["input_gradient"], input_of
+            model, exchanges, strategy, request["knobs"]["input_gradient"], input_of
         )
         own = replicas.own_variables(model)
 
@@ -115,7 +115,7 @@ def train(
         compute = steps.with_dense(
             computing(methods, strategy.summed), sparse_exchanges, model.trainable_variables
         )
-        compute = steps.with_gathered(state, compute)
+        compute = steps.with_shared(state, compute)
         recorder = probe and probe.recorder(
             strategy.place.process,
             model.trainable_variables,
@@ -173,7 +173,7 @@ def train(
                 number, make, data, request, strategy, shares, writer, recorder, load
             )
             with clock.time("averaging"):
-                state.gather()
+                state.wait()
                 replicas.average(own, trained, strategy)
             if request["validated_on"]:
                 epoch |= validate(

@@ -56,7 +56,6 @@ _EXCHANGE = {
     "accumulation": 1,
     "compression": "none",
     "dense_exchange": "allreduce",
-    "exchange_rates": None,
     "sparse_as_dense": True,
     "fusion_threshold_mib": None,
     "cycle_time_ms": None,

@@ -49,7 +49,7 @@ from escala.report.figures import common, figure
 from escala.report.findings import predictions as findings
 from escala.runtime.layout import Layout
 from escala.strategies import STRATEGIES
-from escala.strategies.costs import ALLREDUCE, EXCHANGES, IN_PARTS, RECOMPUTE, SHARDED
+from escala.strategies.costs import ALLREDUCE, EXCHANGES, RECOMPUTE
 from tests.conftest import CLASSES, ROOT
 
 FILES = [ROOT / "config.yaml", *sorted((ROOT / "experiments").rglob("*.yaml"))]
@@ -173,8 +173,8 @@ def test_collectives_are_timed_for_each_library_and_network():
         ({}, "hybrid", "by the speed"),
         ({"shard": False}, "horovod-mpi", "do not divide"),
         ({"slowdown": [2]}, "horovod-mpi", "on purpose"),
-        *(({"dense_exchange": name}, "horovod-mpi", None) for name in (*EXCHANGES, "auto")),
-        ({"dense_exchange": "sharded"}, "single", None),
+        *(({"dense_exchange": name}, "horovod-mpi", None) for name in EXCHANGES),
+        ({"dense_exchange": "factors"}, "single", None),
     ],
 )
 def test_what_the_model_does_not_know_is_not_predicted(variant, strategy, reason):
@@ -639,10 +639,8 @@ def test_every_exchange_of_a_dense_layer_is_predicted_as_the_cost_model_computes
     assert row["step_seconds"] == pytest.approx(np.median(expected.steps))
     assert row["predicted_seconds_per_epoch"] == pytest.approx(20 * row["step_seconds"])
     assert row["step_seconds"] != pytest.approx(by_name["sums"]["step_seconds"])
-    # No calibration times an all-to-all, which two of these need, or how long it takes to compute a
-    # layer's input again.
-    extrapolated = (SHARDED, IN_PARTS, RECOMPUTE)
-    assert row["basis"] == ("extrapolated" if exchange in extrapolated else "predicted")
+    # No calibration times how long it takes to compute a layer's input again.
+    assert row["basis"] == ("extrapolated" if exchange == RECOMPUTE else "predicted")
     assert (row["reason"] or "") == "; ".join(expected.extrapolated)
 
 

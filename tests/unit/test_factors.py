@@ -62,7 +62,7 @@ def gradients(model, factored, inputs, labels, input_gradient) -> tuple[tf.Tenso
 @pytest.mark.parametrize("knob", ["tensorflow", "operation"])
 def test_the_knob_chooses_what_computes_the_input_gradient(knob):
     model = virus_model()
-    methods = steps.methods(model, {dense_layers(model)[0]: costs.FACTORS}, [], None, knob)
+    methods = steps.methods(model, {dense_layers(model)[0]: costs.FACTORS}, None, knob)
 
     @tf.function
     def step(inputs):

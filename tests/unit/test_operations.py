@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import subprocess
@@ -21,8 +20,7 @@ from escala.core.errors import Unavailable
 from escala.data.base import Spec
 from escala.record import key
 from escala.strategies import STRATEGIES
-from escala.strategies.shared.divided import Divided
-from escala.strategies.shared.factors import Exchanged, Factors
+from escala.strategies.shared.factors import Factors
 from escala.training import memory
 from escala.training import step as steps
 from escala.training.state import State
@@ -245,7 +243,7 @@ def test_the_first_dense_layer_trains_as_with_keras():
             model,
             lambda targets, outputs: virus_cnn.row_losses(targets, outputs, {}),
             steps.most_probable_is_right,
-            steps.methods(model, exchanges, [], strategy, input_gradient),
+            steps.methods(model, exchanges, strategy, input_gradient),
             [],
             steps.own_sum,
         )
@@ -267,38 +265,6 @@ def test_the_first_dense_layer_trains_as_with_keras():
 class Rows:
     inputs = (Spec("codes", (100,), "uint8"),)
     targets = Spec("targets", (), "int64")
-
-
-def test_ranks_update_their_rows_in_one_pass_as_keras_updates_the_kernel(monkeypatch):
-    """With a large epsilon, since gradients near 0 may be rounded to the other side of it."""
-    update, calls = rmsprop.update, []
-    monkeypatch.setattr(rmsprop, "update", lambda *a: calls.append(a[0].shape[0]) or update(*a))
-    random = np.random.default_rng(3)
-    gradients = [
-        [tf.constant(random.normal(size=shape), tf.float32) for shape in ((8, 700), (8, 200), 200)]
-        for _ in range(3)
-    ]
-
-    def trained(kind: type, rank: int | None) -> tuple[list[np.ndarray], slice]:
-        optimizer = kind(RATE, epsilon=1e-3)
-        tf.keras.utils.set_random_seed(3)
-        layer = tf.keras.layers.Dense(200)
-        model = tf.keras.Sequential([tf.keras.Input((700,)), layer])
-        divided = [] if rank is None else [Divided.of("0.k", layer.kernel, rank, 2, whole=True)]
-        state = State(model, optimizer, divided, STRATEGIES["single"]({}, None))
-        part = divided[0].rows if divided else slice(None)
-        for x, d, of_bias in gradients:
-            state.update([Exchanged(x[:, part], d), of_bias])
-        return [each.numpy() for each in (*state.updated, *optimizer.variables)], part
-
-    whole, _ = trained(tf.keras.optimizers.RMSprop, None)
-    assert calls == []
-    for rank in range(2):
-        own, part = trained(rmsprop.OnePassRMSprop, rank)
-        for one, other in zip(own, whole, strict=True):
-            expected = other[part] if other.shape == (700, 200) else other
-            np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-4 * np.abs(other).max())
-    assert calls == [350] * 6
 
 
 @pytest.mark.parametrize(
@@ -325,28 +291,6 @@ def test_a_kernel_that_is_updated_by_factors_needs_no_memory_for_its_gradient():
     optimizer.build(model.trainable_variables)
     sizes = sorted(array.nbytes for array in model.get_weights())
     assert memory.Footprint.of(model, optimizer).gradient == sizes[-2]
-
-
-def test_a_kernel_of_which_a_rank_updates_a_part_counts_with_this_part():
-    model = virus_cnn.network(100, 3)
-    optimizer = tf.keras.optimizers.RMSprop()
-    kernel = model.layers[-3].kernel
-    part = Divided.of("0.k", kernel, 0, 4, whole=True)
-    state = State(model, optimizer, [part], STRATEGIES["single"]({}, None))
-    found = memory.Footprint.of(model, optimizer, state.updated)
-    whole, size = sum(each.nbytes for each in model.get_weights()), kernel.numpy().nbytes
-    assert found.variables == whole + size // 4
-    # And the number of steps.
-    assert found.optimizer == whole - size + size // 4 + 8
-    assert found.gradient == max(size // 4, *sorted(a.nbytes for a in model.get_weights())[:-1])
-    # In memory that the four ranks share, the kernel counts once for all of them.
-    of_rank = memory.Footprint.of(model, optimizer, state.updated, [kernel, part.own])
-    assert of_rank == dataclasses.replace(found, variables=whole - size)
-    separately, together = (
-        memory.node_bytes(each, [1] * 4, 4, shared=shared)
-        for each, shared in ((found, 0), (of_rank, size))
-    )
-    assert separately - together == 4 * (size + size // 4) - size
 
 
 def test_only_large_matrices_of_float32_have_factors():

@@ -15,8 +15,6 @@ from escala.training.gradients import ROWS, described
 from escala.workloads.virus_cnn import model as virus_cnn
 from tests.conftest import KNOBS
 
-RATES = costs.rates(mpi=True, nodes=2)._replace(recomputed_rows_per_second=1e9)
-
 
 class Doubled(layers.Layer):
     def call(self, values):
@@ -35,7 +33,7 @@ def network(*before: layers.Layer, shape: tuple = (1000,), dtype: str = "uint8")
 
 
 def chosen(model: tf.keras.Model, wanted: str = costs.RECOMPUTE, one_node: bool = False) -> dict:
-    found = exchanges.chosen(model, tf.keras.optimizers.SGD(), wanted, 64, 2, RATES, one_node)
+    found = exchanges.selected(model, tf.keras.optimizers.SGD(), wanted, 64, 2, one_node)
     return {layer.name: exchange for layer, exchange in found.items()}
 
 
@@ -105,20 +103,6 @@ def test_a_layer_that_receives_several_rows_for_each_is_summed():
     for wanted in (costs.RECOMPUTE, costs.SHARED_MEMORY):
         assert chosen(model, wanted, one_node=True) == {"large": costs.ALLREDUCE}
     assert chosen(model, costs.FACTORS) == {"large": costs.FACTORS}
-
-
-def test_no_kernel_of_which_a_rank_holds_a_part_is_read_again(monkeypatch):
-    """Two large layers, of which the first is the fastest in parts."""
-    first, second = layers.Dense(3000, name="first"), layers.Dense(400, name="second")
-    model = tf.keras.Sequential([layers.Input((4000,)), first, second])
-    times = {costs.IN_PARTS: 1.0, costs.RECOMPUTE: 2.0}
-
-    def seconds(exchange, product, ranks, rates):
-        fastest = costs.IN_PARTS if product.inputs == 4000 else costs.RECOMPUTE
-        return 0.5 if exchange == fastest else times.get(exchange, 3.0)
-
-    monkeypatch.setattr(costs, "seconds", seconds)
-    assert chosen(model, costs.AUTO) == {"first": costs.IN_PARTS, "second": costs.IN_PARTS}
 
 
 @pytest.mark.parametrize("convolution", ["layers", "lookup-table"])

@@ -19,7 +19,7 @@ from test_cost_model import BOTH, FIXED, LINK, MEMORY, PER_ROW, UPDATE, WAIT, co
 
 from escala.analysis import scale
 from escala.analysis.cost_model.calibration import parse, read
-from escala.analysis.cost_model.collectives import ALLGATHER, GLOO
+from escala.analysis.cost_model.collectives import GLOO
 from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.networks import Network
 from escala.analysis.scale import STRONG, UNSHARDED, WEAK, simulated
@@ -71,18 +71,12 @@ def allgather(ranks: int, size: float, link=LINK) -> float:
     return WAIT + (ranks - 1) * (link[0] + size * link[1])
 
 
-def alltoall(ranks: int, size: float, link=LINK) -> float:
-    return WAIT + (ranks - 1) * (link[0] + size / ranks * link[1])
-
-
 def received(exchange: str, ranks: int, rows: int) -> float:
     """Bytes that a rank receives, by the table of decision 33."""
     batch, share = ranks * rows, (ranks - 1) / ranks
     return 4 * share * {
         costs.ALLREDUCE: 2 * INPUTS * OUTPUTS,
         costs.FACTORS: batch * (INPUTS + OUTPUTS),
-        costs.SHARDED: batch * INPUTS / ranks + batch * OUTPUTS + INPUTS * OUTPUTS,
-        costs.IN_PARTS: 2 * batch * INPUTS / ranks + 3 * batch * OUTPUTS,
         costs.SHARED_MEMORY: batch * INPUTS / ranks + batch * OUTPUTS,
     }[exchange]  # fmt: skip
 
@@ -101,7 +95,7 @@ def step(exchange: str, ranks: int, rows: int, fp16: bool = False, link=LINK) ->
         exchange = costs.ALLREDUCE
     number = 2 if fp16 else 4
     summed = OTHERS * number
-    x, d, kernel = rows * INPUTS * 4, rows * OUTPUTS * 4, INPUTS * OUTPUTS * 4
+    x, d = rows * INPUTS * 4, rows * OUTPUTS * 4
     cast = OTHERS * 2 * 6 / BYTES_PER_SECOND * fp16
     cast_x = rows * INPUTS * 2 * 6 / BYTES_PER_SECOND * fp16
     update = UPDATE
@@ -109,26 +103,9 @@ def step(exchange: str, ranks: int, rows: int, fp16: bool = False, link=LINK) ->
         summed += INPUTS * OUTPUTS * number
         cast += INPUTS * OUTPUTS * 2 * 6 / BYTES_PER_SECOND * fp16
         layer = 0.0
-    elif exchange == costs.FACTORS:
+    else:
         layer = allgather(ranks, x * number / 4 + d, link) + cast_x - MEAN_WAIT
         update += 2 * rows * (ranks - 1) * INPUTS * OUTPUTS / OPERATIONS_PER_SECOND
-    else:
-        of_all = INPUTS * OUTPUTS + OTHERS
-        update *= (INPUTS * OUTPUTS / ranks + OTHERS) / of_all
-        if exchange == costs.SHARDED:
-            layer = (
-                allgather(ranks, kernel / ranks, link)
-                + alltoall(ranks, x * number / 4, link)
-                + allgather(ranks, d, link)
-                + cast_x
-                - 2 * MEAN_WAIT
-            )
-        else:
-            layer = (
-                2 * alltoall(ranks, x, link)
-                + allreduce(ranks, d * ranks, link)
-                + allgather(ranks, d, link)
-            )
     return alone + layer + allreduce(ranks, summed, link) + cast + update
 
 
@@ -166,11 +143,10 @@ def test_without_a_link_to_wait_for_only_computing_and_overheads_are_left():
     """Messages still wait for Horovod's cycle, and factors are still multiplied."""
     nothing = (0.0, 1e-18)
     found = of(parse(machine(link=nothing)))
-    messages = {costs.ALLREDUCE: 1, costs.FACTORS: 2, costs.SHARDED: 4, costs.IN_PARTS: 5}
-    together = {costs.FACTORS: 1, costs.SHARDED: 2}
+    messages = {costs.ALLREDUCE: 1, costs.FACTORS: 2}
+    together = {costs.FACTORS: 1}
     for row in found[found["ranks"] > 1].itertuples():
-        share = 1 - INPUTS * OUTPUTS / (INPUTS * OUTPUTS + OTHERS) * (1 - 1 / row.ranks)
-        update = UPDATE * (share if row.used_exchange in costs.OF_OWN_ROWS else 1)
+        update = UPDATE
         if row.used_exchange == costs.FACTORS:
             update += 64 * (row.ranks - 1) * INPUTS * OUTPUTS / OPERATIONS_PER_SECOND
         expected = FIXED + 32 * PER_ROW - UPDATE + update + messages[row.used_exchange] * WAIT
@@ -183,7 +159,6 @@ def test_exchanges_that_save_too_few_bytes_are_replaced_by_sums():
     # 2 · 4000 · 128 = rows · 4128 where rows are 248.
     assert found.loc[(costs.FACTORS, 4), "used_exchange"] == costs.FACTORS
     assert found.loc[(costs.FACTORS, 8), "used_exchange"] == costs.ALLREDUCE
-    assert found.loc[(costs.SHARDED, 64), "used_exchange"] == costs.SHARDED
     assert_same_steps(found.loc[(costs.FACTORS, 8)], found.loc[(costs.ALLREDUCE, 8)])
 
 
@@ -336,31 +311,11 @@ def test_fewer_rows_than_ranks_cannot_be_divided():
 
 
 def test_what_was_not_calibrated_is_named():
-    found = of(networks=["native", "10gbit"], exchanges=[costs.IN_PARTS], layouts=[Layout(2, 1)])
+    found = of(networks=["native", "10gbit"], exchanges=[costs.FACTORS], layouts=[Layout(2, 1)])
     native, other = (found[found["layout"] == "2x1"].iloc[n] for n in range(2))
     assert native["network_calibrated"] and not other["network_calibrated"]
-    assert "in an all-to-all" in native["extrapolated"]
+    assert "10gbit" not in native["extrapolated"]
     assert "10gbit was not calibrated" in other["extrapolated"]
-
-
-def test_a_calibrated_all_to_all_is_used():
-    """One that costs twice as much for a byte as an allgather."""
-    changed = machine()
-    for each in list(changed["collectives"]):
-        if (each["library"], each["operation"], each["layout"]) != (GLOO, ALLGATHER, "2x1"):
-            continue
-        times = [
-            {"bytes": size, "seconds": [WAIT + LINK[0] + size / 2 * 2 * LINK[1]] * 5}
-            for size in (2.0**10, 2.0**16, 2.0**24)
-        ]
-        changed["collectives"].append(each | {"operation": "alltoall", "times": times})
-    found, before = (
-        of(each, exchanges=[costs.IN_PARTS], layouts=[Layout(4, 1)]).iloc[-1]
-        for each in (parse(changed), EXACT)
-    )
-    more = 2 * 3 / 4 * 32 * INPUTS * 4 * LINK[1]
-    assert found["step_seconds"] - before["step_seconds"] == pytest.approx(more, rel=1e-6)
-    assert "all-to-all" not in found["extrapolated"]
 
 
 # Names of exchanges.
@@ -371,11 +326,10 @@ def test_a_calibrated_all_to_all_is_used():
     [
         ("allreduce", Exchange(), {}),
         ("factors+fp16", Exchange(dense=costs.FACTORS, fp16=True), {"compression": "fp16"}),
-        ("sharded", Exchange(dense="sharded"), {}),
         ("shared-memory", Exchange(dense="shared-memory"), {}),
         (
-            "in-parts+sparse",
-            Exchange(dense="in-parts", sparse_as_dense=False),
+            "factors+sparse",
+            Exchange(dense="factors", sparse_as_dense=False),
             {"sparse_as_dense": False},
         ),
         (

@@ -69,8 +69,7 @@ def test_all_ranks_hold_the_same_weights_after_the_rows_of_their_shards(trained,
 def test_the_exchange_of_each_layer_is_recorded(trained, case):
     for rank in ranks_of(trained / case, sharding.RANKS):
         assert rank["dense_exchange"] == {
-            # To divide its 96 x 601 weights saves fewer than 256 KiB, if they are gathered.
-            "wide": "allreduce" if case == "sharded" else case,
+            "wide": case,
             "large": case,
             "last": "allreduce",
         }

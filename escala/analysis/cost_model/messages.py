@@ -5,12 +5,6 @@
 | dense | allreduce | numbers · item |
 | as two factors | allgather | rows · in · item |
 | | allgather | rows · out · item |
-| sharded | all-to-all | rows · in · item |
-| | allgather | rows · out · item |
-| | allgather | numbers / n · item |
-| in-parts | all-to-all, and another one back | rows · in · item |
-| | allreduce | n · rows · out · item |
-| | allgather | rows · out · item |
 | shared-memory | copies within a node | |
 | recompute | allgather | rows · data |
 | | allgather | rows · out · item |
@@ -18,17 +12,13 @@
 | | allgather | rows · 4, the indices |
 
 Rows are those of one of n ranks. `strategies.costs` describes the exchanges of a dense layer.
-`fp16` halves the bytes of a dense gradient, of the larger factor and of the sharded inputs. With
-accumulation there are no factors and nothing is divided among ranks, all gradients are dense, and
-they are exchanged once a step.
+`fp16` halves the bytes of a dense gradient and of the larger factor. With accumulation there are no
+factors and nothing is divided among ranks, all gradients are dense, and they are exchanged once a
+step.
 
 Through shared memory, a rank writes both factors of its rows, and reads those of all rows that
 belong to its rows of the kernel. The other gradients are summed there too, if they are few bytes.
 Nothing hides these copies. On several nodes, ranks sum instead.
-
-A kernel is gathered while the layers before it are computed, and a layer in parts waits for each of
-its exchanges. How much of a step is computed before that layer is not calibrated. So computing
-hides nothing of these, and their time is an upper bound.
 """
 
 from __future__ import annotations
@@ -37,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from escala.analysis.cost_model.calibration import Gradient
-from escala.analysis.cost_model.collectives import ALLGATHER, ALLREDUCE, ALLTOALL
+from escala.analysis.cost_model.collectives import ALLGATHER, ALLREDUCE
 from escala.strategies import costs
 from escala.strategies.shared import sparse
 
@@ -133,31 +123,6 @@ def _factors(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> l
     ]
 
 
-def _sharded(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> list[Message]:
-    kernel = _message(ALLGATHER, gradient.numbers / ranks, gradient, False)
-    inputs, output_gradients = _factors(gradient, rows, ranks, exchange)
-    return [
-        replace(kernel, blocking=True),
-        replace(inputs, operation=ALLTOALL),
-        output_gradients,
-    ]
-
-
-def _in_parts(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> list[Message]:
-    of_layer = rows * gradient.factor_rows
-    inputs, outputs = (of_layer * each for each in gradient.shape)
-    in_turn = (
-        (ALLTOALL, inputs),
-        (ALLREDUCE, outputs * ranks),
-        (ALLGATHER, outputs),
-        (ALLTOALL, inputs),
-    )
-    return [
-        replace(_message(operation, numbers, gradient, False), blocking=True)
-        for operation, numbers in in_turn
-    ]
-
-
 def _recomputed(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> list[Message]:
     of_layer = rows * gradient.factor_rows
     return [
@@ -169,8 +134,6 @@ def _recomputed(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -
 
 _OF_LAYER = {
     costs.FACTORS: _factors,
-    costs.SHARDED: _sharded,
-    costs.IN_PARTS: _in_parts,
     costs.RECOMPUTE: _recomputed,
 }
 
@@ -218,7 +181,7 @@ def dense_exchange(gradient: Gradient, rows: int, ranks: int, exchange: Exchange
         gradient.item_bytes,
         gradient.data_bytes,
     )
-    if wanted in costs.OF_OWN_ROWS and product.inputs < ranks:
+    if wanted == costs.SHARED_MEMORY and product.inputs < ranks:
         return costs.ALLREDUCE
     summed, received = (
         costs.received_bytes(each, product, ranks) for each in (costs.ALLREDUCE, wanted)
@@ -268,7 +231,7 @@ def updated_share(
     divided = sum(
         gradient.numbers
         for gradient in gradients
-        if dense_exchange(gradient, rows, ranks, exchange) in costs.OF_OWN_ROWS
+        if dense_exchange(gradient, rows, ranks, exchange) == costs.SHARED_MEMORY
     )
     return 1 - divided / whole * (1 - 1 / ranks) if whole else 1.0
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from escala.analysis.cost_model.bounds import step_bounds
-from escala.analysis.cost_model.calibration import MODEL_DEVIATION, Calibration, Gradient
-from escala.analysis.cost_model.messages import Exchange, may_have
+from escala.analysis.cost_model.calibration import MODEL_DEVIATION, Calibration
+from escala.analysis.cost_model.messages import Exchange
 from escala.analysis.cost_model.networks import PRESETS, Network, payload
 from escala.analysis.cost_model.predict import (
     DRAWS,
@@ -24,7 +24,6 @@ from escala.core.errors import InputError
 from escala.record.comparable import CONFIGURATION
 from escala.runtime.layout import Layout
 from escala.strategies import costs
-from escala.strategies.costs import Product
 
 #: The error of the model is not measured on the machine that is predicted.
 ASSUMED = (
@@ -139,10 +138,8 @@ def plan_of(calibration: Calibration, planned: Mapping, train_rows: int) -> Plan
     """
     layout, knobs = Layout.parse(planned["layout"]), planned["exchange"]
     rows = min(planned["rows"], train_rows)
-    work = calibration.works.get(planned["work"])
-    gradients = work.gradients if work else ()
     exchange = Exchange(
-        _dense_exchange(gradients, planned, layout, rows),
+        knobs["dense_exchange"] if layout.ranks > 1 else costs.ALLREDUCE,
         fp16=knobs["compression"] == "fp16",
         sparse_as_dense=knobs["sparse_as_dense"],
         accumulation=knobs["accumulation"],
@@ -161,71 +158,6 @@ def plan_of(calibration: Calibration, planned: Mapping, train_rows: int) -> Plan
         planned["network"],
         exchange,
     )
-
-
-def _dense_exchange(
-    gradients: Sequence[Gradient], planned: Mapping, layout: Layout, rows: int
-) -> str:
-    """Return the exchange of dense layers; for `auto`, the one that the formulas of runs choose.
-
-    Layers that are too small for another exchange than a sum are summed with any of them.
-
-    Raises
-    ------
-    InputError : `auto` chooses different ones, which the model does not know together.
-    """
-    wanted = planned["exchange"]["dense_exchange"]
-    if layout.ranks == 1:
-        return costs.ALLREDUCE
-    if wanted != costs.AUTO:
-        return wanted
-    products = {
-        gradient: _product(gradient, rows)
-        for gradient in gradients
-        if gradient.factor_rows is not None
-    }
-    rates = costs.rates(
-        planned["library"] == "mpi",
-        layout.nodes,
-        planned["bits_per_second"],
-        planned["exchange"].get("cycle_time_ms"),
-        planned["exchange"]["exchange_rates"],
-    )
-    possible = {each: _possible(each, product, layout) for each, product in products.items()}
-    chosen = {
-        costs.fastest(exchanges, products[each], layout.ranks, rates)
-        for each, exchanges in possible.items()
-        if len(exchanges) > 1
-    }
-    if len(chosen) > 1:
-        raise InputError(
-            "dense_exchange",
-            wanted,
-            f"may choose {', '.join(sorted(chosen))}, which the model does not know together",
-            f"name one of {', '.join(costs.EXCHANGES)}",
-        )
-    return next(iter(chosen), costs.ALLREDUCE)
-
-
-def _product(gradient: Gradient, rows: int) -> Product:
-    return Product(
-        *gradient.shape, rows * gradient.factor_rows, gradient.item_bytes, gradient.data_bytes
-    )
-
-
-def _possible(gradient: Gradient, product: Product, layout: Layout) -> list[str]:
-    """Return the exchanges that a gradient may have, and that save enough bytes."""
-    allreduced = costs.received_bytes(costs.ALLREDUCE, product, layout.ranks)
-    return [
-        each
-        for each in (costs.EXCHANGES if layout.nodes == 1 else costs.BETWEEN_NODES)
-        if each == costs.ALLREDUCE
-        or (
-            may_have(each, gradient)
-            and allreduced - costs.received_bytes(each, product, layout.ranks)
-            > costs.MIN_SAVED_BYTES
-        )
-    ]
 
 
 def epoch_seconds(

@@ -8,8 +8,6 @@ the products.
 
 A rank with r rows then sends r · (in + out) numbers; for the product it would send in · out. X is
 known before the backward pass begins, so a strategy can send it during that pass.
-
-A rank that updates only some rows of the kernel needs only the same columns of X.
 """
 
 from __future__ import annotations
@@ -44,13 +42,6 @@ class Factors(NamedTuple):
 
     def product(self) -> tf.Tensor:
         return tf.matmul(self.inputs, self.output_gradients, transpose_a=True)
-
-
-class OwnRows(Factors):
-    """Factors of a gradient of which a rank needs only its rows of the kernel.
-
-    In the exchange, a rank gets the columns of all ranks' inputs that belong to these rows.
-    """
 
 
 class Exchanged(Factors):
@@ -239,7 +230,7 @@ def gradients(
         if isinstance(factors, (Exchanged, InMemory)):
             raise Unavailable(
                 f"the model uses the kernel {variable.name} twice; "
-                "use `dense_exchange` `allreduce`, `factors` or `sharded`"
+                "use `dense_exchange` `allreduce` or `factors`"
             )
         return factors.product() + tf.convert_to_tensor(taped)
 

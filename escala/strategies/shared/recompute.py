@@ -18,9 +18,11 @@ from typing import Any
 import tensorflow as tf
 
 from escala.strategies.base import Strategy
-from escala.strategies.shared.divided import LAYER
 from escala.strategies.shared.factors import Exchanged, Factors, as_factors
 from escala.workloads.models import given
+
+#: The prefix of the names of what a layer exchanges; the variable's name follows.
+LAYER = "layer/"
 
 #: Keras's layers that compute each row for itself, without chance or variables that they change.
 #: Another one says so by an attribute `row_wise`, see `escala.workloads`.

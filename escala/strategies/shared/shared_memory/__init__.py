@@ -12,23 +12,23 @@ that rank waits for them. So it ends with the last of their processes, however t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from escala.core.errors import Unavailable
 from escala.strategies.base import Strategy
-from escala.strategies.shared.divided import Divided, partition
 from escala.strategies.shared.factors import Exchanged, Factors
 from escala.workloads.compiled import operations
 
 #: The knob that needs no memory that ranks share.
-INSTEAD = "dense_exchange: in-parts"
+INSTEAD = "dense_exchange: factors"
 
 
 def compiled() -> ModuleType:
@@ -36,36 +36,65 @@ def compiled() -> ModuleType:
     return operations("escala.strategies.shared.shared_memory", INSTEAD)
 
 
-def available() -> bool:
-    """Return whether the operations can be compiled and loaded."""
-    try:
-        compiled()
-    except Unavailable:
-        return False
-    return True
+#: Keras's optimizers that update each weight by its own gradient, whatever those of the others.
+#: Another one says so by an attribute `elementwise`, see `escala.workloads`.
+ELEMENTWISE = (
+    "SGD", "RMSprop", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "Nadam", "Ftrl", "Lion",
+)  # fmt: skip
+
+
+def partition(rows: int, ranks: int) -> list[int]:
+    """Return the number of consecutive rows of each rank; the first ranks have one more."""
+    return [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
+
+
+def can_be_shared(
+    optimizer: tf.keras.optimizers.Optimizer, layer: tf.keras.layers.Dense, ranks: int
+) -> bool:
+    """Return whether ranks may update parts of a layer's kernel in memory and get the same whole.
+
+    Each weight must be updated for itself, each rank must have rows, and all is float32 on a CPU.
+    """
+    known = [getattr(tf.keras.optimizers, name) for name in ELEMENTWISE]
+    return (
+        (type(optimizer) in known or getattr(optimizer, "elementwise", False))
+        and optimizer.clipnorm is None
+        and optimizer.global_clipnorm is None
+        and not optimizer.use_ema
+        and not hasattr(optimizer, "_exclude_from_weight_decay")
+        and layer.kernel_constraint is None
+        and {layer.kernel.dtype.name, layer.compute_dtype} == {"float32"}
+        and "GPU" not in layer.kernel.device
+        and layer.kernel.shape[0] >= ranks
+    )
 
 
 @dataclass(frozen=True)
-class SharedKernel(Divided):
-    """A kernel in memory that all ranks share.
+class SharedKernel:
+    """A dense layer's kernel in memory that all ranks share, of which this rank updates some rows.
 
     Every rank calls its methods, and those of several kernels in the same order.
 
     Attributes
     ----------
+    kernel : (in, out), the whole kernel.
+    local : the rows of this rank, (rows, out), with the same name; the optimizer has variables for
+        it, and not for the whole kernel.
+    rows : which rows of the kernel these are.
     memory : handle of the memory.
     """
 
+    kernel: tf.Variable
+    local: tf.Variable
+    rows: slice
     memory: tf.Tensor
-    shared: ClassVar[bool] = True
 
     @classmethod
-    def among(cls, name: str, kernel: tf.Variable, strategy: Strategy, rows: int) -> SharedKernel:
+    def among(cls, kernel: tf.Variable, strategy: Strategy, rows: int) -> SharedKernel:
         """Divide a kernel evenly among the ranks of a node, each in a process of its own.
 
         Parameters
         ----------
-        name, kernel : as of `Divided`.
         strategy : started.
         rows : the most that all ranks together have in a step.
 
@@ -73,45 +102,51 @@ class SharedKernel(Divided):
         ------
         Unavailable : the operations cannot be compiled or loaded, or the memory is not available.
         """
-        ranks = strategy.place.processes
+        ranks, [rank] = strategy.place.processes, strategy.place.ranks
+        sizes = partition(kernel.shape[0], ranks)
         memory = _opened(
             strategy,
             compiled().escala_open_layer,
-            sizes=partition(kernel.shape[0], ranks),
+            sizes=sizes,
             outputs=kernel.shape[1],
             # A rank without rows computes one that counts nothing.
             capacity=rows + ranks,
         )
-        [rank] = strategy.place.ranks
-        divided = cls.of(name, kernel, rank, ranks, whole=True, memory=memory)
-        divided.split()
-        return divided
+        start = sum(sizes[:rank])
+        local_rows = slice(start, start + sizes[rank])
+        # No layer owns it, so Keras does not train it by itself.
+        local = tf.Variable(kernel[local_rows], trainable=False, name=kernel.name.partition(":")[0])
+        shared = cls(kernel, local, local_rows, memory)
+        shared.place()
+        return shared
 
-    def begin_step(self, strategy: Strategy, rows: tf.Tensor) -> None:
+    def begin_step(self, rows: tf.Tensor) -> None:
+        """Begin a step in which this rank has a number of rows, int32."""
         compiled().escala_begin_step(self.memory, rows)
-        self.gather(strategy)
+        self.wait()
 
-    def gather(self, strategy: Strategy) -> None:
+    def wait(self) -> None:
         """Wait until all ranks have updated their rows."""
         compiled().escala_await_kernel(self.memory, self.kernel.handle)
 
     def exchanged(self, gradient: Factors) -> Exchanged:
         """Exchange the factors of all ranks. Then no rank reads the kernel any more in a step."""
         found = compiled().escala_exchange_factors(
-            self.memory, self.own.handle, gradient.inputs, gradient.output_gradients
+            self.memory, self.local.handle, gradient.inputs, gradient.output_gradients
         )
-        own, outputs = self.own.shape
+        rows, outputs = self.local.shape
         return Exchanged(
-            tf.ensure_shape(found.own_columns, (None, own)),
+            tf.ensure_shape(found.own_columns, (None, rows)),
             tf.ensure_shape(found.all_output_gradients, (None, outputs)),
         )
 
     def end_step(self) -> None:
-        compiled().escala_publish_kernel(self.memory, self.own.handle)
+        """End a step in which this rank's rows were updated."""
+        compiled().escala_publish_kernel(self.memory, self.local.handle)
 
-    def split(self) -> None:
-        """Place the kernel of the first rank into the memory, where it and the part now are."""
-        compiled().escala_place_kernel(self.memory, self.kernel.handle, self.own.handle)
+    def place(self) -> None:
+        """Place the kernel of the first rank into the memory, where it and the rows now are."""
+        compiled().escala_place_kernel(self.memory, self.kernel.handle, self.local.handle)
 
 
 class Sums:
@@ -202,3 +237,24 @@ def _require_same(path: str, identity: list[int]) -> None:
             f"{path} is not the memory of the first rank: do all ranks run in one container? "
             f"Otherwise use `{INSTEAD}`"
         )
+
+
+@contextmanager
+def noted_variables(optimizer: tf.keras.optimizers.Optimizer) -> Iterator[list]:
+    """Collect each variable that an optimizer creates for a variable of the model.
+
+    Yields
+    ------
+    A list, to which pairs are appended: the model's variable and the optimizer's.
+    """
+    created, add = [], optimizer.add_variable_from_reference
+
+    def added(model_variable: tf.Variable, *arguments, **options) -> tf.Variable:
+        created.append((model_variable, add(model_variable, *arguments, **options)))
+        return created[-1][1]
+
+    optimizer.add_variable_from_reference = added
+    try:
+        yield created
+    finally:
+        del optimizer.add_variable_from_reference
