@@ -55,7 +55,6 @@ SERIES = ["scaling", "network", "exchange"]
 _MODIFIERS = {
     "fp16": {"fp16": True},
     "sparse": {"sparse_as_dense": False},
-    "sparse-auto": {"sparse_as_dense": "auto"},
 }
 _ACCUMULATION = "accumulation"
 #: The strategy of each library whose measurements stand beside predictions.
@@ -66,7 +65,7 @@ def exchange_of(name: str) -> Exchange:
     """Return an exchange from its name, as `factors+fp16`.
 
     A name begins with one of `costs.EXCHANGES`. `+fp16` halves bytes, `+sparse` gathers the rows of
-    an embedding's gradient, `+sparse-auto` does so where this is fewer bytes, and `+accumulation4`
+    an embedding's gradient, and `+accumulation4`
     computes a step in four parts.
 
     Raises
@@ -102,7 +101,7 @@ def predictable_exchanges(work: Work | None) -> list[str]:
 
 def exchange_name(knobs: Mapping) -> str:
     """Return the name of the exchange of a run, from its knobs; the inverse of `exchange_of`."""
-    sparse = {False: "+sparse", "auto": "+sparse-auto"}.get(knobs["sparse_as_dense"], "")
+    sparse = "" if knobs["sparse_as_dense"] else "+sparse"
     parts = knobs["accumulation"]
     return (
         knobs["dense_exchange"]

@@ -96,8 +96,6 @@ def collect(plan: dict, data: Path, folder: Path, result: dict) -> Outcome:
     }
     if exchanges := ranks[0].get("dense_exchange"):
         result["training"]["dense_exchange"] = exchanges
-    if exchanges := ranks[0].get("sparse_exchange"):
-        result["training"]["sparse_exchange"] = exchanges
     if undefined:
         remedy = "return finite numbers, and leave out a score that these rows do not define"
         return Outcome("failed", f"{undefined}: in `score` of the workload, {remedy}")

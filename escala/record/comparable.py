@@ -56,7 +56,6 @@ _NO_CONDITIONS = {
     "parameters",
     "validated_on",
     "dense_exchange",
-    "sparse_exchange",
 }
 
 Measurement = Mapping[str, Any]

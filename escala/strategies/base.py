@@ -149,17 +149,8 @@ class Strategy(ABC):
 
         return run
 
-    def trace(self, step: Callable, signature: Sequence[tf.TypeSpec]) -> None:
-        """Build the graph of a step of one rank, without running it."""
-        from escala.workloads.graphs import as_graph
-
-        as_graph(input_signature=signature)(step).get_concrete_function()
-
     def local(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return a rank's own gradients in the form in which they are exchanged.
-
-        With `sparse_as_dense: auto` the step has already made those dense that are summed.
-        """
+        """Return a rank's own gradients in the form in which they are exchanged."""
         return list(gradients)
 
     def exchange(

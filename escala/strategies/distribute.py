@@ -50,19 +50,10 @@ class Distribute(Strategy):
 
         return run
 
-    def trace(self, step, signature):
-        from escala.workloads.graphs import as_graph
-
-        @as_graph(input_signature=signature)
-        def on_all_replicas(*arguments):
-            self.tf_strategy.run(step, args=arguments)
-
-        on_all_replicas.get_concrete_function()
-
     def exchange(self, gradients, variables):
         import tensorflow as tf
 
-        if self.knobs["sparse_as_dense"] is True:
+        if self.knobs["sparse_as_dense"]:
             return [tf.convert_to_tensor(gradient) for gradient in gradients]
         return list(gradients)
 

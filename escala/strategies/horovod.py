@@ -46,7 +46,7 @@ class Horovod(Strategy):
     def local(self, gradients):
         from escala.strategies.shared.factors import Factors, dense
 
-        if self.knobs["sparse_as_dense"] is True:
+        if self.knobs["sparse_as_dense"]:
             return [g if isinstance(g, Factors) else dense(g) for g in gradients]
         return list(gradients)
 

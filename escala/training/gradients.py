@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +17,6 @@ from escala.strategies.base import tensor_names
 from escala.strategies.knobs import complete, of_model
 from escala.strategies.shared.factors import products
 from escala.strategies.shared.recompute import data_bytes, layers_before
-from escala.strategies.shared.sparse import reads_of
 from escala.strategies.single import Single
 from escala.training import replicas
 from escala.training import step as steps
@@ -59,7 +59,7 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
 
     def note(*arguments):
         gradients, *_ = compute(*arguments)
-        traced[:] = reads_of(gradients, variables)
+        traced[:] = map(_reads, gradients)
 
     Single({}, None).trace(note, steps.step_signature(data, 1))
     of_dense = {layer.kernel.ref(): rows for layer, rows in products(model)}
@@ -76,10 +76,18 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
             "item_bytes": variable.dtype.size,
             "factor_rows": of_dense.get(variable.ref()),
             **again.get(variable.ref(), {}),
-            "sparse_rows": reads and reads.reads,
+            "sparse_rows": reads,
         }
         for each, variable, reads in zip(tensor_names(variables), variables, traced, strict=True)
     ]
+
+
+def _reads(gradient: Any) -> int | None:
+    """Return how many rows of a variable one row of the model reads; None for a dense gradient.
+
+    A gradient with an unknown number of rows counts as dense.
+    """
+    return gradient.indices.shape[0] if isinstance(gradient, tf.IndexedSlices) else None
 
 
 def _may_save_bytes(layer: tf.keras.layers.Dense) -> bool:

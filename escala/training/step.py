@@ -13,7 +13,7 @@ from escala.data.base import Arrays
 from escala.probes import Recorder
 from escala.strategies import Strategy, costs
 from escala.strategies.base import tensor_names
-from escala.strategies.shared import factors, recompute, sparse
+from escala.strategies.shared import factors, recompute
 from escala.strategies.shared.exchanges import of_one_rank, selected
 from escala.strategies.shared.shared_memory import SharedKernel
 from escala.training.state import State
@@ -109,65 +109,6 @@ def methods(
 
 def _refs(model: tf.keras.Model) -> list:
     return [variable.ref() for variable in model.trainable_variables]
-
-
-def sparse_exchanges(
-    compute: Callable,
-    variables: Sequence[tf.Variable],
-    data: Arrays,
-    request: dict,
-    strategy: Strategy,
-    ranks: int,
-) -> dict[str, str]:
-    """Return the exchange of each gradient that has only some rows, if the run is to choose it.
-
-    It is empty where the knob `sparse_as_dense` states the exchange, and where all gradients are
-    dense.
-
-    Parameters
-    ----------
-    compute : as `computing` returns it.
-    ranks : in all.
-
-    Returns
-    -------
-    By the variable's name (`tensor_names`), `sparse.ROWS` or `sparse.SUM`.
-    """
-    if strategy.knobs.get("sparse_as_dense") != sparse.AUTO:
-        return {}
-    traced = []
-
-    def note(*arguments):
-        gradients, *_ = compute(*arguments)
-        traced[:] = sparse.reads_of(gradients, variables)
-
-    strategy.trace(note, step_signature(data, 1))
-    rows = min(request["global_batch"], request["train_rows"])
-    most_bytes = 2 if strategy.knobs.get("compression") == "fp16" else None
-    return {
-        name: sparse.fewest_bytes(reads, rows, ranks, most_bytes)
-        for name, reads in zip(tensor_names(variables), traced, strict=True)
-        if reads
-    }
-
-
-def with_dense(
-    compute: Callable, exchanges: Mapping[str, str], variables: Sequence[tf.Variable]
-) -> Callable:
-    """Return a function that makes those gradients dense that are exchanged by a sum.
-
-    Parameters
-    ----------
-    exchanges : as `sparse_exchanges` returns it.
-    """
-    summed = [exchanges.get(name) == sparse.SUM for name in tensor_names(variables)]
-
-    def compute_dense(*arguments):
-        gradients, *sums = compute(*arguments)
-        pairs = zip(gradients, summed, strict=True)
-        return [factors.dense(each) if is_summed else each for each, is_summed in pairs], *sums
-
-    return compute_dense if any(summed) else compute
 
 
 def computing(

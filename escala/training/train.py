@@ -92,7 +92,7 @@ def train(
             shared,
             strategy,
             # Otherwise ranks may gather the rows of a gradient.
-            summed=strategy.knobs.get("sparse_as_dense") is True,
+            summed=strategy.knobs.get("sparse_as_dense", False),
             factored=[layer.kernel for layer, each in exchanges.items() if each != ALLREDUCE],
         )
         memory.require(model, optimizer, state, request, strategy)
@@ -109,13 +109,7 @@ def train(
             return steps.slowed(compute, slowdown)
 
         by_itself = computing({}, steps.own_sum)
-        sparse_exchanges = steps.sparse_exchanges(
-            by_itself, model.trainable_variables, data, request, strategy, total
-        )
-        compute = steps.with_dense(
-            computing(methods, strategy.summed), sparse_exchanges, model.trainable_variables
-        )
-        compute = steps.with_shared(state, compute)
+        compute = steps.with_shared(state, computing(methods, strategy.summed))
         recorder = probe and probe.recorder(
             strategy.place.process,
             model.trainable_variables,
@@ -233,7 +227,6 @@ def train(
         "parameters": model.count_params(),
         "optimizer": type(optimizer).__name__,
         "dense_exchange": {layer.name: exchange for layer, exchange in exchanges.items()},
-        "sparse_exchange": sparse_exchanges,
         "train_rows": data.rows("train"),
     }
 

@@ -505,20 +505,6 @@ def test_only_single_rows_of_float32_are_exchanged_through_shared_memory(changed
     assert dense_exchange(replace(kernel, **changed), 8, 4, exchange) == costs.ALLREDUCE
 
 
-def test_an_embedding_that_few_rows_of_are_read_is_gathered():
-    """A row has two reads of 8 numbers and an index, 72 bytes; the dense sum has 2 · 80 numbers."""
-    table = [calibrations.Gradient("embedding", (10, 8), sparse_rows=2)]
-
-    def operations(rows: int, **knobs: object) -> list[str]:
-        exchange = Exchange(sparse_as_dense="auto", **knobs)
-        return [each.operation for each in messages(table, rows, 2, exchange)]
-
-    assert operations(4) == [ALLGATHER, ALLGATHER]
-    assert operations(5) == [ALLREDUCE]
-    assert operations(2, fp16=True) == [ALLGATHER, ALLGATHER]
-    assert operations(4, fp16=True) == operations(4, accumulation=2) == [ALLREDUCE]
-
-
 @given(st.integers(2, 64), st.integers(1, 64), st.sampled_from(costs.EXCHANGES))
 def test_a_rank_receives_the_bytes_that_the_strategies_expect(ranks, rows, wanted):
     """The messages of a dense layer are those whose bytes `costs` counts to choose an exchange.
@@ -561,7 +547,7 @@ def test_numbers_in_shared_memory_are_never_rounded():
 
 @pytest.mark.parametrize("dense", costs.EXCHANGES)
 def test_ranks_of_several_nodes_sum_what_they_cannot_exchange_through_shared_memory(dense):
-    others = {"fp16": True, "sparse_as_dense": "auto", "fusion_bytes": 7.0}
+    others = {"fp16": True, "sparse_as_dense": False, "fusion_bytes": 7.0}
     exchange = Exchange(dense, **others)
     assert exchange.dense == dense
     assert exchange.between(1) == exchange

@@ -333,9 +333,9 @@ def test_what_was_not_calibrated_is_named():
             {"sparse_as_dense": False},
         ),
         (
-            "allreduce+fp16+sparse-auto+accumulation4",
-            Exchange(fp16=True, sparse_as_dense="auto", accumulation=4),
-            {"compression": "fp16", "sparse_as_dense": "auto", "accumulation": 4},
+            "allreduce+fp16+sparse+accumulation4",
+            Exchange(fp16=True, sparse_as_dense=False, accumulation=4),
+            {"compression": "fp16", "sparse_as_dense": False, "accumulation": 4},
         ),
     ],
 )

@@ -63,11 +63,11 @@ CASES = {
     "by ranks, in parts": ("horovod-mpi", {"weighting": "ranks", "accumulation": 3}, None),
     "factors": ("horovod-mpi", {"dense_exchange": "factors"}, None),
     "two steps a call": ("horovod-mpi", TWO_STEPS, None),
-    "rows": ("horovod-mpi", {"sparse_as_dense": "auto"}, None),
+    "rows": ("horovod-mpi", {"sparse_as_dense": False}, None),
     "hybrid with factors": ("hybrid", {"dense_exchange": "factors"}, [0.75, 0.25]),
     "shared memory": ("horovod-mpi", IN_MEMORY, None),
     "adamw in shared memory": ("horovod-mpi", IN_MEMORY | {"optimizer": "adamw"}, None),
-    "shared memory, rows": ("horovod-mpi", IN_MEMORY | {"sparse_as_dense": "auto"}, None),
+    "shared memory, rows": ("horovod-mpi", IN_MEMORY | {"sparse_as_dense": False}, None),
     "shared memory, hybrid": ("hybrid", IN_MEMORY | OPERATION, [0.75, 0.25]),
     "shared memory, fused, two steps a call, idle rank": (
         "hybrid",
@@ -103,7 +103,7 @@ ALONE = {
     "single": ("single", {"accumulation": 2}, None),
     "single, two steps a call": ("single", TWO_STEPS | {"accumulation": 2}, None),
     "mirrored": ("mirrored", {}, None),
-    "mirrored rows": ("mirrored", {"sparse_as_dense": "auto"}, None),
+    "mirrored rows": ("mirrored", {"sparse_as_dense": False}, None),
     "one-pass single, gradient of the input by an operation": (
         "single",
         ONE_PASS | OPERATION,

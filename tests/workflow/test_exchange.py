@@ -106,13 +106,6 @@ def test_parts_of_a_step_are_refused_where_layers_normalise_over_all_ranks(tmp_p
         train.train(asked, single, 1, tmp_path)
 
 
-@pytest.mark.parametrize("case", ["rows", "mirrored rows", "shared memory, rows"])
-def test_the_rows_of_an_embedding_are_gathered_where_a_sum_is_more_bytes(trained, case):
-    for rank in measured(trained, case):
-        [(name, found)] = rank["sparse_exchange"].items()
-        assert name.startswith("0.embedding") and found == "rows"
-
-
 def test_ranks_that_take_the_leading_rows_leave_half_of_the_rows_out(trained):
     ranks = measured(trained, "leading")
     plan = read_json(trained / "leading" / "ranks" / "request.json")

@@ -29,7 +29,6 @@ from dataclasses import dataclass, replace
 from escala.analysis.cost_model.calibration import Gradient
 from escala.analysis.cost_model.collectives import ALLGATHER, ALLREDUCE
 from escala.strategies import costs
-from escala.strategies.shared import sparse
 
 #: Keras's `Embedding` casts the numbers that it looks up to int32.
 _INDEX_BYTES = 4
@@ -51,7 +50,7 @@ class Exchange:
 
     dense: str = costs.ALLREDUCE
     fp16: bool = False
-    sparse_as_dense: bool | str = True
+    sparse_as_dense: bool = True
     accumulation: int = 1
     fusion_bytes: float = 128 * 2**20
     cycle_seconds: float = 1e-3
@@ -100,7 +99,7 @@ def messages(
             continue
         if dense in _OF_LAYER:
             listed += _OF_LAYER[dense](gradient, rows, ranks, exchange)
-        elif _stays_sparse(gradient, rows * ranks, ranks, exchange):
+        elif _stays_sparse(gradient, exchange):
             listed += _sparse(gradient, rows)
         else:
             listed.append(_message(ALLREDUCE, gradient.numbers, gradient, exchange.fp16))
@@ -138,20 +137,10 @@ _OF_LAYER = {
 }
 
 
-def _stays_sparse(gradient: Gradient, rows: int, ranks: int, exchange: Exchange) -> bool:
-    """Return whether ranks gather the rows of a gradient, as `shared.sparse` decides it.
-
-    Parameters
-    ----------
-    rows : of all ranks together.
-    """
-    if gradient.sparse_rows is None or exchange.accumulation > 1:
-        return False
-    if exchange.sparse_as_dense != sparse.AUTO:
-        return not exchange.sparse_as_dense
-    reads = sparse.Reads(gradient.sparse_rows, gradient.shape, gradient.item_bytes, _INDEX_BYTES)
-    most_bytes = _FP16_BYTES if exchange.fp16 else None
-    return sparse.fewest_bytes(reads, rows, ranks, most_bytes) == sparse.ROWS
+def _stays_sparse(gradient: Gradient, exchange: Exchange) -> bool:
+    """Return whether ranks gather the rows of a gradient."""
+    known = gradient.sparse_rows is not None
+    return known and exchange.accumulation == 1 and not exchange.sparse_as_dense
 
 
 def _sparse(gradient: Gradient, rows: int) -> list[Message]:
@@ -253,7 +242,7 @@ def _in_memory(
     # With another value, ranks may gather the rows of some of them.
     summed = (
         factored
-        and exchange.sparse_as_dense is True
+        and exchange.sparse_as_dense
         and costs.sums_in_memory(sum(each.numbers for each in others), ranks)
     )
     return factored + (others if summed else [])
