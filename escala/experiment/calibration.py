@@ -55,9 +55,7 @@ _SURE = 0.9
 _APPLIED = ("accumulation", "compression", "dense_exchange", "sparse_as_dense")
 _ON_PURPOSE = ("slowdown", "busy_neighbours", "shares", "shard", "timeline")
 #: Knobs that change the time of a collective.
-_OF_COLLECTIVES = ("yield_when_idle", "eager_limit_mib", "cycle_time_ms", "communication")
-#: Knobs that decide which tensors are one message.
-_OF_FUSION = ("fusion_threshold_mib", "cycle_time_ms")
+_OF_COLLECTIVES = ("yield_when_idle", "eager_limit_mib", "communication")
 #: Keys of a variant that are no knobs.
 _TRAINING = ("batch", "learning_rate", "checkpoint_epochs")
 _NAME_LETTERS = 64
@@ -549,7 +547,7 @@ def _planned(calibration: Calibration, run: Run, unavailable: str | None) -> dic
         "library": library(strategy),
         "cores": knobs["cores_per_process"],
         "bits_per_second": bits_per_second(rate) if rate else None,
-        "exchange": {name: knobs[name] for name in (*_APPLIED, *_OF_FUSION)},
+        "exchange": {name: knobs[name] for name in _APPLIED},
         "other_knobs": [name for name in _OF_COLLECTIVES if knobs[name] != first[name]],
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from escala.strategies.base import Strategy, tensor_names
-from escala.strategies.shared.open_mpi import in_bytes
 
 #: The prefix of a gradient's name in the timeline; the variable's name follows.
 GRADIENT = "gradient/"
@@ -20,12 +19,7 @@ class Horovod(Strategy):
 
     @staticmethod
     def environment(knobs):
-        told = {
-            "HOROVOD_FUSION_THRESHOLD": in_bytes(knobs["fusion_threshold_mib"]),
-            "HOROVOD_CYCLE_TIME": knobs["cycle_time_ms"],
-            "HOROVOD_AUTOTUNE": int(knobs["autotune"]) or None,
-        }
-        return {name: str(value) for name, value in told.items() if value is not None}
+        return {"HOROVOD_AUTOTUNE": "1"} if knobs["autotune"] else {}
 
     @staticmethod
     def timeline_environment(path, negotiation=True):

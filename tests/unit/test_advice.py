@@ -57,8 +57,6 @@ _EXCHANGE = {
     "compression": "none",
     "dense_exchange": "allreduce",
     "sparse_as_dense": True,
-    "fusion_threshold_mib": None,
-    "cycle_time_ms": None,
 }
 
 

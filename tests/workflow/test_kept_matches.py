@@ -155,14 +155,14 @@ def test_a_run_that_failed_is_refused_until_its_setting_is_mended(called, dry_ru
     assert called.code != 0
     code, said = dry_run(mpi)
     assert code != 0 and "ended as unavailable: mpirun is not installed. To run it again" in said
-    mended = SETTINGS | {"variants": {"tuned": {"cycle_time_ms": 2}}}
+    mended = SETTINGS | {"variants": {"tuned": {"compression": "fp16"}}}
     code, said = dry_run(mpi, experiment=mended)
     assert code == 0 and "params have changed" in said, said
 
 
 def test_what_a_job_is_told_may_be_longer_than_an_argument(called):
     """A reference is told of everything that it is compared with. Linux allows 128 KiB."""
-    variants = {"tuned": {}} | {f"v{n}": {"cycle_time_ms": n + 1} for n in range(400)}
+    variants = {"tuned": {}} | {f"v{n}": {"eager_limit_mib": n + 1} for n in range(400)}
     both = [
         {"strategy": "single", "layouts": ["1x1"], "variants": ["tuned"]},
         {"strategy": "horovod-mpi", "layouts": ["1x2"]},

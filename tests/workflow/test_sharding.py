@@ -24,10 +24,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data").mkdir()
     exchange.write_data(folder / "data")
     # Where three ranks sum tensors together, the order of a sum depends on which these are.
-    knobs = {"fusion_threshold_mib": 0}
-    started(
-        sharding.__file__, folder, ranks=sharding.RANKS, strategy=sharding.STRATEGY, knobs=knobs
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOROVOD_FUSION_THRESHOLD", "0")
+        patch.setenv("ESCALA_PASS", "HOROVOD_FUSION_THRESHOLD")
+        started(sharding.__file__, folder, ranks=sharding.RANKS, strategy=sharding.STRATEGY)
     return folder
 
 

@@ -364,15 +364,14 @@ def _exchanges(runs: Sequence[Mapping]) -> Iterator[dict]:
         if len(seconds) < LEAST_REPEATS:
             continue
         knobs = run["knobs"]
-        fusion, cycle = knobs["fusion_threshold_mib"], knobs["cycle_time_ms"]
         yield {
             "library": run["collectives"]["library"],
             "network": _network(run),
             "layout": run["layout"],
             "rows": _rows(run),
             "cores": knobs["cores_per_process"],
-            "fusion_bytes": None if fusion is None else fusion * 2**20,
-            "cycle_seconds": None if cycle is None else cycle / 1e3,
+            "fusion_bytes": None,
+            "cycle_seconds": None,
             "seconds": seconds,
         }
 

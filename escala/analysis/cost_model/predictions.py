@@ -144,11 +144,6 @@ def plan_of(calibration: Calibration, planned: Mapping, train_rows: int) -> Plan
         sparse_as_dense=knobs["sparse_as_dense"],
         accumulation=knobs["accumulation"],
     )
-    if knobs["fusion_threshold_mib"] is not None:
-        exchange = replace(exchange, fusion_bytes=knobs["fusion_threshold_mib"] * 2**20)
-    # Configurations that an earlier version listed do not name the cycle.
-    if knobs.get("cycle_time_ms") is not None:
-        exchange = replace(exchange, cycle_seconds=knobs["cycle_time_ms"] / 1e3)
     return Plan(
         planned["work"],
         layout,
