@@ -17,7 +17,6 @@ from escala.strategies.base import tensor_names
 from escala.strategies.knobs import complete, of_model
 from escala.strategies.shared.factors import products
 from escala.strategies.shared.recompute import data_bytes, layers_before
-from escala.strategies.single import Single
 from escala.training import replicas
 from escala.training import step as steps
 from escala.training.contract import losses_of_rows
@@ -61,7 +60,7 @@ def described(name: str, split: Path, training: Mapping, knobs: Mapping) -> list
         gradients, *_ = compute(*arguments)
         traced[:] = map(_reads, gradients)
 
-    Single({}, None).trace(note, steps.step_signature(data, 1))
+    as_graph(input_signature=steps.step_signature(data, 1))(note).get_concrete_function()
     of_dense = {layer.kernel.ref(): rows for layer, rows in products(model)}
     input_of = getattr(work, "input_of", None)
     again = {
