@@ -550,7 +550,7 @@ def test_runs_of_unlike_machines_are_refused(tmp_path):
 def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_path):
     base = experiment(
         workloads=BY_STEPS,
-        variants={"tuned": {}, "auto": {"dense_exchange": "auto"}},
+        variants={"tuned": {}, "factors": {"dense_exchange": "factors"}},
         configurations=[{"strategy": "horovod-mpi", "layouts": ["1x2", "2x1"]}],
     )
     found = Calibration(base)
@@ -567,9 +567,9 @@ def test_a_network_without_times_is_extrapolated_by_its_rate_or_unavailable(tmp_
     assert slow["basis"] == "extrapolated" and "slow was not calibrated" in slow["reason"]
     # 800 000 bytes at 100 Mbit/s take 64 ms and more.
     assert slow["exchange_seconds"] > 0.064
-    # By the formulas of runs, the factors of 64 rows are the fewest bytes: 269 kB for each rank.
-    auto = by_name["2x1", "auto", "slow"]["exchange_seconds"]
-    assert 0.0215 < auto < 0.5 * slow["exchange_seconds"]
+    # The factors of 64 rows are 269 kB for each rank.
+    factors = by_name["2x1", "factors", "slow"]["exchange_seconds"]
+    assert 0.0215 < factors < 0.5 * slow["exchange_seconds"]
     for row in rows:
         line = predictions.line(row)
         assert row["basis"] in line and "small virus-cnn horovod-mpi" in line

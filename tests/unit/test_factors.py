@@ -38,8 +38,8 @@ def dense_layers(model: tf.keras.Model) -> list[tf.keras.layers.Dense]:
 
 
 def factored_layers(model: tf.keras.Model, rows: int, ranks: int) -> list[tf.keras.layers.Dense]:
-    optimizer, rates = tf.keras.optimizers.SGD(), costs.rates(mpi=True, nodes=1)
-    found = exchanges.chosen(model, optimizer, costs.FACTORS, rows, ranks, rates, one_node=True)
+    optimizer = tf.keras.optimizers.SGD()
+    found = exchanges.selected(model, optimizer, costs.FACTORS, rows, ranks, one_node=True)
     return [layer for layer, exchange in found.items() if exchange == costs.FACTORS]
 
 
