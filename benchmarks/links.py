@@ -11,7 +11,8 @@ import argparse
 import statistics
 
 from escala import cli
-from escala.lab import measure, network, shape
+from escala.lab import network
+from escala.lab.network import measure, shape
 
 
 def main() -> None:

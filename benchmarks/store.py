@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from escala.cache import store
+from escala.cache import store, upkeep
 
 ASKED = """
 import time
@@ -72,7 +72,7 @@ def _file(folder: Path, megabytes: int, repeats: int) -> None:
             handle.write(b"%d" % repeat)
         rates["store"].append(_seconds(_made, repeat, target, "made"))
         rates["serve"].append(_seconds(_made, repeat, target, "served"))
-        store.prune(store.location(), larger_than_bytes=0)
+        upkeep.prune(store.location(), larger_than_bytes=0)
     for name, seconds in rates.items():
         values = [megabytes / one for one in seconds]
         print(f"{name} one file of {megabytes} MB: {_spread(values)} MB/s")

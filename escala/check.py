@@ -20,9 +20,9 @@ from pathlib import Path
 from escala.core import other_memory, packages
 from escala.core.answer import Answer
 from escala.core.errors import InputError, Unavailable
+from escala.core.gpus import Driver
 from escala.core.hardware import available_cores
 from escala.core.readable import counted
-from escala.lab import cluster
 from escala.runtime import launch, slurm
 from escala.runtime.messages import cause
 from escala.runtime.node import LOOPBACK, describe
@@ -58,11 +58,12 @@ class Check:
 CHECKS: list[Check] = []
 
 
-def check(name: str, remedy: str) -> Callable[[Probe], Probe]:
-    """Register a function as the check of that name."""
+def check(name: str, remedy: str, before: str | None = None) -> Callable[[Probe], Probe]:
+    """Register a function as the check of that name, the last one or before another."""
 
     def register(probe: Probe) -> Probe:
-        CHECKS.append(Check(name, remedy, probe))
+        places = [number for number, each in enumerate(CHECKS) if each.name == before]
+        CHECKS.insert(places[0] if places else len(CHECKS), Check(name, remedy, probe))
         return probe
 
     return register
@@ -155,14 +156,6 @@ def _slurm() -> str:
     return "its controller answers"
 
 
-@check("lab", "docs/how-to/lab.md tells what it takes")
-def _lab() -> str:
-    """Try what the lab needs beside its programs: networks of its own."""
-    cluster.require_machine()
-    _output(["unshare", "--net", "true"])
-    return "root, its programs, and network namespaces"
-
-
 @check("browser", "only tests of the report need it; on Debian: apt-get install chromium-driver")
 def _browser() -> str:
     return _programs("chromedriver")
@@ -170,17 +163,10 @@ def _browser() -> str:
 
 @check("GPU", "install NVIDIA's driver; without a GPU all strategies run on cores")
 def _gpu() -> str:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise Unavailable(f"NVML: {error}") from None
-    try:
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        names = [pynvml.nvmlDeviceGetName(handle) for handle in handles]
-    finally:
-        pynvml.nvmlShutdown()
+    with Driver() as driver:
+        if driver.missing is not None:
+            raise Unavailable(f"NVML: {driver.missing}")
+        names = [driver.read("Name", gpu) for gpu in driver.gpus]
     if not names:
         raise Unavailable("the driver knows no GPU")
     return ", ".join(names)

@@ -27,31 +27,27 @@ rule train:
         f"{CONFIGURATION}/{{repeat}}/run.json",
     log:
         f"{CONFIGURATION_LOGS}/{{repeat}}.log",
-    priority: run_priority
+    priority: TRAINING.priority
     conda:
         "../envs/train.yaml"
-    threads: whole_machine
+    threads: TRAINING.threads
     resources:
-        nodes=lambda wildcards: Layout.parse(wildcards.layout).nodes,
-        tasks=lambda wildcards: Layout.parse(wildcards.layout).nodes * tasks_per_node(wildcards),
+        nodes=TRAINING.nodes,
+        tasks=TRAINING.tasks,
         # For the plugin: several tasks, which the run starts itself.
-        mpi=several_tasks,
-        cpus_per_task=cores_per_task,
-        slurm_extra=slurm_extra,
-        mem_mb=lambda wildcards: int(
-            1024
-            * experiment(wildcards).settings["memory_gib"]
-            * Layout.parse(wildcards.layout).processes
-        ),
-        time_limit=time_limit,
-        runtime=job_minutes,
+        mpi=TRAINING.launcher,
+        cpus_per_task=TRAINING.cores_per_task,
+        slurm_extra=TRAINING.slurm_extra,
+        mem_mb=TRAINING.memory_mb,
+        time_limit=TRAINING.time_limit,
+        runtime=TRAINING.job_minutes,
     params:
         code=lambda wildcards: code(
             key.CODE,
             *key.chosen(wildcards.workload, wildcards.strategy, run_of(wildcards).instrument),
         ),
-        request=request,
-        turn=turn,
+        request=TRAINING.request,
+        turn=TRAINING.turn,
         data=subpath(input[0], parent=True),
     message:
         "Train {wildcards.workload} on {wildcards.dataset}: {wildcards.strategy} "
@@ -105,7 +101,7 @@ use rule train as instrumented with:
         f"{CONFIGURATION}/{{instrument}}/run.json",
     log:
         f"{CONFIGURATION_LOGS}/{{instrument}}.log",
-    priority: run_priority
+    priority: TRAINING.priority
     message:
         "Capture the {wildcards.instrument} of {wildcards.strategy} {wildcards.layout} "
         "{wildcards.variant} "

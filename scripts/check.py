@@ -8,6 +8,9 @@ from __future__ import annotations
 import argparse
 
 from escala import check, cli
+from escala.lab import cluster
+
+check.check("lab", "docs/how-to/lab.md tells what it takes", before="browser")(cluster.abilities)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from escala import cli
-from escala.cache import store
+from escala.cache import store, upkeep
 from escala.core.arguments import from_zero, subcommands
 from escala.core.errors import InputError
 from escala.core.readable import counted
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _size(folder: Path, arguments: argparse.Namespace) -> None:
-    found = store.size(folder)
+    found = upkeep.size(folder)
     for step, (count, size) in found.steps.items():
         print(f"{step:16}{counted(count, 'entry', 'entries'):>14}{_megabytes(size):>14}")
     files = counted(found.files, "file")
@@ -83,27 +83,23 @@ def _size(folder: Path, arguments: argparse.Namespace) -> None:
 
 
 def _list(folder: Path, arguments: argparse.Namespace) -> None:
-    for entry in _entries(folder):
+    for entry in upkeep.entries(folder):
         used = datetime.fromtimestamp(entry.used, UTC).isoformat(timespec="seconds")
         size = _megabytes(sum(entry.blobs.values()))
         print(f"{entry.key[:KEY_SHOWN]}  {entry.step:16}{entry.created}  {used}{size:>14}")
 
 
 def _show(folder: Path, arguments: argparse.Namespace) -> None:
-    found = [entry for entry in _entries(folder) if entry.key.startswith(arguments.key)]
+    found = [entry for entry in upkeep.entries(folder) if entry.key.startswith(arguments.key)]
     if not found:
         raise InputError("key", arguments.key, "no entry has it", "see the output of `list`")
     for entry in found:
         print(json.dumps(json.loads(entry.path.read_text()) | {"key": entry.key}, indent=1))
 
 
-def _entries(folder: Path) -> list[store.Entry]:
-    return [entry for entry in store.entries(folder) if isinstance(entry, store.Entry)]
-
-
 def _verify(folder: Path, arguments: argparse.Namespace) -> int:
     progress = partial(tqdm, desc="verify", unit=" files", delay=2, leave=False)
-    damaged = store.verify(folder, remove=arguments.remove, progress=progress)
+    damaged = upkeep.verify(folder, remove=arguments.remove, progress=progress)
     for path, reason in damaged.items():
         print(f"{path}: {reason}")
     remedy = " and removed" if arguments.remove else "; `verify --remove` removes them"
@@ -116,17 +112,14 @@ def _verify(folder: Path, arguments: argparse.Namespace) -> int:
 
 def _prune(folder: Path, arguments: argparse.Namespace) -> None:
     limit = None if arguments.larger_than is None else int(arguments.larger_than * 1e9)
-    gone = store.prune(
+    gone = upkeep.prune(
         folder,
         older_than_days=arguments.older_than,
         larger_than_bytes=limit,
         dry_run=arguments.dry_run,
     )
     removed = "would be removed" if arguments.dry_run else "removed"
-    entries, files = (
-        counted(gone.entries, "entry", "entries"),
-        counted(gone.files, "file"),
-    )
+    entries, files = counted(gone.entries, "entry", "entries"), counted(gone.files, "file")
     print(f"{entries}, {files}, {_megabytes(gone.bytes)} {removed}")
 
 

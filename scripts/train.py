@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from escala import cli
+from escala import cli, lab
 from escala.cache import store
 from escala.core.children import die_with_parent
 from escala.core.files import read_json
@@ -89,7 +89,7 @@ def serve_or_measure(
     def make() -> bool:
         from escala.record import own_changes, run
 
-        measure = partial(run.measure, turn=turn["place"])
+        measure = partial(run.measure, turn=turn["place"], links=lab.links())
         if repeated:
             again.measured_again(measure, request, data, output, seconds)
         else:

@@ -4,10 +4,9 @@
                               time of the last change of the bytes, and of any change of the inode
 
 No program can set the last of these times, so a file whose bytes were replaced and whose other time
-was set back is read again. A file that was changed just before it is read is digested and not
-remembered: it could change again within the same tick of the file system's clock. Bytes that are
-written through a shared mapping may leave both times as they are for some seconds. Nothing of
-Escala writes data so.
+was set back is read again. A file that was changed just before it is read is not remembered: it
+could change again within the same tick of the file system's clock. Bytes that are written through a
+shared mapping may leave both times as they are for some seconds; nothing of Escala writes so.
 """
 
 from __future__ import annotations
@@ -16,18 +15,16 @@ import hashlib
 import os
 import re
 import time
-import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from escala.core.files import sha256_file
+from escala.core.files import atomic, sha256_file
 
 FOLDER = "digests"
 #: Smaller files are read each time, which is as fast as to look up their digest.
 LEAST_BYTES = 2**20
 #: No file system of Linux has a clock with longer ticks (FAT: 2 s).
 TICK_SECONDS = 3.0
-_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def sha256(path: Path, store: Path | None) -> str:
@@ -35,8 +32,7 @@ def sha256(path: Path, store: Path | None) -> str:
 
     Parameters
     ----------
-    store : the folder whose `digests` are used; None: the file is read. If this folder cannot be
-        read or written, the file is read.
+    store : the folder whose `digests` are used. None, or one that cannot be used: the file is read.
 
     Raises
     ------
@@ -47,15 +43,14 @@ def sha256(path: Path, store: Path | None) -> str:
         return sha256_file(path)
     kept = _kept(store, before)
     with suppress(OSError):
-        # A file that was not written whole holds no digest.
-        if _SHA256.fullmatch(found := kept.read_text()):
+        if re.fullmatch("[0-9a-f]{64}", found := kept.read_text()):
             return found
     began = time.time()
     digest = sha256_file(path)
     changed = max(before.st_mtime, before.st_ctime)
     if changed + TICK_SECONDS < began and _kept(store, path.stat()) == kept:
-        with suppress(OSError):
-            _keep(kept, digest)
+        with suppress(OSError), atomic(kept, durable=False) as temporary:
+            temporary.write_text(digest)
     return digest
 
 
@@ -65,10 +60,3 @@ def _kept(store: Path, found: os.stat_result) -> Path:
     identity = os.uname().nodename, found.st_dev, found.st_ino, found.st_size, *times
     name = hashlib.sha256(repr(identity).encode()).hexdigest()
     return store / FOLDER / name[:2] / name
-
-
-def _keep(kept: Path, digest: str) -> None:
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    temporary = kept.with_name(f".{uuid.uuid4().hex}")
-    temporary.write_text(digest)
-    temporary.replace(kept)

@@ -1,22 +1,18 @@
 """Find the modules, data files and packages that a step depends on.
 
-Modules are parsed, not imported. This takes milliseconds and does not start TensorFlow. A module
-reaches
+Modules are parsed, not imported, in milliseconds and without TensorFlow. A module reaches
 
 - the modules it imports, at any depth of its code, with the packages that hold them;
-- the modules it names in a string. The string is exactly the dotted name of a module, as in a
-  command line (`"escala.training.rank"`), or it ends in a dot and names a package, and then reaches
-  all modules and packages in it (`f"escala.report.figures.{name}"`). A package that is named in
-  this way reaches all files of its folder, not only Python;
+- the modules it names in a string: exactly a dotted name (`"escala.training.rank"`), or a package
+  with a dot at the end (`f"escala.report.figures.{name}"`), which reaches all modules in it. A
+  package that is named so reaches all files of its folder, not only Python;
 - a file or folder of `schemas/`, written as `… / "schemas" / "run.schema.yaml"`.
 
 A folder outside the project (`escala.core.plugins`) is reached as a whole as soon as one of its
-modules is reached. Its files have relative paths, so the place of the folder does not count.
+modules is. Its files have relative paths, so the place of the folder does not count.
 
-Comments, docstrings, the layout of code and descriptions in schemas change no digest.
-
-What is read in a module is kept beside its bytecode and used again while the bytes of the module
-are the same. So a script starts without parsing the project.
+Comments, docstrings, the layout of code and descriptions in schemas change no digest. What is read
+in a module is kept beside its bytecode, and used again while its bytes are the same.
 """
 
 from __future__ import annotations
@@ -26,7 +22,6 @@ import hashlib
 import json
 import platform
 import sys
-import uuid
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -36,13 +31,15 @@ from importlib.util import cache_from_source
 from pathlib import Path
 
 from escala.core import plugins
+from escala.core.files import atomic
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Top-level packages of the project, and the folder of the data files that its code reads.
-PROJECT = ("escala", "scripts")
-DATA = "schemas"
+PROJECT, DATA = ("escala", "scripts"), "schemas"
 #: They copy results and do not change them. `store.FORMAT` stands for their own changes.
-UNCOUNTED = frozenset({"escala.cache.digests", "escala.cache.sources", "escala.cache.store"})
+UNCOUNTED = frozenset(
+    f"escala.cache.{module}" for module in ("digests", "entries", "sources", "store", "upkeep")
+)
 #: They declare all options. Where a choice is given, only the choice counts.
 REGISTRIES = frozenset(
     {
@@ -86,10 +83,9 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
     Parameters
     ----------
     module : dotted name, such as `scripts.encode`.
-    chosen : modules that this use of the code picks from a registry by name. They are reached, and
-        `REGISTRIES` are not. If a module names one of them in a string, the other modules that it
-        names in strings are not reached. A chosen package reaches all files of its folder, not only
-        Python. Without a choice every module of a registry is reached.
+    chosen : modules that this use of the code picks from a registry by name. They are reached with
+        all files of their folders, and `REGISTRIES` are not. If a module names one of them in a
+        string, the others that it names in strings are not reached.
     root : folder of the project.
 
     Raises
@@ -99,7 +95,7 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
     """
     uncounted = UNCOUNTED | (REGISTRIES if chosen else frozenset())
     files: dict[str, str] = {}
-    packages: set[str] = set()
+    packages, seen, outside = set(), set(), set()
     waiting = [module, *chosen]
     for name in waiting:
         # A folder outside the project needs no `__init__.py`.
@@ -107,13 +103,11 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
             raise ModuleNotFoundError(f"no module {name} in {root}", name=name)
     for name in chosen:
         _add_package(root, name, waiting, files)
-    looked_at: set[str] = set()
-    outside: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name in looked_at:
+        if name in seen:
             continue
-        looked_at.add(name)
+        seen.add(name)
         top = name.partition(".")[0]
         if plugins.folder_of(top) and top not in outside:
             outside.add(top)
@@ -129,13 +123,13 @@ def sources(module: str, *, chosen: Collection[str] = (), root: Path = ROOT) -> 
         for one in picked:
             _add_package(root, one, waiting, files)
         for imported in (name, *parsed.imports, *picked):
-            top = imported.partition(".")[0]
-            if top in PROJECT or plugins.folder_of(top):
-                waiting += _with_packages(imported)
-            elif top not in sys.stdlib_module_names:
-                packages.add(top)
+            parts = imported.split(".")
+            if parts[0] in PROJECT or plugins.folder_of(parts[0]):
+                waiting += [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+            elif parts[0] not in sys.stdlib_module_names:
+                packages.add(parts[0])
         for data in parsed.data:
-            files |= _data(root, data)
+            files |= _data(root, root / data)
     return Sources(files, frozenset(packages))
 
 
@@ -165,6 +159,23 @@ def _versions(packages: frozenset[str], extra: frozenset[str]) -> dict[str, str]
     return found
 
 
+@cache
+def _distributions() -> list[tuple[frozenset[str], metadata.Distribution]]:
+    """Return every installed distribution with the top-level names it holds.
+
+    `importlib.metadata.packages_distributions` gives the same in ten times the time.
+    """
+    found = []
+    for distribution in metadata.distributions():
+        declared = distribution.read_text("top_level.txt")
+        if declared is None:
+            lines = (distribution.read_text("RECORD") or "").splitlines()
+            firsts = {line.split(",")[0].split("/")[0] for line in lines}
+            declared = " ".join(first.split(".")[0] for first in firsts)
+        found.append((frozenset(declared.split()), distribution))
+    return found
+
+
 @dataclass(frozen=True)
 class _Module:
     digest: str
@@ -181,22 +192,17 @@ def _kept(path: Path, source: bytes, package: str) -> _Module:
     module, and the version of Python. Like bytecode, it is not written if Python is told to write
     none, or if the folder cannot be written.
     """
-    determined = hashlib.sha256()
-    for part in (source, package.encode(), _own_code(), sys.version.encode()):
-        determined.update(hashlib.sha256(part).digest())
-    key, file = determined.hexdigest(), Path(cache_from_source(path)).with_suffix(".sources.json")
+    determined = (source, package.encode(), _own_code(), sys.version.encode())
+    key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in determined)).hexdigest()
+    file = Path(cache_from_source(path)).with_suffix(".sources.json")
     with suppress(OSError, ValueError, TypeError, KeyError):
         kept = json.loads(file.read_bytes())
         if kept["key"] == key:
             return _Module(**kept["module"])
     parsed = _parsed(source, package)
     if not sys.dont_write_bytecode:
-        # Like bytecode it is renamed into its place, but from a hidden file: nobody copies that.
-        temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-        with suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError), atomic(file, durable=False) as temporary:
             temporary.write_text(json.dumps({"key": key, "module": asdict(parsed)}))
-            temporary.replace(file)
     return parsed
 
 
@@ -208,13 +214,18 @@ def _own_code() -> bytes:
 def _parsed(source: bytes, package: str) -> _Module:
     """Return the imports and names in a module's source. Relative imports start from `package`."""
     tree = ast.parse(source)
-    _drop_docstrings(tree)
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, holders) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
     imports, strings, data, inner = set(), set(), set(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            start = _start(node, package)
+            parts = package.split(".")
+            above = parts[: len(parts) - node.level + 1] if node.level else []
+            start = ".".join(filter(None, [*above, node.module]))
             imports |= {start, *(f"{start}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             if node.value.partition(".")[0] in PROJECT and "." in node.value:
@@ -226,21 +237,6 @@ def _parsed(source: bytes, package: str) -> _Module:
                 data.add("/".join(steps))
     digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
     return _Module(digest, *(sorted(names) for names in (imports, strings, data)))
-
-
-def _drop_docstrings(tree: ast.Module) -> None:
-    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
-        if isinstance(node, holders) and ast.get_docstring(node, clean=False) is not None:
-            del node.body[0]
-
-
-def _start(node: ast.ImportFrom, package: str) -> str:
-    """Return the module that `from … import` names, absolute."""
-    if not node.level:
-        return node.module
-    parts = package.split(".")
-    return ".".join(filter(None, [*parts[: len(parts) - node.level + 1], node.module]))
 
 
 def _joined(node: ast.expr) -> tuple[list[str], set[ast.expr]]:
@@ -271,12 +267,6 @@ def _base(root: Path, name: str) -> Path:
     return (plugins.folder_of(top) or root / top).joinpath(*inner)
 
 
-def _with_packages(name: str) -> list[str]:
-    """Return a module's name and those of the packages that hold it."""
-    parts = name.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
-
-
 def _named(root: Path, text: str) -> Iterator[str]:
     """Yield the modules that a string names: one module, or all of the package it begins with."""
     if text.endswith("."):
@@ -293,7 +283,7 @@ def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str
     Hidden files and caches of bytecode are left out. A module that is not a package adds nothing.
     """
     folder = _base(root, name)
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in sorted(filter(Path.is_file, folder.rglob("*"))):
         parts = path.relative_to(folder).parts
         if any(part.startswith(".") or part == "__pycache__" for part in parts):
             continue
@@ -307,9 +297,8 @@ def _add_package(root: Path, name: str, waiting: list[str], files: dict[str, str
             files["/".join((*name.split("."), *parts))] = _data_digest(path.read_bytes(), suffix)
 
 
-def _data(root: Path, path: str) -> dict[str, str]:
+def _data(root: Path, start: Path) -> dict[str, str]:
     """Return the digest of a data file, or of each in a folder, by its path from the root."""
-    start = root / path
     files = sorted(start.rglob("*")) if start.is_dir() else [start]
     return {
         file.relative_to(root).as_posix(): _data_digest(file.read_bytes(), file.suffix)
@@ -339,20 +328,3 @@ def _without_descriptions(schema: object) -> object:
             if not (key == "description" and isinstance(value, str))
         }
     return [_without_descriptions(item) for item in schema] if isinstance(schema, list) else schema
-
-
-@cache
-def _distributions() -> list[tuple[frozenset[str], metadata.Distribution]]:
-    """Return every installed distribution with the top-level names it holds.
-
-    `importlib.metadata.packages_distributions` gives the same in ten times the time.
-    """
-    found = []
-    for distribution in metadata.distributions():
-        declared = distribution.read_text("top_level.txt")
-        if declared is None:
-            lines = (distribution.read_text("RECORD") or "").splitlines()
-            firsts = {line.split(",")[0].split("/")[0] for line in lines}
-            declared = " ".join(first.split(".")[0] for first in firsts)
-        found.append((frozenset(declared.split()), distribution))
-    return found

@@ -14,16 +14,25 @@ def started(process: int | str = "self") -> float:
     ------
     FileNotFoundError, ProcessLookupError : it has ended.
     """
-    # The name before it, in brackets, may hold anything.
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return int(_stat(process)[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def age(process: int | str = "self") -> float:
-    """Return the seconds since a process began.
-
-    Raises
-    ------
-    FileNotFoundError, ProcessLookupError : it has ended.
-    """
+    """Return the seconds since a process began; see `started`."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started(process)
+
+
+def runs(pid: int, began: float) -> bool:
+    """Return whether a process that began then runs, and is no zombie.
+
+    Another process may have its number by now.
+    """
+    try:
+        return _stat(pid)[0] != "Z" and started(pid) == began
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _stat(process: int | str) -> list[str]:
+    # The name before the state, in brackets, may hold anything.
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

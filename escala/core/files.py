@@ -11,15 +11,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 # A temporary folder holds the new content, in a folder named after the writer's machine, and the
 # old content while it is replaced.
 _NEW, _REPLACED = os.uname().nodename, "replaced"
-# The end of a name that `tempfile.mkdtemp` makes.
-_RANDOM = re.compile("[a-z0-9_]{8}")
 
 
 @contextmanager
@@ -32,8 +30,8 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
 
     Parameters
     ----------
-    durable : whether the content reaches the disk before it is renamed. Then it survives a power
-        loss. This waits for the disk; files that are of no use after a crash need it not.
+    durable : whether the content reaches the disk before it is renamed, so that it survives a power
+        loss. This waits for the disk.
 
     Notes
     -----
@@ -45,27 +43,27 @@ def atomic(path: str | Path, *, durable: bool = True) -> Iterator[Path]:
     _remove_abandoned(path)
     holder, lock = _locked_folder(path)
     temporary = holder / _NEW / path.name
-    with lock:
-        try:
-            yield temporary
-            if path.is_dir() and temporary.is_dir():
-                # Replaced by two renames: a kill leaves the old folder, the new one, or none.
-                path.replace(holder / _REPLACED)
-            if durable:
-                settle(temporary, path)
-            else:
-                temporary.replace(path)
-        except OSError as error:
-            # A full disk is reported without the file that was being written.
-            if error.errno is not None and error.filename is None:
-                error.filename = str(path)
-            raise
-        finally:
-            shutil.rmtree(holder, ignore_errors=True)
+    try:
+        yield temporary
+        if path.is_dir() and temporary.is_dir():
+            # Replaced by two renames: a kill leaves the old folder, the new one, or none.
+            path.replace(holder / _REPLACED)
+        if durable:
+            settle(temporary, path)
+        else:
+            temporary.replace(path)
+    except OSError as error:
+        # A full disk is reported without the file that was being written.
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+        os.close(lock)
 
 
-def _locked_folder(path: Path) -> tuple[Path, ExitStack]:
-    """Make a temporary folder beside `path`; return it and the context that holds its lock."""
+def _locked_folder(path: Path) -> tuple[Path, int]:
+    """Make a temporary folder beside `path`; return it and the open descriptor of its lock."""
     while True:
         try:
             holder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -74,37 +72,37 @@ def _locked_folder(path: Path) -> tuple[Path, ExitStack]:
             error.filename = str(path.parent)
             raise
         # Another writer may remove it before it is locked. Then this writer starts again.
-        with suppress(FileNotFoundError), ExitStack() as stack:
-            lock = stack.enter_context(_opened(holder))
+        with suppress(FileNotFoundError):
+            lock = _opened(holder)
             with suppress(OSError):  # A file system without locks: nothing is removed there later.
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            (holder / _NEW).mkdir()
-            return holder, stack.pop_all()
+            try:
+                (holder / _NEW).mkdir()
+            except BaseException:
+                os.close(lock)
+                raise
+            return holder, lock
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove the temporary folders of writers of `path` that were killed.
-
-    The kernel frees the lock of a process that ends, however it ends.
-    """
-    prefix = f".{path.name}."
+    """Remove the temporary folders of killed writers of `path`: the kernel freed their locks."""
+    temporary = re.compile(re.escape(f".{path.name}.") + "[a-z0-9_]{8}")  # As `mkdtemp` names it.
     for name in os.listdir(path.parent):  # noqa: PTH208 - a folder of many files, at each write
-        if not (name.startswith(prefix) and _RANDOM.fullmatch(name, len(prefix))):
+        if not temporary.fullmatch(name):
             continue
         holder = path.parent / name
-        with suppress(OSError), _opened(holder) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if {each.name for each in holder.iterdir()} <= {_NEW, _REPLACED}:
-                shutil.rmtree(holder, ignore_errors=True)
+        with suppress(OSError):
+            lock = _opened(holder)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if {each.name for each in holder.iterdir()} <= {_NEW, _REPLACED}:
+                    shutil.rmtree(holder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _opened(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
 def settle(temporary: Path, target: Path) -> None:
@@ -112,19 +110,12 @@ def settle(temporary: Path, target: Path) -> None:
 
     The content reaches the disk before the name does, and the name before the function returns.
     """
-    sync(temporary)
+    for inner in (temporary, *temporary.rglob("*")):
+        if not inner.is_symlink():
+            _sync(inner)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary.replace(target)
     _sync(target.parent)
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or all files and folders in a folder, are on the disk."""
-    _sync(path)
-    for folder, folders, names in os.walk(path):
-        for inner in (Path(folder, name) for name in (*folders, *names)):
-            if not inner.is_symlink():
-                _sync(inner)
 
 
 def _sync(path: Path) -> None:

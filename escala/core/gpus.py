@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this machine that a process may use."""
+"""The NVIDIA GPUs of this machine, by NVIDIA's management library (NVML)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,53 @@ from typing import Any, NamedTuple
 
 #: The GPUs that CUDA shows to a process, and their order, as numbers or UUIDs.
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Driver:
+    """NVML and the GPUs of this machine, for the length of a `with` or of this process.
+
+    Attributes
+    ----------
+    gpus : NVML's handles of all GPUs; none without a driver.
+    missing : why there is no driver, or None.
+    """
+
+    def __init__(self):
+        import pynvml
+
+        self.nvml, self.gpus, self.missing = pynvml, [], None
+        try:
+            pynvml.nvmlInit()
+            number = pynvml.nvmlDeviceGetCount()
+            self.gpus = [pynvml.nvmlDeviceGetHandleByIndex(each) for each in range(number)]
+        except pynvml.NVMLError as error:
+            self.missing = str(error)
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.missing is None:
+            with suppress(self.nvml.NVMLError):
+                self.nvml.nvmlShutdown()
+
+    def read(self, name: str, gpu: object) -> Any:
+        """Return what NVML's function `nvmlDeviceGet{name}` says of a GPU.
+
+        Raises
+        ------
+        OSError : it says nothing.
+        """
+        try:
+            return getattr(self.nvml, f"nvmlDeviceGet{name}")(gpu)
+        except self.nvml.NVMLError as error:
+            raise OSError(str(error)) from None
+
+    def read_or_none(self, name: str, gpu: object) -> Any:
+        """Return the result of `read`, or None if there is none."""
+        with suppress(OSError):
+            return self.read(name, gpu)
+        return None
 
 
 class Gpu(NamedTuple):
@@ -25,32 +72,18 @@ def available_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
     it is not set (CUDA C++ Programming Guide, "CUDA Environment Variables"). SLURM sets it in a job
     that was granted GPUs. Numbers are taken for those of the driver.
     """
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        return list(_named(pynvml, environment.get(VISIBLE)))
-    finally:
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+    with Driver() as driver:
+        return list(_named(driver, environment.get(VISIBLE))) if driver.missing is None else []
 
 
-def _named(nvml: Any, visible: str | None) -> Iterator[Gpu]:
+def _named(driver: Driver, visible: str | None) -> Iterator[Gpu]:
     if visible is None:
-        for number in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(number)
-            yield Gpu(nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle))
+        for gpu in driver.gpus:
+            yield Gpu(driver.read("UUID", gpu), driver.read("Name", gpu))
         return
-    for identifier in visible.split(","):
-        try:
-            handle = (
-                nvml.nvmlDeviceGetHandleByIndex(int(identifier))
-                if identifier.strip().isdecimal()
-                else nvml.nvmlDeviceGetHandleByUUID(identifier.strip())
-            )
-        except nvml.NVMLError:
+    for identifier in map(str.strip, visible.split(",")):
+        way, said = ("Index", int(identifier)) if identifier.isdecimal() else ("UUID", identifier)
+        gpu = driver.read_or_none(f"HandleBy{way}", said)
+        if gpu is None:
             return
-        yield Gpu(identifier.strip(), nvml.nvmlDeviceGetName(handle))
+        yield Gpu(identifier, driver.read("Name", gpu))

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psutil
 
-from escala.core import clock
 from escala.core.hardware import control_groups
 
 #: Seconds of one count of the kernel.
@@ -33,14 +32,6 @@ def family(roots: Iterable[int]) -> list[int]:
             process = psutil.Process(root)
             found |= {process.pid, *(each.pid for each in process.children(recursive=True))}
     return sorted(found)
-
-
-def is_alive(pid: int, started: float) -> bool:
-    """Return whether a process runs; another process may have its number by now."""
-    try:
-        return clock.started(pid) == started
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def read(

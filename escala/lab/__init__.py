@@ -11,10 +11,17 @@ pinned to the node's cores. A bridge joins the nodes and the scheduler, which ru
 | `accounting` | records of jobs: `mariadbd` and `slurmdbd`, optional |
 | `cluster` | the whole lab: up, status, down |
 
-This module has the names that a job of the lab needs.
+Nothing else of the library imports it: scripts hand over `links`.
 """
 
-from escala.lab.network import measure, shape
+from types import ModuleType
+
+from escala.lab import network
 from escala.lab.state import location
 
-__all__ = ["location", "measure", "shape"]
+__all__ = ["links", "location"]
+
+
+def links() -> ModuleType | None:
+    """Return the controller of the links between nodes (`shape`, `measure`), None without a lab."""
+    return network if location() else None

@@ -110,7 +110,7 @@ def start(lab: Lab, cluster: str) -> None:
     configuration.touch(mode=0o600)
     configuration.write_text(_DBD.format(address=lab.scheduler))
     _until_it_answers(_SOCKET.exists, "mariadbd")
-    daemons.start_on_scheduler(
+    daemons.start_scheduler(
         "slurmdbd", SLURM_CONF=str(FOLDER / "slurm.conf"), MYSQL_UNIX_PORT=str(_SOCKET)
     )
     _until_it_answers(lambda: _registered(cluster), "slurmdbd")

@@ -86,15 +86,10 @@ PartitionName={PARTITION} Nodes=ALL Default=YES State=UP MaxTime=INFINITE OverSu
 
 @dataclass(frozen=True)
 class State:
-    """The state of a node.
+    """The state of a node: SLURM's, or why there is none; whether its `slurmd` runs.
 
-    Attributes
-    ----------
-    node : the node.
-    state : SLURM's state of it, or the reason why there is none.
-    daemon : whether its `slurmd` runs.
-    cut : whether its link is down.
-    rates : of its link's ends, at the bridge and in the node, in Mbit/s; None is native.
+    `cut` says whether its link is down, and `rates` are those of the link's ends, at the bridge and
+    in the node, in Mbit/s; None is native.
     """
 
     node: Node
@@ -135,23 +130,24 @@ def up(
         found = location()
         if found and runs():
             if record and not accounting.runs():
-                raise InputError(
-                    "lab", "--accounting", "the lab that is up keeps no records of jobs",
-                    f"take it down first: {environment.call('lab down')}",
-                )  # fmt: skip
+                remedy = f"take it down first: {environment.call('lab down')}"
+                reason = "the lab that is up keeps no records of jobs"
+                raise InputError("lab", "--accounting", reason, remedy)
             say(f"The lab is up, with {len(found.nodes)} nodes.")
             return found
         if found:
             say("All processes of the lab were killed: taking down what is left of it.")
             _remove()
-        if _remains():
+        if FOLDER.exists() or SPOOL.exists() or _own_configuration() or network.namespaces():
+            remedy = f"remove it: {environment.call('lab down')}"
+            raise InputError(FOLDER, str(FOLDER), "is left of a lab", remedy)
+        if CONFIGURATION.exists() and not _own_configuration():
             raise InputError(
-                FOLDER,
-                str(FOLDER),
-                "is left of a lab",
-                f"remove it: {environment.call('lab down')}",
+                CONFIGURATION,
+                str(CONFIGURATION),
+                "belongs to a SLURM cluster that is not the lab",
+                "use that cluster (--profile profiles/slurm), or move the file away",
             )
-        _refuse_foreign_configuration()
         nodes = nodes_of(count, cores_per_node, available_cores(), subnet)
         lab = Lab(nodes, network.scheduler_address(subnet))
         network.refuse_taken(lab)
@@ -183,7 +179,8 @@ def _build(lab: Lab, say: Callable[[str], None], record: bool) -> None:
     say("daemons: munged and slurmctld")
     for node in lab.nodes:
         daemons.start_node(node)
-        say(f"daemons: slurmd of {node.name}, {node.address}, cores {_listed(node.cores)}")
+        cores = ",".join(map(str, node.cores))
+        say(f"daemons: slurmd of {node.name}, {node.address}, cores {cores}")
     _wait(lab, say)
     keep(lab)
 
@@ -198,9 +195,9 @@ def _wait(lab: Lab, say: Callable[[str], None]) -> None:
         if idle == len(lab.nodes):
             return
         if time.monotonic() > deadline:
-            raise TimeoutError(
-                0, f"not all nodes are idle after {READY_SECONDS} s\n{_last_words()}", "lab"
-            )
+            lines = {path: path.read_text().splitlines() for path in sorted(LOGS.iterdir())}
+            last = "\n".join(f"{path.name}: {said[-1]}" for path, said in lines.items() if said)
+            raise TimeoutError(0, f"not all nodes are idle after {READY_SECONDS} s\n{last}", "lab")
         before = idle
         time.sleep(0.5)
 
@@ -317,7 +314,9 @@ def require_machine() -> None:
     """
     lacking = [program for program in _PROGRAMS if shutil.which(program) is None]
     packages = {_PROGRAMS[program] for program in lacking}
-    if not _has_pmix():
+    try:
+        ctypes.CDLL(_PMIX)
+    except OSError:
         lacking.append(_PMIX)
         packages.add("libpmix-dev")
     if lacking:
@@ -331,31 +330,20 @@ def require_machine() -> None:
         raise InputError("lab", "user", "is not root, who alone can make networks", "use sudo")
 
 
-def _has_pmix() -> bool:
-    try:
-        ctypes.CDLL(_PMIX)
-    except OSError:
-        return False
-    return True
+def abilities() -> str:
+    """Return what a lab takes and this machine has, for `escala check`.
 
-
-def _refuse_foreign_configuration() -> None:
-    if CONFIGURATION.exists() and not _own_configuration():
-        raise InputError(
-            CONFIGURATION,
-            str(CONFIGURATION),
-            "belongs to a SLURM cluster that is not the lab",
-            "use that cluster (--profile profiles/slurm), or move the file away",
-        )
+    Raises
+    ------
+    InputError, OSError : something is missing; networks of its own may be forbidden.
+    """
+    require_machine()
+    call("unshare", "--net", "true", timeout=10)
+    return "root, its programs, and network namespaces"
 
 
 def _own_configuration() -> bool:
     return CONFIGURATION.is_symlink() and CONFIGURATION.readlink() == _OWN
-
-
-def _remains() -> bool:
-    folders = FOLDER.exists() or SPOOL.exists()
-    return folders or _own_configuration() or bool(network.namespaces())
 
 
 def _states() -> dict[str, str]:
@@ -366,13 +354,3 @@ def _states() -> dict[str, str]:
     except OSError:
         return {}
     return dict(line.split() for line in said.splitlines())
-
-
-def _last_words() -> str:
-    """Return the last line of every log."""
-    lines = {path: path.read_text().splitlines() for path in sorted(LOGS.iterdir())}
-    return "\n".join(f"{path.name}: {said[-1]}" for path, said in lines.items() if said)
-
-
-def _listed(cores: Sequence[int]) -> str:
-    return ",".join(map(str, cores))

@@ -47,14 +47,9 @@ def start_munge() -> None:
     start("munged", *options, f"--socket={SOCKET}")
 
 
-def start_scheduler() -> None:
-    """Start `slurmctld`, which recovers the jobs it knew."""
-    start(*_named(SCHEDULER), "slurmctld")
-
-
-def start_on_scheduler(*command: str, **variables: str) -> None:
-    """Start another daemon on the scheduler's host, with these environment variables."""
-    start(*_named(SCHEDULER), *command, **variables)
+def start_scheduler(*daemon: str, **variables: str) -> None:
+    """Start a daemon on the scheduler's host: `slurmctld`, which recovers its jobs, or another."""
+    start(*_named(SCHEDULER), *(daemon or ["slurmctld"]), **variables)
 
 
 def restart_scheduler() -> None:
@@ -100,7 +95,7 @@ def stop_all() -> None:
     # A daemon may have started another process while the others were being listed.
     while found := list(processes()):
         if time.monotonic() > deadline:
-            names = ", ".join(f"{process.pid} ({_name(process)})" for process in found)
+            names = ", ".join(str(process.pid) for process in found)
             raise TimeoutError(
                 errno.ETIMEDOUT, f"do not end within {DOWN_SECONDS} s; end them, then: down", names
             )
@@ -123,12 +118,6 @@ def processes() -> Iterator[psutil.Process]:
                 _network(process) in networks or (mark and process.environ().get(_MARK) == mark)
             ):
                 yield process
-
-
-def _name(process: psutil.Process) -> str:
-    with suppress(psutil.Error):
-        return process.name()
-    return "ended"
 
 
 def _in_network(node: Node) -> list[psutil.Process]:

@@ -42,7 +42,6 @@ _CONGESTION = "cubic"
 _IPERF_PORT = "5201"
 _PINGS = 21
 
-
 # A shorter one, such as 0.0.0.0/1 of a VPN, replaces the default route.
 _SHORTEST_PREFIX = 8
 
@@ -84,27 +83,18 @@ def refuse_taken(lab: Lab) -> None:
     ------
     InputError : one of them is in use.
     """
-    names = [BRIDGE, *(node.link for node in lab.nodes)]
-    for link in _links():
-        if link["ifname"] in names:
-            name = link["ifname"]
-            raise InputError(
-                "lab", name, "is a network interface that is not the lab's",
-                f"rename it, or remove it if nothing needs it: ip link delete {name}",
-            )  # fmt: skip
-    for name in names:
-        if (_NAMESPACES / name).exists():
-            raise InputError(
-                "lab", name, "is a network namespace that is not the lab's",
-                f"rename it, or remove it if nothing needs it: ip netns delete {name}",
-            )  # fmt: skip
+    links = {link["ifname"] for link in _links()}
+    for name in (BRIDGE, *(node.link for node in lab.nodes)):
+        taken = {"link": name in links, "netns": (_NAMESPACES / name).exists()}
+        for object, what in (("link", "interface"), ("netns", "namespace")):
+            if taken[object]:
+                remedy = f"rename it, or remove it if nothing needs it: ip {object} delete {name}"
+                raise InputError("lab", name, f"is a network {what} that is not the lab's", remedy)
     subnet = str(_network_of(lab.scheduler))
     route = overlapping(subnet, json.loads(_ip("-json -4 route show table all")))
     if route is not None:
-        raise InputError(
-            "subnet", subnet, f"is in use on this machine: {route}",
-            "name another range that no machine here uses, as --subnet 10.198.18.0/24",
-        )  # fmt: skip
+        remedy = "name another range that no machine here uses, as --subnet 10.198.18.0/24"
+        raise InputError("subnet", subnet, f"is in use on this machine: {route}", remedy)
 
 
 def overlapping(subnet: str, routes: Sequence[dict]) -> str | None:
@@ -233,22 +223,18 @@ def _bucket(bits: int) -> str:
 
 
 def rates(node: Node) -> list[float | None]:
-    """Return the rates of a link's ends, at the bridge and in the node, in Mbit/s.
-
-    None is native.
-    """
-    said = [_tc(f"-json -n {within} qdisc show dev {device}") for within, device in _ends(node)]
-    return [_mbit(json.loads(queues)) for queues in said]
+    """Return the rates of a link's ends, at the bridge and in the node, in Mbit/s; None: native."""
+    found = []
+    for within, device in _ends(node):
+        queues = json.loads(_tc(f"-json -n {within} qdisc show dev {device}"))
+        buckets = [queue["options"]["rate"] for queue in queues if queue["kind"] == "tbf"]
+        found.append(buckets[0] * 8 / 1e6 if buckets else None)
+    return found
 
 
 def _ends(node: Node) -> list[tuple[str, str]]:
     """Return namespace and name of the interfaces of a link, at the bridge and in the node."""
     return [(BRIDGE, node.link), (node.link, "eth0")]
-
-
-def _mbit(queues: list[dict]) -> float | None:
-    buckets = [queue["options"]["rate"] for queue in queues if queue["kind"] == "tbf"]
-    return buckets[0] * 8 / 1e6 if buckets else None
 
 
 def measure(source: str, target: str, seconds: int = 3) -> dict[str, float]:

@@ -7,9 +7,10 @@ import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from escala.core import environment
 from escala.core.errors import InputError
@@ -77,13 +78,21 @@ class Lab:
 
 def location() -> Lab | None:
     """Return the lab that is up on this machine, or None."""
-    if not _DESCRIPTION.exists():
-        return None
-    described = read_json(_DESCRIPTION)
-    # Files may remain of a lab that a reboot ended.
-    if described["boot"] != _BOOT.read_text().strip():
-        return None
-    return Lab([Node(**node) for node in described["nodes"]], described["scheduler"])
+    kept = _kept(_DESCRIPTION)
+    return kept and Lab([Node(**node) for node in kept["nodes"]], kept["scheduler"])
+
+
+def _kept(file: Path) -> dict | None:
+    """Return what a file holds; None if a reboot has removed all, and reuses the numbers."""
+    with suppress(FileNotFoundError):
+        kept = read_json(file)
+        if kept.pop("boot") == _BOOT.read_text().strip():
+            return kept
+    return None
+
+
+def _keep(file: Path, content: Any) -> None:
+    write_json(file, {"boot": _BOOT.read_text().strip()} | asdict(content))
 
 
 def require() -> Lab:
@@ -101,7 +110,7 @@ def require() -> Lab:
 
 def keep(lab: Lab) -> None:
     """Declare a lab up."""
-    write_json(_DESCRIPTION, {"boot": _BOOT.read_text().strip()} | asdict(lab))
+    _keep(_DESCRIPTION, lab)
 
 
 @dataclass
@@ -134,19 +143,12 @@ class Claim:
 
 def claim() -> Claim:
     """Return the lab's claim. It is empty if there is neither a lab nor the rest of one."""
-    try:
-        kept = read_json(_CLAIM)
-    except FileNotFoundError:
-        kept = {"boot": None}
-    # A reboot removes everything, and reuses the numbers.
-    if kept.pop("boot") != _BOOT.read_text().strip():
-        return Claim(mark="", links={}, namespaces={})
-    return Claim(**kept)
+    return Claim(**(_kept(_CLAIM) or {"mark": "", "links": {}, "namespaces": {}}))
 
 
 def keep_claim(claimed: Claim) -> None:
     """Write the lab's claim."""
-    write_json(_CLAIM, {"boot": _BOOT.read_text().strip()} | asdict(claimed))
+    _keep(_CLAIM, claimed)
 
 
 @contextmanager

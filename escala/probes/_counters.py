@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from escala.core.errors import Unavailable
+from escala.core.gpus import Driver
 
 SYSFS = Path("/sys")
 #: No device draws more; a larger growth of its counter is a reset. A processor package, whose
@@ -111,18 +112,16 @@ def _cray(folder: Path) -> Iterator[Counter]:
     if not folder.is_dir():
         return
     yield Counter("node", "pm_counters", None, lambda: _joules_of_cray(node))
-    for path in sorted(folder.glob("accel[0-9]*_energy")) or _accelerators(folder):
+    accelerators = sorted(folder.glob("accel[0-9]*_energy"))
+    if not accelerators and (one := folder / "accel_energy").exists():
+        # Older nodes have one for all; without accelerators it is always 0.
+        counter = Counter("node", "pm_counters", None, lambda: _joules_of_cray(one))
+        accelerators = [one] if read(counter) else []
+    for path in accelerators:
         device = f"node{INSIDE}{path.name.removesuffix('_energy')}"
         yield Counter(
             device, "pm_counters", None, lambda path=path: _joules_of_cray(path), lambda: None
         )
-
-
-def _accelerators(folder: Path) -> list[Path]:
-    """Return the counter of all accelerators of a node; it is always 0 on a node without any."""
-    path = folder / "accel_energy"
-    counter = Counter("node", "pm_counters", None, lambda: _joules_of_cray(path))
-    return [path] if path.exists() and read(counter) else []
 
 
 def _joules_of_cray(path: Path) -> float:
@@ -135,7 +134,7 @@ def _joules_of_cray(path: Path) -> float:
 
 def _rapl(sysfs: Path) -> Iterator[Counter]:
     folder = sysfs / _RAPL_FOLDER
-    zones = {path: _name(path) for path in sorted(folder.glob("intel-rapl:*"))}
+    zones = {path: _text(path, "name") for path in sorted(folder.glob("intel-rapl:*"))}
     packages = {p.name: name for p, name in zones.items() if name.startswith("package-")}
     if not packages:
         raise Unavailable(
@@ -152,7 +151,10 @@ def _rapl(sysfs: Path) -> Iterator[Counter]:
         else:
             continue
         yield Counter(
-            device, "rapl", _range(path), lambda path=path: _microjoules(path, "energy_uj")
+            device,
+            "rapl",
+            int(_text(path, "max_energy_range_uj")) / 1e6,
+            lambda path=path: int((path / "energy_uj").read_text()) / 1e6,
         )
 
 
@@ -166,54 +168,25 @@ def _require_every_package(sysfs: Path, names: Iterable[str]) -> None:
         raise Unavailable(f"{missing}: no counter in {sysfs / _RAPL_FOLDER}")
 
 
-def _name(zone: Path) -> str:
+def _text(zone: Path, file: str) -> str:
     try:
-        return (zone / "name").read_text().strip()
+        return (zone / file).read_text().strip()
     except OSError as error:
         raise Unavailable(f"{zone}: {error}") from None
 
 
-def _range(zone: Path) -> float:
-    try:
-        return _microjoules(zone, "max_energy_range_uj")
-    except (OSError, ValueError) as error:
-        raise Unavailable(f"{zone}: {error}") from None
-
-
-def _microjoules(zone: Path, file: str) -> float:
-    return int((zone / file).read_text()) / 1e6
-
-
 def _nvml() -> Iterator[Counter]:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        devices = [
-            pynvml.nvmlDeviceGetHandleByIndex(number)
-            for number in range(pynvml.nvmlDeviceGetCount())
-        ]
-    except pynvml.NVMLError:
-        return  # There is no driver, and so no GPU.
-    for number, device in enumerate(devices):
+    driver = Driver()
+    for number, gpu in enumerate(driver.gpus):
         yield Counter(
             f"gpu{number}",
             "nvml",
             None,
-            lambda device=device: _joules_of_gpu(pynvml, device),
-            lambda device=device: _computes(pynvml, device),
+            lambda gpu=gpu: driver.read("TotalEnergyConsumption", gpu) / 1e3,
+            lambda gpu=gpu: _computes(driver, gpu),
         )
 
 
-def _joules_of_gpu(pynvml, device: object) -> float:
-    try:
-        return pynvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1e3
-    except pynvml.NVMLError as error:
-        raise OSError(str(error)) from None
-
-
-def _computes(pynvml, device: object) -> bool | None:
-    try:
-        return pynvml.nvmlDeviceGetUtilizationRates(device).gpu > 0
-    except pynvml.NVMLError:
-        return None
+def _computes(driver: Driver, gpu: object) -> bool | None:
+    rates = driver.read_or_none("UtilizationRates", gpu)
+    return None if rates is None else rates.gpu > 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from escala import lab
+from typing import Protocol
+
 from escala.core.errors import InputError
 from escala.core.hardware import quota_clause
 from escala.record.outcome import Outcome
@@ -13,8 +14,22 @@ from escala.runtime.placement import places
 from escala.strategies import STRATEGIES
 
 
-def placed(request: dict, plan: dict, result: dict) -> Launch:
+class Links(Protocol):
+    """Controls the links between emulated nodes, which share one machine."""
+
+    def shape(self, rate: str) -> None:
+        """Set the rate of every link, such as `100mbit` or `native`."""
+
+    def measure(self, source: str, target: str) -> dict[str, float]:
+        """Return `mbit_per_second` and `latency_ms` from one node to another."""
+
+
+def placed(request: dict, plan: dict, result: dict, links: Links | None) -> Launch:
     """Find the nodes of a run, and write the place of every process into its plan and its result.
+
+    Parameters
+    ----------
+    links : controller of the links between nodes, None where they are real.
 
     Raises
     ------
@@ -41,7 +56,7 @@ def placed(request: dict, plan: dict, result: dict) -> Launch:
         "hosts": [node.host for node in started.nodes],
         "machines": [node.machine for node in started.nodes],
         "interface": started.nodes[0].interface,
-        "oversubscribed": needed > available or _shared(started),
+        "oversubscribed": needed > available or (links is not None and _share_cores(started)),
         "cores": [place["cores"] for place in plan["places"]],
     }
     if strategy.mpi and layout.processes > 1:
@@ -49,25 +64,23 @@ def placed(request: dict, plan: dict, result: dict) -> Launch:
     return started
 
 
-def _shared(started: Launch) -> bool:
-    """Return whether nodes share cores; nodes of the lab may, because they are on one machine."""
+def _share_cores(started: Launch) -> bool:
     taken = [core for node in started.nodes for core in node.cores]
-    return lab.location() is not None and len(set(taken)) < len(taken)
+    return len(set(taken)) < len(taken)
 
 
-def linked(request: dict, started: Launch, result: dict) -> Outcome:
+def linked(request: dict, started: Launch, result: dict, links: Links | None) -> Outcome:
     """Set the links between nodes to the requested rate, and measure it."""
     rate, hosts = request["link"]["rate"], [node.host for node in started.nodes]
-    emulated = lab.location() is not None
     if len(hosts) == 1:
         return Outcome("ok")
-    if rate and not emulated:
+    if rate and links is None:
         return Outcome(
             "unavailable",
             f"the rate {rate} can be set only on the links of the lab; see docs/how-to/lab.md",
         )
     result["link"] = request["link"] | {"mbit_per_second": None, "latency_ms": None}
-    if emulated:
-        lab.shape(rate or "native")
-        result["link"] |= lab.measure(hosts[0], hosts[1])
+    if links is not None:
+        links.shape(rate or "native")
+        result["link"] |= links.measure(hosts[0], hosts[1])
     return Outcome("ok")

@@ -23,7 +23,7 @@ from escala.record import again, key, machine
 from escala.record.collect import PREDICTIONS, collect
 from escala.record.outcome import Outcome
 from escala.record.own_changes import changed, written
-from escala.record.place import linked, placed
+from escala.record.place import Links, linked, placed
 from escala.record.plan import make_plan, resumption, shards, split_description
 from escala.record.schema import validate_run
 from escala.record.supervise import supervise
@@ -61,6 +61,7 @@ def measure(
     output: Path,
     time_limit_seconds: float,
     turn: dict[str, int] | None = None,
+    links: Links | None = None,
 ) -> Outcome:
     """Run what `request` asks for and write `output`, a `run.json`, whatever happens to the run.
 
@@ -76,6 +77,7 @@ def measure(
         in their order, and its model if that is to be kept.
     turn : the run's place in its repeat (`escala.experiment.Experiment.turn`). It is recorded, and
         determines nothing.
+    links : controller of the links between emulated nodes.
 
     Raises
     ------
@@ -84,10 +86,12 @@ def measure(
     """
     # Where another run has the machine, this one has not begun: neither its time nor its limit.
     with alone.hold({"experiment": request["experiment"], "run": str(output.parent)}):
-        return _measured(_whole(request, turn), data, output, time_limit_seconds)
+        return _measured(_whole(request, turn), data, output, time_limit_seconds, links)
 
 
-def _measured(request: dict, data: Path, output: Path, time_limit_seconds: float) -> Outcome:
+def _measured(
+    request: dict, data: Path, output: Path, time_limit_seconds: float, links: Links | None
+) -> Outcome:
     """Do what `measure` does, on a machine of its own."""
     started, clock = datetime.now(UTC), time.monotonic()
     folder, ranks_folder = output.parent, output.parent / "ranks"
@@ -97,7 +101,7 @@ def _measured(request: dict, data: Path, output: Path, time_limit_seconds: float
     identity = _identity(request, plan, description, started)
     result = copy.deepcopy(identity)
     try:
-        outcome = _attempt(request, plan, data, folder, result, time_limit_seconds)
+        outcome = _attempt(request, plan, data, folder, result, time_limit_seconds, links)
     finally:
         _tidy(ranks_folder)
     interrupts.end_if_received()
@@ -160,7 +164,13 @@ def _whole(request: dict, turn: dict[str, int] | None) -> dict:
 
 
 def _attempt(
-    request: dict, plan: dict, data: Path, folder: Path, result: dict, limit: float
+    request: dict,
+    plan: dict,
+    data: Path,
+    folder: Path,
+    result: dict,
+    limit: float,
+    links: Links | None,
 ) -> Outcome:
     """Run the ranks and write what they measured into `result`; whatever fails is an outcome."""
     ranks_folder = folder / "ranks"
@@ -172,8 +182,8 @@ def _attempt(
             "experiment": request["experiment"],
             "run": str(folder),
         }
-        started = _begun(request, plan, folder, result)
-        outcome = linked(request, started, result)
+        started = _begun(request, plan, folder, result, links)
+        outcome = linked(request, started, result, links)
         if outcome.status != "ok":
             return outcome
         write_json(ranks_folder / "request.json", plan, durable=False)
@@ -192,10 +202,10 @@ def _attempt(
         return Outcome("failed", f"{type(error).__name__}: {error}"[:500])
 
 
-def _begun(request: dict, plan: dict, folder: Path, result: dict) -> Launch:
+def _begun(request: dict, plan: dict, folder: Path, result: dict, links: Links | None) -> Launch:
     """Find a run's nodes, and remove what its last measurement left unless its input is refused."""
     try:
-        started = placed(request, plan, result)
+        started = placed(request, plan, result, links)
     except InputError:
         raise
     except Exception:

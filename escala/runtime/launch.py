@@ -26,30 +26,22 @@ from pathlib import Path
 from escala.core import children, variables
 from escala.core.errors import InputError, Unavailable
 from escala.core.variables import CALLERS_PATH
-from escala.runtime import slurm
+from escala.runtime import mpi, slurm
 from escala.runtime.layout import Layout
 from escala.runtime.messages import cause
+from escala.runtime.mpi import own_mpi, single_copy
 from escala.runtime.node import LOOPBACK, MARK, describe
 from escala.runtime.placement import EXTRA_PORTS, Node, processes_per_node
 from escala.runtime.spawn import PROCESS
 from escala.strategies import STRATEGIES, Strategy
 from escala.strategies.knobs import readable
 from escala.workloads.program import Program
-from escala.workloads.program_environment import passed_on, which
+from escala.workloads.program_environment import passed_on
 
 LOCAL, MPIRUN, SRUN = LAUNCHERS = ("local", "mpirun", "srun")
 
-MPIRUN_PROGRAM = "mpirun"
-
 Command = list[str]
 Environment = dict[str, str]
-
-_ALLOCATION = ("SLURM_JOB_ID", "SLURM_JOBID")
-
-# Without both, Open MPI starts nothing for root.
-_AS_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
-
-_SINGLE_COPY = "OMPI_MCA_btl_vader_single_copy_mechanism"
 
 _SURVEY_SECONDS = 120
 
@@ -68,10 +60,8 @@ class Launch:
 
 def process_of_environment() -> int:
     """Return the number of this process, which its launcher has set."""
-    for name in (PROCESS, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
-        if name in os.environ:
-            return int(os.environ[name])
-    return 0
+    names = (PROCESS, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+    return int(next((os.environ[name] for name in names if name in os.environ), 0))
 
 
 def survey(layout: Layout, strategy: type[Strategy], interface: str | None, asked: str) -> Launch:
@@ -94,17 +84,12 @@ def survey(layout: Layout, strategy: type[Strategy], interface: str | None, aske
         chosen = MPIRUN if strategy.mpi else LOCAL
         return Launch(chosen if asked == "auto" else asked, [describe(LOOPBACK, ports)], None)
     job = _allocation()
-    if job is None or not _has("srun"):
-        several = layout.nodes > 1
-        raise InputError(
-            "layout" if several else "launcher",
-            str(layout) if several else asked,
-            "needs several nodes, and this is one machine"
-            if several
-            else "needs a SLURM allocation",
-            f"use {'a layout 1xN' if several else 'auto'}, or run through SLURM: "
-            "snakemake --profile profiles/slurm",
-        )
+    if job is None or not shutil.which("srun"):
+        remedy = "or run through SLURM: snakemake --profile profiles/slurm"
+        if layout.nodes > 1:
+            reason = "needs several nodes, and this is one machine"
+            raise InputError("layout", str(layout), reason, f"use a layout 1xN, {remedy}")
+        raise InputError("launcher", asked, "needs a SLURM allocation", f"use auto, {remedy}")
     nodes, world = _ask_nodes(job, layout, interface, ports, strategy.mpi)
     chosen = SRUN if not strategy.mpi or world == layout.nodes else MPIRUN
     return Launch(chosen if asked == "auto" else asked, nodes, job)
@@ -121,9 +106,10 @@ def require_host_of_allocation() -> None:
     # SLURM names the node to every process that it starts on one.
     if job is None or nodes is None or "SLURMD_NODENAME" in os.environ:
         return
-    here = socket.gethostname()
-    names = _output(["scontrol", "show", "hostnames", nodes]).split() if _has("scontrol") else []
-    if {here, here.partition(".")[0]} & {*names, nodes}:
+    here, names = socket.gethostname(), [nodes]
+    if shutil.which("scontrol"):
+        names += _printed(["scontrol", "show", "hostnames", nodes]).split()
+    if {here, here.partition(".")[0]} & set(names):
         return
     raise InputError(
         "SLURM_JOB_ID",
@@ -137,23 +123,26 @@ def require_host_of_allocation() -> None:
 
 def _allocation() -> str | None:
     """Return SLURM's number of the allocation of this shell or job, or None."""
-    return next((os.environ[name] for name in _ALLOCATION if os.environ.get(name)), None)
+    return os.environ.get("SLURM_JOB_ID") or os.environ.get("SLURM_JOBID") or None
 
 
-def _has(program: str) -> bool:
-    return shutil.which(program) is not None
+def _printed(command: Command) -> str:
+    return slurm.printed(command, _SURVEY_SECONDS)
 
 
 def _ask_nodes(
     job: str, layout: Layout, interface: str | None, ports: int, mpi: bool
 ) -> tuple[list[Node], int | None]:
     """Run `escala.runtime.node` on each node, without MPI if `srun` does not support it."""
-    options = ["--ports", str(ports), "--addresses", json.dumps(_addresses())]
-    options += ["--interface", interface] if interface else []
+    # The address of every node of the cluster, as SLURM knows it.
+    listed = _printed(["scontrol", "--oneliner", "show", "nodes"])
+    addresses = dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", listed))
+    program = [sys.executable, "-m", "escala.runtime.node", "--ports", str(ports)]
+    program += ["--addresses", json.dumps(addresses)]
+    program += ["--interface", interface] if interface else []
     base = _srun(job, layout.nodes, layout.nodes)
-    program = [sys.executable, "-m", "escala.runtime.node", *options]
     calls = [[*base, "--mpi=none", *program]]
-    if mpi and "pmix" in _output(["srun", "--mpi=list"]):
+    if mpi and "pmix" in _printed(["srun", "--mpi=list"]):
         calls.insert(0, [*base, "--mpi=pmix", *program, "--mpi"])
     for call in calls:
         done = subprocess.run(
@@ -163,27 +152,15 @@ def _ask_nodes(
             text=True,
             timeout=_SURVEY_SECONDS,
         )
-        said = [
-            json.loads(line.partition(MARK)[2]) for line in done.stdout.splitlines() if MARK in line
-        ]
-        if done.returncode == 0 and len(said) == layout.nodes:
+        lines = [line for line in done.stdout.splitlines() if MARK in line]
+        if done.returncode == 0 and len(lines) == layout.nodes:
             break
     else:
         raise RuntimeError(f"srun failed on the nodes: {cause(done.stderr)}")
+    said = [json.loads(line.partition(MARK)[2]) for line in lines]
     said.sort(key=lambda node: node.pop("number"))
     world = min((node.pop("world") or 1) for node in said)
     return [Node(**node) for node in said], world
-
-
-def _addresses() -> dict[str, str]:
-    """Return the address of every node of the cluster, as SLURM knows it."""
-    said = _output(["scontrol", "--oneliner", "show", "nodes"])
-    return dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", said))
-
-
-def _output(command: Command) -> str:
-    done = slurm.call(command, _SURVEY_SECONDS)
-    return done.stdout + done.stderr
 
 
 def environment(
@@ -196,101 +173,22 @@ def environment(
     program : what the processes start, if they train nothing themselves. It also gets the variables
         that it names, and the project's Open MPI only where it needs it.
     """
-    inherited = variables.passed()
+    declared, found = STRATEGIES[strategy], variables.passed()
+    found.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if program:
-        inherited |= passed_on(program)
-    threads, across = knobs["threads"]["intra_op"], {}
+        found |= passed_on(program)
+        found.setdefault(CALLERS_PATH, found.get("PATH", ""))
+    found |= mpi.variables(program, declared.mpi)
+    if threads := knobs["threads"]["intra_op"]:
+        found["OMP_NUM_THREADS"] = str(threads)
+    if launch and declared.mpi:
+        found["OMPI_MCA_btl_vader_single_copy_mechanism"] = single_copy(launch.nodes)
     if launch and launch.job:
-        interface = launch.nodes[0].interface
-        across = {
-            "SLURM_JOB_ID": launch.job,
-            # By this older name mpirun recognises that srun starts its daemons.
-            "SLURM_JOBID": launch.job,
-            "OMPI_MCA_btl_tcp_if_include": interface,
-            "OMPI_MCA_oob_tcp_if_include": interface,
-        }
-    return (
-        inherited
-        | (
-            {CALLERS_PATH: inherited.get(CALLERS_PATH, inherited.get("PATH", ""))}
-            if program
-            else {}
-        )
-        | (own_mpi() if program is None or _needs_own_mpi(strategy, program) else _as_root())
-        | {
-            "TF_CPP_MIN_LOG_LEVEL": inherited.get("TF_CPP_MIN_LOG_LEVEL", "2"),
-        }
-        | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
-        | ({_SINGLE_COPY: single_copy(launch.nodes)} if launch and STRATEGIES[strategy].mpi else {})
-        | across
-        | STRATEGIES[strategy].environment(readable(knobs, strategy))
-    )
-
-
-def _needs_own_mpi(strategy: str, program: Program) -> bool:
-    """Return whether a program needs the variables of the project's Open MPI to find it."""
-    starts = which(program, program.command[0])
-    return _is_own(starts) or (STRATEGIES[strategy].mpi and _is_own(mpirun(program)))
-
-
-def _is_own(path: str | None) -> bool:
-    """Return whether a program is one of the project's environment."""
-    return path is not None and Path(path).parent == Path(sys.prefix) / "bin"
-
-
-def mpirun(program: Program | None = None) -> str:
-    """Return the path of `mpirun`: that which a program finds by itself, or the project's.
-
-    A program of the project's environment, with its Horovod, has the project's.
-
-    Raises
-    ------
-    InputError : what the program finds is another MPI than Open MPI.
-    """
-    own = Path(sys.prefix) / "bin" / MPIRUN_PROGRAM
-    if program is None or (own.exists() and _is_own(which(program, program.command[0]))):
-        return str(own)
-    found = which(program, MPIRUN_PROGRAM)
-    if found and not _is_own(found) and "Open MPI" not in _output([found, "--version"]):
-        raise InputError(
-            f"{program.where}.environment",
-            found,
-            "is not of Open MPI, and the processes of a run are started by its options",
-            "use own-launcher, and start the ranks in the command: mpirun -n {ranks_of_node} …",
-        )
-    return found or str(own)
-
-
-def single_copy(nodes: Sequence[Node]) -> str:
-    """Return the mechanism by which MPI ranks of one node copy from each other's memory.
-
-    Returns
-    -------
-    `cma`, by which a rank reads the memory of the other one, or `none` where that is forbidden: the
-    sender copies into shared memory, and the receiver out of it. Left to itself, Open MPI takes
-    the first without trying it.
-    """
-    return "cma" if all(node.single_copy for node in nodes) else "none"
-
-
-def own_mpi() -> Environment:
-    """Return the variables that select the environment's own Open MPI, if it has one.
-
-    Horovod is linked with it. It is installed in another place than it was built for, and a system
-    MPI must not be used instead.
-    """
-    prefix = Path(sys.prefix)
-    if not (prefix / "bin" / MPIRUN_PROGRAM).exists():
-        return _as_root()
-    libraries = [str(prefix / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    return {
-        "LD_LIBRARY_PATH": ":".join(libraries),
-        "OPAL_PREFIX": str(prefix),
-    } | _as_root()
-
-
-def _as_root() -> Environment:
-    return dict.fromkeys(_AS_ROOT, "1") if os.geteuid() == 0 else {}
+        # By the older name mpirun recognises that srun starts its daemons.
+        found |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), launch.job)
+        includes = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
+        found |= dict.fromkeys(includes, launch.nodes[0].interface)
+    return found | declared.environment(readable(knobs, strategy))
 
 
 @contextmanager
@@ -311,7 +209,7 @@ def command_line(
     """
     arguments = _STARTERS[launch.launcher](launch, strategy, len(places)) + command
     if launch.launcher == MPIRUN:
-        arguments[0] = mpirun(program)
+        arguments.insert(0, mpi.mpirun(program))
     if not strategy.rendezvous:
         yield arguments, {}
         return
@@ -333,30 +231,27 @@ def _local(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
 
 
 def _mpirun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
+    """Return the options of `mpirun`."""
     per_node = processes // len(launch.nodes)
     across = len(launch.nodes) > 1
     hosts = [node.host for node in launch.nodes] if across else ["localhost"]
-    options = {
-        "-np": [str(processes)],
-        "--host": [",".join(f"{host}:{per_node}" for host in hosts)],
-        # Each rank binds itself to the cores of its place.
-        "--bind-to": ["none"],
+    # Each rank binds itself to the cores of its place.
+    options = ["-np", str(processes), "--bind-to", "none"]
+    options += ["--host", ",".join(f"{host}:{per_node}" for host in hosts)]
+    parameters = {
         # The ranks of one node exchange through shared memory: no transport listens on a port.
-        "--mca btl": ["self,vader,tcp" if across else "self,vader"],
-        "--mca oob_tcp_if_include": [launch.nodes[0].interface],
+        "btl": "self,vader,tcp" if across else "self,vader",
+        "oob_tcp_if_include": launch.nodes[0].interface,
     }
     if across:
         # mpirun starts its daemons on the other nodes by srun, and lets srun choose the nodes.
-        options["--mca plm_slurm_args"] = [
-            f"--nodes={len(hosts) - 1} --nodelist={','.join(hosts[1:])}"
-        ]
+        others = f"--nodes={len(hosts) - 1} --nodelist={','.join(hosts[1:])}"
         # It needs no more of the allocation than the hosts above.
-        options["--mca ras"] = ["^slurm"]
+        parameters |= {"plm_slurm_args": others, "ras": "^slurm"}
     else:
         # By default mpirun looks for ssh even without other nodes, and fails if there is none.
-        options["--mca plm"] = ["isolated"]
-    arguments = [word for key, values in options.items() for word in [*key.split(), *values]]
-    return [mpirun(), *arguments]
+        parameters["plm"] = "isolated"
+    return options + [word for item in parameters.items() for word in ("--mca", *item)]
 
 
 def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Command:
@@ -366,7 +261,7 @@ def _by_srun(launch: Launch, strategy: type[Strategy], processes: int) -> Comman
         "--overlap",
         f"--mpi={'pmix' if strategy.mpi else 'none'}",
         "--kill-on-bad-exit=1",
-        f"--job-name={step_name(launch.job)}",
+        f"--job-name={_step_name(launch.job)}",
     ]
 
 
@@ -392,9 +287,9 @@ def on_each_node(
 ) -> subprocess.Popen:
     """Start a program once on each node of a run, beside its ranks."""
     if launch.launcher == SRUN or len(launch.nodes) > 1:
-        nodes = len(launch.nodes)
-        beside = [*_srun(launch.job, nodes, nodes), "--overlap", "--mpi=none"]
-        program = [*beside, f"--job-name={step_name(launch.job)}", *program]
+        step = _srun(launch.job, len(launch.nodes), len(launch.nodes))
+        step += ["--overlap", "--mpi=none", f"--job-name={_step_name(launch.job)}"]
+        program = [*step, *program]
     return children.start(program, environment, log)
 
 
@@ -402,7 +297,7 @@ def _slurm_environment(job: str) -> Environment:
     return variables.passed() | {"SLURM_JOB_ID": job}
 
 
-def step_name(job: str) -> str:
+def _step_name(job: str) -> str:
     """Return the name of the job step that this process starts in an allocation."""
     return f"escala-{job}-{os.getpid()}"
 
@@ -411,11 +306,11 @@ def end_job_step(launch: Launch) -> None:
     """End the job step of `srun`, which may still run on other nodes; do nothing without a job."""
     if launch.job is None or launch.launcher != SRUN:
         return
-    said = _output(["squeue", "--steps", f"--jobs={launch.job}", "--noheader", "--format=%i %j"])
+    said = _printed(["squeue", "--steps", f"--jobs={launch.job}", "--noheader", "--format=%i %j"])
     for line in said.splitlines():
         number, _, name = line.strip().partition(" ")
-        if name.strip() == step_name(launch.job):
-            _output(["scancel", "--signal=KILL", number])
+        if name.strip() == _step_name(launch.job):
+            _printed(["scancel", "--signal=KILL", number])
 
 
 @contextmanager

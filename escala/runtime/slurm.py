@@ -66,6 +66,12 @@ def call(words: Sequence[str], seconds: float, **added: str) -> subprocess.Compl
     )
 
 
+def printed(words: Sequence[str], seconds: float = _SECONDS) -> str:
+    """Return all that a program prints; see `call`."""
+    done = call(words, seconds)
+    return done.stdout + done.stderr
+
+
 def require_controller() -> None:
     """Refuse to continue if no job can be submitted.
 

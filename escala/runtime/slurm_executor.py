@@ -20,7 +20,6 @@ import psutil
 from snakemake_executor_plugin_slurm import Executor as PluginExecutor
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
-from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from escala.core import clock
 from escala.core.errors import InputError
@@ -38,11 +37,6 @@ _MOST_LOOKS = 10
 #: Seconds that one of these programs may take when the workflow is interrupted.
 _PATIENCE_SECONDS = 5
 _ASKING = {"sbatch", "squeue", "sacct", "sacctmgr", "scontrol", "sinfo", "sshare"}
-
-
-def register() -> None:
-    """Make Snakemake run jobs of `executor: slurm` by this module's executor."""
-    ExecutorPluginRegistry().get_plugin("slurm").executor = Executor
 
 
 class Executor(PluginExecutor):

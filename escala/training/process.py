@@ -26,7 +26,7 @@ def load_reader(request: dict, place: Place, grows: bool = False) -> load.Load:
     parent = os.getppid()
     roots = [parent if parent > 1 else os.getpid()]
     supervisor = request["supervisor"]
-    if place.node == 0 and load.is_alive(supervisor["pid"], supervisor["started"]):
+    if place.node == 0 and clock.runs(supervisor["pid"], supervisor["started"]):
         roots.append(supervisor["pid"])
     return load.Load(roots, grows)
 

@@ -12,7 +12,8 @@ import time
 import pytest
 
 from escala.core import clock
-from escala.probes import resources
+from escala.probes._processes import Rank
+from escala.probes._sampler import announce
 from escala.record import run
 from escala.runtime import slurm_executor
 from escala.training import process
@@ -117,12 +118,12 @@ def test_a_rank_that_is_made_slow_does_not_sleep_for_a_step_of_the_clock(set_clo
 
 
 def test_samples_of_resources_are_told_by_a_clock_that_nobody_sets(set_clock, tmp_path):
-    resources.announce(tmp_path, 0, 0)
+    announce(tmp_path, 0, 0)
     announced = json.loads((tmp_path / "rank0.pid").read_text())
     set_clock(HOUR)
-    mine = resources._Rank(0, announced["pid"], announced["started"])
+    mine = Rank(0, announced["pid"], announced["started"])
     before = time.monotonic()
-    row = mine.sample("lo")
+    row = mine.row("lo")
     assert before - 1e-3 <= float(row["seconds"]) <= time.monotonic()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from escala.cache import digests, store
+from escala.cache import digests, entries, store, upkeep
 from escala.core.errors import InputError
 from escala.record.plan import split_description
 
@@ -45,7 +45,7 @@ def test_it_is_read_once_by_whatever_path_and_whoever_asks(large, tmp_path, read
     held = tmp_path / "store"
     for path in (large, large, tmp_path / "linked"):
         assert digests.sha256(path, held) == sha256(large)
-    assert store.content(large, held) == {"": (sha256(large), ROOM)}
+    assert entries.content(large, held) == {"": (sha256(large), ROOM)}
     assert reads == [large]
 
 
@@ -127,10 +127,10 @@ def test_a_run_reads_the_arrays_of_a_split_once(large, tmp_path, reads, monkeypa
 def test_pruning_forgets_them_and_a_dry_run_does_not(large, tmp_path, reads):
     held = tmp_path / "store"
     digests.sha256(large, held)
-    store.prune(held, dry_run=True)
+    upkeep.prune(held, dry_run=True)
     digests.sha256(large, held)
     assert len(reads) == 1
-    assert store.prune(held).files == 0
+    assert upkeep.prune(held).files == 0
     digests.sha256(large, held)
     assert len(reads) == 2
 
@@ -153,7 +153,7 @@ def test_a_link_to_a_folder_that_holds_it_is_named(tmp_path, link):
     (folder / "inner" / "file").write_text("a")
     LINKS[link](folder)
     with pytest.raises(InputError, match=r"is a link to .*, which holds it\. Remedy: remove"):
-        store.content(folder)
+        entries.content(folder)
 
 
 def test_two_links_to_one_folder_are_content(tmp_path):
@@ -162,4 +162,4 @@ def test_two_links_to_one_folder_are_content(tmp_path):
     (folder := tmp_path / "mine").mkdir()
     for name in ("one", "two"):
         (folder / name).symlink_to(tmp_path / "shared")
-    assert [*store.content(folder)] == ["./", "one/", "one/file", "two/", "two/file"]
+    assert [*entries.content(folder)] == ["./", "one/", "one/file", "two/", "two/file"]

@@ -21,7 +21,7 @@ from jsonschema import Draft202012Validator
 
 from escala.core.errors import Unavailable
 from escala.core.files import write_json
-from escala.probes import _counters, energy
+from escala.probes import _counters, _joules, _sampler, energy
 from escala.probes.energy import Energy
 from tests.unit.counter_trees import Tree, two_packages
 
@@ -71,7 +71,8 @@ class Node:
         self.folder, self.tree, self.now = folder, tree, 1000.0
         self._events: list[tuple[float, Callable[[], None]]] = []
         clock = types.SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
-        monkeypatch.setattr(energy, "time", clock)
+        for module in (energy, _sampler):
+            monkeypatch.setattr(module, "time", clock)
 
     def at(self, seconds: float, event: Callable[[], None]) -> None:
         self._events.append((1000.0 + seconds, event))
@@ -90,11 +91,14 @@ class Node:
         """Sample every half second until the rank ends."""
         ended = {"node": node, "pid": NO_PROCESS, "started": 1.0}
         self.at(seconds, lambda: write_json(self.folder / "rank0.pid", ended))
-        energy.sample(self.folder, node, _counters.counters(self.tree.root), every)
-        return energy.read(self.folder)
+        found = _counters.counters(self.tree.root)
+        seconds = _counters.interval(every, found)
+        rows = lambda _: map(energy.row, found)  # noqa: E731
+        _sampler.sample(self.folder, node, "energy", energy.COLUMNS, rows, seconds)
+        return _sampler.tables(self.folder, "energy")
 
     def summary(self, idle=(1010.0, 1020.0), trained=(1040.25, 1080.75)) -> dict:
-        [found] = energy.summary(self.sampled(), {0: {"idle": idle, "trained": trained}})
+        [found] = _joules.summary(self.sampled(), {0: {"idle": idle, "trained": trained}})
         Draft202012Validator(Energy.result["items"]).validate(found)
         return found
 
@@ -127,7 +131,7 @@ def test_a_counter_that_wraps_keeps_counting(tmp_path, node):
     rows = node.sampled()[0]
     while_trained = rows[rows["seconds"].between(1040.25, 1080.75)]
     assert (while_trained["joules"].diff() < 0).sum() == 7
-    assert energy.grown(rows, 1040.25, 1080.75) == pytest.approx(900 * 40.5, rel=1e-6)
+    assert _joules.grown(rows, 1040.25, 1080.75) == pytest.approx(900 * 40.5, rel=1e-6)
 
 
 @given(
@@ -149,7 +153,7 @@ def test_growth_is_that_of_the_energy_behind_the_counter(watts, interval, one, o
         return
     expected = np.interp(end, seconds, behind) - np.interp(begin, seconds, behind)
     shuffled = rows.assign(range_joules=most).sample(frac=1, random_state=len(watts))
-    assert energy.grown(shuffled, begin, end) == pytest.approx(expected, rel=1e-6, abs=1e-5)
+    assert _joules.grown(shuffled, begin, end) == pytest.approx(expected, rel=1e-6, abs=1e-5)
 
 
 def test_a_node_without_counters_is_unavailable(tmp_path):
@@ -261,7 +265,7 @@ def test_rare_and_late_samples_miss_no_wrap(tmp_path, node, every):
     node.tree.zone("0", "package-0", 450, start=60e9, most=65_532_610_987)
     node.at(300, lambda: node.sleep(40))
     rows = node.sampled(700, every=every)[0]
-    assert energy.grown(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
+    assert _joules.grown(rows, 1100, 1600) == pytest.approx(450 * 500, rel=1e-6)
 
 
 def test_a_counter_that_does_not_grow_is_not_zero(tmp_path, node):
@@ -282,7 +286,7 @@ def test_steps_that_the_samples_do_not_cover(node, trained, where):
 
 def test_a_node_whose_sampler_never_began():
     with pytest.raises(Unavailable, match="node 1 has no samples of energy"):
-        energy.summary({}, {1: {"idle": (0, 1), "trained": (1, 2)}})
+        _joules.summary({}, {1: {"idle": (0, 1), "trained": (1, 2)}})
 
 
 def test_without_a_cool_down_only_the_idle_power_is_unknown(node):
@@ -409,7 +413,7 @@ def test_the_sampler_ends_with_the_ranks_of_its_node(tmp_path):
         for each in (rank, sampler):
             each.kill()
             each.wait()
-    rows = energy.read(folder)[0]
+    rows = _sampler.tables(folder, "energy")[0]
     assert set(rows["device"]) == set(WATTS) and rows["error"].isna().all()
     assert (rows["seconds"] > worked).any()
 

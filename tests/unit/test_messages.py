@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from escala.record import diagnose
-from escala.runtime import launch
+from escala.runtime import launch, mpi
 from escala.runtime.messages import cause
 from tests.unit.test_other_memory import RANK
 
 
 def mpirun(*options: str, rank: str = "pass", before: str = "true") -> str:
     """Return what mpirun prints when it starts two ranks, after a command of the shell."""
-    base = [launch.MPIRUN_PROGRAM, "--mca", "plm", "isolated", "--host", "localhost:2", "-np", "2"]
+    base = [mpi.MPIRUN_PROGRAM, "--mca", "plm", "isolated", "--host", "localhost:2", "-np", "2"]
     call = [f"{sys.prefix}/bin/{base[0]}", *base[1:], *options, sys.executable, "-c", rank]
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", f'{before} && exec "$@"', "sh", *call],

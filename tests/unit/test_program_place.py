@@ -12,7 +12,7 @@ import pytest
 from escala.core.errors import InputError
 from escala.experiment import Experiment
 from escala.experiment.unused import idle_probes
-from escala.runtime import launch
+from escala.runtime import launch, mpi
 from escala.runtime.layout import Layout
 from escala.runtime.placement import Node, places
 from escala.strategies import STRATEGIES
@@ -183,7 +183,7 @@ def declared(other: Path, by: str) -> dict:
 @pytest.mark.parametrize("by", ["python", "lines"])
 def test_an_environment_with_mpi_of_its_own_is_started_by_it(by, other, tmp_path):
     found = program(tmp_path, environment=declared(other, by))
-    assert launch.mpirun(found) == str(other / "mpirun")
+    assert mpi.mpirun(found) == str(other / "mpirun")
     environment = launch.environment("mpi", KNOBS, None, found)
     # They would lead its libraries to those of the project.
     assert not {"LD_LIBRARY_PATH", "OPAL_PREFIX"} & environment.keys()
@@ -193,7 +193,7 @@ def test_an_environment_with_mpi_of_its_own_is_started_by_it(by, other, tmp_path
 def test_an_environment_without_mpi_has_the_projects_where_it_is_asked_for(by, other, tmp_path):
     (other / "mpirun").unlink()
     found = program(tmp_path, environment=declared(other, by))
-    assert launch.mpirun(found) == f"{sys.prefix}/bin/mpirun"
+    assert mpi.mpirun(found) == f"{sys.prefix}/bin/mpirun"
     by_mpi = launch.environment("mpi", KNOBS, None, found)
     assert by_mpi["LD_LIBRARY_PATH"].startswith(f"{sys.prefix}/lib")
     assert "LD_LIBRARY_PATH" not in launch.environment("torch-ddp", KNOBS, None, found)
@@ -202,7 +202,7 @@ def test_an_environment_without_mpi_has_the_projects_where_it_is_asked_for(by, o
 def test_another_mpi_than_open_mpi_is_refused(other, tmp_path):
     write(other / "mpirun", "HYDRA build details: Version: 4.2.1")
     with pytest.raises(InputError, match=r"is not of Open MPI.*own-launcher"):
-        launch.mpirun(program(tmp_path, environment=declared(other, "python")))
+        mpi.mpirun(program(tmp_path, environment=declared(other, "python")))
 
 
 def test_the_projects_mpirun_does_not_change_which_python_a_program_is(

@@ -16,10 +16,9 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from escala.probes import resources
+from escala.core.gpus import Driver
+from escala.probes import _sampler, resources
 
 PATIENCE_SECONDS = 60.0
 INTERVAL_SECONDS = 0.05
@@ -27,8 +26,8 @@ INTERVAL_SECONDS = 0.05
 # A rank announces itself, and goes on when it is told to; what it has found out it prints.
 RANK = """
 import json, pathlib, sys
-from escala.probes.resources import announce
-announce(pathlib.Path({folder!r}), {rank}, {node}, {starts})
+from escala.probes._sampler import announce
+announce(pathlib.Path({folder!r}), {rank}, {node}, starts={starts})
 print("ready", flush=True)
 sys.stdin.readline()
 {body}
@@ -117,11 +116,6 @@ print(flush=True)
 input()
 """,
 }
-
-ALLOCATING = """
-held = bytearray(200_000_000)  # Written to: filled with zeros.
-print("held", flush=True)
-"""
 
 
 def until(condition: Callable[[], object]) -> bool:
@@ -230,18 +224,6 @@ def test_busy_threads_fill_the_core_they_share(run):
     assert set(rows["threads"][inside]) == {4}
 
 
-def test_a_sleeper_uses_nothing(run):
-    run.rank()
-    run.sampler()
-    run.samples(20)
-    found = run.summary()
-    assert found["samples"] >= 20
-    assert found["cpu_percent_mean"] < 5
-    assert found["threads_running_mean"] < 0.2
-    assert found["threads_max"] == 1
-    assert found["voluntary_switches_per_second"] < 5
-
-
 def test_switches_are_those_of_all_threads_also_of_those_that_have_ended(run):
     rank = run.rank(WAITING)
     run.sampler()
@@ -259,16 +241,6 @@ def test_switches_are_those_of_all_threads_also_of_those_that_have_ended(run):
     assert counted == pytest.approx(voluntary, abs=20)
     counted = after["involuntary_switches"] - before["involuntary_switches"]
     assert counted == pytest.approx(involuntary, abs=20)
-
-
-def test_memory_held_is_seen(run):
-    rank = run.rank(ALLOCATING)
-    run.sampler()
-    run.samples(2)
-    before = run.summary()["rss_bytes_max"]
-    assert ask(rank) == "held\n"
-    run.samples(2)
-    assert run.summary()["rss_bytes_max"] - before == pytest.approx(2e8, rel=0.1)
 
 
 def test_the_processes_of_a_program_are_sampled_in_place_of_the_rank(run):
@@ -323,7 +295,7 @@ def test_what_cannot_be_read_is_empty(run):
     assert table[["cpu_percent"]].isna().sum().item() == 1
     found = run.summary()
     assert found["sent_bytes"] is found["received_bytes_per_second"] is None
-    if not resources.Gpus().use():
+    if not resources.gpu_use(Driver()):
         assert found["gpu_percent_mean"] is found["gpu_memory_bytes_max"] is None
 
 
@@ -388,24 +360,6 @@ def test_the_sampler_dies_with_its_parent(run):
             os.kill(sampler.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
-def test_an_interval_that_is_none_is_refused(tmp_path, seconds):
-    command = [sys.executable, "-m", "escala.probes.resources", str(tmp_path)]
-    options = ["--node", "0", "--interface", "lo", f"--seconds={seconds}"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "--seconds" in done.stderr and seconds in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    command = [sys.executable, "-m", "escala.probes.resources", str(tmp_path / "none")]
-    options = ["--node", "0", "--interface", "lo"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert f"{tmp_path}/none" in done.stderr and "Traceback" not in done.stderr
-
-
 class Nvml(types.SimpleNamespace):
     """A driver of some GPUs: of each, its use in percent and the memory of every process."""
 
@@ -448,7 +402,7 @@ class Nvml(types.SimpleNamespace):
 )
 def test_gpus_are_counted_for_the_processes_that_compute_on_them(monkeypatch, gpus, expected):
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(gpus))
-    assert resources.Gpus().use() == expected
+    assert resources.gpu_use(Driver()) == expected
 
 
 def test_a_gpu_is_written_beside_the_rank_that_computes_on_it(monkeypatch, run):
@@ -463,74 +417,31 @@ def test_a_gpu_is_written_beside_the_rank_that_computes_on_it(monkeypatch, run):
                 rank.kill()
                 rank.wait()
 
-    monkeypatch.setattr(resources, "time", types.SimpleNamespace(**vars(time) | {"sleep": sleep}))
-    resources.sample(run.folder, 0, "lo")
+    monkeypatch.setattr(_sampler, "time", types.SimpleNamespace(**vars(time) | {"sleep": sleep}))
+    rows = resources.Node("lo").rows
+    _sampler.sample(run.folder, 0, "resources", resources.COLUMNS, rows, 0.5)
     without, with_one = resources.summary(run.table(), dict.fromkeys((0, 1)))
     assert (without["gpu_percent_mean"], without["gpu_memory_bytes_max"]) == (None, None)
     assert (with_one["gpu_percent_mean"], with_one["gpu_memory_bytes_max"]) == (55, 3_000)
 
 
-def _in(seconds: float, start: float, stop: float) -> bool:
-    return start <= seconds <= stop
-
-
-def samples_of(ranks: int, number: int, seed: int, missing: float) -> pd.DataFrame:
-    """Return random samples; counters grow, and some of what could be read was not."""
-    random = np.random.default_rng(seed)
-    rows = []
-    for rank in range(ranks):
-        total = random.integers(0, 1000, len(resources.COLUMNS))
-        for index in range(number):
-            total = total + random.integers(0, 100, len(total))
-            values = [float(v) if random.random() >= missing else np.nan for v in total]
-            rows.append([1000.0 + index + random.random() / 2, rank, *values[2:]])
-    return pd.DataFrame(rows, columns=resources.COLUMNS)
-
-
-@given(
-    st.integers(1, 3),
-    st.integers(1, 6),
-    st.integers(0, 999),
-    st.sampled_from([0.0, 0.4, 1.0]),
-    st.one_of(st.none(), st.tuples(st.floats(999, 1007), st.floats(999, 1007))),
-)
-def test_summaries_are_those_of_plain_loops(ranks, number, seed, missing, moments):
-    """The moments of the first rank are other than those of the rest."""
-    table = samples_of(ranks, number, seed, missing)
-    within = {0: (1001.0, 1003.5)} | dict.fromkeys(range(1, ranks), moments)
-    found = resources.summary(table.sample(frac=1, random_state=seed), within)
-    assert [entry["rank"] for entry in found] == list(range(ranks))
-    for entry in found:
-        rows = [
-            row
-            for row in table.to_dict("records")
-            if row["rank"] == entry["rank"]
-            and (within[row["rank"]] is None or _in(row["seconds"], *within[row["rank"]]))
-        ]
-        assert entry.pop("samples") == len(rows)
-        entry.pop("rank")
-        expected = {}
-        for column in ("cpu_percent", "threads_running", "gpu_percent"):
-            known = [row[column] for row in rows if row[column] == row[column]]
-            expected[f"{column}_mean"] = sum(known) / len(known) if known else None
-        for column in ("rss_bytes", "threads", "gpu_memory_bytes"):
-            known = [row[column] for row in rows if row[column] == row[column]]
-            expected[f"{column}_max"] = max(known) if known else None
-        for column in (
-            "voluntary_switches",
-            "involuntary_switches",
-            "sent_bytes",
-            "received_bytes",
-        ):
-            known = [row for row in rows if row[column] == row[column]]
-            grown = rate = None
-            if len(known) > 1:
-                grown = known[-1][column] - known[0][column]
-                rate = grown / (known[-1]["seconds"] - known[0]["seconds"])
-            expected[f"{column}_per_second"] = rate
-            if "bytes" in column:
-                expected[column] = grown
-        assert entry.keys() == expected.keys()
-        for name, value in expected.items():
-            assert entry[name] == (None if value is None else pytest.approx(value)), name
-        json.dumps(entry, allow_nan=False)
+def test_a_summary_takes_the_samples_between_two_moments():
+    """Growth is from the first to the last sample that was read."""
+    rows = [
+        (1.0, 0, np.nan, 9, 9, 0, 0, 900, 0, 0, np.nan, np.nan),
+        (3.0, 0, 80.0, 4, 2, 40, np.nan, 300, 5000, np.nan, 50.0, 7),
+        (2.0, 0, 60.0, 3, 1, 20, np.nan, 200, 1000, 10, np.nan, np.nan),
+        (9.0, 0, 99.0, 9, 9, 99, 99, 900, 9999, 9999, 99.0, 99),
+        (1.0, 1, np.nan, 1, 0, 5, 0, 100, 0, 0, np.nan, np.nan),
+    ]
+    table = pd.DataFrame(rows, columns=resources.COLUMNS)
+    first, second = resources.summary(table, {0: (2.0, 3.0), 1: None})
+    assert first == {
+        "rank": 0, "samples": 2, "cpu_percent_mean": 70, "threads_running_mean": 1.5,
+        "threads_max": 4, "rss_bytes_max": 300, "gpu_percent_mean": 50, "gpu_memory_bytes_max": 7,
+        "voluntary_switches_per_second": 20, "involuntary_switches_per_second": None,
+        "sent_bytes": 4000, "sent_bytes_per_second": 4000,
+        "received_bytes": None, "received_bytes_per_second": None,
+    }  # fmt: skip
+    assert (second["samples"], second["cpu_percent_mean"], second["sent_bytes"]) == (1, None, None)
+    json.dumps([first, second], allow_nan=False)

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from escala.runtime import slurm_executor
 from escala.runtime.slurm_executor import Executor
@@ -63,13 +62,6 @@ def test_the_end_of_the_workflow_ends_the_wait(tmp_path):
     made = executor(tmp_path / "absent")
     threading.Timer(0.1, lambda: setattr(made, "wait", False)).start()
     sleep(made)
-
-
-def test_snakemake_runs_jobs_of_slurm_by_it(monkeypatch):
-    plugin = ExecutorPluginRegistry().get_plugin("slurm")
-    monkeypatch.setattr(plugin, "executor", plugin.executor)
-    slurm_executor.register()
-    assert plugin.executor is Executor
 
 
 def test_jobs_are_named_after_the_project_and_asked_for_in_a_plain_form(monkeypatch):

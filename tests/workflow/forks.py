@@ -27,8 +27,9 @@ MODULES = (
     "escala.experiment.calibration",
     "escala.predict",
     "escala.probes",
-    "escala.record.estimate_disk",
-    "escala.record.estimate_memory",
+    "escala.workflow.reports",
+    "escala.workflow.session",
+    "escala.workflow.training",
     "escala.record.key",
     "escala.report.figures",
     "escala.runtime.slurm_executor",
@@ -185,10 +186,10 @@ def main() -> None:
 def read_code() -> None:
     """Read the project's code and its experiment, which every call reads."""
     from escala import experiment
-    from escala.cache import store
+    from escala.cache.sources import code_digest
 
     for script in Path("scripts").glob("*.py"):
-        store.code_digest(f"scripts.{script.stem}", chosen=())
+        code_digest(f"scripts.{script.stem}", chosen=())
     experiment.load(Path("config.yaml")).run_files()
 
 

@@ -39,7 +39,9 @@ def _lost(*arguments, **keywords) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run.json")
 
 
-def _attempt(request: dict, plan: dict, data: Path, folder: Path, result: dict, limit: float):
+def _attempt(
+    request: dict, plan: dict, data: Path, folder: Path, result: dict, limit: float, links: object
+):
     from escala.record.outcome import Outcome
 
     (folder / "ranks").mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from escala.cache import store
+from escala.cache import upkeep
 from escala.core.files import sha256_file
 from tests.conftest import copy_project
 from tests.workflow.conftest import SIMULATED, experiment_of
@@ -177,8 +177,8 @@ def test_two_workflows_share_a_store_at_once(workflow, tmp_path):
         said, _ = one.communicate(timeout=300)
         assert one.returncode == 0, said
     # Measurements differ; the one that was stored last is served.
-    assert not store.verify(shared)
-    stored = list(store.entries(shared))
+    assert not upkeep.verify(shared)
+    stored = list(upkeep.entries(shared))
     assert {entry.step for entry in stored} == {"acquire", "encode", "arrays", "train"}
     assert len({entry.key for entry in stored}) == 4
     data = [

@@ -24,7 +24,7 @@ from escala.record import steps
 from escala.record.outcome import Outcome
 from escala.record.plan import make_plan, resumption
 from escala.record.run import lost, measure
-from escala.runtime import launch
+from escala.runtime import mpi
 from escala.strategies.horovod import GRADIENT
 from escala.training.checkpoint import FOLDER, Checkpoint
 from tests.conftest import ROOT
@@ -363,7 +363,7 @@ def test_what_takes_gpus_is_unavailable_where_there_are_none(
 def test_a_launcher_that_is_missing_makes_the_run_unavailable(
     small_split, request_for, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(launch, "MPIRUN_PROGRAM", "no-such-mpirun")
+    monkeypatch.setattr(mpi, "MPIRUN_PROGRAM", "no-such-mpirun")
     outcome = measure(request_for("horovod-mpi", "1x2"), small_split, tmp_path / "run.json", 300)
     assert outcome.status == "unavailable" and "no-such-mpirun" in outcome.reason
     assert read_json(tmp_path / "run.json")["status"] == "unavailable"

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from escala.cache import store
+from escala.cache import store, upkeep
 from tests.conftest import ROOT
 
 PATIENCE_SECONDS = 120
@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 120
 STEPS = 12
 KILLS, KILLS_OF_A_STORE, KILLS_SERVING = 60, 20, 20
 NOBODY = 65534
-TRACED = ("escala/cache/store.py", "escala/core/files.py", "/shutil.py")
+TRACED = ("escala/cache/store.py", "escala/cache/entries.py", "escala/core/files.py", "/shutil.py")
 BIG = 300_000
 
 
@@ -174,13 +174,13 @@ def kill_who_stores(folder: str, seed: int, kills: int) -> dict:
             at_line = spread(number, kills, round(1.1 * lines)) if number % 2 else None
             at_time = None if number % 2 else chance.uniform(0, seconds)
             result["killed"] += kill_one(Step(folder / "child", number), at_line, at_time)
-            result["damaged"] += map(str, store.verify(root))
+            result["damaged"] += map(str, upkeep.verify(root))
             outcome, right = made_rightly(Step(folder / "mine", number))
             result[outcome] += 1
             result["wrong"] += [number] * (not right)
-        result["left"] += store.size(root).unneeded_bytes
-        store.prune(root)
-        result["left_by_prune"] += store.size(root).unneeded_bytes
+        result["left"] += upkeep.size(root).unneeded_bytes
+        upkeep.prune(root)
+        result["left_by_prune"] += upkeep.size(root).unneeded_bytes
         for number in numbers:
             if made_rightly(Step(folder / "mine", number)) != ("served", True):
                 result["wrong"].append(number)
@@ -291,7 +291,7 @@ def use_at_once(folder: str, seed: int, rounds: int) -> dict:
 
     def sweep() -> None:
         while True:
-            store.prune(root, larger_than_bytes=700_000)
+            upkeep.prune(root, larger_than_bytes=700_000)
 
     Step(folder / "first", 0).made()
     users = [fork(lambda k=k: use(f"user{k}", seed + k)) for k in range(2)]
@@ -303,8 +303,8 @@ def use_at_once(folder: str, seed: int, rounds: int) -> dict:
     return {
         "codes": codes,
         "users": found,
-        "damaged": [str(path) for path in store.verify(root)],
-        "bytes": store.size(root).bytes,
+        "damaged": [str(path) for path in upkeep.verify(root)],
+        "bytes": upkeep.size(root).bytes,
     }
 
 
@@ -373,7 +373,7 @@ def test_on_a_full_disk_the_work_goes_on_without_the_store(
         assert said.count("\n") == 1 and "No space left on device" in said, said
         step.forget()
     assert not list((small_disk / "store" / "incoming").iterdir()), "the unfinished file is gone"
-    assert store.verify(small_disk / "store") == {}
+    assert upkeep.verify(small_disk / "store") == {}
     fitting = Step(tmp_path / "results", 2, 100_000)
     assert [fitting.made(), fitting.made()] == ["made", "served"]
     assert fitting.found() == fitting.expected()

@@ -6,41 +6,37 @@ measured, its references are measured with it (`escala.record.matches`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from snakemake.dag import DAG
-from snakemake.jobs import Job
 from snakemake_interface_common.exceptions import WorkflowError
 
 from escala.core.environment import call
-from escala.core.errors import InputError
-from escala.experiment import Experiment, Run
+from escala.experiment import Run
 from escala.record import key
 from escala.record.matches import Identity, Matches
 from escala.record.schema import read_result
+from escala.workflow import internals
+from escala.workflow.internals import DAG, Job
+from escala.workflow.study import Study, shown
 
 RULES = ("train", "instrumented")
 
-_update_needrun = DAG.update_needrun
-
 
 class Graph:
-    """The runs in the graph of one call.
+    """The runs in the graph of a call.
 
-    Parameters
+    Attributes
     ----------
-    run_of : returns the run that a job's wildcards name.
-    experiment : returns the experiment of a name.
+    added : runs that are measured only because others are.
     """
 
-    def __init__(self, run_of: Callable[..., Run], experiment: Callable[[str], Experiment]):
-        self._run_of, self._experiment = run_of, experiment
+    def __init__(self, study: Study):
+        self._study = study
         # A call of Snakemake sees one state of the code and of the experiments.
         self._identity = cache(self._identity)
         self._source = cache(key.code_sha256)
-        #: Runs that are measured only because others are.
         self.added: set[Run] = set()
 
     def register(self) -> None:
@@ -51,23 +47,12 @@ class Graph:
         WorkflowError : as soon as there is a graph, if a target is a run that has failed before
             with the same settings, and that nothing asks for again.
         """
-
-        async def update_needrun(dag: DAG, create_inventory: bool = False) -> None:
-            await _update_needrun(dag, create_inventory)
-            if dag.workflow.touch:
-                return
-            while await self._complete(dag):
-                await _update_needrun(dag)
-            if create_inventory:
-                self._refuse_failed_targets(dag)
-
-        DAG.update_needrun = update_needrun
+        internals.on_update(self._complete, self._refuse_failed_targets)
 
     def jobs(self, dag: DAG) -> Iterator[tuple[Run, Job]]:
         """Yield every run in the graph, with its job."""
-        for job in dag.jobs:
-            if job.rule.name in RULES:
-                yield self._run_of(job.wildcards), job
+        for job in internals.jobs(dag, *RULES):
+            yield self._study.run(job.wildcards), job
 
     async def _complete(self, dag: DAG) -> bool:
         """Ask for the runs that matches need, and return whether there are any."""
@@ -75,20 +60,16 @@ class Graph:
         done = {run for run, job in jobs.items() if dag.finished(job)}
         needed = {run for run, job in jobs.items() if dag.needrun(job)} - done
         more = Matches(self._references_of, self._identity, needed, done).incomplete(jobs)
-        for file in sorted(run.file for run in more - jobs.keys()):
-            jobs_of_file = await dag.file2jobs(file)
-            dag.targetjobs.add(await dag.update(jobs_of_file, file=file, create_inventory=True))
-        dag.forcefiles |= {run.file for run in more}
-        dag.cleanup()
-        dag.update_jobids()
+        files = {run.file for run in more}
+        await internals.request(dag, {run.file for run in more - jobs.keys()}, files)
         self.added |= more
         return bool(more)
 
     def _references_of(self, run: Run) -> list[Run]:
-        return self._experiment(run.experiment).largest.references_of(run)
+        return self._study.named(run.experiment).largest.references_of(run)
 
     def _identity(self, run: Run) -> Identity:
-        request = self._experiment(run.experiment).request(run)
+        request = self._study.named(run.experiment).request(run)
         source = self._source(run.workload, run.strategy, run.instrument)
         return Identity(key.request_sha256(request), source)
 
@@ -97,10 +78,8 @@ class Graph:
         for run, job in self.jobs(dag):
             if run.file not in dag.targetfiles or dag.needrun(job):
                 continue
-            try:
+            with shown():
                 failed = read_result(Path(run.file))
-            except InputError as error:
-                raise WorkflowError(str(error)) from None
             if failed["status"] != "ok":
                 raise WorkflowError(
                     f"{run.file}: ended as {failed['status']}: {failed['reason']}. To run it "

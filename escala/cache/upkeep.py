@@ -1,0 +1,162 @@
+"""Measure, check and prune a store. Workflows may use it at the same time."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from escala.cache import digests
+from escala.cache.entries import (
+    BLOBS,
+    ENTRIES,
+    INCOMING,
+    Damaged,
+    Entry,
+    blob,
+    damage,
+    locked,
+    read,
+)
+
+
+def entries(store: Path) -> Iterator[Entry]:
+    """Yield the entries of a store in the order of storing, without damaged ones."""
+    for path in sorted(store.glob(ENTRIES), key=lambda path: path.name):
+        with suppress(Damaged):
+            yield read(path)
+
+
+def _files(store: Path, *patterns: str) -> list[Path]:
+    """Return the files of a store, and no other files of its folder."""
+    return [path for each in patterns for path in sorted(store.glob(each)) if path.is_file()]
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a store.
+
+    Attributes
+    ----------
+    steps : number of entries, and bytes, of each step. What several hold counts for each.
+    files, bytes : of the whole store, where each file counts once.
+    unneeded_bytes : of files that no entry needs.
+    """
+
+    steps: dict[str, tuple[int, int]]
+    files: int
+    bytes: int
+    unneeded_bytes: int
+
+
+def size(store: Path) -> Size:
+    """Return the size of a store."""
+    with locked(store):
+        by_step: dict[str, list[Entry]] = {}
+        for entry in entries(store):
+            by_step.setdefault(entry.step, []).append(entry)
+        steps, needed = {}, set()
+        for step, found in sorted(by_step.items()):
+            blobs = {sha256: size for entry in found for sha256, size in entry.blobs.items()}
+            steps[step] = len(found), sum(blobs.values())
+            needed |= blobs.keys()
+        sizes = {}
+        for path in _files(store, BLOBS, ENTRIES, INCOMING):
+            with suppress(FileNotFoundError):  # Another process has removed a damaged entry.
+                sizes[path] = path.stat().st_size
+        unneeded = (
+            written
+            for path, written in sizes.items()
+            if not path.match(ENTRIES) and path.name not in needed
+        )
+        return Size(steps, len(sizes), sum(sizes.values()), sum(unneeded))
+
+
+def verify(
+    store: Path, *, remove: bool = False, progress: Callable[[Iterable], Iterable] = iter
+) -> dict[Path, str]:
+    """Read the whole store again and return the damaged files, with the reason.
+
+    Parameters
+    ----------
+    remove : remove damaged files, and the entries that need them, at the end.
+    progress : shows the progress of a loop, like tqdm.
+    """
+    with locked(store):
+        found = {path: damage(store, path) for path in progress(_files(store, BLOBS, ENTRIES))}
+    damaged = {path: reason for path, reason in found.items() if reason}
+    if remove and damaged:
+        with locked(store, alone=True):
+            # Another process may have replaced a damaged blob in the meantime. Entries are last:
+            # they are damaged if a blob of theirs is gone.
+            blobs = [path for path in damaged if path.match(BLOBS)]
+            for path in [*blobs, *_files(store, ENTRIES)]:
+                if damage(store, path):
+                    path.unlink(missing_ok=True)
+    return damaged
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The number of entries, files and bytes that pruning removed, or would remove."""
+
+    entries: int
+    files: int
+    bytes: int
+
+
+def prune(
+    store: Path,
+    *,
+    older_than_days: float | None = None,
+    larger_than_bytes: int | None = None,
+    dry_run: bool = False,
+) -> Pruned:
+    """Remove entries that were not used for long, and all files that no entry needs.
+
+    It holds the lock exclusively, so no other process stores or serves meanwhile. Files in
+    `incoming`, or in no entry, were then left by a process that was killed. Remembered digests are
+    forgotten.
+
+    Parameters
+    ----------
+    older_than_days : remove entries that were neither stored nor served for this time.
+    larger_than_bytes : remove entries, least recently used first, until the rest takes no more.
+    dry_run : remove nothing.
+    """
+    with locked(store, alone=True):
+        kept = sorted(entries(store), key=lambda entry: -entry.used)
+        if older_than_days is not None:
+            oldest = time.time() - older_than_days * 24 * 3600
+            kept = [entry for entry in kept if entry.used >= oldest]
+        if larger_than_bytes is not None:
+            kept = _within(kept, larger_than_bytes)
+        needed = {sha256 for entry in kept for sha256 in entry.blobs}
+        stay = {entry.path for entry in kept} | {blob(store, sha256) for sha256 in needed}
+        # Entries are removed first, so an entry never needs a blob that was removed.
+        gone = [path for path in _files(store, ENTRIES, INCOMING, BLOBS) if path not in stay]
+        freed = sum(path.stat().st_size for path in gone)
+        if not dry_run:
+            shutil.rmtree(store / digests.FOLDER, ignore_errors=True)
+            for path in gone:
+                path.unlink()
+            for pattern in ("entries/??/*", "entries/??", "blobs/??"):
+                for folder in store.glob(pattern):
+                    with suppress(OSError):  # It is not empty.
+                        folder.rmdir()
+        return Pruned(sum(path.match(ENTRIES) for path in gone), len(gone), freed)
+
+
+def _within(kept: list[Entry], limit: int) -> list[Entry]:
+    """Return the entries, most recently used first, that take no more than `limit` bytes."""
+    needed: dict[str, int] = {}
+    described = 0
+    for count, entry in enumerate(kept):
+        needed |= entry.blobs
+        described += entry.path.stat().st_size
+        if sum(needed.values()) + described > limit:
+            return kept[:count]
+    return kept

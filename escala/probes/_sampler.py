@@ -1,0 +1,108 @@
+"""Sample a node while its ranks run, from one process beside them.
+
+A rank announces itself in the run's `ranks/` folder, by `rank{n}.pid`. The sampler writes
+`node{n}.{probe}.csv` there until all ranks of its node have ended. It starts with the ranks, so it
+loads no module that it does not need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from escala.core import clock
+from escala.core.children import die_with_parent
+from escala.core.files import read_json, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SAMPLE_SECONDS = 0.5
+#: What ranks have announced, by number: `node`, `pid`, `started`, and what their probe adds.
+Announced = dict[int, dict]
+
+
+def announce(folder: Path, rank: int, node: int, **more: object) -> None:
+    """Write `rank{rank}.pid`, by which the sampler of `node` finds this process."""
+    content = {"node": node, "pid": os.getpid(), "started": clock.started(), **more}
+    write_json(folder / f"rank{rank}.pid", content, durable=False)
+
+
+def sample(
+    folder: Path,
+    node: int,
+    probe: str,
+    columns: Sequence[str],
+    rows: Callable[[Announced], Iterable[Sequence]],
+    seconds: float,
+) -> Path:
+    """Write rows every `seconds`, until all ranks of the node have ended; return the table's path.
+
+    Ranks may announce themselves and end at any time. If no rank ever announces itself, this
+    continues until it is stopped.
+
+    Parameters
+    ----------
+    rows : returns the rows of a moment, from the ranks that have announced themselves so far.
+    """
+    output, ranks = folder / f"node{node}.{probe}.csv", {}
+    begin = time.monotonic()
+    with open(output, "w", newline="", buffering=1) as handle:
+        writer = csv.writer(handle)
+        writer.writerow(columns)
+        for number in count(1):
+            for path in folder.glob("rank*.pid"):
+                rank = int(re.search(r"\d+", path.name)[0])
+                if rank not in ranks:
+                    ranks[rank] = read_json(path)
+            own = {rank: said for rank, said in ranks.items() if said["node"] == node}
+            ended = own and not any(clock.runs(s["pid"], s["started"]) for s in own.values())
+            writer.writerows(rows(own))
+            if ended:
+                return output
+            time.sleep(max(0.0, begin + number * seconds - time.monotonic()))
+
+
+def tables(folder: Path, probe: str) -> dict[int, pd.DataFrame]:
+    """Return the samples of each node of a run by its number, with NaN for missing values."""
+    import pandas as pd
+
+    return {
+        int(path.name.partition(".")[0].removeprefix("node")): pd.read_csv(path)
+        for path in sorted(folder.glob(f"node*.{probe}.csv"))
+    }
+
+
+def command(module: str, folder: Path, seconds: float, *options: str) -> list[str]:
+    """Return the command that starts the sampler of a probe."""
+    return [sys.executable, "-m", module, str(folder), "--seconds", f"{seconds:g}", *options]
+
+
+def arguments(description: str, option: str, **of_option: object) -> argparse.Namespace:
+    """Return the arguments of a sampler, with one `option` of its own; it dies with its parent."""
+    die_with_parent()
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("folder", type=Path, help="the run's ranks/ folder")
+    node = int(os.environ.get("SLURM_NODEID", 0))
+    parser.add_argument(
+        "--node", type=int, default=node, help="its number, from 0; default: SLURM_NODEID"
+    )
+    parser.add_argument("--seconds", type=_positive, default=SAMPLE_SECONDS, help="between samples")
+    parser.add_argument(option, **of_option)
+    return parser.parse_args()
+
+
+def _positive(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return seconds

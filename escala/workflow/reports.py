@@ -1,0 +1,126 @@
+"""Files of a report, and inputs of the rules that make them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from snakemake.exceptions import WorkflowError
+
+from escala.data import kind_of
+from escala.experiment import Experiment, Run
+from escala.probes import PROBES
+from escala.record import history
+from escala.report.figures import DECLARED, FIGURES, ONE_RUN, REPEAT, SOME_FIGURES
+from escala.runtime.layout import Layout
+from escala.strategies.base import TRACE
+from escala.workflow.study import Study, Wildcards
+
+_SCHEMAS = Path(__file__).resolve().parents[2] / "schemas" / "tables"
+TABLES = sorted(path.name.split(".")[0] for path in _SCHEMAS.iterdir())
+OF_RUN_NAME = "{dataset}.{workload}.{strategy}.{layout}.{variant}.{network}.{measurement}.{of_run}"
+OF_RUN = f"results/{{experiment}}/figures/runs/{OF_RUN_NAME}"
+
+
+def figure_names(e: Experiment) -> list[str]:
+    """Return the names of the figures that are drawn from an experiment's tables."""
+    has = {
+        "classes": e.has_classes,
+        "comparisons": any(e.references_of(run) for run in e.runs),
+        "several nodes": max(_nodes(e.runs), default=1) > 1,
+        "resources by nodes": len(_nodes(e.probed("resources"))) > 1,
+        "ladders": bool(e.pairs),
+        **{probe: bool(e.probed(probe)) for probe in PROBES},
+    }
+    return [*FIGURES, *(name for name in SOME_FIGURES if has[DECLARED[name].needs])]
+
+
+def _nodes(runs: Iterable[Run]) -> set[int]:
+    return {Layout.parse(run.layout).nodes for run in runs}
+
+
+def figures(e: Experiment) -> list[str]:
+    """Return the figures that are drawn from an experiment's tables, as SVG."""
+    return [f"results/{e.name}/figures/{figure}.svg" for figure in figure_names(e)]
+
+
+def figures_of_runs(e: Experiment) -> list[str]:
+    """Return the figures of single runs of an experiment, as SVG."""
+    found = []
+    for name in ONE_RUN:
+        figure = DECLARED[name]
+        if figure.measurement != REPEAT:
+            runs = e.probed(figure.measurement)
+        else:
+            runs = {(run.dataset, run.workload): run for run in reversed(e.runs)}.values()
+        for run in runs:
+            if figure.kind in (None, e.datasets[run.dataset]["kind"]):
+                names = vars(run) | {"measurement": Path(run.folder).name, "of_run": name}
+                found.append(f"{OF_RUN}.svg".format(**names))
+    return found
+
+
+def tables(e: Experiment) -> list[str]:
+    return [f"results/{e.name}/tables/{table}.csv" for table in TABLES]
+
+
+def files(e: Experiment) -> list[str]:
+    """Return the files of an experiment's report: page, summary, tables and figures."""
+    names = ("index.html", "summary.md", "multiqc/answer_mqc.json")
+    written = [f"results/{e.name}/{name}" for name in names]
+    return [*written, *tables(e), *figures(e), *figures_of_runs(e)]
+
+
+def traced_files(e: Experiment) -> list[str]:
+    """Return the run.json files of the probe runs that may leave a trace for Perfetto."""
+    traced = (name for name, probe in PROBES.items() if TRACE in probe.products)
+    return [run.file for name in traced for run in e.probed(name)]
+
+
+def predictions_if_any(e: Experiment) -> list[str]:
+    """Return the predictions of an experiment, if they were ever requested."""
+    file = f"results/{e.name}/predictions.json"
+    return [file] if Path(file).exists() else []
+
+
+def history_files() -> list[str]:
+    """Return the files of the history: it may hold further sessions of an experiment's runs."""
+    return sorted(map(os.path.relpath, history.location().glob("*.parquet")))
+
+
+def shown_run(wildcards: Wildcards, configuration: str) -> str:
+    """Return the run that a figure shows; refuse one that does not leave what it shows."""
+    measurement, wanted = wildcards.measurement, DECLARED[wildcards.of_run].measurement
+    if wanted != (measurement if measurement in PROBES else REPEAT):
+        drawn_from = "a timing run" if wanted == REPEAT else f"a run of the probe {wanted}"
+        raise WorkflowError(
+            f"{wildcards.of_run} is drawn from {drawn_from}, and not from {measurement}"
+        )
+    return f"{configuration}/{measurement}/run.json".format(**wildcards)
+
+
+def tested_split(study: Study, wildcards: Wildcards) -> str | list[str]:
+    """Return the description of the split that a run was tested on, if a figure shows its rows."""
+    e, kind = study.experiment(wildcards), DECLARED[wildcards.of_run].kind
+    if kind is None:
+        return []
+    if study.dataset(wildcards)["kind"] != kind:
+        raise WorkflowError(
+            f"datasets.{wildcards.dataset}: {wildcards.of_run} shows rows of the kind {kind}"
+        )
+    number = wildcards.measurement.rpartition("rep")[2]
+    seed = e.split_seed(wildcards.dataset, int(number) if number.isdigit() else None)
+    return f"{e.split_folder(wildcards.dataset, seed)}/dataset.json"
+
+
+def rows_options(study: Study, wildcards: Wildcards, split: Any) -> list[str]:
+    """Return the options that name a run's split and its photographs, for figures of its rows."""
+    if not split:
+        return []
+    options = ["--split", str(Path(split).parent)]
+    if not kind_of(study.dataset(wildcards)).has("examples"):
+        return options
+    folder = study.settings_result(wildcards, "pictures", module="examples")
+    return [*options, "--pictures", str(folder)] if folder else options

@@ -1,0 +1,221 @@
+"""The start and the end of a call: estimates, refusals, interrupts, and runs that were lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import chdir
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from escala.cache import store
+from escala.core import interrupts
+from escala.core.errors import InputError
+from escala.core.hardware import available_cores, available_memory
+from escala.core.readable import counted
+from escala.experiment import Experiment, Run
+from escala.experiment.calibration import SUFFIX
+from escala.experiment.unused import idle_probes, unread_knobs
+from escala.record import again, estimate, estimate_memory
+from escala.runtime import launch, slurm
+from escala.runtime.layout import Layout
+from escala.workflow import internals, matches
+from escala.workflow.internals import Job, Workflow
+from escala.workflow.study import Study, shown
+
+_RESULTS, _SLURM_LOGS = Path("results"), Path(".snakemake/slurm_logs")
+
+
+class Session:
+    """A call of Snakemake.
+
+    Parameters
+    ----------
+    folder : its working directory.
+    """
+
+    def __init__(self, workflow: Workflow, study: Study, project: Path, folder: Path):
+        self._workflow, self._study = workflow, study
+        self._project, self._folder = project, folder
+        self._graph = matches.Graph(study)
+        if workflow.is_main_process:
+            self._graph.register()
+
+    def runs(self, needed: bool = True) -> list[Run]:
+        """Return the training runs of this call, or all that are in its graph."""
+        dag = self._workflow.dag
+        return [run for run, job in self._graph.jobs(dag) if dag.needrun(job) or not needed]
+
+    def _pilots(self) -> list[Experiment]:
+        """Return the experiments of this call whose number of repeats is not known yet."""
+        jobs = internals.jobs(self._workflow.dag, "pairs", needed=True)
+        return [self._study.named(job.wildcards.experiment) for job in jobs]
+
+    def runs_to_estimate(self) -> list[Run]:
+        """Return the runs of this call, with all repeats that a pilot may add."""
+        following = (
+            run
+            for e in self._pilots()
+            for run in e.largest.timed
+            if run.repeat > e.settings["repeats"]
+        )
+        return [*self.runs(), *following]
+
+    def runs_in_order(self) -> list[Run] | None:
+        """Return the runs to estimate if they follow each other in this process, else None."""
+        alone = self._workflow.local_exec and self._workflow.is_main_process
+        return self.runs_to_estimate() if alone else None
+
+    def start(self) -> None:
+        """Refuse runs that are not possible here, and print what the others will take.
+
+        By default Snakemake waits for its jobs after SIGTERM, and leaves them running after SIGHUP.
+        From now on they end.
+
+        Raises
+        ------
+        WorkflowError : a layout that this machine cannot run, or runs that do not fit on the disk.
+        """
+        interrupts.handle(lambda: interrupts.end(internals.local_processes()))
+        with shown():
+            if self._workflow.local_exec:
+                self._refuse_impossible_layouts()
+            if self._workflow.is_main_process and self.runs():
+                self._print_estimate()
+                with chdir(self._folder):
+                    estimate.require_disk(self._print_disk(), _RESULTS)
+
+    def end_dry_run(self) -> None:
+        """Print what the runs will take, with the memory of their models, which it builds."""
+        if not internals.end_dry_run(self._workflow):
+            return
+        try:
+            self._print_estimate()
+            if self.runs():
+                with chdir(self._folder):
+                    self._print_disk(self._print_memory())
+        except InputError as error:
+            print(error, file=sys.stderr)
+
+    def _print_estimate(self) -> None:
+        """Print the estimated time of the runs, and settings that no run reads."""
+        for name in dict.fromkeys(run.experiment for run in self.runs()):
+            e = self._study.named(name)
+            # The variants of a calibration are made from those of its experiment.
+            unread = [] if name.endswith(SUFFIX) else unread_knobs(e)
+            lines = [
+                *(
+                    f"variants.{v}.{k} is set, and no run of the variant reads it."
+                    for v, k in unread
+                ),
+                *(
+                    f"{p} is enabled, and applies to no run of the experiment."
+                    for p in idle_probes(e)
+                ),
+            ]
+            print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
+        for e in self._pilots():
+            most = e.settings["pairs"]["at_most"]
+            print(f"{e.name}: a pilot decides on the repeats; the estimates are those of {most}.")
+        with chdir(self._folder):
+            print(estimate.sentence(self.runs_to_estimate(), self._study.named), flush=True)
+            if added := self._graph.added:
+                print(
+                    f"Of these, {counted(len(added), 'run')} only so that each run has its match: "
+                    "a run of its reference in the same repeat and session."
+                )
+            if again.times() and self.runs():
+                print(
+                    "A timing run that other work disturbs is measured again, at most "
+                    f"{counted(again.times(), 'time')}; the estimate does not hold that."
+                )
+            if (folder := store.location()) and folder.exists():
+                print(f"Runs in the store {folder} take no time.")
+            sys.stdout.flush()
+
+    def _print_disk(self, footprints: dict | None = None) -> estimate.Disk:
+        needed = estimate.disk(self.runs_to_estimate(), self._study.named, footprints)
+        print(estimate.disk_sentence(needed, _RESULTS), flush=True)
+        return needed
+
+    def _print_memory(self) -> dict:
+        """Build the models of the runs, print their memory, and return their footprints."""
+        named = self._study.named
+        found = estimate_memory.memory(self.runs(), named, self._project)
+        available = None if internals.jobs_on_cluster(self._workflow) else available_memory()
+        if text := estimate_memory.sentence(found, named, available):
+            print(text, flush=True)
+        return found.footprints
+
+    def _refuse_impossible_layouts(self) -> None:
+        cores = min(len(available_cores()), self._workflow.cores)
+        for run in self.runs():
+            self._study.named(run.experiment).require_cores(run, cores)
+            if Layout.parse(run.layout).nodes == 1:
+                launch.require_host_of_allocation()
+
+    def fail(self) -> None:
+        """Cancel the jobs of an interrupted call, and record the runs that left no result."""
+        if interrupts.received() and (name := internals.submitted_name(self._workflow)):
+            slurm.cancel(name)
+        with chdir(self._folder):
+            self._outdate_predictions()
+            for job in internals.failed_jobs(self._workflow):
+                if job.rule.name in matches.RULES:
+                    self._record_lost(job)
+
+    def _outdate_predictions(self) -> None:
+        """Let a next call make the tables of predictions that this one could not make again.
+
+        Snakemake puts the earlier table back as if it was made from the present inputs.
+        """
+        dag = self._workflow.dag
+        for job in internals.jobs(dag, "predict", needed=True):
+            table = Path(job.output[0])
+            if not dag.finished(job) and table.exists():
+                inputs = filter(Path.exists, map(Path, job.input))
+                before = min(path.stat().st_mtime for path in inputs) - 1
+                os.utime(table, (before, before))
+                internals.forget(self._workflow, job.output[0])
+
+    def _record_lost(self, job: Job) -> None:
+        """Record a run whose job ended without a result, for example after the loss of its node."""
+        run = self._study.run(job.wildcards)
+        if Path(run.file).exists():
+            return
+        e = self._study.named(run.experiment)
+        status, reason = slurm.ending(job.rule.name, list(job.wildcards), _SLURM_LOGS)
+        call = ["--request", "@/dev/stdin", "--data", job.params.data, "--output", run.file]
+        call += ["--turn", json.dumps({"place": e.largest.turn(run)})]
+        call += ["--lost", status, f"{reason}; see {job.log[0]}"]
+        script = [sys.executable, "-m", "scripts.train", *call]
+        written = subprocess.run(script, input=json.dumps(e.request(run)), text=True)
+        if written.returncode:
+            print(
+                f"escala: {run.file}: it ended as {status} ({reason}), and this could not be "
+                f"written: exit code {written.returncode}, see above. The same call again "
+                "measures it",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def succeed(self) -> None:
+        """List the runs that did not end ok, where `rule all` did not, and name predictions.
+
+        Raises
+        ------
+        WorkflowError : a requested run did not end ok.
+        """
+        dag = self._workflow.dag
+        rules = {job.rule.name for job in dag.jobs}
+        files = [run.file for run in self.runs(needed="predict" in rules)]
+        if files and "all" not in rules:
+            check = [sys.executable, "-m", "scripts.check_runs", "--runs", *files]
+            check += ["--page"] if "page" in rules else []
+            if subprocess.run(check).returncode:
+                raise WorkflowError("a requested run did not end ok; see above")
+        for job in internals.jobs(dag, "predict"):
+            print(f"Predictions: {job.output[0]}", flush=True)

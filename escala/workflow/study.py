@@ -1,0 +1,132 @@
+"""The experiments of a call of Snakemake, and what wildcards name in them.
+
+An experiment is one complete file. `results/NAME/…` belongs to NAME.yaml in experiments/ or in a
+folder of it, or to config.yaml if its name is NAME. `--configfile FILE` selects another default
+experiment. Where the working directory is not the project's, its experiments/ comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import update_config
+
+from escala.core.errors import InputError
+from escala.data import kind_of
+from escala.experiment import Experiment, Run, check_name, named, read
+from escala.experiment.calibration import Calibration, adopted
+from escala.experiment.files import files_by_name
+
+Wildcards = Any
+
+
+@contextmanager
+def shown() -> Iterator[None]:
+    """Let Snakemake show an error of the user's input as it is."""
+    try:
+        yield
+    except InputError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def refuse(message: object) -> NoReturn:
+    """End Snakemake with one message on wrong input.
+
+    Snakemake shows any other exception of an input function with places in the rules, where the
+    error is not.
+    """
+    raise SystemExit(str(message))
+
+
+class Study:
+    """The experiments of a call, by name.
+
+    Parameters
+    ----------
+    project : folder of the project.
+    folder : the working directory.
+    files : files of `--configfile`; the last one is the default experiment, else config.yaml is.
+    changes : what `--config` changes in it.
+
+    Raises
+    ------
+    WorkflowError : the default experiment is not valid.
+    """
+
+    def __init__(self, project: Path, folder: Path, files: list[Path], changes: Mapping):
+        self._project, self._folder = project, folder
+        with shown():
+            path = [project / "config.yaml", *files][-1]
+            settings = read(path)
+            if isinstance(settings, dict):
+                update_config(settings, changes)
+            self.default = Experiment(settings, path)
+            check_name(self.default.name, path, folder)
+        self._named = {self.default.name: self.default}
+
+    def named(self, name: str) -> Experiment:
+        """Return the experiment of a name, also one that calibrates another."""
+        if name not in self._named:
+            with shown():
+                base = adopted(name)
+                root = self._folder if name in files_by_name(self._folder) else self._project
+                if base is None or name in files_by_name(root):
+                    self._named[name] = named(name, root)
+                else:
+                    self._named[name] = Calibration(self.named(base))
+        return self._named[name]
+
+    def experiment(self, wildcards: Wildcards) -> Experiment:
+        return self.named(wildcards.experiment)
+
+    def dataset(self, wildcards: Wildcards) -> dict:
+        """Return a dataset's settings."""
+        datasets = self.experiment(wildcards).datasets
+        if wildcards.dataset not in datasets:
+            raise WorkflowError(
+                f"results/{wildcards.experiment}: no dataset {wildcards.dataset}; "
+                f"there are {', '.join(datasets)}"
+            )
+        return datasets[wildcards.dataset]
+
+    def run(self, wildcards: Wildcards) -> Run:
+        """Return the run that a job's wildcards name; the experiment must contain it."""
+        instrument, _, repeat = getattr(wildcards, "instrument", "").partition(".")
+        repeat = repeat or getattr(wildcards, "repeat", "")
+        pair, _, number = repeat.rpartition(".")
+        names = ("dataset", "workload", "strategy", "layout", "variant", "network")
+        with shown():
+            return self.experiment(wildcards).largest.run(
+                *(getattr(wildcards, name) for name in names),
+                int(number.removeprefix("rep")) if repeat else None,
+                instrument or None,
+                pair or None,
+            )
+
+    def split(self, wildcards: Wildcards) -> str:
+        """Return the description of the split that a run trains on."""
+        run, e = self.run(wildcards), self.experiment(wildcards)
+        return f"{e.split_folder(run.dataset, e.split_seed(run.dataset, run.repeat))}/dataset.json"
+
+    def module(self, wildcards: Wildcards, part: str) -> str:
+        """Return the dotted name of a module of a dataset's kind; refuse a missing one."""
+        kind = kind_of(self.dataset(wildcards))
+        if not kind.has(part):
+            raise WorkflowError(
+                f"datasets.{wildcards.dataset}: the kind {kind.name} has no module {part}"
+            )
+        return kind.module(part)
+
+    def settings_result(
+        self, wildcards: Wildcards, function: str, *arguments: object, module: str = "settings"
+    ) -> Any:
+        """Return a result of a function of a dataset's settings, in a module of its kind."""
+        settings = self.dataset(wildcards)
+        try:
+            return getattr(kind_of(settings).load(module), function)(settings, *arguments)
+        except InputError as error:
+            refuse(f"datasets.{wildcards.dataset}.{error}")
