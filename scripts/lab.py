@@ -61,13 +61,18 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("source", nargs="?", default="n1", help="a node (default: n1)")
     measure.add_argument("target", nargs="?", default="n2", help="another (default: n2)")
     for name, run, text in (
-        ("cut", _cut, "take the link of a node down"),
-        ("mend", _mend, "take it up again"),
-        ("stop-node", _stop_node, "stop the slurmd of a node"),
-        ("start-node", _start_node, "start it again"),
+        ("cut", network.cut, "take the link of a node down"),
+        ("mend", network.mend, "take it up again"),
+        ("stop-node", lambda node: daemons.stop_node(require().node(node)), "stop its slurmd"),
+        ("start-node", lambda node: daemons.start_node(require().node(node)), "start it again"),
     ):
-        command(name, run, text).add_argument("node", help="its name, such as n2")
-    command("restart-scheduler", _restart_scheduler, "stop slurmctld and start it again")
+        fault = command(name, lambda arguments, run=run: run(arguments.node), text)
+        fault.add_argument("node", help="the node's name, such as n2")
+    command(
+        "restart-scheduler",
+        lambda arguments: daemons.restart_scheduler(),
+        "stop slurmctld and start it again",
+    )
     return parser
 
 
@@ -115,26 +120,6 @@ def _measure(arguments: argparse.Namespace) -> None:
         f"{arguments.source} to {arguments.target}: {found['mbit_per_second']:.4g} Mbit/s, "
         f"{found['latency_ms']:.3g} ms round trip"
     )
-
-
-def _cut(arguments: argparse.Namespace) -> None:
-    network.cut(arguments.node)
-
-
-def _mend(arguments: argparse.Namespace) -> None:
-    network.mend(arguments.node)
-
-
-def _stop_node(arguments: argparse.Namespace) -> None:
-    daemons.stop_node(require().node(arguments.node))
-
-
-def _start_node(arguments: argparse.Namespace) -> None:
-    daemons.start_node(require().node(arguments.node))
-
-
-def _restart_scheduler(arguments: argparse.Namespace) -> None:
-    daemons.restart_scheduler()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,8 +27,6 @@ from escala.core.errors import InputError, Unavailable
 #: The folder of the lock, and the environment variable that names another.
 FOLDER, VARIABLE = "/dev/shm", "ESCALA_LOCKS"
 _POLL_SECONDS = 0.2
-#: Every user of the machine may hold the lock, and tell so in its file.
-_MODE = 0o666
 
 
 def path() -> Path:
@@ -52,84 +50,71 @@ def hold(what: Mapping[str, str], wait: bool = True) -> Iterator[None]:
     InputError : the process that holds it has started this one, so it would wait for ever.
     Unavailable : another process holds it, and `wait` is false.
     """
-    try:
-        descriptor = _locked(wait)
-    except OSError as error:
-        _say(f"no lock on this machine, so other runs may run beside this one: {error}")
-        yield
-        return
-    try:
-        _write(descriptor, json.dumps(_holder() | dict(what)))
-        yield
-    finally:
-        _write(descriptor, "")
-        os.close(descriptor)
-
-
-def _holder() -> dict:
-    with suppress(KeyError, OSError):  # A user without an entry among those of the machine.
-        return _process() | {"user": getpass.getuser()}
-    return _process() | {"user": str(os.getuid())}
+    with ExitStack() as opened:
+        try:
+            descriptor = _opened(path())
+            opened.callback(os.close, descriptor)
+            _take(descriptor, wait)
+        except OSError as error:
+            _say(f"no lock on this machine, so other runs may run beside this one: {error}")
+            yield
+            return
+        try:
+            _write(descriptor, json.dumps(_process() | dict(what)))
+            yield
+        finally:
+            _write(descriptor, "")
 
 
 def _process() -> dict:
-    return {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
-
-
-def _locked(wait: bool) -> int:
-    """Return an open descriptor of the file whose lock this process has taken."""
-    said = None
-    descriptor = _opened(path())
     try:
-        while not _taken(descriptor):
-            holder = _read(descriptor)
-            if holder.get("pid") in {parent.pid for parent in psutil.Process().parents()}:
-                raise InputError(
-                    path(),
-                    _described(holder),
-                    "this run was started by the one that has the machine to itself",
-                    "start it outside of that run",
-                )
-            if not wait:
-                raise Unavailable(f"{socket.gethostname()} is held by {_described(holder)}")
-            if holder != said:
-                _say(
-                    f"waiting: {socket.gethostname()} is held by {_described(holder)}. Timing runs "
-                    "have a machine to themselves; this one begins when it is free."
-                )
-                said = holder
-            interrupts.end_if_received()
-            time.sleep(_POLL_SECONDS)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        user = getpass.getuser()
+    except (KeyError, OSError):  # A user without an entry among those of the machine.
+        user = str(os.getuid())
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"pid": os.getpid(), "user": user, "since": since}
+
+
+def _take(descriptor: int, wait: bool) -> None:
+    """Take the lock of an open file."""
+    said = None
+    while True:
+        with suppress(BlockingIOError):
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        holder = _read(descriptor)
+        described = _described(holder)
+        if holder.get("pid") in {parent.pid for parent in psutil.Process().parents()}:
+            reason = "this run was started by the one that has the machine to itself"
+            raise InputError(path(), described, reason, "start it outside of that run")
+        if not wait:
+            raise Unavailable(f"{socket.gethostname()} is held by {described}")
+        if holder != said:
+            said = holder
+            _say(
+                f"waiting: {socket.gethostname()} is held by {described}. Timing runs have a "
+                "machine to themselves; this one begins when it is free."
+            )
+        interrupts.end_if_received()
+        time.sleep(_POLL_SECONDS)
 
 
 def _opened(file: Path) -> int:
-    """Open the file of the lock, and make it if it is missing.
+    """Open the file of the lock, and make it if it is missing: every user may write to it.
 
     The kernel forbids a user to open an existing file of another user in such a folder as if to
     make it (`fs.protected_regular`), so the two are apart.
     """
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        flags = os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             return os.open(file, flags | os.O_RDWR)
         except PermissionError:
             return os.open(file, flags | os.O_RDONLY)
         except FileNotFoundError:
             with suppress(FileExistsError):
-                made = os.open(file, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
-                os.fchmod(made, _MODE)
+                made = os.open(file, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                os.fchmod(made, 0o666)
                 return made
-
-
-def _taken(descriptor: int) -> bool:
-    with suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
 
 
 def _read(descriptor: int) -> dict:
@@ -150,12 +135,9 @@ def _write(descriptor: int, text: str) -> None:
 def _described(holder: Mapping) -> str:
     if not holder:
         return "another run, which has just begun"
-    said = {name: str(holder.get(name, "unknown")) for name in ("pid", "user", "run", "since")}
-    experiment = holder.get("experiment", "unknown")
-    return (
-        f"process {said['pid']} of {said['user']}: {said['run']} of the experiment {experiment}, "
-        f"since {said['since']}"
-    )
+    names = ("pid", "user", "run", "experiment", "since")
+    pid, user, run, experiment, since = (holder.get(name, "unknown") for name in names)
+    return f"process {pid} of {user}: {run} of the experiment {experiment}, since {since}"
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -126,16 +126,13 @@ def stop(processes: Sequence[subprocess.Popen], grace_seconds: float = 3.0) -> N
     their groups. Descendants outside these groups get only SIGKILL. They are listed before SIGTERM
     and again before SIGKILL. A descendant whose parent ended before it was listed is missed.
     """
-    listed = [psutil.Process(process.pid) for process in processes if process.poll() is None]
-    listed += _descendants(listed)
-    for process in processes:
-        _signal_group(process, signal.SIGTERM)
+    listed = family(process.pid for process in processes if process.poll() is None)
+    _signal_groups(processes, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
     while any(p.poll() is None for p in processes) and time.monotonic() < deadline:
         time.sleep(0.05)
-    listed += _descendants(listed)
-    for process in processes:
-        _signal_group(process, signal.SIGKILL)
+    listed += family(process.pid for process in listed)
+    _signal_groups(processes, signal.SIGKILL)
     for process in listed:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
@@ -145,14 +142,17 @@ def stop(processes: Sequence[subprocess.Popen], grace_seconds: float = 3.0) -> N
     psutil.wait_procs(listed, timeout=grace_seconds)
 
 
-def _descendants(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    descendants = []
-    for process in processes:
+def family(roots: Iterable[int]) -> list[psutil.Process]:
+    """Return processes and all their descendants; those that have ended are left out."""
+    found = []
+    for root in roots:
         with contextlib.suppress(psutil.NoSuchProcess):
-            descendants += process.children(recursive=True)
-    return descendants
+            process = psutil.Process(root)
+            found += [process, *process.children(recursive=True)]
+    return found
 
 
-def _signal_group(process: subprocess.Popen, signal_number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal_number)
+def _signal_groups(processes: Iterable[subprocess.Popen], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)

@@ -43,12 +43,14 @@ def prepare(root: Path) -> None:
     os.environ["PYTHONSAFEPATH"] = "1"
     keep_own_modules(root)
     _prepend("PYTHONPATH", root)
-    if not _is_usable(os.environ.get("HOME")):
+    home = Path(os.environ.get("HOME") or os.devnull)
+    if not (home.is_dir() and _is_writable(home)):
         home = Path.cwd() / HOME
         home.mkdir(parents=True, exist_ok=True)
         _say(f"HOME: {os.environ.get('HOME', '')!r} cannot be written to; {home} serves instead")
         os.environ["HOME"] = str(home)
-    if not {"LOGNAME", "USER", "LNAME", "USERNAME"} & os.environ.keys() and not _has_entry():
+    named = {"LOGNAME", "USER", "LNAME", "USERNAME"} & os.environ.keys()
+    if not named and _name(os.getuid()) is None:
         os.environ["USER"] = os.environ["LOGNAME"] = f"user{os.getuid()}"
 
 
@@ -86,10 +88,11 @@ def require_work_folder(folder: Path) -> None:
     inside = [own, *(path for path in own.glob("*") if path.is_dir())]
     for path in inside if own.exists() else [folder]:
         if not _is_writable(path):
+            number = path.stat().st_uid
             raise InputError(
                 "working directory",
                 str(path),
-                f"belongs to {_owner(path)}, and cannot be written to",
+                f"belongs to {_name(number) or f'the user {number}'}, and cannot be written to",
                 "let its owner remove it, or work in a copy of the project of your own",
             )
 
@@ -159,28 +162,16 @@ def _modules(folder: Path) -> set[str]:
     return found
 
 
-def _is_usable(home: str | None) -> bool:
-    return bool(home) and Path(home).is_dir() and _is_writable(Path(home))
-
-
 def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _owner(path: Path) -> str:
-    number = path.stat().st_uid
+def _name(user: int) -> str | None:
+    """Return the name of a user by its number, None without an entry."""
     try:
-        return pwd.getpwuid(number).pw_name
+        return pwd.getpwuid(user).pw_name
     except KeyError:
-        return f"the user {number}"
-
-
-def _has_entry() -> bool:
-    try:
-        pwd.getpwuid(os.getuid())
-    except KeyError:
-        return False
-    return True
+        return None
 
 
 def _say(message: str) -> None:

@@ -1,4 +1,4 @@
-"""Describe the hardware of a machine: CPU model, cores, memory and GPUs, and memory to be had."""
+"""Describe the hardware of a machine: CPU model, cores, memory, GPUs, and available memory."""
 
 from __future__ import annotations
 
@@ -25,17 +25,14 @@ def describe() -> dict:
     `cpu_quota`, the cores that a control group allows, and `gpus`, the models of the GPUs that this
     process may use, are left out if there are none.
     """
-    gpus, quota = [gpu.name for gpu in available_gpus()], cpu_quota()
-    return (
-        {
-            "cpu": _cpu_model(),
-            "cores_available": len(available_cores()),
-            "cores_total": os.cpu_count(),
-            "memory_bytes": psutil.virtual_memory().total,
-        }
-        | ({"cpu_quota": quota} if quota else {})
-        | ({"gpus": gpus} if gpus else {})
-    )
+    found = {
+        "cpu": _of_processor("model name") or platform.processor() or "unknown",
+        "cores_available": len(available_cores()),
+        "cores_total": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+    unlike = {"cpu_quota": cpu_quota(), "gpus": [gpu.name for gpu in available_gpus()]}
+    return found | {name: value for name, value in unlike.items() if value}
 
 
 def memory_gib(memory_bytes: int) -> int:
@@ -140,22 +137,18 @@ def _granted(environment: Mapping[str, str]) -> Iterator[int]:
     yield from (mebibytes * 2**20 for mebibytes in (by_node, by_core * cores) if mebibytes)
 
 
-def _cpu_model() -> str:
-    """Return the processor's name as Linux gives it (man 5 proc)."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
-    return platform.processor() or "unknown"
-
-
 def has_instructions(name: str) -> bool:
     """Return whether the processor has some instructions, by Linux's name for them (man 5 proc)."""
+    return name in _of_processor("flags").split()
+
+
+def _of_processor(wanted: str) -> str:
+    """Return what Linux says of the first processor, empty if it does not (man 5 proc)."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")
-        if key.strip() == "flags":
-            return name in value.split()
-    return False
+        if key.strip() == wanted:
+            return value.strip()
+    return ""
 
 
 def available_cores() -> list[int]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
 
 import psutil
+
+from escala.core import children
 
 #: Ctrl-C, `kill` and `timeout`, a terminal that was closed.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -71,24 +72,14 @@ def end(numbers: Iterable[int]) -> None:
     ----------
     numbers : process ids; processes that have ended are skipped.
     """
-    family = [process for number in numbers for process in _family(number)]
+    family = children.family(numbers)
 
-    def kill() -> None:
-        time.sleep(GRACE_SECONDS)
-        _send(family, psutil.Process.kill)
+    def send(act: Callable[[psutil.Process], None]) -> None:
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                act(process)
 
-    _send(family, psutil.Process.terminate)
-    threading.Thread(target=kill, daemon=True).start()
-
-
-def _family(number: int) -> list[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(number)
-        return [process, *process.children(recursive=True)]
-    return []
-
-
-def _send(processes: list[psutil.Process], act: Callable[[psutil.Process], None]) -> None:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            act(process)
+    send(psutil.Process.terminate)
+    killer = threading.Timer(GRACE_SECONDS, send, [psutil.Process.kill])
+    killer.daemon = True
+    killer.start()

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
+from escala.core import children
 from escala.core.hardware import control_groups
 
 #: Seconds of one count of the kernel.
@@ -22,16 +21,6 @@ TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 #: Quantities by name; None for one that cannot be read here.
 Reading = dict[str, float | None]
-
-
-def family(roots: Iterable[int]) -> list[int]:
-    """Return the ids of processes and of all their descendants, each once, in order."""
-    found = set()
-    for root in roots:
-        with suppress(psutil.Error):
-            process = psutil.Process(root)
-            found |= {process.pid, *(each.pid for each in process.children(recursive=True))}
-    return sorted(found)
 
 
 def read(
@@ -56,13 +45,13 @@ def read(
     """
     totals = _numbers(lambda: (proc / "stat").read_text().split("\n", 1)[0].split()[1:9])
     busy, steal = (sum(totals[:3]), totals[7]) if len(totals or ()) == 8 else (None, None)
-    of_own = [_process(proc / str(pid) / "stat") for pid in own]
+    found = [_process(proc / str(pid) / "stat") for pid in own]
     return {
         "seconds": time.monotonic(),
         "busy": busy and busy * TICK_SECONDS,
         "steal": None if steal is None else steal * TICK_SECONDS,
-        "own": sum(ticks for ticks, _ in of_own) * TICK_SECONDS,
-        "major_faults": sum(faults for _, faults in of_own),
+        "own": sum(ticks for ticks, _ in found) * TICK_SECONDS,
+        "major_faults": sum(faults for _, faults in found),
         "throttled": _throttled(proc / "self/cgroup", groups),
         "pressure": _pressure(proc / "pressure/cpu"),
     }
@@ -122,14 +111,17 @@ class Load:
     def begin(self) -> None:
         """Begin a stretch. To be called outside of what is timed."""
         if self._roots is not None:
-            self._own = self._own or family(self._roots)
+            self._own = self._own or self._family()
             self._before = read(self._own)
+
+    def _family(self) -> list[int]:
+        return sorted({process.pid for process in children.family(self._roots)})
 
     def end(self) -> None:
         """End a stretch."""
         if self._before is not None:
             if self._grows:
-                self._own = sorted({*self._own, *family(self._roots)})
+                self._own = sorted({*self._own, *self._family()})
             grown = difference(read(self._own), self._before)
             self._total = total([self._total, grown]) if self._total else grown
             self._before, self._stretches = None, self._stretches + 1

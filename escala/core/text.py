@@ -53,9 +53,8 @@ def opened(path: Path, newline: str | None = None) -> Iterator[TextIO]:
 
     Raises
     ------
-    InputError : the file is missing, may not be read, is damaged, or is no text in UTF-8. The
-        message names the line, and the encoding where it can be told. Errors of reading that are
-        raised in the block become this one, too.
+    InputError : the file is missing, may not be read, is damaged, or is no text in UTF-8, also as
+        the block finds. The message names the line, and the encoding where it can be told.
     """
     try:
         with _content(path) as content:
@@ -92,12 +91,7 @@ def _content(path: Path) -> Iterator[BinaryIO]:
 
 
 def _require_text(path: Path, head: bytes) -> None:
-    """Refuse a file whose first bytes are those of another encoding or format.
-
-    Raises
-    ------
-    InputError : they are.
-    """
+    """Refuse a file whose first bytes are those of another encoding or format."""
     for mark, encoding in _MARKS:
         if head.startswith(mark):
             raise _encoded(path, "line 1", encoding)
@@ -144,15 +138,13 @@ def _not_utf8(path: Path) -> InputError:
 
 def _unreadable(path: Path, error: Exception) -> InputError:
     """Return the reason and the remedy for a file that cannot be read."""
-    name = path.name or str(path)
-    if isinstance(error, FileNotFoundError):
-        return InputError(path, name, "no such file", "name an existing file")
-    if isinstance(error, IsADirectoryError):
-        return InputError(path, name, "is a directory", "name a file in it")
-    if isinstance(error, PermissionError):
-        return InputError(path, name, "may not be read", "change its permissions")
     # That of a damaged bzip2 file has no number.
     if isinstance(error, DAMAGED) or error.errno is None:
-        reason = f"is packed, and damaged or truncated: {error}"
-        return InputError(path, name, reason, "copy the file again")
-    return InputError(path, name, f"cannot be read: {error}", "mend what the reason names")
+        reason, remedy = f"is packed, and damaged or truncated: {error}", "copy the file again"
+    else:
+        reason, remedy = {
+            FileNotFoundError: ("no such file", "name an existing file"),
+            IsADirectoryError: ("is a directory", "name a file in it"),
+            PermissionError: ("may not be read", "change its permissions"),
+        }.get(type(error), (f"cannot be read: {error}", "mend what the reason names"))
+    return InputError(path, path.name or str(path), reason, remedy)

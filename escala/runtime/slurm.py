@@ -87,26 +87,19 @@ def require_controller() -> None:
             "not found on the PATH",
             f"call it on a login node, after `module load slurm` if it needs that; {_PROFILE}",
         )
-    silence = _silence()
-    if silence is not None:
-        raise InputError(
-            "executor: slurm",
-            "sinfo",
-            f"SLURM's controller does not answer: {silence}",
-            f"check whether `sinfo` works here, or ask the cluster's support; {_PROFILE}",
-        )
-
-
-def _silence() -> str | None:
-    """Return why the controller does not answer, or None if it does."""
     try:
         done = call(["sinfo", "--noheader", "--format=%R"], _ANSWER_SECONDS)
+        if done.returncode == 0:
+            return
+        why = (done.stderr.strip() or f"sinfo ended with {done.returncode}").splitlines()[-1]
     except subprocess.TimeoutExpired:
-        return f"no answer within {_ANSWER_SECONDS} s"
-    if done.returncode == 0:
-        return None
-    words = done.stderr.strip().splitlines()
-    return words[-1] if words else f"sinfo ended with {done.returncode}"
+        why = f"no answer within {_ANSWER_SECONDS} s"
+    raise InputError(
+        "executor: slurm",
+        "sinfo",
+        f"SLURM's controller does not answer: {why}",
+        f"check whether `sinfo` works here, or ask the cluster's support; {_PROFILE}",
+    )
 
 
 def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
@@ -119,14 +112,16 @@ def ending(rule: str, wildcards: list[str], logs: Path) -> tuple[str, str]:
     logs : the folder of that executor's logs of jobs.
     """
     name = "_".join(wildcards)
-    state, said = _state(f"rule_{rule}_wildcards_{name}"), _said(logs / f"rule_{rule}" / name)
+    state = _state(f"rule_{rule}_wildcards_{name}") or ""
+    written = sorted(
+        (logs / f"rule_{rule}" / name).glob("*.log"), key=lambda log: log.stat().st_mtime
+    )
+    # The scheduler's message, in the newest log.
+    said = _WORDS.findall(written[-1].read_text(errors="replace")) if written else []
     if any(_OVER_MEMORY in line for line in said):
         state = "OUT_OF_MEMORY"
-    words = [state or "", _MEANINGS.get(state or "", ""), *said[:1]]
-    return (
-        STATUSES.get(state or "", "failed"),
-        ": ".join(["its job ended without a result", *filter(None, words)]),
-    )
+    words = ["its job ended without a result", state, _MEANINGS.get(state, ""), *said[:1]]
+    return STATUSES.get(state, "failed"), ": ".join(filter(None, words))
 
 
 def cancel(name: str) -> None:
@@ -152,9 +147,3 @@ def _state(comment: str) -> str | None:
     jobs = [line.strip().split("|", 2) for line in done.stdout.splitlines() if "|" in line]
     states = {int(number): state for number, state, of in jobs if of == comment}
     return states[max(states)] if states else None
-
-
-def _said(folder: Path) -> list[str]:
-    """Return the scheduler's message in the newest log of a job."""
-    logs = sorted(folder.glob("*.log"), key=lambda log: log.stat().st_mtime)
-    return _WORDS.findall(logs[-1].read_text(errors="replace")) if logs else []
