@@ -48,11 +48,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N.N.N.0/24",
         help=f"256 IPv4 addresses that nothing else here uses (default: {network.SUBNET})",
     )
-    up.add_argument(
-        "--accounting",
-        action="store_true",
-        help="keep records of jobs, which sacct reads; needs slurmdbd and MariaDB",
-    )
     command("status", _status, "show the state of each node and its link; fails if no lab is up")
     command("down", _down, "end its jobs and daemons, and remove all of it, also an incomplete one")
     shape = command("shape", _shape, "set the rate of every link, in both directions")
@@ -77,9 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(arguments: argparse.Namespace) -> None:
-    cluster.up(
-        arguments.nodes, arguments.cores_per_node, say, arguments.subnet, arguments.accounting
-    )
+    cluster.up(arguments.nodes, arguments.cores_per_node, say, arguments.subnet)
     _status(arguments)
 
 

@@ -89,12 +89,6 @@ def _cluster() -> str | None:
     return _refusal(require_machine)
 
 
-def _accounting() -> str | None:
-    from escala.lab.accounting import require_programs
-
-    return _refusal(require_programs)
-
-
 def _refusal(require: Callable[[], None]) -> str | None:
     """Return why a check ends with InputError, without a full stop, or None if it does not."""
     try:
@@ -113,7 +107,6 @@ NEEDS = {
         "set it to a folder with mnist/ (idx files) and cifar-10/ (binary files)",
     ),
     "cluster": ("cluster", _cluster, "docs/how-to/lab.md tells what the lab takes"),
-    "accounting": ("accounting", _accounting, "docs/how-to/lab.md tells what records take"),
     "browser": (
         "browser",
         _chromium,

@@ -8,7 +8,6 @@ pinned to the node's cores. A bridge joins the nodes and the scheduler, which ru
 | `state` | the lab's files, its description and its locks |
 | `network` | bridge, namespaces and links: their rate, measurement and faults |
 | `daemons` | `munged`, `slurmctld` and a `slurmd` per node, and their faults |
-| `accounting` | records of jobs: `mariadbd` and `slurmdbd`, optional |
 | `cluster` | the whole lab: up, status, down |
 
 Nothing else of the library imports it: scripts hand over `links`.

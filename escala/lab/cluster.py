@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import psutil
 from escala.core import environment
 from escala.core.errors import InputError
 from escala.core.hardware import available_cores
-from escala.lab import accounting, daemons, network
+from escala.lab import daemons, network
 from escala.lab.state import FOLDER, LOGS, SPOOL, Lab, Node, alone, call, keep, location, require
 from escala.runtime import slurm
 
@@ -27,7 +27,6 @@ CONFIGURATION = Path("/etc/slurm/slurm.conf")
 _OWN = FOLDER / "slurm.conf"
 PARTITION = "lab"
 _NAME = "escala"
-_NO_RECORDS = {"AccountingStorageType": "accounting_storage/none"}
 READY_SECONDS = 60
 
 # Program -> its Debian package.
@@ -69,7 +68,7 @@ SelectTypeParameters=CR_CPU_Memory
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
-{{accounting}}
+AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=5
 JobAcctGatherParams=OverMemoryKill
@@ -104,7 +103,6 @@ def up(
     cores_per_node: int | None,
     say: Callable[[str], None] = print,
     subnet: str = network.SUBNET,
-    record: bool = False,
 ) -> Lab:
     """Start a lab, and wait until all of its nodes are idle. A running lab is not changed.
 
@@ -115,7 +113,6 @@ def up(
         cores if there are too few.
     say : called with a line on each step.
     subnet : 256 IPv4 addresses that nothing else uses, such as `198.18.0.0/24`.
-    record : whether to keep records of the jobs, which `sacct` reads.
 
     Raises
     ------
@@ -124,15 +121,9 @@ def up(
     OSError : a part could not be started; the others are removed.
     """
     require_machine()
-    if record:
-        accounting.require_programs()
     with alone(FOLDER.parent):
         found = location()
         if found and runs():
-            if record and not accounting.runs():
-                remedy = f"take it down first: {environment.call('lab down')}"
-                reason = "the lab that is up keeps no records of jobs"
-                raise InputError("lab", "--accounting", reason, remedy)
             say(f"The lab is up, with {len(found.nodes)} nodes.")
             return found
         if found:
@@ -152,7 +143,7 @@ def up(
         lab = Lab(nodes, network.scheduler_address(subnet))
         network.refuse_taken(lab)
         try:
-            _build(lab, say, record)
+            _build(lab, say)
         except BaseException:
             say("Taking down what has been made.")
             _remove()
@@ -160,21 +151,18 @@ def up(
     return lab
 
 
-def _build(lab: Lab, say: Callable[[str], None], record: bool) -> None:
+def _build(lab: Lab, say: Callable[[str], None]) -> None:
     own = [SPOOL / folder.format(n.name) for n in lab.nodes for folder in ("{}", "tmp_{}")]
     for folder in (LOGS, SPOOL / "slurmctld", *own):
         folder.mkdir(parents=True)
     network.create(lab, secrets.token_hex(16))
     say(f"network: bridge {network.BRIDGE} and {len(lab.nodes)} links")
-    _OWN.write_text(configuration(lab, accounting.settings(lab) if record else _NO_RECORDS))
+    _OWN.write_text(configuration(lab))
     CONFIGURATION.symlink_to(_OWN)
     addresses = [(lab.scheduler, daemons.SCHEDULER), *((n.address, n.name) for n in lab.nodes)]
     lines = ["127.0.0.1 localhost", *(" ".join(pair) for pair in addresses)]
     daemons.HOSTS.write_text("\n".join(lines) + "\n")
     daemons.start_munge()
-    if record:
-        accounting.start(lab, _NAME)
-        say("accounting: mariadbd and slurmdbd")
     daemons.start_scheduler()
     say("daemons: munged and slurmctld")
     for node in lab.nodes:
@@ -286,13 +274,8 @@ def nodes_of(
     ]
 
 
-def configuration(lab: Lab, of_accounting: Mapping[str, str] | None = None) -> str:
-    """Return the text of SLURM's configuration.
-
-    Parameters
-    ----------
-    of_accounting : keys on the records of jobs; default: there are none.
-    """
+def configuration(lab: Lab) -> str:
+    """Return the text of SLURM's configuration."""
     nodes = lab.nodes
     lines = [
         f"NodeName={node.name} NodeHostname={node.name} NodeAddr={node.address} "
@@ -301,8 +284,7 @@ def configuration(lab: Lab, of_accounting: Mapping[str, str] | None = None) -> s
     ]
     memory = min(node.memory_mib // len(node.cores) for node in nodes)
     listed = "\n".join([f"DefMemPerCPU={memory}", *lines])
-    recorded = "\n".join(f"{key}={value}" for key, value in (of_accounting or _NO_RECORDS).items())
-    return _SLURM.format(nodes=listed, scheduler=lab.scheduler, accounting=recorded)
+    return _SLURM.format(nodes=listed, scheduler=lab.scheduler)
 
 
 def require_machine() -> None:

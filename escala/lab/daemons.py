@@ -47,9 +47,9 @@ def start_munge() -> None:
     start("munged", *options, f"--socket={SOCKET}")
 
 
-def start_scheduler(*daemon: str, **variables: str) -> None:
-    """Start a daemon on the scheduler's host: `slurmctld`, which recovers its jobs, or another."""
-    start(*_named(SCHEDULER), *(daemon or ["slurmctld"]), **variables)
+def start_scheduler() -> None:
+    """Start `slurmctld`, which recovers the jobs it knew."""
+    start(*_named(SCHEDULER), "slurmctld")
 
 
 def restart_scheduler() -> None:
@@ -145,7 +145,7 @@ def _named(name: str) -> list[str]:
     return [*unshare, "sh", "-c", _ENTER, name, str(HOSTS)]
 
 
-def start(*command: str, **variables: str) -> None:
+def start(*command: str) -> None:
     """Run a command that starts a daemon, which then has the lab's mark.
 
     Raises
@@ -156,7 +156,7 @@ def start(*command: str, **variables: str) -> None:
     with _uninterrupted():
         call(
             *command,
-            env=environment | {_MARK: claim().mark} | variables,
+            env=environment | {_MARK: claim().mark},
             cwd="/",
             timeout=_START_SECONDS,
             start_new_session=True,

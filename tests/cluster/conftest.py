@@ -17,7 +17,7 @@ from escala.lab import cluster, location
 from escala.lab.state import Lab
 from tests.conftest import ROOT
 
-DAEMONS = {"munged", "slurmctld", "slurmd", "slurmstepd", "slurmdbd", "mariadbd"}
+DAEMONS = {"munged", "slurmctld", "slurmd", "slurmstepd"}
 
 
 def lab_command(*words: str) -> list[str]:
