@@ -95,7 +95,7 @@ def stop_all() -> None:
     # A daemon may have started another process while the others were being listed.
     while found := list(processes()):
         if time.monotonic() > deadline:
-            names = ", ".join(str(process.pid) for process in found)
+            names = ", ".join(f"{process.pid} ({_name(process)})" for process in found)
             raise TimeoutError(
                 errno.ETIMEDOUT, f"do not end within {DOWN_SECONDS} s; end them, then: down", names
             )
@@ -118,6 +118,12 @@ def processes() -> Iterator[psutil.Process]:
                 _network(process) in networks or (mark and process.environ().get(_MARK) == mark)
             ):
                 yield process
+
+
+def _name(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return process.name()
+    return "ended"
 
 
 def _in_network(node: Node) -> list[psutil.Process]:

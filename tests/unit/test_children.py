@@ -95,13 +95,6 @@ def test_stop_lets_a_process_tidy_up(tmp_path):
     assert (tmp_path / "log").read_text() == "tidied\n"
 
 
-def test_stop_takes_processes_that_have_ended(tmp_path):
-    process = children.start(["true"], os.environ, tmp_path / "log")
-    process.wait()
-    children.stop([process])
-    assert process.returncode == 0
-
-
 def test_start_gives_only_the_environment_asked_for_and_appends_both_streams(tmp_path):
     log = tmp_path / "log"
     log.write_text("before\n")

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from escala import cli
 from escala.core import files
-from escala.core.errors import InputError
-from escala.core.files import atomic, read_json, sha256_file, write_json
+from escala.core.files import atomic, read_json, write_json
 from escala.record.collect import _keep_model
 from escala.workloads.models import WEIGHTS
 
@@ -197,19 +191,6 @@ def test_a_folder_of_another_machine_is_let_be(tmp_path):
     assert sorted(names(tmp_path)) == [".table.csv.abcd_123", "table.csv"]
 
 
-def test_others_may_read_what_is_written(tmp_path):
-    with atomic(tmp_path / "a") as temporary:
-        temporary.touch()
-    (tmp_path / "b").touch()
-    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
-
-
-@pytest.mark.parametrize("content", [b"", b"ACGT" * 300_000])
-def test_the_digest_is_of_all_bytes(tmp_path, content):
-    (tmp_path / "a").write_bytes(content)
-    assert sha256_file(tmp_path / "a") == hashlib.sha256(content).hexdigest()
-
-
 def test_json_is_read_back_and_holds_no_nan(tmp_path):
     path = tmp_path / "run.json"
     write_json(path, {"classes": ["Ébola"], "seconds": 0.1, "none": None})
@@ -219,69 +200,3 @@ def test_json_is_read_back_and_holds_no_nan(tmp_path):
         write_json(path, {"loss": float("nan")})
     assert read_json(path)["seconds"] == 0.1
     assert names(tmp_path) == ["run.json"]
-
-
-@settings(deadline=None)
-@given(st.text(), st.text() | st.lists(st.integers(), max_size=200), st.text(), st.text())
-def test_an_input_error_says_where_what_why_and_what_to_do(where, value, reason, remedy):
-    error = InputError(where, value, reason, remedy)
-    assert (error.where, error.value, error.reason, error.remedy) == (where, value, reason, remedy)
-    for part in (where, reason, remedy, repr(value)[:100]):
-        assert part in str(error)
-
-
-def run_script(body: str, **options) -> subprocess.CompletedProcess:
-    script = (
-        "import os, signal, sys\nfrom escala import cli\n"
-        "from escala.core.errors import InputError\n"
-        f"def main():\n    {body}\nraise SystemExit(cli.main(main))\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, **options
-    )
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "said"),
-    [
-        ("pass", 0, ""),
-        ("return 7", 7, ""),
-        (
-            "raise InputError('a.fasta', 'x', 'is empty', 'fill it')",
-            2,
-            "escala: a.fasta: 'x': is empty. Remedy: fill it.\n",
-        ),
-        ("open('/nowhere/file')", 1, "escala: /nowhere/file: No such file or directory\n"),
-    ],
-)
-def test_a_script_ends_with_a_message_and_a_code(body, code, said):
-    done = run_script(body)
-    assert (done.returncode, done.stderr) == (code, said)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_lets_a_script_tidy_up_and_a_second_does_not_cut_it_short(number):
-    body = (
-        f"\n    try: os.kill(os.getpid(), {number:d}); signal.pause()"
-        f"\n    finally: os.kill(os.getpid(), {number:d}); print('tidied')"
-    )
-    done = run_script(body, timeout=60)
-    assert (done.returncode, done.stdout) == (128 + number, "tidied\n")
-    assert done.stderr == "escala: interrupted\n"
-
-
-def test_a_signal_that_is_ignored_stays_ignored():
-    """As under `nohup`."""
-    body = "os.kill(os.getpid(), signal.SIGHUP); print('went on')"
-    done = run_script(body, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-    assert (done.returncode, done.stdout) == (0, "went on\n")
-
-
-def test_a_defect_is_not_taken_for_wrong_input(monkeypatch):
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-
-    def defect():
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        cli.main(defect)

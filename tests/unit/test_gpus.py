@@ -92,11 +92,6 @@ def test_without_a_driver_there_are_no_gpus_and_a_machine_is_described_as_before
     assert "gpus" not in hardware.describe()
 
 
-def test_the_description_of_a_machine_has_its_gpus(driver):
-    driver(["GPU-a", "GPU-b"])
-    assert hardware.describe()["gpus"] == ["Model 0", "Model 1"]
-
-
 def place(local: int, ranks: list[int]) -> Place:
     return Place(
         process=local,

@@ -36,26 +36,10 @@ def test_an_impossible_lab_is_refused(count, cores):
         cluster.nodes_of(count, cores, [0, 1])
 
 
-def test_memory_is_divided_among_nodes():
-    [whole] = cluster.nodes_of(1, None, [0])
-    halves = cluster.nodes_of(2, None, [0])
-    assert all(node.memory_mib == whole.memory_mib // 2 for node in halves)
-
-
-@pytest.mark.parametrize(("rate", "bits"), [("10mbit", 10**7), ("1gbit", 10**9), ("5kbit", 5000)])
-def test_rates(rate, bits):
-    assert network.bits_per_second(rate) == bits
-
-
 @pytest.mark.parametrize("rate", ["", "0mbit", "10", "10Mbit", "10mbit; reboot", "1.5gbit"])
 def test_what_is_no_rate_is_refused(rate):
     with pytest.raises(InputError, match="10mbit"):
         network.bits_per_second(rate)
-
-
-def test_addresses_are_those_of_the_subnet():
-    assert network.scheduler_address("10.1.2.0/24") == "10.1.2.1"
-    assert network.address(3, "10.1.2.0/24") == "10.1.2.13"
 
 
 @pytest.mark.parametrize("subnet", ["10.1.2.0/16", "10.1.2.3/24", "10.1.2.0", "fd00::/120", "all"])
@@ -186,14 +170,11 @@ def test_a_node_whose_namespace_was_deleted_has_the_processes_in_it(claimed, mon
     assert daemons._in_network(nodes[1]) == []
 
 
-COMMANDS = ["up", "status", "down", "shape 1gbit", "measure", "cut n2", "mend n2", "stop-node n2"]
-
-
-@pytest.mark.parametrize("command", [*COMMANDS, "start-node n2", "restart-scheduler"])
+@pytest.mark.parametrize("command", ["up", "down", "cut n2", "restart-scheduler"])
 def test_whoever_is_not_root_is_told_so_by_every_command(command, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["lab.py", *command.split()])
     monkeypatch.setattr(shutil, "which", lambda program: program)
-    monkeypatch.setattr(cluster, "_has_pmix", lambda: True)
+    monkeypatch.setattr(cluster.ctypes, "CDLL", lambda name: None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(InputError, match="is not root"):
         lab.main()

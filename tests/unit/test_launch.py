@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -92,14 +91,6 @@ def test_open_mpi_is_told_to_run_as_root_only_where_it_does(monkeypatch, user, t
     ] * told
 
 
-def test_each_strategy_names_its_transport():
-    mpi = launch.environment("horovod-mpi", KNOBS)
-    assert (mpi["HOROVOD_CONTROLLER"], mpi["HOROVOD_CPU_OPERATIONS"]) == ("mpi", "mpi")
-    gloo = launch.environment("horovod-gloo", KNOBS)
-    assert (gloo["HOROVOD_CONTROLLER"], gloo["HOROVOD_CPU_OPERATIONS"]) == ("gloo", "gloo")
-    assert not [k for k in launch.environment("single", KNOBS) if k.startswith("HOROVOD_")]
-
-
 def test_horovods_knobs_reach_it_and_absent_ones_leave_its_own():
     plain = launch.environment("horovod-gloo", KNOBS)
     assert "HOROVOD_AUTOTUNE" not in plain
@@ -176,15 +167,6 @@ def test_one_node_is_not_measured_beside_an_allocation(asked):
     assert caught.value.where == "SLURM_JOB_ID"
 
 
-@pytest.mark.usefixtures("allocation")
-@pytest.mark.parametrize(("host", "named"), [("n2", None), ("n2.cluster", None), ("vm", "n2")])
-def test_one_node_is_measured_on_a_node_of_the_allocation(monkeypatch, host, named):
-    monkeypatch.setattr(socket, "gethostname", lambda: host)
-    if named:
-        monkeypatch.setenv("SLURMD_NODENAME", named)
-    assert launch.survey(Layout(1, 1), STRATEGIES["single"], None, "auto").launcher == "local"
-
-
 def test_an_interface_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(InputError, match=r"ib7.*name one of.*lo"):
         describe("ib7", 1)
@@ -210,14 +192,6 @@ def test_a_port_in_use_is_left_out_and_the_kernel_chooses_where_no_other_is_free
     assert len(set(ports)) == 3
 
 
-def test_this_machine_starts_as_many_processes_as_there_are_places():
-    with start("single", Launch("local", [HERE], None), "1x1") as (arguments, added):
-        assert arguments == [sys.executable, "-m", "escala.runtime.spawn", "1", *COMMAND]
-        assert added == {}
-    with start("mirrored", Launch("local", [HERE], None), "1x2") as (arguments, _):
-        assert arguments[3] == "1", "one process holds both ranks"
-
-
 @pytest.mark.parametrize("strategy", [name for name, s in STRATEGIES.items() if s.listens])
 def test_what_listens_to_everybody_is_given_a_network_of_its_own(strategy):
     with start(strategy, Launch("local", [HERE], None), "1x2") as (arguments, _):
@@ -226,22 +200,6 @@ def test_what_listens_to_everybody_is_given_a_network_of_its_own(strategy):
 
 def mpirun_parameters(arguments: list[str]) -> dict[str, str]:
     return {arguments[i + 1]: arguments[i + 2] for i, o in enumerate(arguments) if o == "--mca"}
-
-
-def test_mpirun_starts_as_many_ranks_as_the_layout_has_on_this_machine_alone():
-    with start("horovod-mpi", Launch("mpirun", [HERE], None), "1x3") as (arguments, added):
-        assert added == {}
-    assert arguments[0] == f"{sys.prefix}/bin/mpirun"
-    assert Path(arguments[0]).is_file()
-    assert arguments[-len(COMMAND) :] == COMMAND
-    assert arguments[arguments.index("-np") + 1] == "3"
-    assert arguments[arguments.index("--host") + 1] == "localhost:3"
-    assert arguments[arguments.index("--bind-to") + 1] == "none"
-    assert mpirun_parameters(arguments) == {
-        "btl": "self,vader",
-        "oob_tcp_if_include": "lo",
-        "plm": "isolated",
-    }
 
 
 def test_mpirun_starts_ranks_where_no_ssh_is_installed(tmp_path):
@@ -319,14 +277,6 @@ def test_a_rendezvous_without_horovod_is_unavailable(monkeypatch):
     launched = Launch("local", [HERE], None)
     with pytest.raises(Unavailable, match="has no Horovod"), start("horovod-gloo", launched, "1x2"):
         pass
-
-
-def test_the_rendezvous_ends_also_when_its_run_fails():
-    before = listening()
-    with pytest.raises(KeyboardInterrupt):  # noqa: SIM117
-        with start("horovod-gloo", Launch("local", [HERE], None), "1x2"):
-            raise KeyboardInterrupt
-    assert listening() == before
 
 
 @pytest.mark.parametrize(

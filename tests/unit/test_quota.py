@@ -54,13 +54,6 @@ def test_the_smallest_quota_of_the_groups_counts_in_version_1(tmp_path, inside, 
     assert hardware.cpu_quota(member, groups) == quota
 
 
-def test_a_container_that_sees_the_path_of_its_host_has_the_quota_of_its_root(tmp_path):
-    member, groups = tmp_path / "cgroup", tmp_path / "groups"
-    member.write_text("0::/docker/0123\n")
-    write(groups, cpu__max="100000 100000")
-    assert hardware.cpu_quota(member, groups) == 1.0
-
-
 @pytest.mark.parametrize(("quota", "cores"), [(0.5, 1), (1.0, 1), (1.9, 1), (64.0, None)])
 def test_a_quota_leaves_whole_cores_and_at_least_one(monkeypatch, quota, cores):
     monkeypatch.setattr(hardware, "cpu_quota", lambda: quota)

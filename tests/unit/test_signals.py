@@ -48,6 +48,31 @@ def test_without_a_signal_work_goes_on():
     assert run(0).stdout == "a result\n"
 
 
+def cleans_up(number: int, **options: object) -> subprocess.CompletedProcess:
+    """Run a script that is sent a signal, and again while it cleans up."""
+    program = (
+        "import os, signal\nfrom escala import cli\n"
+        "def main():\n"
+        f"    try: os.kill(os.getpid(), {number:d}); signal.sigtimedwait([], 1)\n"
+        f"    finally: os.kill(os.getpid(), {number:d}); print('cleaned')\n"
+        "raise SystemExit(cli.main(main))\n"
+    )
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_script_cleans_up_after_a_signal_and_a_second_does_not_cut_it_short(number):
+    done = cleans_up(number)
+    assert (done.returncode, done.stdout) == (128 + number, "cleaned\n")
+
+
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored():
+    """As under `nohup`."""
+    done = cleans_up(signal.SIGHUP, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert (done.returncode, done.stdout) == (0, "cleaned\n")
+
+
 @pytest.fixture
 def signalled(monkeypatch):
     """Receive SIGTERM, and drop the exception that it raises."""

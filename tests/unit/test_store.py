@@ -10,7 +10,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from hypothesis import strategies as st
 from escala import cli
 from escala.cache import entries as inside
 from escala.cache import store, upkeep
-from escala.cache.sources import sources
 from scripts import store as command
 
 MAKE, SERVE = "made", "served"
@@ -164,33 +162,6 @@ def test_versions_and_the_format_count(step, monkeypatch):
     monkeypatch.setattr(store, "FORMAT", store.FORMAT + 1)
     assert (step(), step()) == (MAKE, SERVE)
     monkeypatch.undo()
-
-
-def test_a_changed_function_recomputes_the_steps_that_use_it_and_no_others(
-    tmp_path, step, monkeypatch
-):
-    project = tmp_path / "project"
-    for name, text in {
-        "scripts/one.py": "from escala.both import shared\nfrom escala.alone import own\n",
-        "scripts/two.py": "from escala import both\n",
-        "escala/both.py": "def shared():\n    return 1\n",
-        "escala/alone.py": "def own():\n    return 1\n",
-    }.items():
-        (project / name).parent.mkdir(parents=True, exist_ok=True)
-        (project / name).write_text(text)
-    monkeypatch.setattr(store, "sources", partial(sources, root=project))
-
-    def both() -> tuple[str, str]:
-        return step(code="scripts.one"), step(code="scripts.two")
-
-    assert both() == (MAKE, MAKE)
-    (project / "escala/alone.py").write_text("def own():\n    return 2\n")
-    assert both() == (MAKE, SERVE)
-    (project / "escala/both.py").write_text("def shared():\n    return 2\n")
-    assert both() == (MAKE, MAKE)
-    (project / "escala/alone.py").write_text("def own():\n    return 1\n")
-    (project / "escala/both.py").write_text("def shared():\n    return 1  # as before\n")
-    assert both() == (SERVE, SERVE)
 
 
 TREES = st.dictionaries(
@@ -379,19 +350,6 @@ def test_an_entry_names_blobs_by_digests_and_nothing_else(step, folder, tmp_path
     assert not [*upkeep.entries(folder)], "it is damaged"
     assert step() == MAKE
     assert "is not a SHA-256" in capsys.readouterr().err
-
-
-def test_the_newest_measurement_is_served_also_where_the_clock_was_set_back(
-    step, folder, monkeypatch
-):
-    run = {"measurement": {}, "outputs": {"file.txt": step.results / "file.txt"}}
-    step(**run)
-    monkeypatch.setattr(time, "time_ns", lambda: 0)
-    monkeypatch.setenv("ESCALA_MEASURE_AGAIN", "1")
-    step(**run, make=lambda: (step.results / "file.txt").write_text("newest") and None)
-    monkeypatch.delenv("ESCALA_MEASURE_AGAIN")
-    assert step(**run, make=pytest.fail) == SERVE
-    assert (step.results / "file.txt").read_text() == "newest"
 
 
 def test_an_older_entry_is_served_where_the_newest_is_damaged(step, folder, monkeypatch):

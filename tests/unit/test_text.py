@@ -8,7 +8,6 @@ import io
 import lzma
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -99,12 +98,3 @@ def test_what_is_no_text_in_utf_8_is_refused_with_its_line_and_a_remedy(
 def test_what_is_no_file_is_refused(tmp_path, name, reason):
     with pytest.raises(InputError, match=reason):
         read_text(tmp_path / name)
-
-
-def test_a_file_that_may_not_be_read_is_refused(tmp_path, monkeypatch):
-    def refuse(*_args):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(InputError, match="may not be read"):
-        read_text(Path("t"))
