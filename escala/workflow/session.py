@@ -64,6 +64,10 @@ class Session:
         )
         return [*self.runs(), *following]
 
+    def cores(self) -> int | None:
+        """Return the cores of this machine if jobs run on it, and None on a cluster."""
+        return self._workflow.cores if self._workflow.local_exec else None
+
     def runs_in_order(self) -> list[Run] | None:
         """Return the runs to estimate if they follow each other in this process, else None."""
         alone = self._workflow.local_exec and self._workflow.is_main_process

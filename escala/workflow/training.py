@@ -21,11 +21,17 @@ class Training:
 
     Parameters
     ----------
-    cores : the cores of this machine if jobs run on it, and None on a cluster.
-    measured : returns all runs that this call measures, if it starts them one after the other.
+    cores : returns the cores of this machine if jobs run on it, and None on a cluster. Snakemake
+        knows that only after it has read the rules.
+    measured : returns all runs that this call measures, None if it does not start them in turn.
     """
 
-    def __init__(self, study: Study, cores: int | None, measured: Callable[[], Iterable[Run]]):
+    def __init__(
+        self,
+        study: Study,
+        cores: Callable[[], int | None],
+        measured: Callable[[], Iterable[Run] | None],
+    ):
         self._study, self._cores = study, cores
         self._last = cache(lambda: self._repeats_by_last_run(measured()))
 
@@ -62,11 +68,11 @@ class Training:
 
     def threads(self, wildcards: Wildcards) -> int:
         """Return all cores if jobs run on this machine, so that no other job runs meanwhile."""
-        return self._cores or self.cores_per_task(wildcards)
+        return self._cores() or self.cores_per_task(wildcards)
 
     def threads_of_one(self, wildcards: Wildcards) -> int:
         """Return all cores if jobs run on this machine, and otherwise those of one process."""
-        return self._cores or self._cores_per_process(wildcards)
+        return self._cores() or self._cores_per_process(wildcards)
 
     def nodes(self, wildcards: Wildcards) -> int:
         return Layout.parse(wildcards.layout).nodes

@@ -42,7 +42,7 @@ if workflow.is_main_process:
 STUDY = Study(ROOT, WORKDIR, *internals.experiment_settings(workflow))
 EXPERIMENT = STUDY.default
 SESSION = Session(workflow, STUDY, ROOT, WORKDIR)
-TRAINING = Training(STUDY, workflow.cores if workflow.local_exec else None, SESSION.runs_in_order)
+TRAINING = Training(STUDY, SESSION.cores, SESSION.runs_in_order)
 named_experiment, experiment, dataset = STUDY.named, STUDY.experiment, STUDY.dataset
 run_of, split_of, module_of = STUDY.run, STUDY.split, STUDY.module
 of_settings, whole_machine_for_one = STUDY.settings_result, TRAINING.threads_of_one

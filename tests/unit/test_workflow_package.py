@@ -74,7 +74,7 @@ def test_the_configfile_of_a_call_is_the_default_experiment(tmp_path):
 
 
 def resources(study: Study, cores: int | None, **changes: str) -> dict:
-    training, named = Training(study, cores, lambda: None), wildcards(**changes)
+    training, named = Training(study, lambda: cores, lambda: None), wildcards(**changes)
     asked = ("threads", "nodes", "tasks", "cores_per_task", "launcher", "memory_mb", "job_minutes")
     return {name: getattr(training, name)(named) for name in asked}
 
@@ -86,25 +86,25 @@ def test_a_run_has_the_machine_to_itself_and_on_a_cluster_its_nodes(study):
     assert (there["launcher"], there["memory_mb"], there["job_minutes"]) == ("auto", 4096, 25)
     one = resources(study, None, strategy="single", layout="1x1", variant="threads")
     assert (one["tasks"], one["cores_per_task"], one["launcher"]) == (1, 2, None)
-    extra = Training(study, None, lambda: None).slurm_extra(wildcards())
+    extra = Training(study, lambda: None, lambda: None).slurm_extra(wildcards())
     assert extra == "--exclusive --ntasks-per-node=2 --deadline=now+2100seconds"
 
 
 def test_earlier_runs_have_a_higher_priority(study):
-    training = Training(study, None, lambda: None)
+    training = Training(study, lambda: None, lambda: None)
     first, last = (training.priority(wildcards(repeat=f"rep{number}")) for number in (1, 7))
     assert 1000 >= first > last > 0
 
 
 def test_the_turn_of_a_run_is_told_to_its_job_and_is_no_parameter(study):
     runs = [run for run in study.default.largest.timed if run.workload == "virus-cnn"]
-    told = Training(study, 2, lambda: runs).turn(wildcards())
+    told = Training(study, lambda: 2, lambda: runs).turn(wildcards())
     assert type(told) not in (str, int, dict, list), "Snakemake would record it"
     said = json.loads(str(told))
     assert said["place"] == study.default.largest.turn(study.run(wildcards()))
     assert [each["strategy"] for each in said["matched_with"]]
     assert isinstance(said["repeat"], list)
-    alone = Training(study, None, lambda: None).turn(wildcards())
+    alone = Training(study, lambda: None, lambda: None).turn(wildcards())
     assert json.loads(str(alone))["repeat"] is None, "a job cannot know the others"
 
 
